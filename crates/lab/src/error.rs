@@ -1,0 +1,103 @@
+//! The one error type of the laboratory: what went wrong, where, and the way out.
+//!
+//! Its kind decides the exit status of the program (`SPECIFICATION.md`, "Exit status"). Messages name the place (a file,
+//! a path, a guest) and the hint says what the user can do. A peer's failure inside a trial is counted by the driver and
+//! becomes an error only when the trial cannot give a figure.
+
+use std::fmt;
+
+/// Who has to act on an error; decides the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The command, plan or level asks for something impossible (exit status 2).
+    Usage,
+    /// The host lacks a privilege, a program, memory, a port or disk space (exit status 3).
+    Environment,
+    /// The run started and some of it could not be measured (exit status 4).
+    Incomplete,
+}
+
+/// What went wrong and the way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+}
+
+/// A result whose error can be shown to the user as it is.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// The user asked for something that cannot be.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Usage, message: message.into(), hint: None }
+    }
+
+    /// The host cannot do it.
+    pub fn environment(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Environment, message: message.into(), hint: None }
+    }
+
+    /// Part of the run is missing.
+    pub fn incomplete(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Incomplete, message: message.into(), hint: None }
+    }
+
+    /// Adds the way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Puts `context` (a place: a file, a path, a process) before the message.
+    #[must_use]
+    pub fn at(mut self, context: impl fmt::Display) -> Self {
+        self.message = format!("{context}: {}", self.message);
+        self
+    }
+
+    /// Who has to act.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The message without its hint.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The exit status of a program that ends with this error.
+    pub fn exit_status(&self) -> u8 {
+        match self.kind {
+            Kind::Usage => 2,
+            Kind::Environment => 3,
+            Kind::Incomplete => 4,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Turns an I/O error into an environment error that names its place.
+pub trait IoContext<T> {
+    /// `context` names what was attempted and where ("cannot write runs/x/trials.jsonl").
+    fn context(self, context: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: fmt::Display> IoContext<T> for std::result::Result<T, E> {
+    fn context(self, context: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| Error::environment(format!("{context}: {error}")))
+    }
+}

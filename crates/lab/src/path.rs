@@ -1,0 +1,166 @@
+//! Network paths that siga builds: which types there are, what MTU they take, and what was built.
+//!
+//! A built path lives in network namespaces of its own, held by a *keeper* process (`keeper`); when the keeper is gone,
+//! so is the path. Nothing here measures: the run takes the namespaces of a [`Built`] path and puts agents into them.
+
+use crate::error::{Error, Result};
+use crate::level::Level;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// The types of path siga can build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum PathKind {
+    /// TCP or UDP over `lo` in one namespace.
+    Loopback,
+    /// Stream sockets of the AF_UNIX family in one namespace.
+    Unix,
+    /// Two namespaces joined by one veth pair.
+    Veth,
+    /// Three namespaces: client, router, server, joined by two veth pairs; the router forwards.
+    VethRouted,
+    /// Client and server on two ports of a bridge in a namespace of its own.
+    Bridge,
+    /// Client and server on two macvlan interfaces (bridge mode) over one parent.
+    Macvlan,
+    /// As `veth`, with established TCP sockets short-cut by BPF socket redirection.
+    Sockmap,
+}
+
+impl PathKind {
+    /// All types, in the order of help texts.
+    pub const ALL: [Self; 7] =
+        [Self::Loopback, Self::Unix, Self::Veth, Self::VethRouted, Self::Bridge, Self::Macvlan, Self::Sockmap];
+
+    /// The name used on the command line and in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Unix => "unix",
+            Self::Veth => "veth",
+            Self::VethRouted => "veth-routed",
+            Self::Bridge => "bridge",
+            Self::Macvlan => "macvlan",
+            Self::Sockmap => "sockmap",
+        }
+    }
+
+    /// One line for help texts.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Loopback => "one namespace, interface lo",
+            Self::Unix => "one namespace, AF_UNIX stream sockets",
+            Self::Veth => "two namespaces, one veth pair",
+            Self::VethRouted => "client, router and server in three namespaces, two veth pairs",
+            Self::Bridge => "client and server on two ports of a bridge",
+            Self::Macvlan => "client and server on two macvlan interfaces of one parent",
+            Self::Sockmap => "two namespaces, TCP sockets joined by BPF redirection (needs privilege)",
+        }
+    }
+
+    /// The MTU when none is asked for; `None` where the type has no frames.
+    pub fn mtu_default(self) -> Option<u32> {
+        match self {
+            Self::Loopback => Some(65_536),
+            Self::Unix => None,
+            Self::Veth | Self::VethRouted | Self::Bridge | Self::Macvlan | Self::Sockmap => Some(1_500),
+        }
+    }
+
+    /// Smallest and largest MTU the type takes (IPv6 needs at least 1,280: RFC 8200, section 5); `None` where it has none.
+    pub fn mtu_range(self, ipv6: bool) -> Option<(u32, u32)> {
+        let least = if ipv6 { 1_280 } else { 68 };
+        match self {
+            Self::Loopback => Some((least, 65_536)),
+            Self::Unix => None,
+            Self::Veth | Self::VethRouted | Self::Bridge | Self::Macvlan | Self::Sockmap => Some((least, 65_535)),
+        }
+    }
+
+    /// The path that differs from this one only by the absence of the node in the middle.
+    pub fn without_router(self) -> Option<Self> {
+        match self {
+            Self::VethRouted | Self::Bridge => Some(Self::Veth),
+            Self::Loopback | Self::Unix | Self::Veth | Self::Macvlan | Self::Sockmap => None,
+        }
+    }
+}
+
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for PathKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            Error::usage(format!("unknown path `{text}`")).hint(format!("paths: {}", names.join(", ")))
+        })
+    }
+}
+
+/// What to build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathSpec {
+    /// The type.
+    pub kind: PathKind,
+    /// MTU of every interface on the path; `None` where the type has no frames.
+    pub mtu: Option<u32>,
+    /// Addresses of the path are IPv6.
+    pub ipv6: bool,
+    /// What the level sets.
+    pub level: Level,
+}
+
+/// Whose namespace it is; also the component its CPU time is charged to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The side that connects.
+    Client,
+    /// The node in the middle: a router or a switch.
+    Router,
+    /// The side that accepts.
+    Server,
+}
+
+/// A namespace of a built path, open for as long as its keeper lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Whose it is. One namespace can serve as client and server (loopback): it is then listed twice.
+    pub role: Role,
+    /// A path to open and pass to setns(2) with CLONE_NEWNET (`/proc/KEEPER/fd/N`).
+    pub net: String,
+    /// The user namespace to enter first (`/proc/KEEPER/ns/user`); `None` if the keeper shares the caller's.
+    pub user: Option<String>,
+    /// Inode number of the network namespace: its identity in traces and records.
+    pub inode: u64,
+}
+
+/// What was built, with every setting read back from the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    /// Client first, then router, then server.
+    pub namespaces: Vec<Namespace>,
+    /// Source address of the client; `None` for `unix`.
+    pub client_address: Option<IpAddr>,
+    /// The address the server listens on; `None` for `unix`.
+    pub server_address: Option<IpAddr>,
+    /// Interface settings as read back, one entry an interface: `client/siga0` to `mtu=1500 gro=on …`.
+    pub interfaces: BTreeMap<String, String>,
+    /// Sysctls that shape the path as read back: `client net.ipv4.tcp_rmem` to its value.
+    pub sysctls: BTreeMap<String, String>,
+    /// The congestion control that sockets on this path shall ask for.
+    pub congestion: String,
+    /// What could not be set, in words.
+    pub notes: Vec<String>,
+}
