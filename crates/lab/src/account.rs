@@ -1,0 +1,48 @@
+//! CPU accounting: who spent the time of a trial.
+//!
+//! Total = wall x CPUs - idle - iowait - steal, read between two standstills. The run time of client and server comes from
+//! the scheduler and is exact. What the kernel does in softirq on a path is told apart by a [`Method`]; each says how sure
+//! it is. Reading is done here, arithmetic in `reduce`.
+
+pub mod host;
+pub mod process;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How softirq work on the path was told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Method {
+    /// Samples of every CPU by its clock, each with the process and the network namespace whose packet was in hand.
+    Profile,
+    /// The same workload over the path without the router, interleaved; the router is the difference.
+    Subtract,
+    /// The scheduler's run times with the kernel's tick-based split; the router is not seen.
+    Tick,
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Profile => "profile",
+            Self::Subtract => "subtract",
+            Self::Tick => "tick",
+        })
+    }
+}
+
+/// Counters of one place at one moment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The agents' processes: CPU spent since each began.
+    pub process: process::ProcessCpu,
+    /// Their ids, as the host numbers them.
+    pub pids: Vec<u32>,
+    /// The whole host.
+    pub host: host::HostCpu,
+    /// Protocol counters of the place's network namespace ("Tcp RetransSegs").
+    pub protocol: BTreeMap<String, u64>,
+}

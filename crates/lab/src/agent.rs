@@ -1,0 +1,385 @@
+//! The agent: a process in a place of the path that is the client or the server of a trial.
+//!
+//! It enters its namespaces, says hello and does what it is told until its input ends. The driver runs in a thread of its
+//! own, so that the main thread can steer it without adding anything to the measured loop. With a process per pair the
+//! agent only passes orders on to processes of its own kind and adds up their answers (`crew`).
+
+mod crew;
+
+use crate::account::{Snapshot, host::HostCpu, process::ProcessCpu};
+use crate::bpf::sockmap::Sockmap;
+use crate::control::{Answer, Lines, Order, Report, VERSION, write_line};
+use crate::driver::client::{Client, ClientConfig, Phase, PhaseReport};
+use crate::driver::server::{Server, ServerConfig};
+use crate::driver::{Shared, UNKNOWN};
+use crate::error::{Error, IoContext, Result};
+use crate::limits;
+use crate::place;
+use crate::socket::Waker;
+use crate::histogram;
+use crate::socket::kernel::{Kernel, KernelOptions};
+use crew::Crew;
+use rustix::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where an agent goes and what it is given.
+#[derive(Debug, Clone, Default)]
+pub struct AgentOptions {
+    /// Network namespace to enter, as a path that can be opened.
+    pub net: Option<PathBuf>,
+    /// User namespace to enter first when the network namespace alone is refused.
+    pub user: Option<PathBuf>,
+    /// Descriptor of a sockmap inherited from the starter.
+    pub sockmap: Option<i32>,
+    /// Remove the program file: it was copied to this host for this agent.
+    pub unlink: bool,
+}
+
+/// Runs an agent on standard input and output until the input ends.
+///
+/// # Errors
+/// The place cannot be entered, or the coordinator is gone.
+pub fn run(options: &AgentOptions) -> Result<()> {
+    let mut output = std::io::stdout();
+    let mut agent = match Agent::new(options) {
+        Ok(agent) => agent,
+        Err(error) => return write_line(&mut output, &Answer::from(error)),
+    };
+    let hello = Answer::Hello { version: VERSION, addresses: place::addresses(), notes: Vec::new() };
+    write_line(&mut output, &hello)?;
+    let mut input = Lines::new(std::io::stdin());
+    while let Some(line) = input.next(None)? {
+        let order = serde_json::from_str(&line).map_err(|error| Error::usage(format!("bad order: {error}")));
+        let answer = order.and_then(|order| agent.obey(order)).unwrap_or_else(Answer::from);
+        write_line(&mut output, &answer)?;
+    }
+    Ok(())
+}
+
+/// What the agent does at present.
+#[derive(Debug)]
+enum Work {
+    None,
+    Client(ClientThread),
+    Server(ServerThread),
+    Crew(Crew),
+}
+
+#[derive(Debug)]
+struct Agent {
+    options: AgentOptions,
+    sockmap: Option<OwnedFd>,
+    work: Work,
+}
+
+impl Agent {
+    fn new(options: &AgentOptions) -> Result<Self> {
+        if options.unlink {
+            std::fs::remove_file(std::env::current_exe().context("cannot find the program file")?)
+                .context("cannot remove the copied program")?;
+        }
+        place::enter(options.net.as_deref(), options.user.as_deref())?;
+        place::die_with_parent()?;
+        place::raise_descriptor_limit();
+        let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
+        Ok(Self { options: options.clone(), sockmap, work: Work::None })
+    }
+
+    fn obey(&mut self, order: Order) -> Result<Answer> {
+        match order {
+            Order::Serve { config, kernel, processes, pairs } => self.serve(config, kernel, processes, pairs),
+            Order::Connect { config, kernel, processes } => self.connect(config, kernel, processes),
+            Order::Snapshot => self.snapshot(),
+            order => match &mut self.work {
+                Work::None => Err(Error::usage("nothing to do yet")),
+                Work::Client(client) => client.obey(&order),
+                Work::Server(server) => server.obey(&order),
+                Work::Crew(crew) => crew.obey(&order),
+            },
+        }
+    }
+
+    fn kernel(&self, options: KernelOptions) -> Result<Kernel> {
+        let sockmap = match &self.sockmap {
+            Some(fd) => Some(Sockmap::from_fd(fd.try_clone().context("cannot share the sockmap")?)),
+            None => None,
+        };
+        Kernel::new(options, sockmap).context("cannot make sockets")
+    }
+
+    fn serve(&mut self, config: ServerConfig, kernel: KernelOptions, processes: u32, pairs: u32) -> Result<Answer> {
+        place::need_descriptors(pairs, processes)?;
+        if processes > 1 {
+            let mut crew = Crew::start(&self.options, processes)?;
+            let answer = crew.serve(&config, &kernel, pairs)?;
+            self.work = Work::Crew(crew);
+            return Ok(answer);
+        }
+        let (server, endpoint) = ServerThread::start(self.kernel(kernel)?, config)?;
+        self.work = Work::Server(server);
+        Ok(Answer::Serving { endpoints: vec![endpoint] })
+    }
+
+    fn connect(&mut self, config: ClientConfig, kernel: KernelOptions, processes: u32) -> Result<Answer> {
+        place::need_descriptors(config.pairs, processes)?;
+        if processes > 1 {
+            let mut crew = Crew::start(&self.options, processes)?;
+            let answer = crew.connect(&config, &kernel)?;
+            self.work = Work::Crew(crew);
+            return Ok(answer);
+        }
+        self.work = Work::Client(ClientThread::start(self.kernel(kernel)?, config)?);
+        Ok(Answer::Connected)
+    }
+
+    fn snapshot(&mut self) -> Result<Answer> {
+        let mut process = ProcessCpu::own();
+        let mut pids = vec![std::process::id()];
+        if let Work::Crew(crew) = &mut self.work {
+            let (crew_process, crew_pids) = crew.snapshot()?;
+            process = process.plus(crew_process);
+            pids.extend(crew_pids);
+        }
+        let protocol = place::protocol_counters();
+        Ok(Answer::Snapshot(Box::new(Snapshot { process, pids, host: HostCpu::read()?, protocol })))
+    }
+}
+
+/// The driver of a client in its thread.
+#[derive(Debug)]
+struct ClientThread {
+    shared: Arc<Shared>,
+    waker: WakerHandle,
+    phases: Sender<Phase>,
+    reports: Receiver<std::io::Result<PhaseReport>>,
+    finished: Option<std::io::Result<PhaseReport>>,
+    stream: bool,
+}
+
+struct WakerHandle(Arc<dyn Waker>);
+
+impl std::fmt::Debug for WakerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waker")
+    }
+}
+
+impl ClientThread {
+    fn start(kernel: Kernel, config: ClientConfig) -> Result<Self> {
+        use crate::socket::Sockets;
+        let shared = Arc::new(Shared::default());
+        let waker = WakerHandle(kernel.waker());
+        let (phases, orders) = channel::<Phase>();
+        let (answers, reports) = channel();
+        let stream = config.workload.is_stream();
+        let first = config.endpoints.first().map(ToString::to_string).unwrap_or_default();
+        let mut client = Client::new(kernel, config);
+        client.connect(&shared).context(format!("cannot connect to {first}"))?;
+        let thread = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("client".into())
+            .spawn(move || {
+                while let Ok(phase) = orders.recv() {
+                    if answers.send(client.phase(phase, &thread)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .context("cannot start the driver's thread")?;
+        Ok(Self { shared, waker, phases, reports, finished: None, stream })
+    }
+
+    fn obey(&mut self, order: &Order) -> Result<Answer> {
+        match order {
+            Order::Run { phase } => self.run(*phase),
+            Order::Finish { received } => self.finish(received.first().copied().unwrap_or(UNKNOWN)),
+            Order::Serve { .. }
+            | Order::Connect { .. }
+            | Order::Hold { .. }
+            | Order::Resume { .. }
+            | Order::Snapshot => Err(Error::usage("not an order for a client")),
+        }
+    }
+
+    /// Starts a phase and waits until it has stopped initiating.
+    fn run(&mut self, phase: Phase) -> Result<Answer> {
+        let shared = &self.shared;
+        shared.expected.store(UNKNOWN, Ordering::Relaxed);
+        shared.stopped.store(false, Ordering::Relaxed);
+        shared.ending.store(false, Ordering::Relaxed);
+        self.finished = None;
+        let dead = || Error::incomplete("the driver's thread has died");
+        self.phases.send(phase).map_err(|_| dead())?;
+        let now = crate::driver::now_ns();
+        let end = Duration::from_nanos(phase.start_ns.max(now) - now + phase.duration_ns);
+        match self.reports.recv_timeout(end) {
+            Ok(report) => self.finished = Some(report),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(dead()),
+        }
+        shared.ending.store(true, Ordering::Relaxed);
+        self.waker.0.wake();
+        let mut progress = Progress::new();
+        while self.finished.is_none() && !shared.stopped.load(Ordering::Acquire) {
+            match self.reports.recv_timeout(Duration::from_micros(200)) {
+                Ok(report) => self.finished = Some(report),
+                Err(RecvTimeoutError::Timeout) => progress.check(shared, &self.waker)?,
+                Err(RecvTimeoutError::Disconnected) => return Err(dead()),
+            }
+        }
+        Ok(Answer::Stopped { sent: vec![shared.sent.load(Ordering::Relaxed)] })
+    }
+
+    /// Lets the phase end once `received` bytes have arrived, and takes its report.
+    fn finish(&mut self, received: u64) -> Result<Answer> {
+        self.shared.expected.store(received, Ordering::Release);
+        self.waker.0.wake();
+        let mut progress = Progress::new();
+        let report = loop {
+            if let Some(report) = self.finished.take() {
+                break report;
+            }
+            match self.reports.recv_timeout(Duration::from_millis(1)) {
+                Ok(report) => break report,
+                Err(RecvTimeoutError::Timeout) if self.stream => progress.check(&self.shared, &self.waker)?,
+                Err(RecvTimeoutError::Timeout) => self.waker.0.wake(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::incomplete("the driver's thread has died"));
+                }
+            }
+        };
+        let report = report.map_err(|error| Error::incomplete(format!("the client gave up: {error}")))?;
+        self.shared.give_up.store(false, Ordering::Relaxed);
+        Ok(Answer::Report(Box::new(encode(&report)?)))
+    }
+}
+
+/// Watches that bytes keep moving, and ends a phase in which none do.
+struct Progress {
+    last: u64,
+    since: Instant,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { last: 0, since: Instant::now() }
+    }
+
+    fn check(&mut self, shared: &Shared, waker: &WakerHandle) -> Result<()> {
+        let moved = shared.sent.load(Ordering::Relaxed) ^ shared.received.load(Ordering::Relaxed).rotate_left(32);
+        if moved != self.last {
+            (self.last, self.since) = (moved, Instant::now());
+        }
+        if self.since.elapsed() > limits::STALL_TIME_MAX {
+            return Err(Error::incomplete("the peer has stopped answering"));
+        }
+        if self.since.elapsed() > limits::STALL_TIME_MAX / 2 {
+            shared.give_up.store(true, Ordering::Relaxed);
+            waker.0.wake();
+        }
+        Ok(())
+    }
+}
+
+fn encode(report: &PhaseReport) -> Result<Report> {
+    Ok(Report {
+        start_ns: report.start_ns,
+        end_ns: report.end_ns,
+        counts: report.counts,
+        latency: histogram::encode(&report.latency)?,
+        corrected: report.corrected.as_ref().map(histogram::encode).transpose()?,
+        slices: report.slices.to_vec(),
+        pair_least: report.pair_units.0,
+        pair_most: report.pair_units.1,
+    })
+}
+
+/// The driver of a server in its thread.
+#[derive(Debug)]
+struct ServerThread {
+    shared: Arc<Shared>,
+    stride: Arc<AtomicU64>,
+    waker: WakerHandle,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+impl ServerThread {
+    fn start(kernel: Kernel, config: ServerConfig) -> Result<(Self, crate::socket::Endpoint)> {
+        let place = config.endpoint.clone();
+        let (mut server, endpoint) = Server::listen(kernel, config).map_err(|error| {
+            Error::environment(format!("cannot listen on {place}: {error}"))
+                .hint("give another port with --port, or none to let the host choose")
+        })?;
+        let shared = Arc::new(Shared::default());
+        let stride = Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES));
+        let failure = Arc::new(Mutex::new(None));
+        let waker = WakerHandle(server.waker());
+        let thread = (Arc::clone(&shared), Arc::clone(&stride), Arc::clone(&failure));
+        std::thread::Builder::new()
+            .name("server".into())
+            .spawn(move || {
+                let (shared, stride, failure) = thread;
+                if let Err(error) = server.serve(&shared, &stride) {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                }
+            })
+            .context("cannot start the driver's thread")?;
+        Ok((Self { shared, stride, waker, failure }, endpoint))
+    }
+
+    fn obey(&mut self, order: &Order) -> Result<Answer> {
+        match order {
+            Order::Hold { received } => self.hold(received.first().copied().unwrap_or(0)),
+            Order::Resume { stride } => {
+                self.stride.store(*stride, Ordering::Relaxed);
+                self.shared.pause.store(false, Ordering::Release);
+                while self.shared.held.load(Ordering::Acquire) {
+                    self.check()?;
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                Ok(Answer::Resumed)
+            }
+            Order::Serve { .. }
+            | Order::Connect { .. }
+            | Order::Run { .. }
+            | Order::Finish { .. }
+            | Order::Snapshot => Err(Error::usage("not an order for a server")),
+        }
+    }
+
+    /// Waits until `received` bytes have arrived (or no more do), then stops the driver between two operations.
+    fn hold(&mut self, received: u64) -> Result<Answer> {
+        let mut last = (self.shared.received.load(Ordering::Relaxed), Instant::now());
+        while last.0 < received && last.1.elapsed() < limits::STALL_TIME_MAX / 4 {
+            self.check()?;
+            std::thread::sleep(Duration::from_micros(50));
+            let so_far = self.shared.received.load(Ordering::Relaxed);
+            if so_far != last.0 {
+                last = (so_far, Instant::now());
+            }
+        }
+        self.shared.pause.store(true, Ordering::Release);
+        let begun = Instant::now();
+        while !self.shared.held.load(Ordering::Acquire) {
+            self.check()?;
+            if begun.elapsed() > limits::STALL_TIME_MAX {
+                return Err(Error::incomplete("the server does not come to a standstill"));
+            }
+            self.waker.0.wake();
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let counts = *self.shared.held_counts.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Answer::Held { counts: vec![counts] })
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(error) => Err(Error::incomplete(format!("the server gave up: {error}"))),
+            None => Ok(()),
+        }
+    }
+}

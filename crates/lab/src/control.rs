@@ -1,0 +1,344 @@
+//! The control channel: what the coordinator says to the agents that do the work, and how.
+//!
+//! One JSON line an order, one JSON line an answer, over the agent's standard input and output, whether it is a child in a
+//! namespace or sits behind ssh. It never touches the measured path. Every wait has an end; a far end that dies, hangs or
+//! answers nonsense becomes an error that names it. An agent leaves when its input ends.
+
+use crate::account::Snapshot;
+use crate::driver::Counts;
+use crate::driver::client::{ClientConfig, Phase};
+use crate::driver::server::ServerConfig;
+use crate::error::{Error, IoContext, Kind, Result};
+use crate::limits;
+use crate::socket::Endpoint;
+use crate::socket::kernel::KernelOptions;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Version of this protocol; both ends must agree, since ssh can join different builds.
+pub const VERSION: u32 = 1;
+
+/// What an agent is asked to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub enum Order {
+    /// Be the server (with `processes`: one process for each pair).
+    Serve {
+        /// What to serve.
+        config: ServerConfig,
+        /// With what sockets.
+        kernel: KernelOptions,
+        /// Number of processes to share the work; each listens on its own endpoint.
+        processes: u32,
+        /// Pairs to expect in all.
+        pairs: u32,
+    },
+    /// Be the client and connect.
+    Connect {
+        /// What to do.
+        config: ClientConfig,
+        /// With what sockets.
+        kernel: KernelOptions,
+        /// Number of processes to share the pairs evenly.
+        processes: u32,
+    },
+    /// Client: run a phase; answered when it has stopped initiating.
+    Run {
+        /// The phase.
+        phase: Phase,
+    },
+    /// Client: wait until that much has been received by each process, then report.
+    Finish {
+        /// Bytes the server has sent since it began, by process.
+        received: Vec<u64>,
+    },
+    /// Server: wait until that much has been received by each process, then hold still.
+    Hold {
+        /// Bytes the client has sent since it began, by process.
+        received: Vec<u64>,
+    },
+    /// Server: go on, with this distance between stamps.
+    Resume {
+        /// Distance between stamps in bytes.
+        stride: u64,
+    },
+    /// Read the counters.
+    Snapshot,
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "lowercase")]
+pub enum Answer {
+    /// Said once, unasked, when the agent is in its place.
+    Hello {
+        /// `VERSION` of the agent.
+        version: u32,
+        /// Addresses of its place that others can reach, best first.
+        addresses: Vec<std::net::IpAddr>,
+        /// What cannot be seen or set there.
+        notes: Vec<String>,
+    },
+    /// The server listens.
+    Serving {
+        /// One endpoint a process.
+        endpoints: Vec<Endpoint>,
+    },
+    /// All standing connections are made.
+    Connected,
+    /// The client has stopped initiating.
+    Stopped {
+        /// Bytes sent since it began, by process.
+        sent: Vec<u64>,
+    },
+    /// The phase is over.
+    Report(Box<Report>),
+    /// The server holds still.
+    Held {
+        /// Its counts since it began, by process.
+        counts: Vec<Counts>,
+    },
+    /// The server goes on.
+    Resumed,
+    /// The counters.
+    Snapshot(Box<Snapshot>),
+    /// The order could not be carried out.
+    Failed {
+        /// 2 usage, 3 environment, 4 incomplete.
+        status: u8,
+        /// What went wrong and where.
+        message: String,
+    },
+}
+
+/// A client's account of one phase, of all its processes together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// First start, last byte; nanoseconds of the client host's monotonic clock.
+    pub start_ns: u64,
+    /// See `start_ns`.
+    pub end_ns: u64,
+    /// Counts of this phase.
+    pub counts: Counts,
+    /// Latency histogram in nanoseconds: HdrHistogram V2, base64.
+    pub latency: String,
+    /// The same from the planned starts, for an open loop.
+    pub corrected: Option<String>,
+    /// Units done in each tenth of the phase.
+    pub slices: Vec<f64>,
+    /// Units of the pair that did least.
+    pub pair_least: f64,
+    /// Units of the pair that did most.
+    pub pair_most: f64,
+}
+
+/// Reads lines from a pipe with a bound on time and size.
+#[derive(Debug)]
+pub struct Lines<R> {
+    pipe: R,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read + rustix::fd::AsFd> Lines<R> {
+    /// Reads from `pipe`.
+    pub fn new(pipe: R) -> Self {
+        Self { pipe, buffer: Vec::new() }
+    }
+
+    /// The next line without its end; `None` at the end of the input. Waits for ever without a `timeout`.
+    ///
+    /// # Errors
+    /// The time is over, the line is longer than `limits::LINE_BYTES_MAX`, or reading failed.
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<String>> {
+        let deadline = timeout.map(|time| Instant::now() + time);
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.buffer[searched..].iter().position(|&byte| byte == b'\n') {
+                let rest = self.buffer.split_off(searched + at + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.pop();
+                return String::from_utf8(line).map(Some).map_err(|_| Error::environment("answered with no text"));
+            }
+            searched = self.buffer.len();
+            if searched > limits::LINE_BYTES_MAX {
+                return Err(Error::environment("answered with a line without end"));
+            }
+            if !self.wait(deadline)? {
+                return Err(Error::environment("did not answer in time"));
+            }
+            let mut chunk = [0; 16 << 10];
+            match self.pipe.read(&mut chunk) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::environment(format!("cannot read: {error}"))),
+            }
+        }
+    }
+
+    /// Waits for input; false when the time is over.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| rustix::time::Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], left.as_ref()) {
+            Ok(0) => Ok(false),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(Error::environment(format!("cannot wait for input: {error}"))),
+        }
+    }
+}
+
+/// Writes one value as a line.
+///
+/// # Errors
+/// The other end is gone.
+pub fn write_line<T: Serialize>(pipe: &mut impl Write, value: &T) -> Result<()> {
+    let mut text = serde_json::to_vec(value).context("cannot encode a message")?;
+    text.push(b'\n');
+    pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
+}
+
+/// A helper process that is told what to do line by line; ends with this value.
+#[derive(Debug)]
+pub struct Helper {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Lines<ChildStdout>,
+}
+
+impl Helper {
+    /// Starts `command` as `name`, in a process group of its own so that the terminal's Ctrl-C does not reach it.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(mut command: Command, name: impl Into<String>) -> Result<Self> {
+        use std::os::unix::process::CommandExt;
+        let name = name.into();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().context(format!("{name}: cannot start {}", command.get_program().display()))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::environment(format!("{name}: started without pipes")));
+        };
+        Ok(Self { name, child, input: Some(input), output: Lines::new(output) })
+    }
+
+    /// Its process id on this host.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Says something without waiting.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn say<T: Serialize>(&mut self, value: &T) -> Result<()> {
+        let Some(input) = &mut self.input else { return Err(self.gone()) };
+        match write_line(input, value) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.gone()),
+        }
+    }
+
+    /// Waits for the next answer of any type.
+    ///
+    /// # Errors
+    /// It is gone, did not answer in time, or answered nonsense.
+    pub fn hear<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
+        match self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? {
+            Some(line) => serde_json::from_str(&line).map_err(|error| {
+                let start: String = line.chars().take(80).collect();
+                Error::environment(format!("{}: answered `{start}`: {error}", self.name))
+            }),
+            None => Err(self.gone()),
+        }
+    }
+
+    /// Waits for an agent's answer; a `Failed` becomes the error it carries.
+    ///
+    /// # Errors
+    /// See `hear`, and what the agent reports.
+    pub fn answer(&mut self, timeout: Duration) -> Result<Answer> {
+        match self.hear(timeout)? {
+            Answer::Failed { status, message } => Err(failure(status, &message).at(&self.name)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Says an order and waits for its answer.
+    ///
+    /// # Errors
+    /// See `answer`.
+    pub fn ask(&mut self, order: &Order, timeout: Duration) -> Result<Answer> {
+        self.say(order)?;
+        self.answer(timeout)
+    }
+
+    /// The error for an answer that does not belong to the order.
+    pub fn unexpected(&self, answer: &Answer) -> Error {
+        Error::environment(format!("{}: answered out of turn: {answer:?}", self.name))
+    }
+
+    /// How it ended, as an error.
+    fn gone(&mut self) -> Error {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Error::incomplete(format!("{}: the process died ({status})", self.name)),
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => break,
+            }
+        }
+        Error::incomplete(format!("{}: the process closed its channel", self.name))
+    }
+
+    /// Ends it by ending its input; kills it if it does not leave.
+    fn end(&mut self) {
+        self.input = None;
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let mut pause = Duration::from_micros(200);
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(Some(_)) | Err(_) => return,
+                Ok(None) => std::thread::sleep(pause),
+            }
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Rebuilds an error from its wire form.
+fn failure(status: u8, message: &str) -> Error {
+    match status {
+        2 => Error::usage(message),
+        4 => Error::incomplete(message),
+        _ => Error::environment(message),
+    }
+}
+
+impl From<Error> for Answer {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            Kind::Usage => 2,
+            Kind::Environment => 3,
+            Kind::Incomplete => 4,
+        };
+        Self::Failed { status, message: error.to_string() }
+    }
+}

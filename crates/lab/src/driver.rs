@@ -1,0 +1,170 @@
+//! Workload drivers: the client and the server of every workload, over any implementation of `Sockets`.
+//!
+//! A driver runs in a thread of its own and is steered through [`Shared`] by the thread that talks to the coordinator.
+//! Work is done in phases (check, warm-up, measure) on the same connections. At the end of a phase the client stops
+//! initiating, the server stops sending, and each side waits until it has received what the other has sent: then both
+//! have counted the same bytes, and nothing moves while CPU counters are read. A stream may stop within an exchange; the
+//! next phase goes on from there.
+
+pub mod client;
+pub mod content;
+pub mod server;
+
+use crate::limits;
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Nanoseconds of the monotonic clock.
+pub fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Uses `ns` of CPU in user mode: the known cost that calibration plants.
+pub fn burn(ns: u64) {
+    let until = now_ns() + ns;
+    while now_ns() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// Which side ends a connection of the CRR workload first (and is left with its TIME-WAIT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Close {
+    /// The server, after its response.
+    #[default]
+    Server,
+    /// The client, after the whole response.
+    Client,
+}
+
+/// Everything a side counts; a phase's counts are differences of two of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Exchanges completed.
+    pub transactions: u64,
+    /// Payload bytes handed to the network.
+    pub sent: u64,
+    /// Payload bytes taken from the network.
+    pub received: u64,
+    /// Connections made or accepted.
+    pub connections: u64,
+    /// Connections that could not be made.
+    pub connect_failures: u64,
+    /// Connections that ended by a reset or another error.
+    pub resets: u64,
+    /// Streams and datagrams that ended before their message did.
+    pub short_reads: u64,
+    /// Pieces of payload that were not what they had to be.
+    pub wrong_content: u64,
+    /// Datagrams without an answer in time.
+    pub lost: u64,
+    /// Answers that came after their request had been given up.
+    pub late: u64,
+    /// Transactions of an open loop that were due and never begun.
+    pub unstarted: u64,
+}
+
+impl Counts {
+    /// Applies `f` to each field of two counts.
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            transactions: f(self.transactions, other.transactions),
+            sent: f(self.sent, other.sent),
+            received: f(self.received, other.received),
+            connections: f(self.connections, other.connections),
+            connect_failures: f(self.connect_failures, other.connect_failures),
+            resets: f(self.resets, other.resets),
+            short_reads: f(self.short_reads, other.short_reads),
+            wrong_content: f(self.wrong_content, other.wrong_content),
+            lost: f(self.lost, other.lost),
+            late: f(self.late, other.late),
+            unstarted: f(self.unstarted, other.unstarted),
+        }
+    }
+
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::saturating_sub)
+    }
+
+    /// The counts of two processes together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+
+    /// Everything that went wrong, in one number; zero on a sound trial.
+    pub fn errors(&self) -> u64 {
+        self.connect_failures + self.resets + self.short_reads + self.wrong_content + self.lost
+    }
+}
+
+/// What the driver's thread and its control thread share. Counters have one writer, the driver.
+#[derive(Debug)]
+pub struct Shared {
+    /// Control to client: the phase's time is over.
+    pub ending: AtomicBool,
+    /// Client to control: nothing more will be sent in this phase.
+    pub stopped: AtomicBool,
+    /// Control to client: bytes the server has sent in all; the phase ends once they have arrived.
+    pub expected: AtomicU64,
+    /// Control to driver: end the phase with what there is.
+    pub give_up: AtomicBool,
+    /// Control to server: hold still.
+    pub pause: AtomicBool,
+    /// Server to control: holding still; `held_counts` is complete.
+    pub held: AtomicBool,
+    /// The server's counts when it last held still.
+    pub held_counts: Mutex<Counts>,
+    /// Control to server: leave.
+    pub quit: AtomicBool,
+    /// Payload bytes sent since the driver began.
+    pub sent: AtomicU64,
+    /// Payload bytes received since the driver began.
+    pub received: AtomicU64,
+    /// Connections made or accepted since the driver began.
+    pub connections: AtomicU64,
+}
+
+/// No expectation yet.
+pub const UNKNOWN: u64 = u64::MAX;
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            ending: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            expected: AtomicU64::new(UNKNOWN),
+            give_up: AtomicBool::new(false),
+            pause: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            held_counts: Mutex::new(Counts::default()),
+            quit: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Shared {
+    /// Publishes the counters others watch.
+    fn publish(&self, counts: &Counts) {
+        self.sent.store(counts.sent, Ordering::Relaxed);
+        self.received.store(counts.received, Ordering::Relaxed);
+        self.connections.store(counts.connections, Ordering::Relaxed);
+    }
+}
+
+/// An empty latency histogram: 1 ns to 60 s at three significant digits.
+pub fn new_histogram() -> Histogram<u64> {
+    #[expect(clippy::expect_used, reason = "the bounds are constants that the constructor accepts")]
+    Histogram::new_with_bounds(1, limits::LATENCY_NS_MAX, 3).expect("valid histogram bounds")
+}

@@ -1,0 +1,660 @@
+//! The client of every workload: initiates the exchanges of all its pairs and measures them.
+//!
+//! Closed loop: a pair begins its next exchange as soon as the last one has ended. Open loop (a rate is given): exchanges
+//! are planned at even distances, a pair that is late begins at once, and latency is also counted from the planned start
+//! (corrected for coordinated omission). A failed pair is counted; a standing connection that fails stays away, a CRR
+//! pair goes on with a new connection. The driver fails only when no pair is left.
+
+use super::content::{Direction, Message};
+use super::{Close, Counts, Shared, UNKNOWN, burn, new_histogram, now_ns};
+use crate::limits;
+use crate::socket::{Endpoint, Ready, Sockets, Token};
+use crate::workload::{Shape, Workload};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What a client is to do, the same for all its phases.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClientConfig {
+    /// What is said.
+    pub workload: Workload,
+    /// Pairs served by this process.
+    pub pairs: u32,
+    /// Number of its first pair among all pairs of the trial: keeps identities apart.
+    pub first_pair: u32,
+    /// Where the servers listen; pair i connects to endpoint i modulo their number.
+    pub endpoints: Vec<Endpoint>,
+    /// Who closes first in CRR.
+    pub close: Close,
+    /// Largest single write, and size of the receive buffer.
+    pub write_bytes: u64,
+    /// CPU used in user mode before each exchange (calibration).
+    pub burn_ns: u64,
+}
+
+/// One stretch of work between two standstills.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Phase {
+    /// When to begin, on this host's monotonic clock; 0: at once.
+    pub start_ns: u64,
+    /// How long to initiate.
+    pub duration_ns: u64,
+    /// Distance between stamps.
+    pub stride: u64,
+    /// Exchanges per second of all this process's pairs together; `None`: closed loop.
+    pub rate: Option<f64>,
+}
+
+/// What a phase gave.
+#[derive(Debug)]
+pub struct PhaseReport {
+    /// First start on this host's monotonic clock.
+    pub start_ns: u64,
+    /// Last byte received.
+    pub end_ns: u64,
+    /// What was counted in this phase.
+    pub counts: Counts,
+    /// Latencies in nanoseconds from the actual start.
+    pub latency: Histogram<u64>,
+    /// The same from the planned start (open loop only).
+    pub corrected: Option<Histogram<u64>>,
+    /// Units done in each tenth of the phase.
+    pub slices: [f64; limits::SLICES],
+    /// Units done by the pair that did least and by the one that did most.
+    pub pair_units: (f64, f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Connecting,
+    Sending,
+    Receiving,
+    /// The response is complete; waiting for the server's end of stream.
+    Closing,
+    Failed,
+}
+
+#[derive(Debug)]
+struct Pair<S> {
+    socket: Option<S>,
+    state: State,
+    message: u64,
+    connection: u64,
+    offset: u64,
+    started_ns: u64,
+    planned_ns: u64,
+    bytes: u64,
+    transactions: u64,
+    opened: u64,
+    queued: bool,
+}
+
+/// Operations one pair may do before the others get their turn.
+const TURN: usize = 16;
+
+/// The client driver.
+#[derive(Debug)]
+pub struct Client<S: Sockets> {
+    sockets: S,
+    config: ClientConfig,
+    pairs: Vec<Pair<S::Socket>>,
+    queue: VecDeque<usize>,
+    ready: Vec<Ready>,
+    outbox: Vec<u8>,
+    inbox: Vec<u8>,
+    counts: Counts,
+    failed: usize,
+    run: Run,
+}
+
+/// What belongs to the running phase.
+#[derive(Debug)]
+struct Run {
+    phase: Phase,
+    start_ns: u64,
+    deadline_ns: u64,
+    last_ns: u64,
+    ending: bool,
+    busy: usize,
+    latency: Histogram<u64>,
+    corrected: Option<Histogram<u64>>,
+    slices: [f64; limits::SLICES],
+    /// Idle pairs of an open loop by their next planned start.
+    plan: BinaryHeap<Reverse<(u64, usize)>>,
+    period_ns: f64,
+}
+
+impl<S: Sockets> Client<S> {
+    /// A client without connections.
+    pub fn new(sockets: S, config: ClientConfig) -> Self {
+        let pairs = (0..config.pairs).map(|_| Pair {
+            socket: None,
+            state: State::Idle,
+            message: 0,
+            connection: 0,
+            offset: 0,
+            started_ns: 0,
+            planned_ns: 0,
+            bytes: 0,
+            transactions: 0,
+            opened: 0,
+            queued: false,
+        });
+        let capacity = |bytes: u64| usize::try_from(bytes.clamp(1, limits::WRITE_BYTES_MAX)).unwrap_or(usize::MAX);
+        let phase = Phase { start_ns: 0, duration_ns: 0, stride: limits::STAMP_STRIDE_BYTES, rate: None };
+        Self {
+            sockets,
+            pairs: pairs.collect(),
+            queue: VecDeque::new(),
+            ready: Vec::new(),
+            outbox: vec![0x5A; capacity(config.write_bytes.min(config.workload.request))],
+            inbox: vec![0; capacity(config.write_bytes.min(config.workload.response.max(1)).max(64))],
+            counts: Counts::default(),
+            failed: 0,
+            run: Run::new(phase, 0),
+            config,
+        }
+    }
+
+    /// Makes the standing connections of all pairs (none for CRR, whose connections belong to its exchanges).
+    ///
+    /// # Errors
+    /// The first connection that fails, or not all connected within `limits::CONNECT_TIME_MAX`.
+    pub fn connect(&mut self, shared: &Shared) -> io::Result<()> {
+        if self.config.workload.shape == Shape::Crr {
+            return Ok(());
+        }
+        let deadline_ns = now_ns() + u64::try_from(limits::CONNECT_TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
+        let (mut next, mut open) = (0, 0);
+        while open < self.pairs.len() {
+            while next < self.pairs.len() && next - open < limits::CONNECTS_IN_FLIGHT_MAX {
+                self.open(next)?;
+                next += 1;
+            }
+            self.ready.clear();
+            self.sockets.poll(&mut self.ready, Some(limits::WAIT_TIME_MAX))?;
+            for at in 0..self.ready.len() {
+                let index = self.ready[at].token.0;
+                if self.pairs.get(index).is_some_and(|pair| pair.state == State::Connecting) && self.settle(index)? {
+                    self.pairs[index].state = State::Idle;
+                    open += 1;
+                }
+            }
+            if now_ns() > deadline_ns {
+                let text = format!("{open} of {} pairs connected", self.pairs.len());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+        }
+        shared.publish(&self.counts);
+        Ok(())
+    }
+
+    /// Runs one phase to its standstill.
+    ///
+    /// # Errors
+    /// No pair is left, or polling failed.
+    pub fn phase(&mut self, phase: Phase, shared: &Shared) -> io::Result<PhaseReport> {
+        wait_until(phase.start_ns);
+        let before = self.counts;
+        self.begin(phase);
+        loop {
+            self.serve(shared)?;
+            if self.finished(shared)? {
+                break;
+            }
+            self.wait()?;
+        }
+        shared.publish(&self.counts);
+        Ok(self.report(before))
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        let now = now_ns();
+        self.run = Run::new(phase, now);
+        for pair in &mut self.pairs {
+            (pair.bytes, pair.transactions) = (0, 0);
+        }
+        let live: Vec<_> = (0..self.pairs.len()).filter(|&at| self.pairs[at].state != State::Failed).collect();
+        self.run.busy = live.iter().filter(|&&at| self.pairs[at].state != State::Idle).count();
+        if let Some(rate) = phase.rate {
+            self.run.period_ns = live.len() as f64 * 1e9 / rate;
+            for (turn, &index) in live.iter().enumerate() {
+                let planned = now + to_ns(self.run.period_ns * fraction(turn, live.len()));
+                self.run.plan.push(Reverse((planned, index)));
+            }
+        } else {
+            for index in live {
+                self.enqueue(index);
+            }
+        }
+    }
+
+    /// Lets every pair that can go on do so.
+    fn serve(&mut self, shared: &Shared) -> io::Result<()> {
+        if shared.ending.load(Ordering::Relaxed) || shared.give_up.load(Ordering::Relaxed) {
+            self.run.ending = true;
+        }
+        if self.run.phase.rate.is_some() {
+            self.start_due();
+        }
+        for at in 0..self.ready.len() {
+            let index = self.ready[at].token.0;
+            if index < self.pairs.len() {
+                self.enqueue(index);
+            }
+        }
+        self.ready.clear();
+        for _ in 0..self.queue.len() {
+            let Some(index) = self.queue.pop_front() else { break };
+            self.pairs[index].queued = false;
+            self.advance(index)?;
+        }
+        shared.publish(&self.counts);
+        Ok(())
+    }
+
+    /// True once nothing of this phase is under way any more.
+    fn finished(&mut self, shared: &Shared) -> io::Result<bool> {
+        if self.failed == self.pairs.len() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "every connection failed"));
+        }
+        if !self.run.ending {
+            return Ok(false);
+        }
+        if shared.give_up.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let stream = self.config.workload.is_stream();
+        if !stream && self.run.busy > 0 {
+            return Ok(false);
+        }
+        shared.stopped.store(true, Ordering::Release);
+        let expected = shared.expected.load(Ordering::Acquire);
+        Ok(expected != UNKNOWN && (!stream || self.counts.received >= expected))
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let timeout = if !self.queue.is_empty() {
+            Some(Duration::ZERO)
+        } else if let Some(Reverse((planned, _))) = self.run.plan.peek()
+            && !self.run.ending
+        {
+            Some(Duration::from_nanos(planned.saturating_sub(now_ns())))
+        } else if self.config.workload.udp {
+            Some(limits::WAIT_TIME_MAX)
+        } else {
+            None
+        };
+        self.sockets.poll(&mut self.ready, timeout)?;
+        if self.config.workload.udp {
+            self.give_up_lost();
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, before: Counts) -> PhaseReport {
+        let deadline = self.run.deadline_ns;
+        for Reverse((planned, _)) in self.run.plan.drain() {
+            if planned < deadline {
+                self.counts.unstarted += 1 + to_ns((deadline - planned) as f64 / self.run.period_ns);
+            }
+        }
+        let workload = self.config.workload;
+        let units = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes));
+        let next = Run::new(self.run.phase, 0);
+        let run = std::mem::replace(&mut self.run, next);
+        PhaseReport {
+            start_ns: run.start_ns,
+            end_ns: run.last_ns.max(run.start_ns + 1),
+            counts: self.counts.since(before),
+            latency: run.latency,
+            corrected: run.corrected,
+            slices: run.slices,
+            pair_units: units.fold((f64::INFINITY, 0.0), |(least, most), unit| (least.min(unit), most.max(unit))),
+        }
+    }
+
+    fn enqueue(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.pairs[index].queued, true) {
+            self.queue.push_back(index);
+        }
+    }
+
+    /// Takes one pair as far as it goes, or as far as one turn goes.
+    fn advance(&mut self, index: usize) -> io::Result<()> {
+        for _ in 0..TURN {
+            let outcome = match self.pairs[index].state {
+                State::Idle => Ok(self.start_closed(index)),
+                State::Connecting => self.settle(index).map(|settled| {
+                    if settled {
+                        self.pairs[index].state = State::Sending;
+                    }
+                    settled
+                }),
+                State::Sending => self.send(index),
+                State::Receiving => self.receive(index),
+                State::Closing => self.drain(index),
+                State::Failed => Ok(false),
+            };
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => {
+                    self.fail(index, &error);
+                    return Ok(());
+                }
+            }
+        }
+        self.enqueue(index);
+        Ok(())
+    }
+
+    fn start_closed(&mut self, index: usize) -> bool {
+        if self.run.phase.rate.is_some() || self.over(now_ns()) {
+            return false;
+        }
+        self.start(index, None)
+    }
+
+    /// Begins the exchanges of an open loop whose time has come.
+    fn start_due(&mut self) {
+        let now = now_ns();
+        if self.over(now) {
+            return;
+        }
+        while let Some(&Reverse((planned, index))) = self.run.plan.peek()
+            && planned <= now
+        {
+            self.run.plan.pop();
+            if self.start(index, Some(planned)) {
+                self.enqueue(index);
+            }
+        }
+    }
+
+    /// Begins an exchange; false if it failed at once.
+    fn start(&mut self, index: usize, planned: Option<u64>) -> bool {
+        if self.config.burn_ns > 0 {
+            burn(self.config.burn_ns);
+        }
+        let now = now_ns();
+        self.run.busy += 1;
+        let crr = self.config.workload.shape == Shape::Crr;
+        let pair = &mut self.pairs[index];
+        pair.started_ns = now;
+        pair.planned_ns = planned.unwrap_or(now);
+        pair.offset = 0;
+        pair.state = State::Sending;
+        if self.config.workload.udp {
+            pair.opened += 1;
+            pair.connection = identity(self.config.first_pair, index, pair.opened, u64::MAX);
+        }
+        if !crr {
+            return true;
+        }
+        match self.open(index) {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(index, &error);
+                false
+            }
+        }
+    }
+
+    /// Begins a connection with an identity of its own.
+    fn open(&mut self, index: usize) -> io::Result<()> {
+        let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
+        let pair = &mut self.pairs[index];
+        pair.state = State::Connecting;
+        pair.opened += 1;
+        pair.message = 0;
+        pair.connection = identity(self.config.first_pair, index, pair.opened, self.config.workload.request);
+        pair.socket = Some(self.sockets.connect(endpoint, Token(index))?);
+        Ok(())
+    }
+
+    fn settle(&mut self, index: usize) -> io::Result<bool> {
+        let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
+        let settled = self.sockets.connected(socket)?;
+        self.counts.connections += u64::from(settled);
+        Ok(settled)
+    }
+
+    fn send(&mut self, index: usize) -> io::Result<bool> {
+        let workload = self.config.workload;
+        if self.run.ending && workload.is_stream() {
+            return Ok(false);
+        }
+        let pair = &mut self.pairs[index];
+        let Some(socket) = &pair.socket else { return Ok(false) };
+        let left = usize::try_from(workload.request - pair.offset).unwrap_or(usize::MAX);
+        let chunk = left.min(self.outbox.len());
+        let number = if workload.udp { 0 } else { pair.message };
+        let message = Message { connection: pair.connection, number, direction: Direction::Request };
+        message.write(&mut self.outbox[..chunk], pair.offset, self.run.phase.stride);
+        let sent = self.sockets.send(socket, &self.outbox[..chunk])? as u64;
+        pair.offset += sent;
+        pair.bytes += sent;
+        self.counts.sent += sent;
+        let whole = pair.offset == workload.request;
+        if whole {
+            pair.offset = 0;
+            pair.state = State::Receiving;
+        }
+        if workload.shape == Shape::Strp {
+            let now = now_ns();
+            self.run.slice(now, sent as f64 / 1e6);
+            self.over(now);
+        }
+        // The response cannot be there yet; its arrival makes the pair ready.
+        Ok(!whole)
+    }
+
+    fn receive(&mut self, index: usize) -> io::Result<bool> {
+        let workload = self.config.workload;
+        let pair = &mut self.pairs[index];
+        let Some(socket) = &pair.socket else { return Ok(false) };
+        let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);
+        // A datagram is read whole, so that one that is too long shows.
+        let room = if workload.udp { self.inbox.len() } else { left.min(self.inbox.len()) };
+        let received = self.sockets.receive(socket, &mut self.inbox[..room])?;
+        let number = if workload.udp { 0 } else { pair.message };
+        let message = Message { connection: pair.connection, number, direction: Direction::Response };
+        let right = message.check(&self.inbox[..received], pair.offset, self.run.phase.stride);
+        if workload.udp && !(right && received == left) {
+            self.misfit(right);
+            return Ok(true);
+        }
+        if received == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.counts.wrong_content += u64::from(!right);
+        pair.offset += received as u64;
+        pair.bytes += received as u64;
+        self.counts.received += received as u64;
+        if workload.shape == Shape::Strg {
+            let now = now_ns();
+            self.run.last_ns = now;
+            self.run.slice(now, received as f64 / 1e6);
+            self.run.ending |= now >= self.run.deadline_ns;
+        }
+        if pair.offset < workload.response {
+            // A short read has emptied the socket; what arrives later makes it ready again.
+            return Ok(received == room);
+        }
+        match (workload.shape, self.config.close) {
+            (Shape::Crr, Close::Server) => pair.state = State::Closing,
+            (Shape::Crr, Close::Client) => {
+                self.hang_up(index);
+                self.complete(index);
+            }
+            (Shape::Rr | Shape::Strg | Shape::Strp, _) => self.complete(index),
+        }
+        Ok(true)
+    }
+
+    /// A datagram that is not the answer awaited: late if some were given up, else wrong.
+    fn misfit(&mut self, right: bool) {
+        if right {
+            self.counts.short_reads += 1;
+        } else if self.counts.lost > 0 {
+            self.counts.late += 1;
+        } else {
+            self.counts.wrong_content += 1;
+        }
+    }
+
+    /// Waits for the server's end of stream.
+    fn drain(&mut self, index: usize) -> io::Result<bool> {
+        let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
+        if self.sockets.receive(socket, &mut self.inbox[..1])? != 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "more than the response arrived"));
+        }
+        self.hang_up(index);
+        self.complete(index);
+        Ok(true)
+    }
+
+    fn hang_up(&mut self, index: usize) {
+        if let Some(socket) = self.pairs[index].socket.take() {
+            self.sockets.close(socket);
+        }
+    }
+
+    fn complete(&mut self, index: usize) {
+        let now = now_ns();
+        let pair = &mut self.pairs[index];
+        pair.state = State::Idle;
+        pair.message += 1;
+        pair.transactions += 1;
+        pair.offset = 0;
+        self.counts.transactions += 1;
+        self.run.busy = self.run.busy.saturating_sub(1);
+        self.run.last_ns = now;
+        self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
+        if let Some(corrected) = &mut self.run.corrected {
+            corrected.saturating_record(now.saturating_sub(pair.planned_ns).max(1));
+        }
+        if !self.config.workload.is_stream() {
+            self.run.slice(now, 1.0);
+        }
+        self.plan_next(index);
+    }
+
+    fn plan_next(&mut self, index: usize) {
+        if self.run.phase.rate.is_some() {
+            let next = self.pairs[index].planned_ns + to_ns(self.run.period_ns);
+            self.run.plan.push(Reverse((next, index)));
+        }
+    }
+
+    /// Counts a failure and decides how the pair goes on.
+    fn fail(&mut self, index: usize, error: &io::Error) {
+        let connecting = self.pairs[index].state == State::Connecting;
+        self.hang_up(index);
+        self.run.busy = self.run.busy.saturating_sub(1);
+        if connecting {
+            self.counts.connect_failures += 1;
+        } else if error.kind() == io::ErrorKind::UnexpectedEof {
+            self.counts.short_reads += 1;
+        } else {
+            self.counts.resets += 1;
+        }
+        if self.config.workload.shape != Shape::Crr {
+            self.pairs[index].state = State::Failed;
+            self.failed += 1;
+            return;
+        }
+        // A server that refuses would otherwise be asked as fast as the CPU allows.
+        std::thread::sleep(Duration::from_micros(100));
+        self.pairs[index].state = State::Idle;
+        self.plan_next(index);
+        if self.run.phase.rate.is_none() {
+            self.enqueue(index);
+        }
+    }
+
+    /// Gives up datagrams whose answer is overdue and lets their pairs go on.
+    fn give_up_lost(&mut self) {
+        let now = now_ns();
+        let limit = u64::try_from(limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
+        for index in 0..self.pairs.len() {
+            let pair = &mut self.pairs[index];
+            if pair.state == State::Receiving && now.saturating_sub(pair.started_ns) > limit {
+                pair.state = State::Idle;
+                self.counts.lost += 1;
+                self.run.busy = self.run.busy.saturating_sub(1);
+                self.plan_next(index);
+                self.enqueue(index);
+            }
+        }
+    }
+
+    /// True once the phase's time is over; remembers it.
+    fn over(&mut self, now: u64) -> bool {
+        self.run.ending |= now >= self.run.deadline_ns;
+        self.run.ending
+    }
+}
+
+impl Run {
+    fn new(phase: Phase, start_ns: u64) -> Self {
+        Self {
+            phase,
+            start_ns,
+            deadline_ns: start_ns.saturating_add(phase.duration_ns),
+            last_ns: start_ns,
+            ending: false,
+            busy: 0,
+            latency: new_histogram(),
+            corrected: phase.rate.map(|_| new_histogram()),
+            slices: [0.0; limits::SLICES],
+            plan: BinaryHeap::new(),
+            period_ns: f64::INFINITY,
+        }
+    }
+
+    /// Adds units to the tenth of the phase that `now` lies in; what arrives after the end belongs to none.
+    fn slice(&mut self, now: u64, units: f64) {
+        let length = (self.phase.duration_ns / limits::SLICES as u64).max(1);
+        let at = usize::try_from(now.saturating_sub(self.start_ns) / length).unwrap_or(usize::MAX);
+        if let Some(slice) = self.slices.get_mut(at) {
+            *slice += units;
+        }
+    }
+}
+
+/// The identity of a connection, as many bytes of it as the request can carry.
+fn identity(first_pair: u32, index: usize, opened: u64, request: u64) -> u64 {
+    let whole = ((u64::from(first_pair) + index as u64 + 1) << 40) ^ opened.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    if request >= 8 { whole } else { whole & ((1 << (8 * request)) - 1) }
+}
+
+fn fraction(turn: usize, of: usize) -> f64 {
+    turn as f64 / of.max(1) as f64
+}
+
+fn to_ns(value: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float saturates when cast")]
+    {
+        value as u64
+    }
+}
+
+/// Sleeps until shortly before, then spins, so that many processes begin together.
+fn wait_until(start_ns: u64) {
+    let now = now_ns();
+    if start_ns > now + 200_000 {
+        std::thread::sleep(Duration::from_nanos(start_ns - now - 100_000));
+    }
+    while now_ns() < start_ns {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,137 @@
+//! Payload: what the bytes of a message are, so that the other side can tell whether they are right.
+//!
+//! A stamp is 8 bytes that follow from the connection, the direction, the number of the message and the offset within
+//! it. Measured trials carry one at offset 0 and then every 4,096 bytes; when every byte is to be checked the distance is
+//! 8, so the stamps *are* the payload. A receiver that checks every 4,096 bytes accepts both. The first request on a
+//! connection starts with the connection's identity instead (cut to the request's length), which is how the server learns
+//! it; a UDP request starts with its transaction number in the same way.
+
+use crate::limits::STAMP_BYTES;
+
+/// Which way a message goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Client to server.
+    Request,
+    /// Server to client.
+    Response,
+}
+
+/// What the content of one message follows from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// Identity of the connection (or number of the transaction, for datagrams), known to both sides.
+    pub connection: u64,
+    /// Number of the message on its connection, from 0.
+    pub number: u64,
+    /// Which way it goes.
+    pub direction: Direction,
+}
+
+const STAMP_USIZE: usize = 8;
+
+impl Message {
+    /// The stamp at `offset` (a multiple of 8) of this message.
+    pub fn stamp(&self, offset: u64) -> [u8; STAMP_USIZE] {
+        if self.number == 0 && self.direction == Direction::Request && offset == 0 {
+            return self.connection.to_le_bytes();
+        }
+        let direction = match self.direction {
+            Direction::Request => 0x51,
+            Direction::Response => 0xA3,
+        };
+        let seed = self.connection ^ self.number.rotate_left(32) ^ (direction << 56);
+        mix(mix(seed).wrapping_add(offset)).to_le_bytes()
+    }
+
+    /// Writes the stamps that overlap `[offset, offset + buffer.len())` of the message into `buffer`, which holds that range.
+    pub fn write(&self, buffer: &mut [u8], offset: u64, stride: u64) {
+        overlaps(buffer.len(), offset, stride, |position, from, at, len| {
+            buffer[at..at + len].copy_from_slice(&self.stamp(position)[from..from + len]);
+            true
+        });
+    }
+
+    /// True if every stamp that overlaps the received range is right.
+    pub fn check(&self, buffer: &[u8], offset: u64, stride: u64) -> bool {
+        overlaps(buffer.len(), offset, stride, |position, from, at, len| {
+            buffer[at..at + len] == self.stamp(position)[from..from + len]
+        })
+    }
+}
+
+/// Calls `each(stamp position, first byte of the stamp, place in the buffer, length)` for every stamp that overlaps the
+/// range; stops and returns false when `each` does.
+fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usize, usize, usize) -> bool) -> bool {
+    debug_assert!(stride >= STAMP_BYTES && stride % STAMP_BYTES == 0, "stride {stride} would overlap stamps");
+    let end = offset + len as u64;
+    let mut position = offset / stride * stride;
+    while position < end {
+        let from = offset.saturating_sub(position);
+        if from < STAMP_BYTES {
+            let first = position + from;
+            let count = (STAMP_BYTES - from).min(end - first);
+            let (Ok(from), Ok(at), Ok(count)) =
+                (usize::try_from(from), usize::try_from(first - offset), usize::try_from(count))
+            else {
+                return false;
+            };
+            if !each(position, from, at, count) {
+                return false;
+            }
+        }
+        position += stride;
+    }
+    true
+}
+
+/// The finaliser of SplitMix64: every input bit changes about half of the output bits.
+fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(connection: u64, number: u64) -> Message {
+        Message { connection, number, direction: Direction::Response }
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_cut_anywhere_checks(cuts in proptest::collection::vec(1usize..9000, 1..12), full in any::<bool>()) {
+            let stride = if full { 8 } else { 4096 };
+            let total: usize = cuts.iter().sum();
+            let mut whole = vec![0; total];
+            message(7, 3).write(&mut whole, 0, stride);
+            let mut at = 0;
+            for cut in cuts {
+                prop_assert!(message(7, 3).check(&whole[at..at + cut], at as u64, stride));
+                at += cut;
+            }
+        }
+
+        #[test]
+        fn every_changed_byte_is_found_when_all_are_checked(len in 1usize..200, at in 0usize..200, start in 0u64..100) {
+            let at = at % len;
+            let mut bytes = vec![0; len];
+            message(1, 2).write(&mut bytes, start, 8);
+            bytes[at] ^= 1;
+            prop_assert!(!message(1, 2).check(&bytes, start, 8));
+        }
+    }
+
+    #[test]
+    fn another_message_connection_or_place_does_not_check() {
+        let mut bytes = vec![0; 8192];
+        message(1, 1).write(&mut bytes, 0, 4096);
+        assert!(message(1, 1).check(&bytes, 0, 4096));
+        assert!(!message(2, 1).check(&bytes, 0, 4096), "another connection");
+        assert!(!message(1, 2).check(&bytes, 0, 4096), "another message");
+        assert!(!message(1, 1).check(&bytes[4096..], 0, 4096), "bytes lost");
+    }
+}

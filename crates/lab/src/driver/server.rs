@@ -1,0 +1,386 @@
+//! The server of every workload: takes each request whole, checks it, answers.
+//!
+//! It serves any number of connections from one listener until told to quit. It trusts nothing a client sends: a request
+//! that is too short, too long or wrong is counted and costs its connection only. On `Shared::pause` it holds still
+//! between two operations, which is what ends a stream that flows from here.
+
+use super::content::{Direction, Message};
+use super::{Close, Counts, Shared, burn, now_ns};
+use crate::limits;
+use crate::socket::{Endpoint, Ready, Sockets, Token};
+use crate::workload::{Shape, Workload};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a server is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServerConfig {
+    /// What is said.
+    pub workload: Workload,
+    /// Where to listen.
+    pub endpoint: Endpoint,
+    /// Who closes first in CRR.
+    pub close: Close,
+    /// Largest single write, and size of the receive buffer.
+    pub write_bytes: u64,
+    /// CPU used in user mode before each response (calibration).
+    pub burn_ns: u64,
+    /// Time each response waits (calibration).
+    pub delay_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Receiving,
+    /// The response waits until its planted delay is over.
+    Delayed,
+    Sending,
+    /// CRR, client closes first: waiting for its end of stream.
+    Closing,
+}
+
+#[derive(Debug)]
+struct Connection<S> {
+    socket: S,
+    state: State,
+    identity: [u8; 8],
+    message: u64,
+    offset: u64,
+    queued: bool,
+}
+
+const LISTENER: Token = Token(0);
+/// Operations one connection may do before the others get their turn.
+const TURN: usize = 16;
+/// Connections taken before those there are get their turn.
+const ACCEPTS_AT_ONCE: usize = 64;
+
+/// The server driver.
+#[derive(Debug)]
+pub struct Server<S: Sockets> {
+    sockets: S,
+    listener: S::Listener,
+    config: ServerConfig,
+    /// Slot i has token i + 1.
+    connections: Vec<Option<Connection<S::Socket>>>,
+    free: Vec<usize>,
+    queue: VecDeque<usize>,
+    delayed: BinaryHeap<Reverse<(u64, usize)>>,
+    datagrams_due: BinaryHeap<Reverse<(u64, SocketAddr, u64)>>,
+    accepting: bool,
+    outbox: Vec<u8>,
+    inbox: Vec<u8>,
+    stride: u64,
+    counts: Counts,
+}
+
+impl<S: Sockets> Server<S> {
+    /// Listens; the endpoint returned has the port that was chosen.
+    ///
+    /// # Errors
+    /// The address is in use or not of this host.
+    pub fn listen(mut sockets: S, config: ServerConfig) -> io::Result<(Self, Endpoint)> {
+        let (listener, endpoint) = sockets.listen(&config.endpoint, LISTENER)?;
+        let capacity = |bytes: u64| usize::try_from(bytes.clamp(1, limits::WRITE_BYTES_MAX)).unwrap_or(usize::MAX);
+        // One byte more than the longest datagram, so that one that is too long shows.
+        let most = if config.workload.udp { config.workload.request + 1 } else { config.workload.request };
+        let server = Self {
+            sockets,
+            listener,
+            connections: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            delayed: BinaryHeap::new(),
+            datagrams_due: BinaryHeap::new(),
+            accepting: false,
+            outbox: vec![0xA5; capacity(config.write_bytes.min(config.workload.response))],
+            inbox: vec![0; capacity(config.write_bytes.max(limits::DATAGRAM_BYTES_MAX).min(most))],
+            stride: limits::STAMP_STRIDE_BYTES,
+            counts: Counts::default(),
+            config,
+        };
+        Ok((server, endpoint))
+    }
+
+    /// Serves until told to quit; `stride` is read whenever the server has held still.
+    ///
+    /// # Errors
+    /// Polling failed.
+    pub fn serve(&mut self, shared: &Shared, stride: &AtomicU64) -> io::Result<Counts> {
+        let mut ready: Vec<Ready> = Vec::new();
+        while !shared.quit.load(Ordering::Relaxed) {
+            if shared.pause.load(Ordering::Acquire) {
+                hold(shared, &self.counts);
+            }
+            self.stride = stride.load(Ordering::Relaxed);
+            let timeout = self.timeout();
+            self.sockets.poll(&mut ready, timeout)?;
+            for event in ready.drain(..) {
+                match event.token {
+                    LISTENER => self.accepting = true,
+                    Token(token) => self.enqueue(token - 1),
+                }
+            }
+            self.release_delayed();
+            if self.accepting {
+                if self.config.workload.udp { self.answer_datagrams() } else { self.accept() }
+            }
+            for _ in 0..self.queue.len() {
+                let Some(slot) = self.queue.pop_front() else { break };
+                self.advance(slot);
+            }
+            shared.publish(&self.counts);
+        }
+        Ok(self.counts)
+    }
+
+    /// A handle that interrupts its waiting.
+    pub fn waker(&self) -> std::sync::Arc<dyn crate::socket::Waker> {
+        self.sockets.waker()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.queue.is_empty() || self.accepting {
+            return Some(Duration::ZERO);
+        }
+        let connection = self.delayed.peek().map(|Reverse((due, _))| *due);
+        let datagram = self.datagrams_due.peek().map(|Reverse((due, ..))| *due);
+        let due = connection.into_iter().chain(datagram).min()?;
+        Some(Duration::from_nanos(due.saturating_sub(now_ns())))
+    }
+
+    fn enqueue(&mut self, slot: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(slot)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.queue.push_back(slot);
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_AT_ONCE {
+            let slot = self.free.last().copied().unwrap_or(self.connections.len());
+            match self.sockets.accept(&self.listener, Token(slot + 1)) {
+                Ok(socket) => self.add(slot, socket),
+                Err(error) => {
+                    // An error other than "none there" belongs to the connection that was about to be taken.
+                    self.accepting = false;
+                    self.counts.connect_failures += u64::from(error.kind() != io::ErrorKind::WouldBlock);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, slot: usize, socket: S::Socket) {
+        self.counts.connections += 1;
+        let connection =
+            Connection { socket, state: State::Receiving, identity: [0; 8], message: 0, offset: 0, queued: false };
+        if self.free.pop().is_some() {
+            self.connections[slot] = Some(connection);
+        } else {
+            self.connections.push(Some(connection));
+        }
+        self.enqueue(slot);
+    }
+
+    fn advance(&mut self, slot: usize) {
+        for turn in 0..=TURN {
+            let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+            connection.queued = false;
+            if turn == TURN {
+                return self.enqueue(slot);
+            }
+            let outcome = match connection.state {
+                State::Receiving => self.receive(slot),
+                State::Delayed => return,
+                State::Sending => self.send(slot),
+                State::Closing => self.drain(slot),
+            };
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    match error.kind() {
+                        io::ErrorKind::UnexpectedEof => self.counts.short_reads += 1,
+                        _ => self.counts.resets += 1,
+                    }
+                    return self.hang_up(slot);
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, slot: usize) -> io::Result<bool> {
+        let workload = self.config.workload;
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
+        let left = usize::try_from(workload.request - connection.offset).unwrap_or(usize::MAX);
+        let room = left.min(self.inbox.len());
+        let received = self.sockets.receive(&connection.socket, &mut self.inbox[..room])?;
+        if received == 0 {
+            if connection.offset > 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.hang_up(slot);
+            return Ok(false);
+        }
+        if connection.message == 0 {
+            learn(&mut connection.identity, connection.offset, &self.inbox[..received]);
+        }
+        let message = Message {
+            connection: u64::from_le_bytes(connection.identity),
+            number: connection.message,
+            direction: Direction::Request,
+        };
+        let right = message.check(&self.inbox[..received], connection.offset, self.stride);
+        self.counts.wrong_content += u64::from(!right);
+        connection.offset += received as u64;
+        self.counts.received += received as u64;
+        if connection.offset < workload.request {
+            // A short read has emptied the socket; what arrives later makes it ready again.
+            return Ok(received == room);
+        }
+        connection.offset = 0;
+        connection.state = State::Sending;
+        if self.config.burn_ns > 0 {
+            burn(self.config.burn_ns);
+        }
+        if self.config.delay_ns > 0 {
+            connection.state = State::Delayed;
+            self.delayed.push(Reverse((now_ns() + self.config.delay_ns, slot)));
+        }
+        Ok(true)
+    }
+
+    fn send(&mut self, slot: usize) -> io::Result<bool> {
+        let workload = self.config.workload;
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
+        let left = usize::try_from(workload.response - connection.offset).unwrap_or(usize::MAX);
+        let chunk = left.min(self.outbox.len());
+        let message = Message {
+            connection: u64::from_le_bytes(connection.identity),
+            number: connection.message,
+            direction: Direction::Response,
+        };
+        message.write(&mut self.outbox[..chunk], connection.offset, self.stride);
+        let sent = self.sockets.send(&connection.socket, &self.outbox[..chunk])? as u64;
+        connection.offset += sent;
+        self.counts.sent += sent;
+        if connection.offset < workload.response {
+            return Ok(true);
+        }
+        connection.offset = 0;
+        connection.message += 1;
+        connection.state = State::Receiving;
+        self.counts.transactions += 1;
+        match (workload.shape, self.config.close) {
+            (Shape::Crr, Close::Server) => self.hang_up(slot),
+            (Shape::Crr, Close::Client) => connection.state = State::Closing,
+            (Shape::Rr | Shape::Strg | Shape::Strp, _) => {}
+        }
+        // The next request cannot be there yet; its arrival makes the connection ready.
+        Ok(false)
+    }
+
+    fn drain(&mut self, slot: usize) -> io::Result<bool> {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
+        if self.sockets.receive(&connection.socket, &mut self.inbox[..1])? != 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "more than the request arrived"));
+        }
+        self.hang_up(slot);
+        Ok(false)
+    }
+
+    fn hang_up(&mut self, slot: usize) {
+        if let Some(connection) = self.connections.get_mut(slot).and_then(Option::take) {
+            self.sockets.close(connection.socket);
+            self.free.push(slot);
+        }
+    }
+
+    /// Lets responses go whose planted delay is over.
+    fn release_delayed(&mut self) {
+        if self.config.delay_ns == 0 {
+            return;
+        }
+        let now = now_ns();
+        while let Some(&Reverse((due, slot))) = self.delayed.peek()
+            && due <= now
+        {
+            self.delayed.pop();
+            if let Some(Some(connection)) = self.connections.get_mut(slot) {
+                connection.state = State::Sending;
+                self.enqueue(slot);
+            }
+        }
+        while let Some(&Reverse((due, from, number))) = self.datagrams_due.peek()
+            && due <= now
+        {
+            self.datagrams_due.pop();
+            self.answer(from, number);
+        }
+    }
+
+    fn answer_datagrams(&mut self) {
+        for _ in 0..ACCEPTS_AT_ONCE {
+            let Ok((received, from)) = self.sockets.receive_from(&self.listener, &mut self.inbox) else {
+                self.accepting = false;
+                return;
+            };
+            if received as u64 != self.config.workload.request {
+                self.counts.short_reads += 1;
+                continue;
+            }
+            let mut identity = [0; 8];
+            learn(&mut identity, 0, &self.inbox[..received]);
+            let number = u64::from_le_bytes(identity);
+            let message = Message { connection: number, number: 0, direction: Direction::Request };
+            self.counts.wrong_content += u64::from(!message.check(&self.inbox[..received], 0, self.stride));
+            self.counts.received += received as u64;
+            if self.config.burn_ns > 0 {
+                burn(self.config.burn_ns);
+            }
+            if self.config.delay_ns > 0 {
+                self.datagrams_due.push(Reverse((now_ns() + self.config.delay_ns, from, number)));
+            } else {
+                self.answer(from, number);
+            }
+        }
+    }
+
+    fn answer(&mut self, to: SocketAddr, number: u64) {
+        let message = Message { connection: number, number: 0, direction: Direction::Response };
+        message.write(&mut self.outbox, 0, self.stride);
+        // What the network refuses is lost, as datagrams are; the client counts it.
+        if let Ok(sent) = self.sockets.send_to(&self.listener, &self.outbox, to) {
+            self.counts.sent += sent as u64;
+            self.counts.transactions += 1;
+        }
+    }
+}
+
+/// Copies the part of a connection's identity that lies in `[offset, offset + bytes.len())` of its first request.
+fn learn(identity: &mut [u8; 8], offset: u64, bytes: &[u8]) {
+    if let Some(rest) = usize::try_from(offset).ok().and_then(|at| identity.get_mut(at..)) {
+        let count = rest.len().min(bytes.len());
+        rest[..count].copy_from_slice(&bytes[..count]);
+    }
+}
+
+/// Holds still until the pause is over.
+fn hold(shared: &Shared, counts: &Counts) {
+    if let Ok(mut held) = shared.held_counts.lock() {
+        *held = *counts;
+    }
+    shared.held.store(true, Ordering::Release);
+    while shared.pause.load(Ordering::Acquire) && !shared.quit.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    shared.held.store(false, Ordering::Release);
+}

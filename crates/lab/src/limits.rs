@@ -1,0 +1,44 @@
+//! Every bound of the laboratory, in one place. A user who meets one is told its name's meaning and its value.
+
+use std::time::Duration;
+
+/// Most client-server pairs of one cell.
+pub const PAIRS_MAX: u32 = 10_000;
+/// Largest request or response in bytes; also keeps byte counters far from overflow.
+pub const MESSAGE_BYTES_MAX: u64 = 1 << 30;
+/// Largest UDP payload over IPv4 without jumbograms (RFC 768, RFC 791): 65,535 - 20 - 8.
+pub const DATAGRAM_BYTES_MAX: u64 = 65_507;
+/// Largest single write a driver makes.
+pub const WRITE_BYTES_MAX: u64 = 16 << 20;
+/// Size of a write, and of the receive buffer, when none is asked for: iperf3's.
+pub const WRITE_BYTES_DEFAULT: u64 = 128 << 10;
+/// Distance between the stamps that are checked in measured trials.
+pub const STAMP_STRIDE_BYTES: u64 = 4096;
+/// Distance between stamps when every byte is checked: the size of a stamp.
+pub const STAMP_BYTES: u64 = 8;
+/// Connections a client has in the making at once while it sets up its pairs.
+pub const CONNECTS_IN_FLIGHT_MAX: usize = 256;
+/// Accept queue asked for by the server.
+pub const BACKLOG: i32 = 65_535;
+/// Time allowed for all pairs to connect.
+pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time without any progress after which a phase is given up: the peer is dead or stuck.
+pub const STALL_TIME_MAX: Duration = Duration::from_secs(10);
+/// A UDP request without a response for this long is lost; the pair goes on with the next.
+pub const DATAGRAM_LOST_AFTER: Duration = Duration::from_millis(200);
+/// Longest a driver thread stays in one system call: bounds the time to notice the end of a phase.
+pub const WAIT_TIME_MAX: Duration = Duration::from_millis(20);
+/// Time a helper process has to answer a request that does not itself take time.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest line accepted from a helper process: bounds memory against a broken or hostile far end.
+pub const LINE_BYTES_MAX: usize = 64 << 20;
+/// Parts a trial is cut into to notice a rate that collapses.
+pub const SLICES: usize = 10;
+/// Latencies above this are counted as this (HDR histogram's upper bound).
+pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
+/// Longest trial.
+pub const TRIAL_SECONDS_MAX: f64 = 3_600.0;
+/// Most trials of one cell.
+pub const TRIALS_MAX: u32 = 1_000;
+/// Most cells of one plan.
+pub const CELLS_MAX: usize = 10_000;

@@ -1,0 +1,330 @@
+//! Places: where the two ends of a path are, and how to put an agent there.
+//!
+//! A place is this host, a named network namespace, the namespace of a process (a container), a namespace of a built path,
+//! or another host behind ssh. An agent enters it, and leaves nothing there when it goes: its program file on a remote
+//! host is removed before the agent says hello.
+
+mod ssh;
+
+use crate::agent::AgentOptions;
+use crate::control::{Answer, Helper, VERSION};
+use crate::error::{Error, IoContext, Result};
+use crate::limits;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+/// Where an end of the path is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// This host as it is.
+    Local,
+    /// A network namespace named by `ip netns`.
+    Netns(String),
+    /// The network namespace of a process.
+    Pid(u32),
+    /// Another host, by the system's ssh.
+    Ssh(String),
+    /// A namespace of a path that siga built: network namespace, user namespace.
+    Built(PathBuf, Option<PathBuf>),
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::usage(format!("`{text}` is no place")).hint("places: local, netns:NAME, pid:PID, ssh:[USER@]HOST")
+        };
+        if text == "local" {
+            return Ok(Self::Local);
+        }
+        match text.split_once(':') {
+            // A name is a file below /run/netns, an option-like host would be taken for one by ssh.
+            Some(("netns", name)) if !name.is_empty() && !name.contains('/') && name != ".." && name != "." => {
+                Ok(Self::Netns(name.into()))
+            }
+            Some(("pid", pid)) => match pid.parse() {
+                Ok(pid) if pid > 0 => Ok(Self::Pid(pid)),
+                Ok(_) | Err(_) => Err(bad()),
+            },
+            Some(("ssh", host)) if !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace) => {
+                Ok(Self::Ssh(host.into()))
+            }
+            Some(_) | None => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::Netns(name) => write!(f, "netns:{name}"),
+            Self::Pid(pid) => write!(f, "pid:{pid}"),
+            Self::Ssh(host) => write!(f, "ssh:{host}"),
+            Self::Built(net, _) => write!(f, "{}", net.display()),
+        }
+    }
+}
+
+impl Place {
+    /// Starts an agent in this place as `name` and waits until it is there.
+    ///
+    /// # Errors
+    /// Environment: the place does not exist or refuses.
+    pub fn agent(&self, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<Agent> {
+        let inside = |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
+        let options = match self {
+            Self::Local => AgentOptions { sockmap, ..AgentOptions::default() },
+            Self::Netns(namespace) => {
+                let path = Path::new("/run/netns").join(namespace);
+                need_file(&path, &format!("no network namespace named {namespace}"), "`ip netns list` shows those there are")?;
+                inside(path, None)
+            }
+            Self::Pid(pid) => {
+                let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
+                need_file(&path, &format!("no process {pid}"), "give the id of a process that runs in the container")?;
+                inside(path, Some(PathBuf::from(format!("/proc/{pid}/ns/user"))))
+            }
+            Self::Built(net, user) => inside(net.clone(), user.clone()),
+            Self::Ssh(host) => return ssh::agent(host, name, ssh),
+        };
+        let mut helper = start_agent(&options, name)?;
+        let addresses = greet(&mut helper).map_err(|error| error.at(self))?;
+        Ok(Agent { helper, addresses })
+    }
+}
+
+/// An agent that is in its place.
+#[derive(Debug)]
+pub struct Agent {
+    /// The process.
+    pub helper: Helper,
+    /// Addresses of its place that others can reach, best first.
+    pub addresses: Vec<IpAddr>,
+}
+
+fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::environment(message).hint(hint)),
+    }
+}
+
+/// Starts an agent on this host.
+///
+/// # Errors
+/// Environment: out of processes.
+pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Helper> {
+    // Whatever file it was started from, and even if that is gone, this is the running program.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("agent");
+    if let Some(net) = &options.net {
+        command.arg("--net").arg(net);
+    }
+    if let Some(user) = &options.user {
+        command.arg("--user").arg(user);
+    }
+    if let Some(fd) = options.sockmap {
+        command.arg("--sockmap").arg(fd.to_string());
+    }
+    Helper::start(command, name)
+}
+
+/// Waits for an agent's hello; returns the addresses of its place.
+///
+/// # Errors
+/// It cannot enter its place, or is of another build.
+pub fn greet(helper: &mut Helper) -> Result<Vec<IpAddr>> {
+    match helper.answer(limits::ANSWER_TIME_MAX)? {
+        Answer::Hello { version: VERSION, addresses, .. } => Ok(addresses),
+        Answer::Hello { version, .. } => Err(Error::environment(format!(
+            "{}: speaks version {version} of the control protocol, not {VERSION}",
+            helper.name()
+        ))),
+        answer => Err(helper.unexpected(&answer)),
+    }
+}
+
+/// Moves this process into the namespaces; the user namespace only where the network namespace alone is refused.
+///
+/// # Errors
+/// Environment: no such namespace, or no right to enter it.
+pub fn enter(net: Option<&Path>, user: Option<&Path>) -> Result<()> {
+    let Some(net) = net else { return Ok(()) };
+    let open = |path: &Path| std::fs::File::open(path).context(format!("cannot open {}", path.display()));
+    let refused = |error: Errno| {
+        Error::environment(format!("cannot enter {}: {error}", net.display()))
+            .hint("entering a namespace needs root, or to own the user namespace it belongs to")
+    };
+    let file = match (open(net), user) {
+        (Err(_), Some(user)) => {
+            enter_user(&open(user)?).map_err(refused)?;
+            open(net)?
+        }
+        (opened, _) => opened?,
+    };
+    match move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)) {
+        Ok(()) => return Ok(()),
+        Err(Errno::PERM) if user.is_some() => {}
+        Err(error) => return Err(refused(error)),
+    }
+    if let Some(user) = user {
+        enter_user(&open(user)?).map_err(refused)?;
+    }
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(refused)
+}
+
+fn enter_user(user: &std::fs::File) -> std::result::Result<(), Errno> {
+    move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
+}
+
+/// Asks the kernel to kill this process when its parent dies. Entering a user namespace undoes it, so this comes after.
+///
+/// # Errors
+/// Incomplete: the parent is already gone.
+pub fn die_with_parent() -> Result<()> {
+    let parent = rustix::process::getppid();
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the parent's death")?;
+    if rustix::process::getppid() != parent || parent.is_some_and(rustix::process::Pid::is_init) {
+        return Err(Error::incomplete("the parent process is gone"));
+    }
+    Ok(())
+}
+
+/// Raises the limit of open files as far as this process may.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    let raised = Rlimit { current: most.or(limit.maximum), maximum: most.or(limit.maximum) };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+}
+
+/// Fails unless this process may open as many files as its share of the pairs needs.
+///
+/// # Errors
+/// Environment: the limit is too low.
+pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
+    let sockets = if processes > 1 { 2 * u64::from(processes) } else { u64::from(pairs) };
+    let need = sockets + 64;
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < need => {
+            let limit_name = "the limit of open files";
+            Err(Error::environment(format!("{pairs} pairs need {need} file descriptors, {limit_name} is {limit}"))
+                .hint(format!("raise it with `ulimit -n {need}`, or ask for fewer pairs with --clients")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Takes over a descriptor that the starter of this process left open for it.
+///
+/// # Errors
+/// Usage: no such descriptor.
+pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
+    // Reopening through pidfd or /proc would not do for a BPF map; duplicating leaves the original to be inherited on.
+    crate::sys::duplicate_descriptor(number).map_err(|error| Error::usage(format!("descriptor {number}: {error}")))
+}
+
+/// Addresses of this network namespace that others can reach: what an ssh client used first, then IPv4, then IPv6.
+pub fn addresses() -> Vec<IpAddr> {
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    let ssh = ssh.as_deref().and_then(|text| text.split(' ').nth(2)?.parse().ok());
+    let four = std::fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap_or_default();
+    let six = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    let mut all: Vec<IpAddr> = ssh.into_iter().collect();
+    for address in parse_fib_trie(&four).into_iter().map(IpAddr::V4).chain(parse_if_inet6(&six).into_iter().map(IpAddr::V6)) {
+        if !address.is_loopback() && !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    all
+}
+
+/// Local IPv4 addresses: a leaf line `|-- ADDRESS` followed by `/32 host LOCAL`.
+fn parse_fib_trie(text: &str) -> Vec<Ipv4Addr> {
+    let mut last = None;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(address) = line.trim().strip_prefix("|-- ") {
+            last = address.parse().ok();
+        } else if line.trim() == "/32 host LOCAL"
+            && let Some(address) = last
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+    }
+    found
+}
+
+/// Global IPv6 addresses: 32 hex digits, index, prefix length, scope (00: global), flags, name.
+fn parse_if_inet6(text: &str) -> Vec<Ipv6Addr> {
+    let global = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = u128::from_str_radix(words.next()?, 16).ok()?;
+        (words.nth(2)? == "00").then_some(Ipv6Addr::from_bits(address))
+    };
+    text.lines().filter_map(global).collect()
+}
+
+/// Counters of the network namespace's protocols, as "Tcp RetransSegs" to its value.
+pub fn protocol_counters() -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for file in ["snmp", "netstat"] {
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        for pair in lines.chunks_exact(2) {
+            let (mut names, mut values) = (pair[0].split_whitespace(), pair[1].split_whitespace());
+            let group = names.next().unwrap_or_default().trim_end_matches(':').to_owned();
+            values.next();
+            for (name, value) in names.zip(values) {
+                if let Ok(value) = value.parse() {
+                    all.insert(format!("{group} {name}"), value);
+                }
+            }
+        }
+    }
+    all
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_read_back_as_written_and_others_are_refused() {
+        for text in ["local", "netns:blue", "pid:17", "ssh:root@host"] {
+            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+        }
+        for text in ["", "netns:", "netns:../x", "netns:..", "pid:0", "pid:x", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "lan:x"] {
+            assert_eq!(text.parse::<Place>().unwrap_err().exit_status(), 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn local_addresses_are_found_in_the_kernels_tables() {
+        let trie = "Main:\n  |-- 127.0.0.1\n     /32 host LOCAL\n  |-- 198.18.1.0\n     /24 link UNICAST\n  |-- 198.18.1.1\n     /32 host LOCAL\n";
+        assert_eq!(parse_fib_trie(trie), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(198, 18, 1, 1)]);
+        let six = "fd000000000000000000000000000001 02 40 00 80 eth0\nfe800000000000000000000000000001 02 40 20 80 eth0\n";
+        assert_eq!(parse_if_inet6(six), ["fd00::1".parse::<Ipv6Addr>().unwrap()]);
+    }
+
+    #[test]
+    fn too_few_descriptors_are_told_with_the_number_needed() {
+        let error = need_descriptors(u32::MAX, 1).unwrap_err();
+        assert_eq!(error.exit_status(), 3);
+        assert!(error.to_string().contains("ulimit -n 4294967359"), "{error}");
+    }
+}

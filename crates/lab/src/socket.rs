@@ -1,0 +1,125 @@
+//! The one interface between drivers and networks: connect, accept, send, receive, poll.
+//!
+//! Drivers are generic over [`Sockets`] and know no system call; [`kernel`] implements it with the kernel's sockets. The
+//! contract is that of non-blocking sockets with edge-triggered readiness: an operation that cannot go on answers
+//! `WouldBlock`, and `poll` reports a token again once it can. An implementation that blocks inside the operations instead
+//! reports every socket as ready from `poll`, so a driver need not know the difference.
+
+pub mod kernel;
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a driver calls a socket when polling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token(pub usize);
+
+/// A socket that can go on. Hang-ups and errors show as both readable and writable; the next operation tells which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// Which socket.
+    pub token: Token,
+    /// Receiving or accepting can go on.
+    pub readable: bool,
+    /// Sending can go on, or a connection has been decided.
+    pub writable: bool,
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Endpoint {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// UDP.
+    Udp(SocketAddr),
+    /// An abstract name of the AF_UNIX family, which lives in the network namespace and leaves no file.
+    Unix(String),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp {address}"),
+            Self::Udp(address) => write!(f, "udp {address}"),
+            Self::Unix(name) => write!(f, "unix @{name}"),
+        }
+    }
+}
+
+/// Interrupts another thread's `poll`.
+pub trait Waker: Send + Sync {
+    /// Makes a `poll` that waits, or the next one, return.
+    fn wake(&self);
+}
+
+/// A network as drivers see it.
+pub trait Sockets {
+    /// A connection, or a datagram socket with a fixed peer. A driver that ends as a whole may just drop it.
+    type Socket;
+    /// A listening socket, or a datagram socket that hears everybody. Closes when dropped.
+    type Listener;
+
+    /// Listens and returns where (a port of 0 asks for any free one).
+    ///
+    /// # Errors
+    /// The address is in use or not of this host.
+    fn listen(&mut self, at: &Endpoint, token: Token) -> io::Result<(Self::Listener, Endpoint)>;
+
+    /// Takes the next connection from the accept queue.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or what the network reports.
+    fn accept(&mut self, listener: &Self::Listener, token: Token) -> io::Result<Self::Socket>;
+
+    /// Begins a connection; ready for writing once decided.
+    ///
+    /// # Errors
+    /// Out of ports or descriptors, or refused at once.
+    fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<Self::Socket>;
+
+    /// The outcome of `connect`: false while undecided.
+    ///
+    /// # Errors
+    /// Why the connection failed.
+    fn connected(&mut self, socket: &Self::Socket) -> io::Result<bool>;
+
+    /// Sends some of the bytes and says how many.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection's end.
+    fn send(&mut self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Receives up to a buffer of bytes; 0 is the peer's end of stream.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or the connection's end.
+    fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Ends a connection: what was sent is still delivered, then the peer sees the end of the stream.
+    fn close(&mut self, socket: Self::Socket);
+
+    /// Receives one datagram and its sender.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or what the network reports.
+    fn receive_from(&mut self, listener: &Self::Listener, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or what the network reports.
+    fn send_to(&mut self, listener: &Self::Listener, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
+
+    /// Appends what can go on to `ready`; waits until something can, the time is over or somebody wakes it.
+    ///
+    /// # Errors
+    /// What the network reports; never a mere interruption.
+    fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// A handle that interrupts `poll` from another thread.
+    fn waker(&self) -> std::sync::Arc<dyn Waker>;
+}

@@ -1,0 +1,272 @@
+//! The kernel's sockets: TCP, UDP and AF_UNIX streams, over epoll or one at a time.
+//!
+//! *Epoll* serves any number of sockets from one thread, edge-triggered. *Direct* serves a single socket with plain
+//! `send` and `recv`, as a process per connection does. Either waits in the kernel (`Wait::Block`) or spins
+//! (`Wait::Poll`). A blocking direct socket returns from every call within `limits::WAIT_TIME_MAX`, so that its driver
+//! notices the end of a phase.
+
+use super::{Endpoint, Ready, Sockets, Token, Waker};
+use crate::bpf::sockmap::Sockmap;
+use crate::limits;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::time::Timespec;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a driver does while nothing can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// Sleeps in the kernel.
+    Block,
+    /// Asks again and again, at the price of a CPU.
+    Poll,
+}
+
+/// How the sockets are made and served.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KernelOptions {
+    /// Sleep or spin.
+    pub wait: Wait,
+    /// One socket at a time without epoll.
+    pub direct: bool,
+    /// Congestion control asked for on every TCP socket; `None` keeps the host's.
+    pub congestion: Option<String>,
+}
+
+/// The kernel's sockets behind [`Sockets`].
+#[derive(Debug)]
+pub struct Kernel {
+    options: KernelOptions,
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    sockmap: Option<Sockmap>,
+    direct: Direct,
+}
+
+/// What a direct factory serves: its one connection, or its listener while there is none.
+#[derive(Debug, Default)]
+struct Direct {
+    listener: Option<Token>,
+    socket: Option<Token>,
+}
+
+const WAKE: u64 = u64::MAX;
+const EVENTS_AT_ONCE: usize = 512;
+
+#[derive(Debug)]
+struct EventfdWaker(Arc<OwnedFd>);
+
+impl Waker for EventfdWaker {
+    fn wake(&self) {
+        // An eventfd write fails only at 2^64 - 1 unread wake-ups.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Kernel {
+    /// Makes a factory of sockets; with a `sockmap`, every connection is entered into it.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn new(options: KernelOptions, sockmap: Option<Sockmap>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Self { options, epoll, wake, sockmap, direct: Direct::default() })
+    }
+
+    fn blocking(&self) -> bool {
+        self.options.direct && self.options.wait == Wait::Block
+    }
+
+    fn flags(&self) -> SocketFlags {
+        if self.blocking() { SocketFlags::CLOEXEC } else { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK }
+    }
+
+    fn socket(&self, endpoint: &Endpoint) -> io::Result<OwnedFd> {
+        let (family, kind) = match endpoint {
+            Endpoint::Tcp(address) => (family(address), SocketType::STREAM),
+            Endpoint::Udp(address) => (family(address), SocketType::DGRAM),
+            Endpoint::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM),
+        };
+        let socket = net::socket_with(family, kind, self.flags(), None)?;
+        if let (Endpoint::Tcp(_), Some(congestion)) = (endpoint, &self.options.congestion) {
+            sockopt::set_tcp_congestion(&socket, congestion)?;
+        }
+        // Accepted sockets inherit all of this from their listener.
+        if matches!(endpoint, Endpoint::Tcp(_)) {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+        }
+        if self.blocking() {
+            sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
+        }
+        Ok(socket)
+    }
+
+    fn watch(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
+        if self.options.direct {
+            return Ok(());
+        }
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token.0 as u64), flags)?;
+        Ok(())
+    }
+
+    /// Enters an established TCP connection into the sockmap, where there is one.
+    fn enter(&self, socket: &OwnedFd) -> io::Result<()> {
+        let Some(sockmap) = &self.sockmap else { return Ok(()) };
+        let local = SocketAddr::try_from(net::getsockname(socket)?)?;
+        let remote = net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
+        let remote = SocketAddr::try_from(remote)?;
+        sockmap.insert(socket.as_fd(), local.port(), remote.port()).map_err(|error| io::Error::other(error.to_string()))
+    }
+}
+
+fn family(address: &SocketAddr) -> AddressFamily {
+    if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET }
+}
+
+fn abstract_name(name: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+/// `WouldBlock` for "not yet", whichever way the kernel words it; a blocking connect that timed out says EINPROGRESS.
+fn retry_or(error: Errno) -> io::Error {
+    match error {
+        Errno::AGAIN | Errno::INTR | Errno::INPROGRESS => io::ErrorKind::WouldBlock.into(),
+        other => other.into(),
+    }
+}
+
+impl Sockets for Kernel {
+    type Socket = OwnedFd;
+    type Listener = OwnedFd;
+
+    fn listen(&mut self, at: &Endpoint, token: Token) -> io::Result<(OwnedFd, Endpoint)> {
+        let socket = self.socket(at)?;
+        let bound = match at {
+            Endpoint::Tcp(address) => {
+                sockopt::set_socket_reuseaddr(&socket, true)?;
+                net::bind(&socket, address)?;
+                net::listen(&socket, limits::BACKLOG)?;
+                Endpoint::Tcp(SocketAddr::try_from(net::getsockname(&socket)?)?)
+            }
+            Endpoint::Udp(address) => {
+                net::bind(&socket, address)?;
+                Endpoint::Udp(SocketAddr::try_from(net::getsockname(&socket)?)?)
+            }
+            Endpoint::Unix(name) => {
+                net::bind(&socket, &abstract_name(name)?)?;
+                net::listen(&socket, limits::BACKLOG)?;
+                at.clone()
+            }
+        };
+        self.watch(&socket, token)?;
+        self.direct.listener = Some(token);
+        Ok((socket, bound))
+    }
+
+    fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<OwnedFd> {
+        let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
+        self.enter(&socket)?;
+        self.watch(&socket, token)?;
+        self.direct.socket = Some(token);
+        Ok(socket)
+    }
+
+    fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<OwnedFd> {
+        let socket = self.socket(to)?;
+        let outcome = match to {
+            Endpoint::Tcp(address) | Endpoint::Udp(address) => net::connect(&socket, address),
+            Endpoint::Unix(name) => net::connect(&socket, &abstract_name(name)?),
+        };
+        match outcome {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.watch(&socket, token)?;
+        self.direct.socket = Some(token);
+        Ok(socket)
+    }
+
+    fn connected(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        match net::getpeername(socket) {
+            Ok(Some(_)) => {}
+            Ok(None) | Err(Errno::NOTCONN) => {
+                sockopt::socket_error(socket)??;
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.enter(socket)?;
+        Ok(true)
+    }
+
+    fn close(&mut self, socket: OwnedFd) {
+        self.direct.socket = None;
+        drop(socket);
+    }
+
+    fn send(&mut self, socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+        net::send(socket, bytes, SendFlags::NOSIGNAL).map_err(retry_or)
+    }
+
+    fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        let (count, _) = net::recv(socket, buffer, RecvFlags::empty()).map_err(retry_or)?;
+        Ok(count)
+    }
+
+    fn receive_from(&mut self, listener: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (count, _, from) = net::recvfrom(listener, buffer, RecvFlags::empty()).map_err(retry_or)?;
+        Ok((count, SocketAddr::try_from(from.ok_or(Errno::DESTADDRREQ)?)?))
+    }
+
+    fn send_to(&mut self, listener: &OwnedFd, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        net::sendto(listener, bytes, SendFlags::NOSIGNAL, &to).map_err(retry_or)
+    }
+
+    fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
+        if self.options.direct {
+            if let Some(token) = self.direct.socket.or(self.direct.listener) {
+                ready.push(Ready { token, readable: true, writable: true });
+            }
+            return Ok(());
+        }
+        let timeout = if self.options.wait == Wait::Poll { Some(Duration::ZERO) } else { timeout };
+        let timeout = timeout.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
+        let mut space = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
+        let events = match epoll::wait(&self.epoll, &mut space[..], timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for event in events.iter() {
+            let (data, flags) = (event.data.u64(), event.flags);
+            if data == WAKE {
+                let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+                continue;
+            }
+            let end = epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP;
+            let (readable, writable) = (end | epoll::EventFlags::IN, end | epoll::EventFlags::OUT);
+            ready.push(Ready {
+                token: Token(usize::try_from(data).unwrap_or(usize::MAX)),
+                readable: flags.intersects(readable),
+                writable: flags.intersects(writable),
+            });
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        Arc::new(EventfdWaker(Arc::clone(&self.wake)))
+    }
+}

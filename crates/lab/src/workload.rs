@@ -1,0 +1,288 @@
+//! Workloads: what client and server say to each other, and in which unit their rate is told.
+//!
+//! All four are exchanges of a request and a response. RR, STRG and STRP keep their connection; CRR makes one for every
+//! transaction. They differ in the unit: RR and CRR count transactions, STRG (streaming get) and STRP (streaming put)
+//! megabytes of payload. Sizes are written with `k`, `m`, `g` for 1,024 and its powers; a megabyte in a *result* is 10^6.
+
+use crate::error::{Error, Result};
+use crate::limits::{DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// The four shapes of exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// Request, response, over a standing connection.
+    Rr,
+    /// Connect, request, response, disconnect.
+    Crr,
+    /// A short request, a long response: data flows from server to client.
+    Strg,
+    /// A long request, a short response: data flows from client to server.
+    Strp,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    /// Transactions; rates are in trans/sec.
+    #[serde(rename = "trans")]
+    Transaction,
+    /// Megabytes of 10^6 bytes of payload; rates are in MB/sec.
+    #[serde(rename = "MB")]
+    Megabyte,
+}
+
+impl Unit {
+    /// `trans` or `MB`, as in `cpu_msec/trans`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transaction => "trans",
+            Self::Megabyte => "MB",
+        }
+    }
+
+    /// `trans/sec` or `MB/sec`.
+    pub fn rate_name(self) -> &'static str {
+        match self {
+            Self::Transaction => "trans/sec",
+            Self::Megabyte => "MB/sec",
+        }
+    }
+}
+
+/// A shape with its sizes. Equal workloads have equal names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Workload {
+    /// How the exchange goes.
+    pub shape: Shape,
+    /// Datagrams instead of a connection (RR only).
+    pub udp: bool,
+    /// Bytes from client to server in one exchange.
+    pub request: u64,
+    /// Bytes from server to client in one exchange.
+    pub response: u64,
+}
+
+/// A named workload.
+#[derive(Debug)]
+pub struct Preset {
+    /// The name used on the command line and in plans.
+    pub name: &'static str,
+    /// What it stands for.
+    pub about: &'static str,
+    workload: Workload,
+}
+
+const fn tcp(shape: Shape, request: u64, response: u64) -> Workload {
+    Workload { shape, udp: false, request, response }
+}
+
+/// The presets, in the order of help texts.
+pub const PRESETS: [Preset; 6] = [
+    Preset { name: "rr-1-1", about: "request-response, 1 byte each way: pure latency", workload: tcp(Shape::Rr, 1, 1) },
+    Preset {
+        name: "rr-200-1000",
+        about: "request-response, 200 and 1,000 bytes: online transaction",
+        workload: tcp(Shape::Rr, 200, 1_000),
+    },
+    Preset {
+        name: "rr-200-32k",
+        about: "request-response, 200 and 32,768 bytes: database query",
+        workload: tcp(Shape::Rr, 200, 32 << 10),
+    },
+    Preset {
+        name: "crr-64-8k",
+        about: "connect-request-response, 64 and 8,192 bytes: website access",
+        workload: tcp(Shape::Crr, 64, 8 << 10),
+    },
+    Preset {
+        name: "strg-20m",
+        about: "streaming get, 20 and 20,971,520 bytes: server to client",
+        workload: tcp(Shape::Strg, 20, 20 << 20),
+    },
+    Preset {
+        name: "strp-20m",
+        about: "streaming put, 20,971,520 and 20 bytes: client to server",
+        workload: tcp(Shape::Strp, 20 << 20, 20),
+    },
+];
+
+impl Workload {
+    /// The unit of its rate.
+    pub fn unit(&self) -> Unit {
+        match self.shape {
+            Shape::Rr | Shape::Crr => Unit::Transaction,
+            Shape::Strg | Shape::Strp => Unit::Megabyte,
+        }
+    }
+
+    /// True for the streaming shapes, which can be interrupted within an exchange.
+    pub fn is_stream(&self) -> bool {
+        self.unit() == Unit::Megabyte
+    }
+
+    /// Units done by this many exchanges and payload bytes (both directions).
+    #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+    pub fn units(&self, transactions: u64, payload_bytes: u64) -> f64 {
+        match self.unit() {
+            Unit::Transaction => transactions as f64,
+            Unit::Megabyte => payload_bytes as f64 / 1e6,
+        }
+    }
+
+    fn check(self, text: &str) -> Result<Self> {
+        for (what, bytes) in [("request", self.request), ("response", self.response)] {
+            if bytes == 0 || bytes > MESSAGE_BYTES_MAX {
+                return Err(Error::usage(format!("workload `{text}`: a {what} of {bytes} bytes"))
+                    .hint(format!("sizes go from 1 to {MESSAGE_BYTES_MAX} bytes")));
+            }
+        }
+        if self.udp && self.shape != Shape::Rr {
+            return Err(Error::usage(format!("workload `{text}`: UDP carries request-response only"))
+                .hint("write `udp-rr:REQUEST/RESPONSE`"));
+        }
+        if self.udp && self.request.max(self.response) > DATAGRAM_BYTES_MAX {
+            return Err(Error::usage(format!("workload `{text}`: a UDP message is one datagram"))
+                .hint(format!("sizes go from 8 to {DATAGRAM_BYTES_MAX} bytes")));
+        }
+        if self.udp && self.request < 8 {
+            return Err(Error::usage(format!("workload `{text}`: a UDP request carries an 8-byte transaction number"))
+                .hint("ask for at least 8 bytes"));
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(preset) = PRESETS.iter().find(|preset| preset.workload == *self) {
+            return f.pad(preset.name);
+        }
+        let shape = match self.shape {
+            Shape::Rr => "rr",
+            Shape::Crr => "crr",
+            Shape::Strg => "strg",
+            Shape::Strp => "strp",
+        };
+        let udp = if self.udp { "udp-" } else { "" };
+        f.pad(&format!("{udp}{shape}:{}/{}", self.request, self.response))
+    }
+}
+
+impl FromStr for Workload {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if let Some(preset) = PRESETS.iter().find(|preset| preset.name == text) {
+            return Ok(preset.workload);
+        }
+        let unknown = || {
+            let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+            Error::usage(format!("unknown workload `{text}`")).hint(format!(
+                "workloads: {}; or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: with sizes such as 200, 8k, 20m",
+                names.join(", ")
+            ))
+        };
+        let (shape, sizes) = text.split_once(':').ok_or_else(unknown)?;
+        let (udp, shape) = match shape.strip_prefix("udp-") {
+            Some(rest) => (true, rest),
+            None => (false, shape),
+        };
+        let shape = match shape {
+            "rr" => Shape::Rr,
+            "crr" => Shape::Crr,
+            "strg" => Shape::Strg,
+            "strp" => Shape::Strp,
+            _ => return Err(unknown()),
+        };
+        let (request, response) = sizes.split_once('/').ok_or_else(unknown)?;
+        let size = |word: &str| parse_size(word).map_err(|error| error.at(format!("workload `{text}`")));
+        Self { shape, udp, request: size(request)?, response: size(response)? }.check(text)
+    }
+}
+
+impl Serialize for Workload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Workload {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|error: Error| serde::de::Error::custom(error.message()))
+    }
+}
+
+/// Reads a size in bytes: digits with an optional `k`, `m` or `g` (1,024 and its powers).
+///
+/// # Errors
+/// Usage: no number, an unknown suffix, or more than a u64 holds.
+pub fn parse_size(text: &str) -> Result<u64> {
+    let bad = || {
+        Error::usage(format!("`{text}` is no size")).hint("digits with an optional k, m or g (1,024 and its powers)")
+    };
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 30),
+        Some(_) => (text, 0),
+        None => return Err(bad()),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let number: u64 = digits.parse().map_err(|_| bad())?;
+    number.checked_mul(1 << shift).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_have_the_sizes_their_names_say() {
+        let sizes = |name: &str| {
+            let workload: Workload = name.parse().unwrap();
+            (workload.request, workload.response)
+        };
+        assert_eq!(sizes("rr-200-1000"), (200, 1000));
+        assert_eq!(sizes("rr-200-32k"), (200, 32_768));
+        assert_eq!(sizes("crr-64-8k"), (64, 8_192));
+        assert_eq!(sizes("strg-20m"), (20, 20_971_520));
+        assert_eq!(sizes("strp-20m"), (20_971_520, 20));
+    }
+
+    #[test]
+    fn names_are_canonical() {
+        assert_eq!("rr:200/1000".parse::<Workload>().unwrap().to_string(), "rr-200-1000");
+        assert_eq!("rr:200/1001".parse::<Workload>().unwrap().to_string(), "rr:200/1001");
+        assert_eq!("udp-rr:200/1k".parse::<Workload>().unwrap().to_string(), "udp-rr:200/1024");
+    }
+
+    #[test]
+    fn zero_and_absurd_sizes_are_refused_with_the_way_out() {
+        for text in [
+            "rr:0/1",
+            "rr:1/0",
+            "rr:1/2g",
+            "rr:1/99999999999999999999",
+            "rr:-1/1",
+            "rr:1",
+            "rr:/",
+            "xx:1/1",
+            "",
+            "udp-crr:8/8",
+            "udp-rr:7/7",
+            "udp-rr:8/65508",
+            "rr:1/17179869184g",
+        ] {
+            let error = text.parse::<Workload>().unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{text}");
+            assert!(error.to_string().contains('\n'), "{text} has no way out: {error}");
+        }
+    }
+}
