@@ -2,6 +2,8 @@
 pub mod error;
 pub mod level;
 pub mod path;
+pub mod reduce;
+pub mod report;
 pub mod sys;
 
 pub use error::{Error, Result};
