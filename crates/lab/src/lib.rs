@@ -2,6 +2,7 @@
 pub mod error;
 pub mod level;
 pub mod path;
+pub mod published;
 pub mod reduce;
 pub mod report;
 pub mod sys;
