@@ -55,7 +55,9 @@ impl FromStr for Place {
                 Ok(pid) if pid > 0 => Ok(Self::Pid(pid)),
                 Ok(_) | Err(_) => Err(bad()),
             },
-            Some(("ssh", host)) if !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace) => {
+            Some(("ssh", host))
+                if !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace) =>
+            {
                 Ok(Self::Ssh(host.into()))
             }
             Some(_) | None => Err(bad()),
@@ -81,12 +83,17 @@ impl Place {
     /// # Errors
     /// Environment: the place does not exist or refuses.
     pub fn agent(&self, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<Agent> {
-        let inside = |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
+        let inside =
+            |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
         let options = match self {
             Self::Local => AgentOptions { sockmap, ..AgentOptions::default() },
             Self::Netns(namespace) => {
                 let path = Path::new("/run/netns").join(namespace);
-                need_file(&path, &format!("no network namespace named {namespace}"), "`ip netns list` shows those there are")?;
+                need_file(
+                    &path,
+                    &format!("no network namespace named {namespace}"),
+                    "`ip netns list` shows those there are",
+                )?;
                 inside(path, None)
             }
             Self::Pid(pid) => {
@@ -243,7 +250,9 @@ pub fn addresses() -> Vec<IpAddr> {
     let four = std::fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap_or_default();
     let six = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let mut all: Vec<IpAddr> = ssh.into_iter().collect();
-    for address in parse_fib_trie(&four).into_iter().map(IpAddr::V4).chain(parse_if_inet6(&six).into_iter().map(IpAddr::V6)) {
+    for address in
+        parse_fib_trie(&four).into_iter().map(IpAddr::V4).chain(parse_if_inet6(&six).into_iter().map(IpAddr::V6))
+    {
         if !address.is_loopback() && !all.contains(&address) {
             all.push(address);
         }
@@ -298,7 +307,6 @@ pub fn protocol_counters() -> BTreeMap<String, u64> {
     all
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,7 +316,18 @@ mod tests {
         for text in ["local", "netns:blue", "pid:17", "ssh:root@host"] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         }
-        for text in ["", "netns:", "netns:../x", "netns:..", "pid:0", "pid:x", "ssh:", "ssh:-oProxyCommand=x", "ssh:a b", "lan:x"] {
+        for text in [
+            "",
+            "netns:",
+            "netns:../x",
+            "netns:..",
+            "pid:0",
+            "pid:x",
+            "ssh:",
+            "ssh:-oProxyCommand=x",
+            "ssh:a b",
+            "lan:x",
+        ] {
             assert_eq!(text.parse::<Place>().unwrap_err().exit_status(), 2, "{text}");
         }
     }
@@ -317,7 +336,8 @@ mod tests {
     fn local_addresses_are_found_in_the_kernels_tables() {
         let trie = "Main:\n  |-- 127.0.0.1\n     /32 host LOCAL\n  |-- 198.18.1.0\n     /24 link UNICAST\n  |-- 198.18.1.1\n     /32 host LOCAL\n";
         assert_eq!(parse_fib_trie(trie), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(198, 18, 1, 1)]);
-        let six = "fd000000000000000000000000000001 02 40 00 80 eth0\nfe800000000000000000000000000001 02 40 20 80 eth0\n";
+        let six =
+            "fd000000000000000000000000000001 02 40 00 80 eth0\nfe800000000000000000000000000001 02 40 20 80 eth0\n";
         assert_eq!(parse_if_inet6(six), ["fd00::1".parse::<Ipv6Addr>().unwrap()]);
     }
 

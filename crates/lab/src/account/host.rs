@@ -62,7 +62,8 @@ impl HostCpu {
 
 fn parse_stat(text: &str) -> Option<HostCpu> {
     let mut lines = text.lines();
-    let ticks: Vec<u64> = lines.next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|f| f.parse().ok()).collect();
+    let ticks: Vec<u64> =
+        lines.next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|f| f.parse().ok()).collect();
     let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = ticks[..] else { return None };
     let cpus = lines.take_while(|line| line.starts_with("cpu")).count();
     Some(HostCpu {

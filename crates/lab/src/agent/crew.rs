@@ -10,11 +10,11 @@ use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::now_ns;
 use crate::driver::server::ServerConfig;
 use crate::error::{Error, Result};
+use crate::histogram;
 use crate::limits;
 use crate::place;
 use crate::socket::Endpoint;
 use crate::socket::kernel::KernelOptions;
-use crate::histogram;
 use std::time::Duration;
 
 #[derive(Debug)]

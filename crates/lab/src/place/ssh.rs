@@ -49,7 +49,9 @@ fn copy(host: &str, ssh: &str) -> Result<String> {
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     if !text.starts_with('/') || !text.bytes().all(plain) {
-        return Err(Error::environment(format!("ssh:{host}: the shell there answered `{text}` instead of a file name")));
+        return Err(Error::environment(format!(
+            "ssh:{host}: the shell there answered `{text}` instead of a file name"
+        )));
     }
     Ok(text)
 }
