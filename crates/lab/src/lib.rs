@@ -16,6 +16,7 @@ pub mod level;
 pub mod limits;
 pub mod path;
 pub mod place;
+pub mod plan;
 pub mod published;
 pub mod reduce;
 pub mod report;

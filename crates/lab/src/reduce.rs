@@ -10,6 +10,7 @@
 //! Nothing here measures, averages over trials or judges.
 
 use crate::error::{Error, Result};
+use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -33,26 +34,6 @@ pub trait Number: Copy {
     /// The number as a column of `places` decimals has it: half up in the printed precision, unchanged in the full one.
     #[must_use]
     fn printed(self, places: u32) -> Self;
-}
-
-/// What a rate counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// 10^6 bytes of payload.
-    Mb,
-    /// Request and response, with connecting and disconnecting where the workload does so.
-    Trans,
-}
-
-impl Unit {
-    /// The unit as the column names have it: `MB` or `trans`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mb => "MB",
-            Self::Trans => "trans",
-        }
-    }
 }
 
 /// CPU seconds of the whole system or of one component within the interval.
@@ -391,7 +372,7 @@ mod tests {
             });
             let component = Component { name: "router".into(), time: CpuTime { cpu_s, vcpu_s: cpu_s, ccpu_s: cpu_s } };
             let total = CpuTime::from_util(interval_s, processors, total, part, part).unwrap();
-            let raw = RawCounters { interval_s, processors, rate, unit: Unit::Mb, total, components: vec![component] };
+            let raw = RawCounters { interval_s, processors, rate, unit: Unit::Megabyte, total, components: vec![component] };
             let figures: Vec<_> = reduce(&raw).unwrap().into_iter().flatten().collect();
             let msec = figures.iter().find(|f| f.metric == "router_cpu_msec/MB").unwrap();
             let expected = to_f64(cpu_s) * 1000.0 / (to_f64(interval_s) * to_f64(rate));
@@ -410,7 +391,7 @@ mod tests {
             interval_s,
             processors: 2,
             rate: number("25.58"),
-            unit: Unit::Mb,
+            unit: Unit::Megabyte,
             total: CpuTime::from_util(interval_s, 2, number("82.1"), number("63.5"), number("18.6")).unwrap(),
             components: vec![Component {
                 name: "tcpip2".into(),

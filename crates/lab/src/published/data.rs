@@ -5,9 +5,8 @@
 //! business.
 
 use crate::error::{Error, Result};
-use crate::reduce::{
-    self, Blocks, Component, CpuTime, Exact, Figure, RawCounters, Transfer, Unit, ratio, reduce_transfer,
-};
+use crate::reduce::{self, Blocks, Component, CpuTime, Exact, Figure, RawCounters, Transfer, ratio, reduce_transfer};
+use crate::workload::Unit;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -348,8 +347,8 @@ impl RawRun {
         let Self { interval_s, total_util, emul_util, cp_util, .. } = *self;
         let total = CpuTime::from_util(interval_s, STACK_PROCESSORS, total_util, emul_util, cp_util);
         let unit = match self.rate_unit.as_str() {
-            "MB/sec" => Unit::Mb,
-            "trans/sec" => Unit::Trans,
+            "MB/sec" => Unit::Megabyte,
+            "trans/sec" => Unit::Transaction,
             other => return Err(inconsistent(format!("run {}: rate in `{other}`", self.runid))),
         };
         let components = [

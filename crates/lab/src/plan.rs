@@ -1,0 +1,552 @@
+//! Plans: the matrix of what to measure, and how.
+//!
+//! A plan is TOML (`plans/*.toml` are shipped inside the program; `plans/plan.schema.json` describes the form). Every
+//! combination of its axes is a *cell*; `exclude` takes cells away, `include` adds single ones. The command line can set
+//! each axis. A plan is checked whole before anything is built, so that a typing error costs no measuring time.
+
+use crate::account::Method;
+use crate::driver::Close;
+use crate::error::{Error, Result};
+use crate::level::Level;
+use crate::limits;
+use crate::path::PathKind;
+use crate::place::Place;
+use crate::socket::kernel::Wait;
+use crate::workload::{Workload, parse_size};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Plan {
+    /// A name for tables and the run directory.
+    pub name: String,
+    /// Paths that siga builds (`veth`, `veth-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
+    pub paths: Vec<String>,
+    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`.
+    pub workloads: Vec<String>,
+    /// MTUs in bytes; empty: each path type's own default.
+    pub mtus: Vec<u32>,
+    /// Numbers of client-server pairs.
+    pub clients: Vec<u32>,
+    /// Levels: shipped names or TOML files.
+    pub levels: Vec<String>,
+    /// Trials of each cell; absent: as many rounds as the budget allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trials: Option<u32>,
+    /// Measured time of one trial in seconds.
+    pub seconds: f64,
+    /// Unmeasured time before it, on the same connections.
+    pub warm_up_seconds: f64,
+    /// Time for the whole run; the first round is always finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_seconds: Option<f64>,
+    /// IPv6 instead of IPv4 on built paths.
+    pub ipv6: bool,
+    /// A process per pair instead of all pairs in one epoll process.
+    pub processes: bool,
+    /// Sleep (`block`) or spin (`poll`) while nothing can go on.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub wait: Wait,
+    /// Who closes a CRR connection first.
+    pub close: Close,
+    /// Largest single write in bytes ("128k").
+    pub write: String,
+    /// Transactions per second of all pairs together (open loop); absent: closed loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// CPU accounting; absent: the best the host allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accounting: Option<Method>,
+    /// Known costs to plant, for calibration.
+    #[serde(skip_serializing_if = "Plant::is_none")]
+    pub plant: Plant,
+    /// How existing places are reached.
+    #[serde(skip_serializing_if = "Reach::is_default")]
+    pub reach: Reach,
+    /// Labelled as a smoke run: figures show that it works, no more.
+    pub smoke: bool,
+    /// Seed of the order of trials; absent: chosen and recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Single cells to add.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<Pick>,
+    /// Cells to leave out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<Pick>,
+}
+
+/// Known costs, planted to see whether accounting finds them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Plant {
+    /// CPU in user mode before each exchange, in the client, in microseconds.
+    pub client_us: f64,
+    /// CPU in user mode before each response, in the server, in microseconds.
+    pub server_us: f64,
+    /// CPU for each packet the router receives, in microseconds (privilege; routed paths).
+    pub router_us: f64,
+    /// Waiting before each response, in microseconds.
+    pub delay_us: f64,
+}
+
+impl Plant {
+    /// True if nothing is planted.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How existing places are reached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Reach {
+    /// Address the client connects to; absent: the first the server's place has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_address: Option<std::net::IpAddr>,
+    /// Port the server listens on; 0: any free one.
+    pub port: u16,
+    /// The command that reaches `ssh:HOST`.
+    pub ssh: String,
+    /// Congestion control of sockets in existing places; absent: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { server_address: None, port: 0, ssh: "ssh".into(), congestion: None }
+    }
+}
+
+impl Reach {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Cells by their values. As `include` it is one cell, and what is absent takes the first value of the axis; as `exclude`
+/// it is every cell that equals the values given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Pick {
+    /// Path.
+    pub path: Option<String>,
+    /// Workload.
+    pub workload: Option<String>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Pairs.
+    pub clients: Option<u32>,
+    /// Level.
+    pub level: Option<String>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            name: "plan".into(),
+            paths: vec!["veth".into(), "veth-routed".into()],
+            workloads: vec!["rr-200-1000".into()],
+            mtus: Vec::new(),
+            clients: vec![1],
+            levels: vec!["plain".into()],
+            trials: None,
+            seconds: 1.0,
+            warm_up_seconds: 0.25,
+            budget_seconds: None,
+            ipv6: false,
+            processes: false,
+            wait: Wait::Block,
+            close: Close::Server,
+            write: "128k".into(),
+            rate: None,
+            accounting: None,
+            plant: Plant::default(),
+            reach: Reach::default(),
+            smoke: false,
+            seed: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        }
+    }
+}
+
+/// A way between client and server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Built by siga.
+    Built(PathKind),
+    /// Between two places that exist: client, server.
+    Places(Place, Place),
+}
+
+impl FromStr for Route {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once('>') {
+            Some((client, server)) => Ok(Self::Places(client.parse()?, server.parse()?)),
+            None => text.parse().map(Self::Built),
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Built(kind) => f.pad(kind.name()),
+            Self::Places(client, server) => f.pad(&format!("{client}>{server}")),
+        }
+    }
+}
+
+/// One combination of the matrix. Equal cells are one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Cell {
+    /// Canonical text of a [`Route`].
+    pub path: String,
+    /// What is said.
+    pub workload: Workload,
+    /// MTU in bytes; `None` where the path has none or its own is kept.
+    pub mtu: Option<u32>,
+    /// Pairs.
+    pub clients: u32,
+    /// Name of the level.
+    pub level: String,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.path, self.workload)?;
+        if let Some(mtu) = self.mtu {
+            write!(f, " mtu {mtu}")?;
+        }
+        write!(f, " x{}", self.clients)?;
+        if self.level != "plain" {
+            write!(f, " {}", self.level)?;
+        }
+        Ok(())
+    }
+}
+
+/// A checked plan: its cells in order, its levels by name, its sizes as numbers.
+#[derive(Debug, Clone)]
+pub struct Matrix {
+    /// Every cell once, in the order of the axes.
+    pub cells: Vec<Cell>,
+    /// The levels that cells name.
+    pub levels: Vec<Level>,
+    /// Largest single write in bytes.
+    pub write_bytes: u64,
+    /// What the plan asks for and cannot be, with its reason (a path type without the MTU asked for).
+    pub skipped: Vec<(Cell, String)>,
+}
+
+const SHIPPED: [(&str, &str); 3] = [
+    ("default", include_str!("../../../plans/default.toml")),
+    ("mtu", include_str!("../../../plans/mtu.toml")),
+    ("paths", include_str!("../../../plans/paths.toml")),
+];
+
+impl Plan {
+    /// Reads a plan by its shipped name or from a TOML file.
+    ///
+    /// # Errors
+    /// Usage: unknown name, unreadable file, unknown key or wrong type (with line and column).
+    pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_file) {
+            return Self::parse(text, name_or_file);
+        }
+        if !name_or_file.ends_with(".toml") {
+            return Err(Error::usage(format!("unknown plan `{name_or_file}`"))
+                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", "))));
+        }
+        let text = std::fs::read_to_string(name_or_file)
+            .map_err(|error| Error::usage(format!("cannot read plan {name_or_file}: {error}")))?;
+        Self::parse(&text, name_or_file)
+    }
+
+    /// Names of the shipped plans.
+    pub fn names() -> Vec<&'static str> {
+        SHIPPED.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Reads a plan from text; `place` names it in messages.
+    ///
+    /// # Errors
+    /// Usage: unknown key or wrong type (with line and column).
+    pub fn parse(text: &str, place: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|error| {
+            Error::usage(format!("plan {place}: {error}")).hint("`siga plan --schema` prints the form of a plan")
+        })
+    }
+
+    /// The plan as TOML.
+    ///
+    /// # Errors
+    /// Environment: out of memory.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string_pretty(self).map_err(|error| Error::environment(format!("cannot write the plan: {error}")))
+    }
+
+    /// Checks everything and lays out the cells.
+    ///
+    /// # Errors
+    /// Usage: the first thing that cannot be.
+    pub fn matrix(&self) -> Result<Matrix> {
+        self.check_times()?;
+        let levels = self.load_levels()?;
+        let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
+        for path in &self.paths {
+            for workload in &self.workloads {
+                for mtu in self.mtu_axis() {
+                    for &clients in &self.clients {
+                        for level in &self.levels {
+                            self.add(&mut matrix, path, workload, mtu, clients, level)?;
+                        }
+                    }
+                }
+            }
+        }
+        for include in &self.include {
+            let path = include.path.as_ref().or(self.paths.first());
+            let workload = include.workload.as_ref().or(self.workloads.first());
+            let level = include.level.as_ref().or(self.levels.first());
+            let (Some(path), Some(workload), Some(level)) = (path, workload, level) else {
+                return Err(Error::usage("an `include` needs a path, a workload and a level"));
+            };
+            let clients = include.clients.or(self.clients.first().copied()).unwrap_or(1);
+            let mtu = include.mtu.or_else(|| self.mtu_axis().into_iter().next().flatten());
+            self.add(&mut matrix, path, workload, mtu, clients, level)?;
+        }
+        if matrix.cells.is_empty() && matrix.skipped.is_empty() {
+            return Err(
+                Error::usage("the plan has no cells").hint("give at least one path, workload and number of clients")
+            );
+        }
+        if matrix.cells.len() > limits::CELLS_MAX {
+            let count = matrix.cells.len();
+            return Err(Error::usage(format!("{count} cells are more than {}", limits::CELLS_MAX)));
+        }
+        Ok(matrix)
+    }
+
+    fn mtu_axis(&self) -> Vec<Option<u32>> {
+        if self.mtus.is_empty() { vec![None] } else { self.mtus.iter().copied().map(Some).collect() }
+    }
+
+    fn write_bytes(&self) -> Result<u64> {
+        let bytes = parse_size(&self.write).map_err(|error| error.at("write"))?;
+        if bytes == 0 || bytes > limits::WRITE_BYTES_MAX {
+            return Err(Error::usage(format!("a write of {bytes} bytes"))
+                .hint(format!("--write takes 1 to {} bytes", limits::WRITE_BYTES_MAX)));
+        }
+        Ok(bytes)
+    }
+
+    fn load_levels(&self) -> Result<Vec<Level>> {
+        let included = self.include.iter().filter_map(|include| include.level.as_ref());
+        let mut levels: Vec<Level> = Vec::new();
+        for name in self.levels.iter().chain(included) {
+            let level = Level::load(name)?;
+            match levels.iter().find(|other| other.name == level.name) {
+                Some(other) if *other != level => {
+                    return Err(Error::usage(format!("two levels are named `{}`", level.name)));
+                }
+                Some(_) => {}
+                None => levels.push(level),
+            }
+        }
+        Ok(levels)
+    }
+
+    fn check_times(&self) -> Result<()> {
+        let within = |what: &str, value: f64, least: f64, most: f64| {
+            if value.is_finite() && (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Error::usage(format!("{what} = {value}")).hint(format!("{what} goes from {least} to {most}")))
+        };
+        within("seconds", self.seconds, 0.01, limits::TRIAL_SECONDS_MAX)?;
+        within("warm_up_seconds", self.warm_up_seconds, 0.0, limits::TRIAL_SECONDS_MAX)?;
+        if let Some(budget) = self.budget_seconds {
+            within("budget_seconds", budget, 0.1, 1e7)?;
+        }
+        if let Some(rate) = self.rate {
+            within("rate", rate, 0.001, 1e8)?;
+        }
+        if let Some(trials) = self.trials {
+            within("trials", f64::from(trials), 1.0, f64::from(limits::TRIALS_MAX))?;
+        }
+        for (what, value) in [
+            ("plant.client_us", self.plant.client_us),
+            ("plant.server_us", self.plant.server_us),
+            ("plant.router_us", self.plant.router_us),
+            ("plant.delay_us", self.plant.delay_us),
+        ] {
+            within(what, value, 0.0, 1e6)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a cell unless it is there, excluded, or not possible on its path.
+    fn add(
+        &self,
+        matrix: &mut Matrix,
+        path: &str,
+        workload: &str,
+        mtu: Option<u32>,
+        clients: u32,
+        level: &str,
+    ) -> Result<()> {
+        let route: Route = path.parse()?;
+        let workload: Workload = workload.parse()?;
+        let level = Level::load(level)?.name;
+        if clients == 0 || clients > limits::PAIRS_MAX {
+            return Err(Error::usage(format!("{clients} clients"))
+                .hint(format!("--clients takes 1 to {} pairs", limits::PAIRS_MAX)));
+        }
+        if self.rate.is_some() && workload.is_stream() {
+            return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
+                .hint("--rate goes with rr and crr workloads"));
+        }
+        let known = match route {
+            Route::Built(kind) => mtu.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
+            Route::Places(..) => None,
+        };
+        let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level };
+        if self.exclude.iter().any(|exclude| exclude.matches(&cell)) || matrix.cells.contains(&cell) {
+            return Ok(());
+        }
+        if let Some(reason) = self.impossible(&route, &cell, mtu)? {
+            if !matrix.skipped.iter().any(|(other, _)| *other == cell) {
+                matrix.skipped.push((cell, reason));
+            }
+            return Ok(());
+        }
+        matrix.cells.push(cell);
+        Ok(())
+    }
+
+    /// Why a cell of the matrix makes no sense on its path; an error where the user asked for just this.
+    fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>) -> Result<Option<String>> {
+        let Route::Built(kind) = route else {
+            return Ok(asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned()));
+        };
+        if let (Some(mtu), Some((least, most))) = (asked_mtu, kind.mtu_range(self.ipv6))
+            && !(least..=most).contains(&mtu)
+        {
+            let text = format!("{kind} takes an MTU of {least} to {most} bytes, not {mtu}");
+            let elsewhere = self.paths.iter().any(|path| {
+                path.parse::<PathKind>()
+                    .ok()
+                    .and_then(|kind| kind.mtu_range(self.ipv6))
+                    .is_some_and(|(l, m)| (l..=m).contains(&mtu))
+            });
+            return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint("give another --mtu")) };
+        }
+        let stream_sockets_only = matches!(kind, PathKind::Unix | PathKind::Sockmap);
+        if cell.workload.udp && stream_sockets_only {
+            return Ok(Some(format!("{kind} has no UDP")));
+        }
+        Ok(None)
+    }
+}
+
+impl Pick {
+    fn matches(&self, cell: &Cell) -> bool {
+        let same = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        let workload = self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));
+        same(&self.path, &cell.path)
+            && workload
+            && self.mtu.is_none_or(|mtu| Some(mtu) == cell.mtu)
+            && self.clients.is_none_or(|clients| clients == cell.clients)
+            && same(&self.level, &cell.level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        Plan::parse(text, "test").unwrap()
+    }
+
+    #[test]
+    fn shipped_plans_are_sound() {
+        for name in Plan::names() {
+            let matrix = Plan::load(name).unwrap().matrix().unwrap();
+            assert!(!matrix.cells.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_default_plan_is_what_the_documents_say() {
+        let plan = Plan::load("default").unwrap();
+        let matrix = plan.matrix().unwrap();
+        assert_eq!(matrix.cells.len(), 18);
+        assert_eq!(plan.budget_seconds, Some(150.0));
+    }
+
+    #[test]
+    fn a_misspelt_key_is_named_with_its_line() {
+        let error = Plan::parse("paths = [\"veth\"]\nworkload = [\"rr-1-1\"]\n", "x.toml").unwrap_err();
+        assert_eq!(error.exit_status(), 2);
+        assert!(error.message().contains("line 2") && error.message().contains("workload"), "{error}");
+    }
+
+    #[test]
+    fn excluded_cells_are_absent_and_included_ones_added_once() {
+        let plan = plan(
+            "paths = [\"veth\", \"unix\"]\nworkloads = [\"rr-1-1\", \"rr-200-1000\"]\nclients = [1, 10]\n\
+             [[exclude]]\npath = \"unix\"\nclients = 10\n[[include]]\npath = \"bridge\"\n[[include]]\npath = \"veth\"\n",
+        );
+        let cells = plan.matrix().unwrap().cells;
+        assert_eq!(cells.len(), 2 * 2 * 2 - 2 + 1);
+        assert!(!cells.iter().any(|cell| cell.path == "unix" && cell.clients == 10));
+    }
+
+    #[test]
+    fn values_out_of_range_are_usage_errors_with_the_way_out() {
+        for text in [
+            "clients = [0]",
+            "clients = [10001]",
+            "seconds = 0.0",
+            "seconds = nan",
+            "trials = 0",
+            "write = \"0\"",
+            "paths = [\"vlan\"]",
+            "mtus = [67]",
+            "paths = []",
+            "levels = [\"none\"]",
+            "rate = 0.0",
+            "rate = 5.0\nworkloads = [\"strg-20m\"]",
+        ] {
+            let error = plan(text).matrix().unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{text}: {error}");
+            assert!(error.to_string().contains('\n'), "{text} has no way out: {error}");
+        }
+    }
+
+    #[test]
+    fn an_mtu_only_some_paths_take_skips_the_others_with_the_reason() {
+        let matrix = plan("paths = [\"veth\", \"loopback\"]\nmtus = [65536]").matrix().unwrap();
+        assert_eq!((matrix.cells.len(), matrix.skipped.len()), (1, 1));
+        assert!(matrix.skipped[0].1.contains("65535"));
+    }
+
+    #[test]
+    fn a_plan_reads_back_as_written() {
+        let plan = plan("paths = [\"veth\"]\nrate = 100.0\n[plant]\ndelay_us = 5.0\n[reach]\nport = 7\n");
+        assert_eq!(Plan::parse(&plan.to_toml().unwrap(), "again").unwrap(), plan);
+    }
+}

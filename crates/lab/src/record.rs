@@ -1,0 +1,150 @@
+//! What a trial leaves behind: raw counters, nothing derived, so that a later version can reduce it again.
+
+use crate::account::process::ProcessCpu;
+use crate::driver::Counts;
+use crate::plan::Cell;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One timed repetition of one cell. One JSON line in `trials.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialRecord {
+    /// Which cell.
+    pub cell: Cell,
+    /// Round of the run, from 0: the trials of a round stand side by side in time.
+    pub round: u32,
+    /// When it was measured (UTC, RFC 3339).
+    pub at: String,
+    /// How the drivers served their sockets: "epoll block", "direct poll", …
+    pub io: String,
+    /// From the first start to the last byte, by the client's clock.
+    pub elapsed_ns: u64,
+    /// What the client counted.
+    pub client: Counts,
+    /// What the server counted over the same interval.
+    pub server: Counts,
+    /// Latencies in nanoseconds: HdrHistogram V2, base64.
+    pub latency: String,
+    /// The same from the planned starts (open loop).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected: Option<String>,
+    /// Units done in each tenth of the trial.
+    pub slices: Vec<f64>,
+    /// Units of the pair that did least and of the one that did most.
+    pub pair_units: (f64, f64),
+    /// CPU counters over the same interval.
+    pub cpu: CpuRecord,
+    /// Protocol counters that grew, by role ("client Tcp RetransSegs").
+    pub protocol: BTreeMap<String, u64>,
+    /// Frames dropped by interfaces of the path.
+    pub drops: u64,
+    /// What is wrong with the trial, in words; empty on a sound one.
+    pub flags: Vec<String>,
+}
+
+impl TrialRecord {
+    /// Units done.
+    pub fn units(&self) -> f64 {
+        self.cell.workload.units(self.client.transactions, self.client.sent + self.client.received)
+    }
+
+    /// Units per second.
+    pub fn rate(&self) -> f64 {
+        self.units() * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+
+    /// TCP segments sent again, both sides.
+    pub fn retransmits(&self) -> u64 {
+        self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| count).sum()
+    }
+}
+
+/// CPU counters of one trial. Both hosts together where the places are on two.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuRecord {
+    /// Hosts involved.
+    pub hosts: u32,
+    /// CPUs online, all hosts.
+    pub cpus: u32,
+    /// Between the two readings.
+    pub wall_ns: u64,
+    /// Wall x CPUs - idle - iowait - steal, all hosts.
+    pub busy_ns: u64,
+    /// How far `busy_ns` can be off.
+    pub resolution_ns: u64,
+    /// By the tick: user mode.
+    pub user_tick_ns: u64,
+    /// By the tick: kernel mode and hard interrupts.
+    pub system_tick_ns: u64,
+    /// By the tick: softirq.
+    pub softirq_tick_ns: u64,
+    /// Run time of the client's processes.
+    pub client: ProcessCpu,
+    /// Run time of the server's processes.
+    pub server: ProcessCpu,
+    /// What sampling saw, where it was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileRecord>,
+    /// Packets and nanoseconds of a planted router cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planted_router: Option<(u64, u64)>,
+}
+
+/// CPU samples by who is charged for them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileRecord {
+    /// CPU time a sample stands for.
+    pub period_ns: u64,
+    /// The client.
+    pub client: Samples,
+    /// The router.
+    pub router: Samples,
+    /// The server.
+    pub server: Samples,
+    /// Everything else that ran.
+    pub other: Samples,
+    /// CPUs without work.
+    pub idle: u64,
+    /// Watched time in which no sample could be taken.
+    pub unseen_ns: u64,
+}
+
+/// Samples of one component.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Samples {
+    /// In user mode.
+    pub user: u64,
+    /// In the kernel, for its processes or in its namespace.
+    pub kernel: u64,
+}
+
+impl Samples {
+    /// Both.
+    pub fn all(self) -> u64 {
+        self.user + self.kernel
+    }
+}
+
+/// A cell without a trial, with its reason. One JSON line in `skipped.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Which cell.
+    pub cell: Cell,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// A path as it was built for a cell. One JSON line in `paths.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathRecord {
+    /// Which cell.
+    pub cell: Cell,
+    /// Congestion control of its sockets.
+    pub congestion: Option<String>,
+    /// Interface settings as read back.
+    pub interfaces: BTreeMap<String, String>,
+    /// Sysctls as read back.
+    pub sysctls: BTreeMap<String, String>,
+    /// What could not be set.
+    pub notes: Vec<String>,
+}

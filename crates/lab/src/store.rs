@@ -1,0 +1,218 @@
+//! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
+//!
+//! `plan.toml` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
+//! lines. A line that a crash has cut off is dropped when the directory is opened again, everything before it stays. One
+//! process at a time may write: it holds a lock on `trials.jsonl`. A directory is taken for a run by its `plan.toml`.
+
+use crate::environment::Environment;
+use crate::error::{Error, IoContext, Result};
+use crate::plan::Plan;
+use crate::record::{PathRecord, Skipped, TrialRecord};
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A run directory open for writing.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    trials: File,
+    paths: File,
+    skipped: File,
+}
+
+/// Everything a run directory holds.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Where it lies.
+    pub directory: PathBuf,
+    /// What was to be measured.
+    pub plan: Plan,
+    /// Where it was measured.
+    pub environment: Environment,
+    /// Every finished trial, in the order they were measured.
+    pub trials: Vec<TrialRecord>,
+    /// How paths were built.
+    pub paths: Vec<PathRecord>,
+    /// What was not measured.
+    pub skipped: Vec<Skipped>,
+    /// Bytes at the end of a file that a crash has cut off, in words.
+    pub damage: Vec<String>,
+}
+
+const PLAN: &str = "plan.toml";
+const ENVIRONMENT: &str = "environment.json";
+const TRIALS: &str = "trials.jsonl";
+const PATHS: &str = "paths.jsonl";
+const SKIPPED: &str = "skipped.jsonl";
+
+impl Store {
+    /// Makes a new run directory.
+    ///
+    /// # Errors
+    /// Usage: there is a run in it already. Environment: it cannot be written.
+    pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<Self> {
+        if directory.join(PLAN).exists() {
+            return Err(Error::usage(format!("{} holds a run already", directory.display()))
+                .hint("go on with it by `siga run --resume DIR`, or give another --out"));
+        }
+        let place = |what: &str| format!("cannot write {}", directory.join(what).display());
+        std::fs::create_dir_all(directory).map_err(|error| {
+            Error::environment(format!("cannot make {}: {error}", directory.display()))
+                .hint("give a directory that can be written with --out")
+        })?;
+        let json = serde_json::to_string_pretty(environment).context(place(ENVIRONMENT))?;
+        write_whole(&directory.join(ENVIRONMENT), &json)?;
+        let store = Self::open_files(directory)?;
+        // The plan comes last: a directory without it is no run yet.
+        write_whole(&directory.join(PLAN), &plan.to_toml()?)?;
+        Ok(store)
+    }
+
+    /// Opens a run directory to go on with it; cut-off lines are removed.
+    ///
+    /// # Errors
+    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    pub fn resume(directory: &Path) -> Result<(Self, Run)> {
+        let run = Run::load(directory)?;
+        let store = Self::open_files(directory)?;
+        for name in [TRIALS, PATHS, SKIPPED] {
+            drop_cut_line(&directory.join(name))?;
+        }
+        Ok((store, run))
+    }
+
+    fn open_files(directory: &Path) -> Result<Self> {
+        let open = |name: &str| {
+            let path = directory.join(name);
+            OpenOptions::new().create(true).append(true).read(true).open(&path).context(format!("cannot write {}", path.display()))
+        };
+        let trials = open(TRIALS)?;
+        flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+            Error::environment(format!("another process is writing to {}", directory.display()))
+                .hint("wait for it to end, or give another --out")
+        })?;
+        Ok(Self { directory: directory.to_owned(), trials, paths: open(PATHS)?, skipped: open(SKIPPED)? })
+    }
+
+    /// Where it lies.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Adds a finished trial.
+    ///
+    /// # Errors
+    /// Environment: the disk is full or failing; what was there stays whole.
+    pub fn add_trial(&mut self, trial: &TrialRecord) -> Result<()> {
+        append(&mut self.trials, trial, &self.directory.join(TRIALS))
+    }
+
+    /// Adds how a path was built.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn add_path(&mut self, path: &PathRecord) -> Result<()> {
+        append(&mut self.paths, path, &self.directory.join(PATHS))
+    }
+
+    /// Adds why a cell was not measured.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn add_skipped(&mut self, skipped: &Skipped) -> Result<()> {
+        append(&mut self.skipped, skipped, &self.directory.join(SKIPPED))
+    }
+}
+
+impl Run {
+    /// Reads a run directory; a line cut off at the end of a file is told in `damage`.
+    ///
+    /// # Errors
+    /// Usage: no run there. Environment: unreadable, or damaged elsewhere than at its end.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let place = directory.join(PLAN);
+        let text = std::fs::read_to_string(&place).map_err(|error| {
+            Error::usage(format!("{} is no run directory: cannot read {PLAN}: {error}", directory.display()))
+                .hint("give the directory that `siga run` named at its end")
+        })?;
+        let plan = Plan::parse(&text, &place.display().to_string())?;
+        let place = directory.join(ENVIRONMENT);
+        let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
+        let environment = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
+        let mut damage = Vec::new();
+        Ok(Self {
+            directory: directory.to_owned(),
+            plan,
+            environment,
+            trials: read_lines(&directory.join(TRIALS), &mut damage)?,
+            paths: read_lines(&directory.join(PATHS), &mut damage)?,
+            skipped: read_lines(&directory.join(SKIPPED), &mut damage)?,
+            damage,
+        })
+    }
+}
+
+/// Writes a file under another name and renames it, so that it is there whole or not at all.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let part = path.with_extension("part");
+    let written = File::create(&part).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.and_then(|()| std::fs::rename(&part, path)).map_err(|error| {
+        let _ = std::fs::remove_file(&part);
+        disk_error(path, &error)
+    })
+}
+
+/// Adds one line; on failure the file is cut back to what it was.
+fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
+    let mut line = serde_json::to_vec(value).context(format!("cannot write {}", path.display()))?;
+    line.push(b'\n');
+    let before = file.seek(SeekFrom::End(0)).context(format!("cannot write {}", path.display()))?;
+    file.write_all(&line).map_err(|error| {
+        let _ = file.set_len(before);
+        disk_error(path, &error)
+    })
+}
+
+fn disk_error(path: &Path, error: &std::io::Error) -> Error {
+    Error::environment(format!("cannot write {}: {error}", path.display()))
+        .hint("what was measured before is safe; make room and go on with `siga run --resume DIR`")
+}
+
+fn read_lines<T: DeserializeOwned>(path: &Path, damage: &mut Vec<String>) -> Result<Vec<T>> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(mut file) => file.read_to_end(&mut bytes).context(format!("cannot read {}", path.display()))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::environment(format!("cannot read {}: {error}", path.display()))),
+    };
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    if whole < bytes.len() {
+        damage.push(format!("{}: a last line of {} bytes was cut off", path.display(), bytes.len() - whole));
+    }
+    let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).enumerate();
+    lines
+        .map(|(number, line)| {
+            serde_json::from_slice(line).map_err(|error| {
+                Error::environment(format!("{} line {}: {error}", path.display(), number + 1))
+                    .hint("the file was changed after it was written; remove the line to go on without it")
+            })
+        })
+        .collect()
+}
+
+fn drop_cut_line(path: &Path) -> Result<()> {
+    let Ok(bytes) = std::fs::read(path) else { return Ok(()) };
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    if whole < bytes.len() {
+        let file = OpenOptions::new().write(true).open(path).context(format!("cannot mend {}", path.display()))?;
+        file.set_len(whole as u64).context(format!("cannot mend {}", path.display()))?;
+    }
+    Ok(())
+}
