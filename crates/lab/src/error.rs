@@ -4,10 +4,12 @@
 //! a path, a guest) and the hint says what the user can do. A peer's failure inside a trial is counted by the driver and
 //! becomes an error only when the trial cannot give a figure.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Who has to act on an error; decides the exit status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The command, plan or level asks for something impossible (exit status 2).
     Usage,
@@ -17,8 +19,8 @@ pub enum Kind {
     Incomplete,
 }
 
-/// What went wrong and the way out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What went wrong and the way out; it can cross a pipe from a child process as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     kind: Kind,
     message: String,

@@ -3,6 +3,16 @@
 //! A built path lives in network namespaces of its own, held by a *keeper* process (`keeper`); when the keeper is gone,
 //! so is the path. Nothing here measures: the run takes the namespaces of a [`Built`] path and puts agents into them.
 
+mod build;
+mod handle;
+pub mod keeper;
+mod namespace;
+mod netlink;
+mod protocol;
+mod settings;
+
+pub use handle::Path;
+
 use crate::error::{Error, Result};
 use crate::level::Level;
 use serde::{Deserialize, Serialize};
@@ -113,12 +123,72 @@ impl FromStr for PathKind {
 pub struct PathSpec {
     /// The type.
     pub kind: PathKind,
-    /// MTU of every interface on the path; `None` where the type has no frames.
+    /// MTU of every interface on the path; `None`: the type's default, or no frames.
     pub mtu: Option<u32>,
     /// Addresses of the path are IPv6.
     pub ipv6: bool,
     /// What the level sets.
     pub level: Level,
+}
+
+impl PathSpec {
+    /// Checks everything that can be known before anything is built.
+    ///
+    /// # Errors
+    /// Usage: an MTU or address family that the type does not take, a malformed sysctl or congestion control.
+    pub fn check(&self) -> Result<()> {
+        self.check_mtu()?;
+        if self.kind == PathKind::Unix && self.ipv6 {
+            return Err(Error::usage("path unix has no addresses").hint("leave out IPv6 for it"));
+        }
+        if let Some(name) = &self.level.congestion
+            && (name.is_empty()
+                || name.len() > CONGESTION_BYTES_MAX
+                || !name.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            return Err(Error::usage(format!("`{name}` is no congestion control")));
+        }
+        self.level.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
+    }
+
+    /// The MTU of every interface; `None` where the type has no frames.
+    pub fn frame_mtu(&self) -> Option<u32> {
+        self.mtu.or_else(|| self.kind.mtu_default())
+    }
+
+    fn check_mtu(&self) -> Result<()> {
+        let Some(mtu) = self.mtu else { return Ok(()) };
+        let Some((least, most)) = self.kind.mtu_range(self.ipv6) else {
+            return Err(Error::usage(format!("path {} has no frames, so it takes no MTU", self.kind))
+                .hint("leave out the MTU for it"));
+        };
+        if (least..=most).contains(&mtu) {
+            return Ok(());
+        }
+        let family = if self.ipv6 { " with IPv6" } else { "" };
+        Err(Error::usage(format!("MTU {mtu} is outside {least}..={most}, the range of path {}{family}", self.kind)))
+    }
+}
+
+/// Longest name of a congestion control (TCP_CA_NAME_MAX without its terminating zero).
+const CONGESTION_BYTES_MAX: usize = 15;
+
+fn check_sysctl(name: &str, value: &str) -> Result<()> {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    if !name.starts_with("net.") || !name.split('.').all(is_word) {
+        return Err(Error::usage(format!("`{name}` is no sysctl of a network namespace"))
+            .hint("only net.* names can be set, as `net.ipv4.tcp_rmem`"));
+    }
+    if name == "net.ipv4.tcp_congestion_control" {
+        return Err(Error::usage(format!("sysctl {name} would not reach the sockets of the workload"))
+            .hint("use `congestion = \"...\"` in the level"));
+    }
+    if value.trim().is_empty() || value.chars().any(|letter| letter.is_control() && letter != '\t') {
+        return Err(Error::usage(format!("`{value}` is no value for sysctl {name}")));
+    }
+    Ok(())
 }
 
 /// Whose namespace it is; also the component its CPU time is charged to.
@@ -155,7 +225,8 @@ pub struct Built {
     pub client_address: Option<IpAddr>,
     /// The address the server listens on; `None` for `unix`.
     pub server_address: Option<IpAddr>,
-    /// Interface settings as read back, one entry an interface: `client/siga0` to `mtu=1500 gro=on …`.
+    /// Interface settings as read back, one entry an interface: `client/siga-c` to `mtu=1500 qdisc=noqueue ... gro=on`.
+    /// A namespace that serves both client and server is called `shared`.
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls that shape the path as read back: `client net.ipv4.tcp_rmem` to its value.
     pub sysctls: BTreeMap<String, String>,
@@ -163,4 +234,25 @@ pub struct Built {
     pub congestion: String,
     /// What could not be set, in words.
     pub notes: Vec<String>,
+}
+
+/// What an interface has carried since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Frames received; large segments count as one.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Received and dropped.
+    pub rx_dropped: u64,
+    /// Received damaged.
+    pub rx_errors: u64,
+    /// Frames sent; large segments count as one.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Dropped before sending.
+    pub tx_dropped: u64,
+    /// Failed to be sent.
+    pub tx_errors: u64,
 }

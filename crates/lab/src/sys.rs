@@ -36,3 +36,5 @@ pub fn duplicate_descriptor(number: i32) -> std::io::Result<OwnedFd> {
     // SAFETY: fcntl has just made `copy`, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
+pub mod ethtool;
+pub mod namespace;

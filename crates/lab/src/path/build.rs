@@ -1,0 +1,355 @@
+//! Builds the network of a path: namespaces, links, addresses and routes, in the order that needs no waiting.
+//!
+//! Sysctls come first, because an interface takes its defaults when it is made; addresses come last, when every interface
+//! carries frames, because IPv6 uses an address only there. Frames larger than a link carries are cut by the kernel's own
+//! rules; nothing here filters, shapes or delays.
+
+use super::namespace::{Node, Place, gain_privilege};
+use super::settings::{self, Notes};
+use super::{Built, Counters, Namespace, PathKind, PathSpec};
+use crate::error::{Error, IoContext, Result};
+use netlink_packet_route::link::{
+    BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage, MacVlanMode, State, Stats64,
+};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// How long interfaces may take to carry frames; the kernel's link watcher needs a millisecond.
+const READY_TIME_MAX: Duration = Duration::from_secs(5);
+/// Pause between two looks at an interface that does not carry frames yet.
+const READY_PAUSE: Duration = Duration::from_micros(100);
+
+/// Smallest MTU on which the kernel runs IPv6 (RFC 8200, section 5).
+const IPV6_MTU_MIN: u32 = 1_280;
+
+/// An interface of the path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Interface {
+    pub(super) place: Place,
+    pub(super) name: &'static str,
+    pub(super) index: u32,
+}
+
+/// The network of one path; it is gone when this value is.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) nodes: Vec<Node>,
+    /// Lower devices before those that stand on them.
+    pub(super) interfaces: Vec<Interface>,
+}
+
+impl Network {
+    /// Builds what `spec` describes and reads it back.
+    pub(super) fn build(spec: &PathSpec) -> Result<(Self, Built)> {
+        let own_user_namespace = gain_privilege()?;
+        let nodes = places(spec.kind).iter().map(|place| Node::create(*place)).collect::<Result<Vec<_>>>()?;
+        let mut network = Self { nodes, interfaces: Vec::new() };
+        let mut notes = Notes::default();
+        let ipv6 = network.nodes[0].has_sysctl("net.ipv6.conf.all.disable_ipv6")?;
+        if spec.ipv6 && !ipv6 {
+            return Err(Error::environment("this kernel has no IPv6").hint("measure over IPv4"));
+        }
+        settings::prepare(&network, spec, ipv6, &mut notes)?;
+        network.link(spec)?;
+        settings::shape(&mut network, &spec.level)?;
+        network.raise()?;
+        network.address(spec.kind, ipv6 && spec.frame_mtu().is_none_or(|mtu| mtu >= IPV6_MTU_MIN))?;
+        settings::finish(&network, &spec.level, &mut notes)?;
+        let congestion = settings::choose_congestion(&network, spec.level.congestion.as_deref(), &mut notes)?;
+
+        let (client_address, server_address) = endpoints(spec);
+        let built = Built {
+            namespaces: network.namespaces(own_user_namespace),
+            client_address,
+            server_address,
+            interfaces: settings::read_interfaces(&mut network, &spec.level)?,
+            sysctls: settings::read_sysctls(&network, spec, &mut notes)?,
+            congestion,
+            notes: notes.into_lines(),
+        };
+        Ok((network, built))
+    }
+
+    /// What every interface of the path has carried, by its label.
+    pub(super) fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
+        let mut counters = BTreeMap::new();
+        for interface in self.interfaces.clone() {
+            let link = self.read(interface)?;
+            let stats = link.attributes.iter().find_map(|attribute| {
+                if let LinkAttribute::Stats64(stats) = attribute { Some(counters_of(stats)) } else { None }
+            });
+            let stats = stats.ok_or_else(|| Error::environment(format!("{} has no counters", interface.label())))?;
+            counters.insert(interface.label(), stats);
+        }
+        Ok(counters)
+    }
+
+    /// The node at a place that the layout of the path has.
+    pub(super) fn node(&mut self, place: Place) -> Result<&mut Node> {
+        self.nodes
+            .iter_mut()
+            .find(|node| node.place == place)
+            .ok_or_else(|| Error::environment(format!("this path has no {} namespace", place.name())))
+    }
+
+    /// Reads an interface.
+    pub(super) fn read(&mut self, interface: Interface) -> Result<LinkMessage> {
+        let node = self.node(interface.place)?;
+        node.netlink.link(interface.index).context(format!("cannot read interface {}", interface.label()))
+    }
+
+    /// Changes an interface; `operation` completes "cannot ... client/siga-c".
+    pub(super) fn change(
+        &mut self,
+        interface: Interface,
+        operation: &str,
+        attributes: Vec<LinkAttribute>,
+    ) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = interface.index;
+        message.attributes = attributes;
+        let node = self.node(interface.place)?;
+        node.netlink.set_link(message).context(format!("cannot {operation} {}", interface.label()))
+    }
+
+    fn namespaces(&self, own_user_namespace: bool) -> Vec<Namespace> {
+        let user = own_user_namespace.then(|| format!("/proc/{}/ns/user", std::process::id()));
+        let of_node = |node: &Node| {
+            let (net, inode, user) = (node.proc_path(), node.inode, user.clone());
+            node.place.roles().iter().map(move |role| Namespace {
+                role: *role,
+                net: net.clone(),
+                user: user.clone(),
+                inode,
+            })
+        };
+        self.nodes.iter().flat_map(of_node).collect()
+    }
+
+    /// Makes the interfaces, all down.
+    fn link(&mut self, spec: &PathSpec) -> Result<()> {
+        let mtu = spec.frame_mtu();
+        match spec.kind {
+            PathKind::Loopback | PathKind::Unix => {
+                let lo = self.register(Place::Shared, "lo")?;
+                match mtu {
+                    Some(mtu) => self.change(lo, "set the MTU of", vec![LinkAttribute::Mtu(mtu)]),
+                    None => Ok(()),
+                }
+            }
+            PathKind::Veth | PathKind::Sockmap => self.veth((Place::Client, "siga-c"), (Place::Server, "siga-s"), mtu),
+            PathKind::VethRouted => {
+                self.veth((Place::Client, "siga-c"), (Place::Router, "siga-rc"), mtu)?;
+                self.veth((Place::Router, "siga-rs"), (Place::Server, "siga-s"), mtu)
+            }
+            PathKind::Bridge => self.bridge(mtu),
+            PathKind::Macvlan => self.macvlan(mtu),
+        }
+    }
+
+    fn veth(&mut self, one: (Place, &'static str), other: (Place, &'static str), mtu: Option<u32>) -> Result<()> {
+        let mut peer = named(other.1, mtu);
+        peer.attributes.push(LinkAttribute::NetNsFd(self.node(other.0)?.descriptor()));
+        let data = InfoData::Veth(InfoVeth::Peer(peer));
+        self.create(one.0, named(one.1, mtu), InfoKind::Veth, data)?;
+        self.register(one.0, one.1)?;
+        self.register(other.0, other.1)?;
+        Ok(())
+    }
+
+    /// Two ports that forward from the first frame on: no spanning tree, no delay, no snooping.
+    fn bridge(&mut self, mtu: Option<u32>) -> Result<()> {
+        self.veth((Place::Client, "siga-c"), (Place::Router, "siga-rc"), mtu)?;
+        self.veth((Place::Server, "siga-s"), (Place::Router, "siga-rs"), mtu)?;
+        let data = InfoData::Bridge(vec![
+            InfoBridge::StpState(BridgeStpState::Disabled),
+            InfoBridge::ForwardDelay(0),
+            InfoBridge::MulticastSnooping(false),
+        ]);
+        self.create(Place::Router, named("siga-br", mtu), InfoKind::Bridge, data)?;
+        let bridge = self.register(Place::Router, "siga-br")?;
+        for port in self.interfaces.clone() {
+            if port.place == Place::Router && port.index != bridge.index {
+                self.change(port, "attach to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
+            }
+        }
+        // A bridge takes the least MTU of its ports unless told otherwise afterwards.
+        self.change(bridge, "set the MTU of", mtu.map(LinkAttribute::Mtu).into_iter().collect())
+    }
+
+    /// A veth pair, both ends in the middle, gives the parent a carrier without any driver for hardware.
+    fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
+        self.veth((Place::Router, "siga-q"), (Place::Router, "siga-p"), mtu)?;
+        let parent = self.node(Place::Router)?.index("siga-p")?;
+        for (place, name) in [(Place::Client, "siga-c"), (Place::Server, "siga-s")] {
+            let mut child = named(name, mtu);
+            child.attributes.push(LinkAttribute::NetNsFd(self.node(place)?.descriptor()));
+            child.attributes.push(LinkAttribute::Link(parent));
+            let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)]);
+            self.create(Place::Router, child, InfoKind::MacVlan, data)?;
+            self.register(place, name)?;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, place: Place, mut link: LinkMessage, kind: InfoKind, data: InfoData) -> Result<()> {
+        let name = kind.to_string();
+        link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]));
+        self.node(place)?.netlink.create_link(link).map_err(|error| {
+            let message = format!("cannot make a {name} interface: {error}");
+            if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
+                Error::environment(message).hint(format!("the kernel has no {name} driver; try `modprobe {name}`"))
+            } else {
+                Error::environment(message)
+            }
+        })
+    }
+
+    fn register(&mut self, place: Place, name: &'static str) -> Result<Interface> {
+        let interface = Interface { place, name, index: self.node(place)?.index(name)? };
+        self.interfaces.push(interface);
+        Ok(interface)
+    }
+
+    /// Brings every interface up and waits until it carries frames.
+    fn raise(&mut self) -> Result<()> {
+        for node in &mut self.nodes {
+            let (place, index) = (node.place.name(), node.index("lo")?);
+            node.netlink.set_link(up(index)).context(format!("cannot bring up {place}/lo"))?;
+        }
+        for interface in self.interfaces.clone() {
+            let node = self.node(interface.place)?;
+            let raised = node.netlink.set_link(up(interface.index));
+            raised.context(format!("cannot bring up {}", interface.label()))?;
+        }
+        let deadline = Instant::now() + READY_TIME_MAX;
+        for interface in self.interfaces.clone() {
+            while !is_ready(&self.read(interface)?) {
+                if Instant::now() > deadline {
+                    return Err(Error::environment(format!("{} does not carry frames", interface.label()))
+                        .hint("the kernel's link watcher is stuck or the host is overloaded; try again"));
+                }
+                std::thread::sleep(READY_PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the ends, and the router between them, their addresses and routes.
+    fn address(&mut self, kind: PathKind, ipv6: bool) -> Result<()> {
+        let families = if ipv6 { &[false, true][..] } else { &[false] };
+        for &ipv6 in families {
+            match kind {
+                PathKind::Loopback | PathKind::Unix => {}
+                PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => {
+                    self.add_address("siga-c", address(ipv6, 1, 1))?;
+                    self.add_address("siga-s", address(ipv6, 1, 2))?;
+                }
+                PathKind::VethRouted => {
+                    self.add_address("siga-c", address(ipv6, 1, 1))?;
+                    self.add_address("siga-rc", address(ipv6, 1, 2))?;
+                    self.add_address("siga-rs", address(ipv6, 2, 1))?;
+                    self.add_address("siga-s", address(ipv6, 2, 2))?;
+                    self.add_route(Place::Client, address(ipv6, 2, 0), address(ipv6, 1, 2))?;
+                    self.add_route(Place::Server, address(ipv6, 1, 0), address(ipv6, 2, 1))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
+        let interfaces: Vec<_> = self.interfaces.iter().copied().filter(|interface| interface.name == name).collect();
+        for interface in interfaces {
+            let node = self.node(interface.place)?;
+            let added = node.netlink.add_address(interface.index, address, prefix_bits(address));
+            added.context(format!("cannot give {} the address {address}", interface.label()))?;
+        }
+        Ok(())
+    }
+
+    fn add_route(&mut self, place: Place, network: IpAddr, gateway: IpAddr) -> Result<()> {
+        let added = self.node(place)?.netlink.add_route(network, prefix_bits(network), gateway);
+        added.context(format!("cannot route {network} by {gateway} in the {} namespace", place.name()))
+    }
+}
+
+impl Interface {
+    /// Its name in the records: `client/siga-c`.
+    pub(super) fn label(self) -> String {
+        format!("{}/{}", self.place.name(), self.name)
+    }
+}
+
+/// The namespaces of a type, in the order of [`Built::namespaces`].
+fn places(kind: PathKind) -> &'static [Place] {
+    match kind {
+        PathKind::Loopback | PathKind::Unix => &[Place::Shared],
+        PathKind::Veth | PathKind::Sockmap => &[Place::Client, Place::Server],
+        PathKind::VethRouted | PathKind::Bridge | PathKind::Macvlan => &[Place::Client, Place::Router, Place::Server],
+    }
+}
+
+/// Addresses of client and server.
+fn endpoints(spec: &PathSpec) -> (Option<IpAddr>, Option<IpAddr>) {
+    let localhost = if spec.ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+    match spec.kind {
+        PathKind::Unix => (None, None),
+        PathKind::Loopback => (Some(localhost), Some(localhost)),
+        PathKind::VethRouted => (Some(address(spec.ipv6, 1, 1)), Some(address(spec.ipv6, 2, 2))),
+        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => {
+            (Some(address(spec.ipv6, 1, 1)), Some(address(spec.ipv6, 1, 2)))
+        }
+    }
+}
+
+/// An address of the blocks set aside for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
+    if ipv6 {
+        Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()
+    } else {
+        Ipv4Addr::new(198, 18, network, host).into()
+    }
+}
+
+/// Every network of a path is a /24 or a /64.
+fn prefix_bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 24 } else { 64 }
+}
+
+fn named(name: &str, mtu: Option<u32>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message.attributes.extend(mtu.map(LinkAttribute::Mtu));
+    message
+}
+
+fn up(index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message
+}
+
+/// An interface carries frames once its state is up (lo never says so) and the queue that drops everything is gone.
+fn is_ready(link: &LinkMessage) -> bool {
+    let drops_all = LinkAttribute::Qdisc("noop".to_owned());
+    let is_up = link.attributes.contains(&LinkAttribute::OperState(State::Up));
+    (is_up || link.header.flags.contains(LinkFlags::Loopback)) && !link.attributes.contains(&drops_all)
+}
+
+fn counters_of(stats: &Stats64) -> Counters {
+    Counters {
+        rx_packets: stats.rx_packets,
+        rx_bytes: stats.rx_bytes,
+        rx_dropped: stats.rx_dropped,
+        rx_errors: stats.rx_errors,
+        tx_packets: stats.tx_packets,
+        tx_bytes: stats.tx_bytes,
+        tx_dropped: stats.tx_dropped,
+        tx_errors: stats.tx_errors,
+    }
+}

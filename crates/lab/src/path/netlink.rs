@@ -1,0 +1,165 @@
+//! A route netlink socket: requests about links, addresses and routes of one network namespace.
+//!
+//! The socket belongs to the namespace in which it was opened, whatever its thread enters later. Every request waits for
+//! its acknowledgement, so a returned `Ok` means done. Errors are the kernel's errno; the caller names the operation.
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+/// The kernel cuts its answers into datagrams of at most 32 KB.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// Make the thing, or fail if there is one already.
+const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+
+/// A socket bound to one namespace.
+#[derive(Debug)]
+pub(super) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Netlink {
+    /// Opens a socket in the namespace the thread is in (protocol 0 is NETLINK_ROUTE).
+    pub(super) fn open() -> io::Result<Self> {
+        let socket = socket_with(rustix::net::AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        Ok(Self { socket, sequence: 0, buffer: vec![0; DATAGRAM_BYTES_MAX] })
+    }
+
+    /// Makes an interface.
+    pub(super) fn create_link(&mut self, link: LinkMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::NewLink(link), NEW).map(drop)
+    }
+
+    /// Changes the interface whose index is in the header.
+    pub(super) fn set_link(&mut self, link: LinkMessage) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::SetLink(link), 0).map(drop)
+    }
+
+    /// Reads one interface.
+    pub(super) fn link(&mut self, index: u32) -> io::Result<LinkMessage> {
+        let mut request = LinkMessage::default();
+        request.header.index = index;
+        match self.ask(RouteNetlinkMessage::GetLink(request), 0)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+            Some(_) | None => Err(malformed("no link")),
+        }
+    }
+
+    /// Gives an interface an address, usable at once (no duplicate address detection).
+    pub(super) fn add_address(&mut self, index: u32, address: IpAddr, prefix_bits: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address);
+        message.header.prefix_len = prefix_bits;
+        message.header.index = index;
+        message.attributes = vec![
+            AddressAttribute::Local(address),
+            AddressAttribute::Address(address),
+            AddressAttribute::Flags(AddressFlags::Nodad),
+        ];
+        self.ask(RouteNetlinkMessage::NewAddress(message), NEW).map(drop)
+    }
+
+    /// Routes a network by a gateway.
+    pub(super) fn add_route(&mut self, network: IpAddr, prefix_bits: u8, gateway: IpAddr) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header = RouteHeader {
+            address_family: family(network),
+            destination_prefix_length: prefix_bits,
+            table: RouteHeader::RT_TABLE_MAIN,
+            protocol: RouteProtocol::Static,
+            scope: RouteScope::Universe,
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        message.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::from(network)),
+            RouteAttribute::Gateway(RouteAddress::from(gateway)),
+        ];
+        self.ask(RouteNetlinkMessage::NewRoute(message), NEW).map(drop)
+    }
+
+    /// Sends a request and returns what came before its acknowledgement.
+    fn ask(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        send(&self.socket, &bytes, SendFlags::empty())?;
+
+        let mut answer = None;
+        while !self.receive(&mut answer)? {}
+        Ok(answer)
+    }
+
+    /// Takes one datagram; true when it acknowledged the latest request.
+    fn receive(&mut self, answer: &mut Option<RouteNetlinkMessage>) -> io::Result<bool> {
+        let (_, length) = recv(&self.socket, self.buffer.as_mut_slice(), RecvFlags::TRUNC)?;
+        let mut rest = self.buffer.get(..length).ok_or_else(|| malformed("datagram too long"))?;
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(malformed)?;
+            let length = usize::try_from(message.header.length).map_err(malformed)?;
+            // Messages start at multiples of four; the last one may lack its padding.
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if message.header.sequence_number != self.sequence {
+                continue;
+            }
+            match message.payload {
+                NetlinkPayload::InnerMessage(inner) => *answer = Some(inner),
+                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+                NetlinkPayload::Error(_) => return Ok(true),
+                NetlinkPayload::Done(_) | NetlinkPayload::Overrun(_) | NetlinkPayload::Noop | _ => {
+                    return Err(malformed("unexpected message type"));
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn malformed(what: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("malformed netlink answer: {what}"))
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_route::link::LinkAttribute;
+
+    /// lo is the first interface of every namespace.
+    const LO: u32 = 1;
+
+    #[test]
+    fn reads_lo() {
+        let link = Netlink::open().unwrap().link(LO).unwrap();
+        assert!(link.attributes.contains(&LinkAttribute::IfName("lo".into())));
+    }
+
+    #[test]
+    fn a_refusal_is_the_kernels_errno_and_leaves_the_socket_usable() {
+        let mut netlink = Netlink::open().unwrap();
+        let refused = netlink.link(u32::MAX >> 1).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(netlink.link(LO).unwrap().header.index, LO);
+    }
+}

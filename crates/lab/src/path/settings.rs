@@ -1,0 +1,324 @@
+//! What shapes a path besides its links: sysctls, offloads, segment sizes, congestion control; set, then read back.
+//!
+//! siga's own defaults are set first and a level's settings over them. A level's setting that cannot be had is an error;
+//! one of siga's own wishes that cannot be had is a note. What the kernel made of everything is read back and recorded.
+
+use super::PathKind;
+use super::PathSpec;
+use super::build::{Interface, Network};
+use super::namespace::{Node, Place};
+use crate::error::{Error, IoContext, Result};
+use crate::level::Level;
+use crate::sys::ethtool::{Offload, offload, set_offload};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+
+/// Room for many connections a second: backlogs, ports, and reuse of those in TIME-WAIT.
+const OWN: [(&str, &str); 6] = [
+    ("net.core.somaxconn", "65535"),
+    ("net.ipv4.tcp_max_syn_backlog", "65535"),
+    ("net.ipv4.ip_local_port_range", "1024 65535"),
+    ("net.ipv4.tcp_tw_reuse", "1"),
+    ("net.ipv4.conf.all.rp_filter", "0"),
+    ("net.ipv4.conf.default.rp_filter", "0"),
+];
+
+/// No address but those given, none of them tested or advertised: nothing but the workload is on the wire.
+const OWN_IPV6: [(&str, &str); 8] = [
+    ("net.ipv6.conf.all.disable_ipv6", "0"),
+    ("net.ipv6.conf.default.disable_ipv6", "0"),
+    ("net.ipv6.conf.default.addr_gen_mode", "1"),
+    ("net.ipv6.conf.all.accept_dad", "0"),
+    ("net.ipv6.conf.default.accept_dad", "0"),
+    ("net.ipv6.conf.default.dad_transmits", "0"),
+    ("net.ipv6.conf.default.router_solicitations", "0"),
+    ("net.ipv6.conf.default.accept_ra", "0"),
+];
+
+/// A bridge that passes frames on without showing them to the packet filter of the IP layer.
+const BRIDGE: [(&str, &str); 3] = [
+    ("net.bridge.bridge-nf-call-iptables", "0"),
+    ("net.bridge.bridge-nf-call-ip6tables", "0"),
+    ("net.bridge.bridge-nf-call-arptables", "0"),
+];
+
+/// The default congestion control of the namespace; sockets of the workload ask for theirs by themselves.
+const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
+
+/// Read back besides what siga and the level set.
+const ALSO_READ: [&str; 14] = [
+    CONGESTION,
+    "net.ipv4.ip_forward",
+    "net.ipv4.tcp_ecn",
+    "net.ipv4.tcp_mtu_probing",
+    "net.ipv4.tcp_no_metrics_save",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_sack",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_window_scaling",
+    "net.ipv4.tcp_wmem",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv6.conf.all.forwarding",
+];
+
+/// What could not be set and is not worth an error.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Why, and the settings it concerns.
+    refused: BTreeMap<String, Vec<String>>,
+    lines: Vec<String>,
+}
+
+impl Notes {
+    fn refuse(&mut self, setting: String, error: &io::Error) {
+        self.refused.entry(error.to_string()).or_default().push(setting);
+    }
+
+    fn say(&mut self, line: String) {
+        if !self.lines.contains(&line) {
+            self.lines.push(line);
+        }
+    }
+
+    /// One line for each reason.
+    pub(super) fn into_lines(self) -> Vec<String> {
+        let refused =
+            self.refused.into_iter().map(|(error, settings)| format!("not set ({error}): {}", settings.join(", ")));
+        refused.chain(self.lines).collect()
+    }
+}
+
+/// Sets the sysctls that must be there before interfaces are made.
+pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mut Notes) -> Result<()> {
+    for node in &network.nodes {
+        let routes = spec.kind == PathKind::VethRouted && node.place == Place::Router;
+        if routes {
+            // First, because it resets other settings to those of a router.
+            set(node, "net.ipv4.ip_forward", "1")?;
+            if ipv6 {
+                set(node, "net.ipv6.conf.all.forwarding", "1")?;
+            }
+        }
+        let mut own = OWN.to_vec();
+        if ipv6 {
+            own.extend(OWN_IPV6);
+        }
+        if spec.kind == PathKind::Bridge && node.has_sysctl(BRIDGE[0].0)? {
+            own.extend(BRIDGE);
+        }
+        for (name, value) in own {
+            if let Err(error) = node.set_sysctl(name, value)? {
+                notes.refuse(format!("{} {name}", node.place.name()), &error);
+            }
+        }
+        for (name, value) in spec.level.sysctl.iter().filter(|(name, _)| !names_interface(name)) {
+            set(node, name, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets the offloads and segment sizes of every interface.
+pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
+    for interface in network.interfaces.clone() {
+        let label = interface.label();
+        let node = network.node(interface.place)?;
+        for (which, on) in wanted_offloads(level) {
+            let is_on =
+                offload(&node.socket, interface.name, which).context(format!("cannot read {which} of {label}"))?;
+            if is_on != on {
+                // Some drivers report success and change nothing; reading back tells, so errors can wait for it too.
+                let _reported_by_read_back = set_offload(&node.socket, interface.name, which, on);
+            }
+        }
+        if let Some(bytes) = level.big_tcp_bytes {
+            network.change(interface, "set the largest segment of", sizes(bytes)).map_err(big_tcp_hint)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets the level's sysctls of single interfaces where they are.
+pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Result<()> {
+    for (name, value) in level.sysctl.iter().filter(|(name, _)| names_interface(name)) {
+        let mut found = false;
+        for node in &network.nodes {
+            if node.has_sysctl(name)? {
+                set(node, name, value)?;
+                found = true;
+            }
+        }
+        if !found {
+            let labels: Vec<_> = network.interfaces.iter().map(|interface| interface.label()).collect();
+            return Err(Error::environment(format!("no namespace of the path has the sysctl {name}"))
+                .hint(format!("interfaces: {}", labels.join(", "))));
+        }
+    }
+    for (name, value) in &level.sysctl {
+        let wanted = value.split_whitespace().collect::<Vec<_>>().join(" ");
+        for node in &network.nodes {
+            if let Some(read) = node.sysctl(name)?.filter(|read| *read != wanted) {
+                notes.say(format!("{name} = {wanted} was set, {read} is in force"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds the congestion control that sockets of the path can ask for, and makes it or reno the namespaces' default.
+pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &mut Notes) -> Result<String> {
+    let mut chosen = named.unwrap_or("cubic");
+    for node in &network.nodes {
+        match (accepts_congestion(node, chosen)?, named) {
+            (Ok(()), _) => {}
+            (Err(error), Some(name)) => return Err(congestion_refused(node, name, &error)),
+            (Err(error), None) => {
+                notes.say(format!("reno instead of cubic ({error})"));
+                chosen = "reno";
+            }
+        }
+    }
+    for node in &network.nodes {
+        let Err(error) = node.set_sysctl(CONGESTION, chosen)? else { continue };
+        // A namespace may only have an unrestricted default; reno always is one.
+        let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
+        notes.say(format!("sockets that ask for nothing get {default} instead of {chosen} ({error})"));
+    }
+    Ok(chosen.to_owned())
+}
+
+/// Reads back every interface and holds it against the level.
+pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BTreeMap<String, String>> {
+    let mut texts = BTreeMap::new();
+    for interface in network.interfaces.clone() {
+        let link = network.read(interface)?;
+        check_sizes(interface, &link, level)?;
+        let mut text = describe(&link);
+        let node = network.node(interface.place)?;
+        let wanted = wanted_offloads(level);
+        for which in Offload::ALL {
+            let Ok(on) = offload(&node.socket, interface.name, which) else { continue };
+            let wish = wanted.iter().find(|(wished, _)| *wished == which).map(|(_, on)| *on);
+            if wish.is_some_and(|wish| wish != on) {
+                let state = if on { "on" } else { "off" };
+                return Err(Error::environment(format!("the kernel keeps {which} of {} {state}", interface.label()))
+                    .hint(format!(
+                        "this type of interface has it fixed; leave `{which}` out of level {}",
+                        level.name
+                    )));
+            }
+            // Writing to a string does not fail.
+            let _ok = write!(text, " {which}={}", if on { "on" } else { "off" });
+        }
+        texts.insert(interface.label(), text);
+    }
+    Ok(texts)
+}
+
+/// Reads back the sysctls that shape the path.
+pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes) -> Result<BTreeMap<String, String>> {
+    let bridge = if spec.kind == PathKind::Bridge { &BRIDGE[..] } else { &[] };
+    let own = OWN.iter().chain(&OWN_IPV6).chain(bridge).map(|(name, _)| *name);
+    let names: Vec<_> = own.chain(ALSO_READ).chain(spec.level.sysctl.keys().map(String::as_str)).collect();
+    let mut values = BTreeMap::new();
+    for node in &network.nodes {
+        for name in &names {
+            if let Some(value) = node.sysctl(name)? {
+                values.insert(format!("{} {name}", node.place.name()), value);
+            }
+        }
+    }
+    if values.is_empty() {
+        notes.say("/proc/sys/net is hidden: no sysctl could be read back".to_owned());
+    }
+    Ok(values)
+}
+
+fn set(node: &Node, name: &str, value: &str) -> Result<()> {
+    node.set_sysctl(name, value)?.map_err(|error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EACCES | libc::EPERM) => {
+                "the kernel lacks it, or keeps it for the whole host, which siga leaves alone"
+            }
+            Some(libc::EROFS) => "/proc/sys is read-only here; in a container: --privileged",
+            Some(_) | None => "the kernel does not take that value",
+        };
+        Error::environment(format!("cannot set {name} = {value} in the {} namespace: {error}", node.place.name()))
+            .hint(hint)
+    })
+}
+
+/// Whether a sysctl belongs to one of the path's interfaces, which have to be there first.
+fn names_interface(sysctl: &str) -> bool {
+    sysctl.contains(".siga-")
+}
+
+fn wanted_offloads(level: &Level) -> Vec<(Offload, bool)> {
+    let wishes = [(Offload::Tso, level.tso), (Offload::Gso, level.gso), (Offload::Gro, level.gro)];
+    wishes.into_iter().filter_map(|(which, wish)| wish.map(|on| (which, on))).collect()
+}
+
+fn sizes(bytes: u32) -> Vec<LinkAttribute> {
+    vec![
+        LinkAttribute::GsoMaxSize(bytes),
+        LinkAttribute::GroMaxSize(bytes),
+        LinkAttribute::GsoIpv4MaxSize(bytes),
+        LinkAttribute::GroIpv4MaxSize(bytes),
+    ]
+}
+
+/// Kernels ignore attributes that they do not know, so only reading back shows that BIG TCP is there.
+fn check_sizes(interface: Interface, link: &LinkMessage, level: &Level) -> Result<()> {
+    let Some(bytes) = level.big_tcp_bytes else { return Ok(()) };
+    if sizes(bytes).iter().all(|size| link.attributes.contains(size)) {
+        return Ok(());
+    }
+    let message = format!("{} does not take segments of {bytes} bytes ({})", interface.label(), describe(link));
+    Err(big_tcp_hint(Error::environment(message)))
+}
+
+fn big_tcp_hint(error: Error) -> Error {
+    error.hint("BIG TCP needs Linux 6.3 and a driver that takes such segments; leave `big_tcp_bytes` out of the level")
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "seven of some seventy attributes of a foreign enum")]
+fn describe(link: &LinkMessage) -> String {
+    let mut words = Vec::new();
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::Mtu(value) => words.push((0, format!("mtu={value}"))),
+            LinkAttribute::Qdisc(name) => words.push((1, format!("qdisc={name}"))),
+            LinkAttribute::TxQueueLen(value) => words.push((2, format!("txqueuelen={value}"))),
+            LinkAttribute::GsoMaxSize(value) => words.push((3, format!("gso-max={value}"))),
+            LinkAttribute::GroMaxSize(value) => words.push((4, format!("gro-max={value}"))),
+            LinkAttribute::GsoIpv4MaxSize(value) => words.push((5, format!("gso-ipv4-max={value}"))),
+            LinkAttribute::GroIpv4MaxSize(value) => words.push((6, format!("gro-ipv4-max={value}"))),
+            _ => {}
+        }
+    }
+    words.sort();
+    words.into_iter().map(|(_, word)| word).collect::<Vec<_>>().join(" ")
+}
+
+fn accepts_congestion(node: &Node, name: &str) -> Result<io::Result<()>> {
+    node.enter()?;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .context("cannot open a TCP socket")?;
+    Ok(sockopt::set_tcp_congestion(&socket, name).map_err(io::Error::from))
+}
+
+fn congestion_refused(node: &Node, name: &str, error: &io::Error) -> Error {
+    let message = format!("congestion control {name} cannot be had: {error}");
+    let available = node.sysctl("net.ipv4.tcp_available_congestion_control").ok().flatten().unwrap_or_default();
+    let hint = if error.raw_os_error() == Some(libc::EPERM) {
+        "run siga as root, or add it to net.ipv4.tcp_allowed_congestion_control of the host".to_owned()
+    } else {
+        format!("this kernel has: {available}; another may be loadable (`modprobe tcp_{name}`)")
+    };
+    Error::environment(message).hint(hint)
+}
