@@ -105,7 +105,7 @@ impl Agent {
 
     fn kernel(&self, options: KernelOptions) -> Result<Kernel> {
         let sockmap = match &self.sockmap {
-            Some(fd) => Some(Sockmap::from_fd(fd.try_clone().context("cannot share the sockmap")?)),
+            Some(fd) => Some(Sockmap::from_fd(fd.try_clone().context("cannot share the sockmap")?)?),
             None => None,
         };
         Kernel::new(options, sockmap).context("cannot make sockets")

@@ -18,6 +18,8 @@ pub mod path;
 pub mod place;
 pub mod plan;
 pub mod published;
+pub mod record;
+pub mod store;
 pub mod reduce;
 pub mod report;
 pub mod socket;

@@ -1,0 +1,325 @@
+//! A small BPF assembler: a program is a list of [`Line`]s, and [`assemble`] resolves the jumps between them.
+//!
+//! Contract: instructions come out in the byte order and register order of this machine; a jump to a missing, doubled or
+//! too distant label is an error. It knows the instructions that the laboratory's programs use and checks nothing about
+//! their meaning: that is the kernel's verifier's work.
+
+use crate::error::{Error, Result};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// A register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register(u8);
+
+/// Result of a call, and of the program.
+pub const R0: Register = Register(0);
+/// First argument of a call, and of the program (its context).
+pub const R1: Register = Register(1);
+/// Second argument of a call.
+pub const R2: Register = Register(2);
+/// Third argument of a call.
+pub const R3: Register = Register(3);
+/// Fourth argument of a call.
+pub const R4: Register = Register(4);
+/// Kept across calls.
+pub const R6: Register = Register(6);
+/// Kept across calls.
+pub const R7: Register = Register(7);
+/// Kept across calls.
+pub const R8: Register = Register(8);
+/// End of the 512-byte stack frame; read-only.
+pub const R10: Register = Register(10);
+
+/// Width of a memory access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// 32 bits.
+    Word,
+    /// 64 bits.
+    Double,
+}
+
+impl Width {
+    fn bits(self) -> u8 {
+        match self {
+            Self::Word => 0x00,
+            Self::Double => 0x18,
+        }
+    }
+}
+
+/// When a jump is taken: the register, compared unsigned in 64 bits against a constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Equal.
+    Equal,
+    /// Not equal.
+    NotEqual,
+    /// Less than.
+    Less,
+}
+
+impl Condition {
+    fn bits(self) -> u8 {
+        match self {
+            Self::Equal => 0x10,
+            Self::NotEqual => 0x50,
+            Self::Less => 0xa0,
+        }
+    }
+}
+
+/// Helper functions of the kernel, by their number in `enum bpf_func_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Helper {
+    /// `void *bpf_map_lookup_elem(map, key)`.
+    MapLookup,
+    /// `long bpf_map_update_elem(map, key, value, flags)`.
+    MapUpdate,
+    /// `u64 bpf_ktime_get_ns()`.
+    Nanoseconds,
+    /// `u64 bpf_get_current_pid_tgid()`.
+    PidTgid,
+    /// `long bpf_msg_redirect_hash(message, map, key, flags)`.
+    MessageRedirectHash,
+}
+
+impl Helper {
+    fn number(self) -> i32 {
+        match self {
+            Self::MapLookup => 1,
+            Self::MapUpdate => 2,
+            Self::Nanoseconds => 5,
+            Self::PidTgid => 14,
+            Self::MessageRedirectHash => 71,
+        }
+    }
+}
+
+/// One 8-byte instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    code: u8,
+    destination: Register,
+    source: Register,
+    offset: i16,
+    immediate: i32,
+}
+
+impl Instruction {
+    fn encode(self) -> [u8; 8] {
+        // `struct bpf_insn` has the registers as two bit fields, whose order follows the byte order.
+        let registers = if cfg!(target_endian = "little") {
+            self.source.0 << 4 | self.destination.0
+        } else {
+            self.destination.0 << 4 | self.source.0
+        };
+        let [offset_0, offset_1] = self.offset.to_ne_bytes();
+        let [immediate_0, immediate_1, immediate_2, immediate_3] = self.immediate.to_ne_bytes();
+        [self.code, registers, offset_0, offset_1, immediate_0, immediate_1, immediate_2, immediate_3]
+    }
+}
+
+/// A line of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// An instruction.
+    Plain(Instruction),
+    /// A load of 64 constant bits, which takes two instructions.
+    Wide(Instruction, Instruction),
+    /// An instruction whose offset is the distance to a label.
+    Jump(Instruction, &'static str),
+    /// The place jumps go to; no instruction.
+    Label(&'static str),
+}
+
+impl Line {
+    fn instructions(&self) -> usize {
+        match self {
+            Self::Plain(_) | Self::Jump(..) => 1,
+            Self::Wide(..) => 2,
+            Self::Label(_) => 0,
+        }
+    }
+}
+
+const fn plain(code: u8, destination: Register, source: Register, offset: i16, immediate: i32) -> Line {
+    Line::Plain(Instruction { code, destination, source, offset, immediate })
+}
+
+/// `destination = source`.
+pub const fn copy(destination: Register, source: Register) -> Line {
+    plain(0xbf, destination, source, 0, 0)
+}
+
+/// `destination = constant`, sign-extended.
+pub const fn set(destination: Register, constant: i32) -> Line {
+    plain(0xb7, destination, R0, 0, constant)
+}
+
+/// `destination += constant`.
+pub const fn add(destination: Register, constant: i32) -> Line {
+    plain(0x07, destination, R0, 0, constant)
+}
+
+/// `destination += source`.
+pub const fn add_register(destination: Register, source: Register) -> Line {
+    plain(0x0f, destination, source, 0, 0)
+}
+
+/// `destination -= source`.
+pub const fn subtract_register(destination: Register, source: Register) -> Line {
+    plain(0x1f, destination, source, 0, 0)
+}
+
+/// `destination &= constant`, sign-extended.
+pub const fn and(destination: Register, constant: i32) -> Line {
+    plain(0x57, destination, R0, 0, constant)
+}
+
+/// `destination >>= bits`, unsigned.
+pub const fn shift_right(destination: Register, bits: i32) -> Line {
+    plain(0x77, destination, R0, 0, bits)
+}
+
+/// Turns 32 bits of network byte order into this machine's, and clears the upper half.
+pub const fn from_network_32(destination: Register) -> Line {
+    plain(0xdc, destination, R0, 0, 32)
+}
+
+/// `destination = *(source + offset)`.
+pub fn load(width: Width, destination: Register, source: Register, offset: i16) -> Line {
+    plain(0x61 | width.bits(), destination, source, offset, 0)
+}
+
+/// `*(destination + offset) = source`.
+pub fn store(width: Width, destination: Register, offset: i16, source: Register) -> Line {
+    plain(0x63 | width.bits(), destination, source, offset, 0)
+}
+
+/// `*(destination + offset) = constant`, sign-extended.
+pub fn store_constant(width: Width, destination: Register, offset: i16, constant: i32) -> Line {
+    plain(0x62 | width.bits(), destination, R0, offset, constant)
+}
+
+/// `destination =` the map behind this descriptor.
+pub fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line {
+    const PSEUDO_MAP_FD: Register = Register(1);
+    Line::Wide(
+        Instruction { code: 0x18, destination, source: PSEUDO_MAP_FD, offset: 0, immediate: map.as_raw_fd() },
+        Instruction { code: 0, destination: R0, source: R0, offset: 0, immediate: 0 },
+    )
+}
+
+/// Calls a helper function.
+pub fn call(helper: Helper) -> Line {
+    plain(0x85, R0, R0, 0, helper.number())
+}
+
+/// Ends the program with the value in `R0`.
+pub const fn exit() -> Line {
+    plain(0x95, R0, R0, 0, 0)
+}
+
+/// The place that jumps to `name` go to.
+pub const fn label(name: &'static str) -> Line {
+    Line::Label(name)
+}
+
+/// Goes to `target` if `register` compares so with `constant` (sign-extended).
+pub fn jump_if(register: Register, condition: Condition, constant: i32, target: &'static str) -> Line {
+    let code = 0x05 | condition.bits();
+    Line::Jump(Instruction { code, destination: register, source: R0, offset: 0, immediate: constant }, target)
+}
+
+/// The program as the kernel takes it.
+///
+/// # Errors
+/// Environment: a label is missing, defined twice or too far away. The programs here are constant but for offsets, so
+/// none of this depends on the host.
+pub fn assemble(lines: &[Line]) -> Result<Vec<[u8; 8]>> {
+    let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));
+    let mut labels: Vec<(&str, usize)> = Vec::new();
+    let mut position = 0;
+    for line in lines {
+        if let Line::Label(name) = line {
+            if labels.iter().any(|(known, _)| known == name) {
+                return Err(broken(name, "is defined twice"));
+            }
+            labels.push((name, position));
+        }
+        position += line.instructions();
+    }
+    let mut code = Vec::with_capacity(position);
+    for line in lines {
+        match line {
+            Line::Plain(instruction) => code.push(instruction.encode()),
+            Line::Wide(low, high) => code.extend([low.encode(), high.encode()]),
+            Line::Jump(instruction, name) => {
+                let (_, target) =
+                    labels.iter().find(|(known, _)| known == name).ok_or_else(|| broken(name, "is missing"))?;
+                // The distance counts from the instruction after the jump.
+                let distance = i64::try_from(*target).ok().zip(i64::try_from(code.len() + 1).ok());
+                let offset = distance.and_then(|(target, next)| i16::try_from(target - next).ok());
+                let offset = offset.ok_or_else(|| broken(name, "is too far away"))?;
+                code.push(Instruction { offset, ..*instruction }.encode());
+            }
+            Line::Label(_) => {}
+        }
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn encodes_as_the_kernel_headers_say() {
+        let code = assemble(&[
+            set(R0, 1),
+            load(Width::Word, R2, R1, 60),
+            from_network_32(R2),
+            store(Width::Word, R10, -8, R2),
+            add(R2, -8),
+            call(Helper::MapLookup),
+            exit(),
+        ])
+        .unwrap();
+        assert_eq!(
+            code,
+            [
+                [0xb7, 0x00, 0, 0, 1, 0, 0, 0],
+                [0x61, 0x12, 60, 0, 0, 0, 0, 0],
+                [0xdc, 0x02, 0, 0, 32, 0, 0, 0],
+                [0x63, 0x2a, 0xf8, 0xff, 0, 0, 0, 0],
+                [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff],
+                [0x85, 0x00, 0, 0, 1, 0, 0, 0],
+                [0x95, 0x00, 0, 0, 0, 0, 0, 0],
+            ]
+        );
+    }
+
+    #[test]
+    fn jumps_count_from_the_next_instruction_and_a_wide_load_counts_twice() {
+        let wide = load_map(R1, rustix::stdio::stdin());
+        let code =
+            assemble(&[label("top"), jump_if(R0, Condition::Equal, 0, "end"), wide, jump_if(R0, Condition::Less, 7, "top"), label("end"), exit()])
+                .unwrap();
+        assert_eq!(code.len(), 5);
+        assert_eq!(code[0][2..4], 3_i16.to_ne_bytes());
+        assert_eq!(code[3][2..4], (-4_i16).to_ne_bytes());
+    }
+
+    #[test]
+    fn a_label_must_exist_exactly_once_within_reach() {
+        let message = |lines: &[Line]| assemble(lines).unwrap_err().message().to_owned();
+        assert!(message(&[jump_if(R0, Condition::Less, 7, "nowhere")]).contains("missing"));
+        assert!(message(&[label("a"), label("a")]).contains("twice"));
+        let mut far = vec![jump_if(R0, Condition::Less, 7, "end")];
+        far.extend(std::iter::repeat_n(exit(), 40_000));
+        far.push(label("end"));
+        assert!(message(&far).contains("too far"));
+    }
+}

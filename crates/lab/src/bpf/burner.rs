@@ -1,0 +1,171 @@
+//! The burner: plants a known CPU cost into the forwarding path of a network namespace.
+//!
+//! A program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time with each packet, adds up
+//! what it really spent and lets the packet go on. A packet is what the interface hands up: with segmentation offload that
+//! can be 64 KB of a stream. Contract: the cost of a packet is at least what was asked for; it exceeds it by up to one
+//! reading of the clock and by whatever interrupts the loop, and both are in [`Spent`].
+
+use super::asm::{
+    Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if,
+    label, load, load_map, set, store, store_constant, subtract_register,
+};
+use super::{Capability, load_program, refused};
+use crate::error::{Error, IoContext, Result};
+use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_ingress};
+use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Most that one packet can be made to cost, in nanoseconds.
+pub const PER_PACKET_NS_MAX: u32 = 50_000;
+
+/// Readings of the clock in one packet, which ends the loop for the verifier. A reading takes at least 10 ns on any
+/// machine seen, so that it never ends it early.
+const READINGS_MAX: i32 = 8_192;
+
+/// `TCX_NEXT`: the packet goes on to whatever else is attached, and then on its way.
+const NEXT: i32 = -1;
+
+const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capability::SysAdmin];
+
+/// What a burner used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Packets held up.
+    pub packets: u64,
+    /// Nanoseconds that they were held up for, all together.
+    pub ns: u64,
+}
+
+/// A planted cost; gone when dropped.
+#[derive(Debug)]
+pub struct Burner {
+    spent: Map,
+    _links: Vec<OwnedFd>,
+}
+
+/// Whether this host can plant costs; attaches nothing.
+///
+/// # Errors
+/// Environment: what is missing.
+pub fn available() -> Result<()> {
+    let spent = create_map()?;
+    let program = load_burner(&spent, 1)?;
+    // No interface has this number, and the kernel looks for it only if it knows the kind of link.
+    match attach_ingress(program.as_fd(), u32::MAX >> 1) {
+        Ok(_) | Err(Errno::NODEV) => Ok(()),
+        Err(Errno::INVAL) => Err(without_tcx()),
+        Err(errno) => Err(refused("cannot attach a BPF program to an interface", errno, &NEEDED)),
+    }
+}
+
+impl Burner {
+    /// Makes every packet that comes in on one of `interfaces` of a network namespace (`/proc/PID/ns/net` or the like)
+    /// cost `per_packet_ns` more. The caller's own namespace stays as it is.
+    ///
+    /// # Errors
+    /// Usage: more than [`PER_PACKET_NS_MAX`]. Environment: no such namespace or interface, or no privilege.
+    pub fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
+        if per_packet_ns > PER_PACKET_NS_MAX {
+            return Err(Error::usage(format!("{per_packet_ns} ns a packet are more than {PER_PACKET_NS_MAX}")));
+        }
+        let spent = create_map()?;
+        let program = load_burner(&spent, per_packet_ns)?;
+        let links = in_namespace(namespace_path, || {
+            let attach = |interface: &&str| attach_to(&program, interface);
+            interfaces.iter().map(attach).collect::<Result<Vec<_>>>()
+        });
+        let links = links.and_then(|links| links).map_err(|error| error.at(namespace_path.display()))?;
+        Ok(Self { spent, _links: links })
+    }
+
+    /// What it used up so far, on all interfaces.
+    ///
+    /// # Errors
+    /// Environment: the kernel does not say.
+    pub fn spent(&self) -> Result<Spent> {
+        let values = self.spent.get(&[0; 4]).context("cannot read what the burner spent")?.unwrap_or_default();
+        let (values, _) = values.as_chunks::<8>();
+        let mut total = Spent::default();
+        for pair in values.chunks_exact(2) {
+            total.packets += u64::from_ne_bytes(pair[0]);
+            total.ns += u64::from_ne_bytes(pair[1]);
+        }
+        Ok(total)
+    }
+}
+
+/// Runs `work` on a thread of its own inside a network namespace.
+pub(super) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send) -> Result<R> {
+    let file = std::fs::File::open(path).context("cannot open the namespace")?;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("siga-namespace".into()).spawn_scoped(scope, || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|errno| refused("cannot enter the namespace", errno, &[Capability::SysAdmin]))?;
+            Ok(work())
+        });
+        let thread = thread.context("cannot start a thread")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn create_map() -> Result<Map> {
+    Map::create(MapKind::PerCpuArray, "siga_burned", 4, 16, 1)
+        .map_err(|errno| refused("cannot create a BPF map", errno, &NEEDED))
+}
+
+fn load_burner(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
+    let ns = i32::try_from(per_packet_ns).map_err(|_| Error::usage(format!("{per_packet_ns} ns are too many")))?;
+    load_program(ProgramKind::Ingress, "siga_burner", &burner(spent, ns), &NEEDED)
+}
+
+fn attach_to(program: &OwnedFd, interface: &str) -> Result<OwnedFd> {
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).context("cannot open a socket")?;
+    let index = name_to_index(&any, interface).context(format_args!("no interface {interface}"))?;
+    attach_ingress(program.as_fd(), index).map_err(|errno| match errno {
+        Errno::INVAL => without_tcx(),
+        errno => refused(format_args!("cannot attach a BPF program to {interface}"), errno, &NEEDED),
+    })
+}
+
+fn without_tcx() -> Error {
+    Error::environment("this kernel cannot attach BPF programs to interfaces by link")
+        .hint("it needs Linux 6.6 or later with CONFIG_NET_XGRESS")
+}
+
+/// Reads the clock until `ns` have passed, then counts the packet and the time.
+fn burner(spent: &Map, ns: i32) -> Vec<Line> {
+    vec![
+        call(Helper::Nanoseconds),
+        copy(R6, R0),
+        set(R7, 0),
+        // What ends the program stands on the fall-through side: the verifier follows that first, so that the paths it
+        // keeps in mind do not grow with the number of turns.
+        label("again"),
+        call(Helper::Nanoseconds),
+        subtract_register(R0, R6),
+        copy(R8, R0),
+        add(R7, 1),
+        jump_if(R7, Condition::Equal, READINGS_MAX, "spent"),
+        jump_if(R8, Condition::Less, ns, "again"),
+        label("spent"),
+        store_constant(Width::Word, R10, -4, 0),
+        load_map(R1, spent.fd()),
+        copy(R2, R10),
+        add(R2, -4),
+        call(Helper::MapLookup),
+        jump_if(R0, Condition::Equal, 0, "out"),
+        load(Width::Double, R1, R0, 0),
+        add(R1, 1),
+        store(Width::Double, R0, 0, R1),
+        load(Width::Double, R1, R0, 8),
+        add_register(R1, R8),
+        store(Width::Double, R0, 8, R1),
+        label("out"),
+        set(R0, NEXT),
+        exit(),
+    ]
+}

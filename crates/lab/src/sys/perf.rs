@@ -1,0 +1,128 @@
+//! perf_event_open(2), as far as sampling by the CPU clock goes: one event per CPU that runs a BPF program.
+//!
+//! Contract: an event counts and samples only between `enable` and `disable` and ends when dropped. It has no ring
+//! buffer, so a sample that its program does not keep is gone. What is done with a sample is decided in `crate::bpf`.
+
+use rustix::io::{Errno, Result};
+use rustix::ioctl;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+const TYPE_SOFTWARE: u32 = 1;
+const COUNT_SW_CPU_CLOCK: u64 = 0;
+/// `perf_event_attr.flags`: created stopped.
+const DISABLED: u64 = 1;
+/// perf_event_open's flag: close on exec.
+const FD_CLOEXEC: u64 = 8;
+
+const ENABLE: ioctl::Opcode = ioctl::opcode::none(b'$', 0);
+const DISABLE: ioctl::Opcode = ioctl::opcode::none(b'$', 1);
+const SET_BPF: ioctl::Opcode = ioctl::opcode::write::<u32>(b'$', 8);
+
+/// `struct perf_event_attr` in its first published size.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    breakpoint_type: u32,
+    config1: u64,
+}
+
+/// A clock that runs on one CPU and ticks into a BPF program.
+#[derive(Debug)]
+pub struct CpuClock {
+    fd: OwnedFd,
+    cpu: u32,
+}
+
+impl CpuClock {
+    /// Opens a stopped event on `cpu` that samples every `period_ns` whatever runs there.
+    ///
+    /// # Errors
+    /// EACCES or EPERM without the privilege, ENODEV if the CPU is not online, else the kernel's.
+    pub fn open(cpu: u32, period_ns: u64) -> Result<Self> {
+        let size = u32::try_from(size_of::<Attributes>()).map_err(|_| Errno::OVERFLOW)?;
+        let attributes = Attributes {
+            kind: TYPE_SOFTWARE,
+            size,
+            config: COUNT_SW_CPU_CLOCK,
+            sample_period: period_ns,
+            sample_type: 0,
+            read_format: 0,
+            flags: DISABLED,
+            wakeup: 0,
+            breakpoint_type: 0,
+            config1: 0,
+        };
+        let any_process: libc::c_long = -1;
+        let no_group: libc::c_long = -1;
+        let on_cpu = libc::c_long::from(i32::try_from(cpu).map_err(|_| Errno::INVAL)?);
+        // SAFETY: the attributes are initialised, as long as they say, and only read.
+        let result = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, &raw const attributes, any_process, on_cpu, no_group, FD_CLOEXEC)
+        };
+        let number = i32::try_from(result).map_err(|_| Errno::OVERFLOW)?;
+        if number < 0 {
+            return Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error));
+        }
+        // SAFETY: the kernel has just returned this descriptor, which nobody else knows.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Self { fd, cpu })
+    }
+
+    /// The CPU it runs on.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Lets every sample run `program`, which the event holds from here on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn attach(&self, program: BorrowedFd<'_>) -> Result<()> {
+        let number = usize::try_from(program.as_raw_fd()).map_err(|_| Errno::BADF)?;
+        // SAFETY: the argument of PERF_EVENT_IOC_SET_BPF is a descriptor by value.
+        let request = unsafe { ioctl::IntegerSetter::<SET_BPF>::new_usize(number) };
+        // SAFETY: as above; the descriptor is a perf event by construction.
+        unsafe { ioctl::ioctl(&self.fd, request) }
+    }
+
+    /// Starts counting and sampling.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn enable(&self) -> Result<()> {
+        // SAFETY: PERF_EVENT_IOC_ENABLE takes no argument.
+        let request = unsafe { ioctl::NoArg::<ENABLE>::new() };
+        // SAFETY: as above; the descriptor is a perf event by construction.
+        unsafe { ioctl::ioctl(&self.fd, request) }
+    }
+
+    /// Stops counting and sampling.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn disable(&self) -> Result<()> {
+        // SAFETY: PERF_EVENT_IOC_DISABLE takes no argument.
+        let request = unsafe { ioctl::NoArg::<DISABLE>::new() };
+        // SAFETY: as above; the descriptor is a perf event by construction.
+        unsafe { ioctl::ioctl(&self.fd, request) }
+    }
+
+    /// Nanoseconds it has run for.
+    ///
+    /// # Errors
+    /// The kernel's; EIO if the event is gone with its CPU.
+    pub fn elapsed_ns(&self) -> Result<u64> {
+        let mut value = [0_u8; 8];
+        match rustix::io::read(&self.fd, &mut value)? {
+            8 => Ok(u64::from_ne_bytes(value)),
+            _ => Err(Errno::IO),
+        }
+    }
+}
