@@ -1,2 +1,50 @@
-//! Tasks.
-fn main() {}
+//! Everything a person or CI runs, as one program: `cargo xtask ci` and its parts.
+//!
+//! Progress, times and findings go to stderr; the exit status is 0 when all is well and 1 otherwise. It uses cargo and
+//! git through their command lines, writes nothing outside `target/`, and needs no privilege.
+
+mod ci;
+mod command;
+mod deny;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What to run.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run all that a change has to pass, in order, up to the first failure
+    Ci,
+    /// Check what the compiler cannot: who uses whom, size of the build, habits of text, tests named in promises
+    Tidy,
+    /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
+    Deny,
+}
+
+fn main() -> ExitCode {
+    let task = Cli::parse().task;
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.parent().unwrap_or(here);
+    let outcome = match task {
+        Task::Ci => ci::run(root),
+        Task::Tidy => tidy::run(root),
+        Task::Deny => deny::run(root),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

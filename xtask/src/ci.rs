@@ -1,0 +1,143 @@
+//! All that a change has to pass, in order; the first step that fails ends the run.
+//!
+//! The tests are run by the command that README.md gives its readers, so that the two cannot drift apart. Each step is
+//! named before it runs and timed after it. Programs that are missing are not installed here: `.ci/run` does that.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::{command, deny, tidy};
+
+/// The test command while there is no README.md to name it.
+const TEST: &str = "cargo test --workspace";
+
+enum Step {
+    Command { line: String, env: Option<(&'static str, &'static str)> },
+    Tidy,
+    Deny,
+}
+
+/// Runs every step; the error names the one that failed.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let steps = steps(test_command(root)?);
+    let total = steps.len();
+    let begun = Instant::now();
+    for (at, step) in (1..).zip(steps) {
+        let name = step.name();
+        eprintln!("==> {at}/{total} {name}");
+        let begun = Instant::now();
+        let outcome = step.run(root);
+        let seconds = begun.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => eprintln!("<== {at}/{total} {name}: passed in {seconds:.1} s"),
+            Err(error) => {
+                eprintln!("<== {at}/{total} {name}: FAILED after {seconds:.1} s");
+                return Err(error);
+            }
+        }
+    }
+    eprintln!("all {total} steps passed in {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn steps(test: String) -> Vec<Step> {
+    let command = |line: &str| Step::Command { line: line.to_owned(), env: None };
+    vec![
+        command("cargo fmt --all --check"),
+        command("cargo clippy --workspace --all-targets --all-features -- -D warnings"),
+        Step::Command {
+            line: "cargo doc --workspace --no-deps".to_owned(),
+            env: Some(("RUSTDOCFLAGS", "-D warnings")),
+        },
+        Step::Tidy,
+        Step::Command { line: test, env: None },
+        Step::Deny,
+    ]
+}
+
+impl Step {
+    fn name(&self) -> String {
+        match self {
+            Self::Command { line, env: None } => line.clone(),
+            Self::Command { line, env: Some((key, value)) } => format!("{key}='{value}' {line}"),
+            Self::Tidy => "cargo xtask tidy".to_owned(),
+            Self::Deny => "cargo xtask deny".to_owned(),
+        }
+    }
+
+    fn run(&self, root: &Path) -> Result<(), String> {
+        match self {
+            Self::Command { line, env } => {
+                let mut command = command::command(root, line);
+                command.envs(*env);
+                command::run(command)
+            }
+            Self::Tidy => tidy::run(root),
+            Self::Deny => deny::run(root),
+        }
+    }
+}
+
+fn test_command(root: &Path) -> Result<String, String> {
+    let path = root.join("README.md");
+    if !path.exists() {
+        eprintln!("README.md is absent: the tests are run by `{TEST}`");
+        return Ok(TEST.to_owned());
+    }
+    let text = fs::read_to_string(&path).map_err(|error| format!("README.md: {error}"))?;
+    test_command_in(&text)
+}
+
+/// The one line `cargo test ...` among the fenced blocks.
+fn test_command_in(readme: &str) -> Result<String, String> {
+    let mut fenced = false;
+    let mut found: Vec<&str> = Vec::new();
+    for line in readme.lines().map(str::trim) {
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if fenced && line.starts_with("cargo test") {
+            found.push(line);
+        }
+    }
+    match found[..] {
+        [line] => Ok(line.to_owned()),
+        _ => Err(format!("README.md: one fenced line `cargo test ...` is needed, there are {}", found.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_names_the_test_command() {
+        let readme =
+            "# A\n```\ncargo run --release -- run\n```\ncargo test outside\n```sh\n  cargo test --workspace\n```\n";
+        assert_eq!(test_command_in(readme).unwrap(), "cargo test --workspace");
+    }
+
+    #[test]
+    fn a_readme_with_no_test_command_or_two_is_refused() {
+        assert!(test_command_in("cargo test --workspace\n").unwrap_err().contains("there are 0"));
+        assert!(test_command_in("```\ncargo test\ncargo test --workspace\n```\n").unwrap_err().contains("there are 2"));
+    }
+
+    #[test]
+    fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
+        let root = tempfile::tempdir().unwrap();
+        let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
+        assert_eq!(names.len(), 6);
+        assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
+        assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
+    }
+
+    #[test]
+    fn a_failing_command_fails_its_step() {
+        let root = tempfile::tempdir().unwrap();
+        let step = Step::Command { line: "false".to_owned(), env: None };
+        assert!(step.run(root.path()).is_err());
+        let step = Step::Command { line: "printenv SIGA_STEP".to_owned(), env: Some(("SIGA_STEP", "1")) };
+        assert!(step.run(root.path()).is_ok());
+    }
+}

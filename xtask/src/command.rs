@@ -1,0 +1,74 @@
+//! Running other programs: from the root of the tree, without stdin, with errors that name the command.
+//!
+//! There is no shell in between: a command line is split at white space, so an argument cannot hold any.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A command for `line`, whose first word is the program; `cargo` is the one that runs this task.
+pub(crate) fn command(root: &Path, line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let program = match words.next() {
+        Some("cargo") => std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")),
+        word => OsString::from(word.unwrap_or_default()),
+    };
+    let mut command = Command::new(program);
+    command.args(words).current_dir(root).stdin(Stdio::null());
+    command
+}
+
+/// Runs it with its output going where ours goes; an exit status other than 0 is an error.
+pub(crate) fn run(mut command: Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("{}: {error}", name(&command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", name(&command))) }
+}
+
+/// Runs it and gives its stdout, or an error that ends with the last line of its stderr.
+pub(crate) fn output(mut command: Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{}: {error}", name(&command)))?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} ended with {}: {}", name(&command), output.status, last_line(&stderr)));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", name(&command)))
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it said nothing")
+}
+
+fn name(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        name.push(' ');
+        name.push_str(&argument.to_string_lossy());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command_and_its_last_words() {
+        let root = tempfile::tempdir().unwrap();
+        let error = output(command(root.path(), "git log nowhere")).unwrap_err();
+        assert!(error.starts_with("git log nowhere ended with exit status"), "{error}");
+        assert!(error.contains("fatal"), "{error}");
+        let error = run(command(root.path(), "false")).unwrap_err();
+        assert_eq!(error, "false ended with exit status: 1");
+        let error = run(command(root.path(), "no-such-program-anywhere")).unwrap_err();
+        assert!(error.starts_with("no-such-program-anywhere: "), "{error}");
+    }
+
+    #[test]
+    fn a_command_runs_at_the_root_and_reads_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(output(command(root.path(), "cat")).unwrap(), "");
+        let place = output(command(root.path(), "pwd -P")).unwrap();
+        assert_eq!(Path::new(place.trim()), root.path().canonicalize().unwrap());
+    }
+}

@@ -1,0 +1,70 @@
+//! Licences, versions and sources of all dependencies, by cargo-deny under the rules of `deny.toml`.
+//!
+//! These need no network. Advisories and yanked versions do: their databases are fetched anew each time, and where one
+//! cannot be reached the step says that it skipped them. A copy of unknown age is never taken for an answer.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use crate::command;
+
+/// How long the advisory database may take; a network that swallows packets must not hold up the rest.
+const FETCH_SECONDS_MAX: u32 = 120;
+
+/// Runs the checks that work everywhere, then the advisories if their database can be had.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    if command::output(deny(root, "cargo deny --version")).is_err() {
+        return Err("cargo-deny is absent; `cargo install cargo-deny --locked` installs it, \
+                    and .ci/run builds one under target/tools"
+            .to_owned());
+    }
+    command::run(deny(root, "cargo deny check licenses bans sources"))?;
+    // `timeout` ends the whole process group, the git that cargo-deny starts included.
+    let mut fetch = deny(root, &format!("timeout --kill-after=5 {FETCH_SECONDS_MAX} cargo deny fetch db index"));
+    fetch.env("GIT_TERMINAL_PROMPT", "0");
+    advisories(fetch, deny(root, "cargo deny --offline check advisories"))
+}
+
+/// Checks the advisories if `fetch` can get them.
+fn advisories(fetch: Command, check: Command) -> Result<(), String> {
+    match command::output(fetch) {
+        Ok(_) => command::run(check),
+        Err(error) => {
+            eprintln!("advisories: skipped (yanked versions too), because the database cannot be reached: {error}");
+            Ok(())
+        }
+    }
+}
+
+/// `line` with the programs that `.ci/run` built for itself in reach.
+fn deny(root: &Path, line: &str) -> Command {
+    let mut path = root.join("target/tools/bin").into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin")));
+    let mut command = command::command(root, line);
+    command.env("PATH", path);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advisories_count_where_their_database_can_be_had() {
+        let root = tempfile::tempdir().unwrap();
+        let program = |line: &str| command::command(root.path(), line);
+        assert_eq!(advisories(program("true"), program("true")), Ok(()));
+        assert!(advisories(program("true"), program("false")).is_err());
+        assert_eq!(advisories(program("false"), program("false")), Ok(()));
+    }
+
+    #[test]
+    fn programs_under_target_come_first() {
+        let root = tempfile::tempdir().unwrap();
+        let place = format!("{}/target/tools/bin:", root.path().display());
+        let seen = command::output(deny(root.path(), "printenv PATH")).unwrap();
+        assert!(seen.starts_with(&place), "{seen}");
+    }
+}

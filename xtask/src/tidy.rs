@@ -1,0 +1,148 @@
+//! What the compiler cannot check: who uses whom, the size of the default build, where versions are given, where unsafe
+//! code stands, habits of text, and that the tests named in SPECIFICATION.md exist.
+//!
+//! Every rule is a function from text to findings. All rules run and all findings are printed; one finding fails the
+//! task. Only files that git tracks, or would, are looked at.
+
+mod budget;
+mod edges;
+mod manifests;
+mod rust;
+mod specification;
+mod text;
+mod tree;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::command;
+
+/// One broken rule, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    place: String,
+    what: String,
+}
+
+impl Finding {
+    /// Something wrong with a whole file, crate or build.
+    fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { place: place.into(), what: what.into() }
+    }
+
+    /// Something wrong in a line, counted from 1.
+    fn at(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { place: format!("{path}:{line}"), what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// Applies every rule to the tree and prints what it found.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let findings = check(root)?;
+    for finding in &findings {
+        eprintln!("tidy: {finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(format!("tidy: {count} to put right")),
+    }
+}
+
+fn check(root: &Path) -> Result<Vec<Finding>, String> {
+    let files = tree::load(root)?;
+    let mut findings: Vec<Finding> = files.iter().flat_map(text::check).collect();
+    findings.extend(files.iter().flat_map(rust::check));
+    findings.extend(files.iter().flat_map(manifests::check));
+    match files.iter().find(|file| file.path == "SPECIFICATION.md") {
+        Some(file) => findings.extend(specification::check(file, &files)),
+        None => eprintln!("tidy: SPECIFICATION.md is absent: no promise to look up a test for"),
+    }
+
+    let metadata = command::output(command::command(root, "cargo metadata --locked --no-deps --format-version 1"))?;
+    findings.extend(edges::check(&metadata)?);
+
+    let tree = command::output(command::command(root, budget::TREE))?;
+    let count = budget::count(&tree);
+    eprintln!("tidy: the default build of siga takes {count} crates, the limit is {}", budget::CRATES_MAX);
+    findings.extend(budget::check(count));
+    eprintln!("tidy: {} files looked at", files.len());
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A workspace of two crates, `siga` and `siga-lab`, that breaks no rule.
+    fn workspace() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let workspace = "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n\
+            [workspace.dependencies]\nsiga = { path = \"crates/siga\" }\nsiga-lab = { path = \"crates/lab\" }\n\
+            [workspace.lints.rust]\nunsafe_code = \"deny\"\n";
+        write(root, "Cargo.toml", workspace);
+        let package = |name: &str| {
+            format!(
+                "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[lints]\nworkspace = true\n"
+            )
+        };
+        write(root, "crates/lab/Cargo.toml", &package("siga-lab"));
+        write(root, "crates/lab/src/lib.rs", "//! The library.\n");
+        let depends = "[dependencies]\nsiga-lab.workspace = true\n";
+        write(root, "crates/siga/Cargo.toml", &format!("{}{depends}", package("siga")));
+        write(root, "crates/siga/src/lib.rs", "//! The program.\n#[test]\nfn it_works() {}\n");
+        write(root, "SPECIFICATION.md", "| Promise | Test |\n|---|---|\n| works | `siga::it_works` |\n");
+        for line in ["git init --quiet", "cargo generate-lockfile --offline"] {
+            command::output(command::command(root, line)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn a_tidy_workspace_has_no_findings() {
+        let dir = workspace();
+        assert_eq!(check(dir.path()).unwrap(), []);
+        run(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn every_rule_reaches_the_tree() {
+        let dir = workspace();
+        let root = dir.path();
+        write(root, "crates/lab/src/lib.rs", "//! The library. \nfn f() { unsafe { g() } }\n");
+        write(root, "SPECIFICATION.md", "| Promise | Test |\n|---|---|\n| works | `siga::it_does_not` |\n");
+        let package = "[package]\nname = \"siga-other\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+        let depends = "[dependencies]\nsiga-lab = { path = \"../lab\" }\n";
+        write(root, "crates/other/Cargo.toml", &format!("{package}{depends}"));
+        write(root, "crates/other/src/lib.rs", "//! Nobody knows it.\n");
+        command::output(command::command(root, "cargo generate-lockfile --offline")).unwrap();
+        let mut found: Vec<String> = check(root).unwrap().iter().map(|finding| finding.place.clone()).collect();
+        found.sort();
+        assert_eq!(
+            found,
+            [
+                "SPECIFICATION.md:3",
+                "crates/lab/src/lib.rs:1",
+                "crates/lab/src/lib.rs:2",
+                "crates/other/Cargo.toml",
+                "crates/other/Cargo.toml",
+                "siga-other",
+            ]
+        );
+        assert_eq!(run(root).unwrap_err(), "tidy: 6 to put right");
+    }
+}

@@ -1,0 +1,201 @@
+//! What can be told of a Rust source from its tokens: where unsafe code stands, and which tests it defines.
+//!
+//! Comments and literals are blanked out first, so that a word in them is never taken for code. This is no parser:
+//! code that a macro puts together from pieces is not seen (the compiler's own `unsafe_code` lint sees it).
+
+use std::iter;
+
+use super::Finding;
+use super::text::contains_word;
+use super::tree::File;
+
+/// Finds unsafe code outside the files that may hold it: `sys.rs` and `sys/*.rs` of a crate, and the ring's mapping.
+pub(crate) fn check(file: &File) -> Vec<Finding> {
+    if !file.path.ends_with(".rs") || may_be_unsafe(&file.path) {
+        return Vec::new();
+    }
+    let code = code_only(&file.text);
+    let lines = (1..).zip(code.lines()).filter(|(_, line)| contains_word(line, "unsafe"));
+    lines.map(|(number, _)| Finding::at(&file.path, number, "unsafe code has no place in this file")).collect()
+}
+
+/// The names of the functions that are marked as tests.
+pub(crate) fn tests(text: &str) -> Vec<String> {
+    let code = code_only(text);
+    let mut names = Vec::new();
+    let mut marked = false;
+    for line in code.lines().map(str::trim) {
+        marked |= line.starts_with("#[test]");
+        let name = line.split_once("fn ").map(|(_, rest)| rest.split(['(', '<']).next().unwrap_or_default().trim());
+        match name {
+            Some(name) if marked => {
+                names.push(name.to_owned());
+                marked = false;
+            }
+            Some(_) | None => {}
+        }
+    }
+    names
+}
+
+fn may_be_unsafe(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    matches!(
+        parts[..],
+        ["crates", _, "src", "sys.rs"] | ["crates", _, "src", "sys", _] | ["crates", "ring", "src", "map.rs"]
+    )
+}
+
+/// The text with spaces in place of comments and literals; lines stay where they are.
+fn code_only(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut code = String::with_capacity(text.len());
+    let mut at = 0;
+    while at < chars.len() {
+        let rest = &chars[at..];
+        let skip = match rest {
+            ['/', '/', ..] => line_comment(rest),
+            ['/', '*', ..] => block_comment(rest),
+            ['"', ..] => string(rest),
+            ['\'', ..] => character(rest),
+            ['r', ..] if starts_token(&chars[..at]) => raw_string(rest),
+            _ => 0,
+        };
+        let blanked = rest[..skip].iter().map(|&c| if c == '\n' { '\n' } else { ' ' });
+        code.extend(blanked.chain(iter::once(rest[0]).filter(|_| skip == 0)));
+        at += skip.max(1);
+    }
+    code
+}
+
+/// Whether what follows `before` may open a literal: the start of a token, or the prefix `b` or `c` of one.
+fn starts_token(before: &[char]) -> bool {
+    let in_name = |c: &char| c.is_alphanumeric() || *c == '_';
+    match before {
+        [head @ .., 'b' | 'c'] => !head.last().is_some_and(in_name),
+        _ => !before.last().is_some_and(in_name),
+    }
+}
+
+fn line_comment(rest: &[char]) -> usize {
+    rest.iter().position(|&c| c == '\n').unwrap_or(rest.len())
+}
+
+fn block_comment(rest: &[char]) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < rest.len() {
+        match rest[at..] {
+            ['/', '*', ..] => (depth, at) = (depth + 1, at + 2),
+            ['*', '/', ..] if depth == 1 => return at + 2,
+            ['*', '/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+fn string(rest: &[char]) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            '"' => return at + 1,
+            '\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// The length of a character literal, or 0 for a lifetime.
+fn character(rest: &[char]) -> usize {
+    match rest {
+        ['\'', '\\', escaped @ ..] => {
+            let close = escaped.iter().skip(1).position(|&c| c == '\'');
+            close.map_or(rest.len(), |close| close + 4)
+        }
+        ['\'', _, '\'', ..] => 3,
+        _ => 0,
+    }
+}
+
+/// The length of a raw string that opens with `r`, or 0 if it is the start of something else.
+fn raw_string(rest: &[char]) -> usize {
+    let hashes = rest[1..].iter().take_while(|&&c| c == '#').count();
+    if rest.get(1 + hashes) != Some(&'"') {
+        return 0;
+    }
+    let closing: Vec<char> = iter::once('"').chain(iter::repeat_n('#', hashes)).collect();
+    let open = hashes + 2;
+    let close = rest[open..].windows(closing.len()).position(|window| window == closing);
+    close.map_or(rest.len(), |close| open + close + closing.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        check(&File { path: path.to_owned(), text: text.to_owned() }).iter().map(|f| f.place.clone()).collect()
+    }
+
+    #[test]
+    fn every_form_of_unsafe_code_is_found() {
+        for code in [
+            "let a = unsafe { b() };",
+            "unsafe fn a() {}",
+            "unsafe impl Send for A {}",
+            "unsafe extern \"C\" { fn a(); }",
+            "#[unsafe(no_mangle)]",
+            "let a = 'x'; unsafe { b() }",
+            "fn a<'a>(b: &'a str) { unsafe { c(b) } }",
+            "let a = r\"\\\"; unsafe { b() }",
+            "let a = \"\\\\\"; unsafe { b() }",
+            "/* a /* b */ c */ unsafe { b() }",
+        ] {
+            assert_eq!(found("crates/lab/src/a.rs", &format!("//! A.\n{code}\n")), ["crates/lab/src/a.rs:2"], "{code}");
+        }
+    }
+
+    #[test]
+    fn the_word_outside_code_is_not_found() {
+        for code in [
+            "#![forbid(unsafe_code)]",
+            "// unsafe { b() }",
+            "/* unsafe\n/* { */ unsafe\n*/",
+            "let a = \"unsafe { \\\" unsafe { \";",
+            "let a = br#\"\" unsafe { \"#;",
+            "let a = '\\''; let b = \"unsafe { \";",
+            "let a = '\"'; let b = \"unsafe { \";",
+        ] {
+            assert_eq!(found("crates/lab/src/a.rs", code), [""; 0], "{code}");
+        }
+    }
+
+    #[test]
+    fn only_the_named_files_may_hold_it() {
+        let code = "//! A.\nunsafe fn a() {}\n";
+        for path in ["crates/lab/src/sys.rs", "crates/lab/src/sys/perf.rs", "crates/ring/src/map.rs", "notes.md"] {
+            assert_eq!(found(path, code), [""; 0], "{path}");
+        }
+        for path in
+            ["crates/lab/src/map.rs", "crates/lab/src/sys/a/b.rs", "crates/lab/tests/sys.rs", "xtask/src/sys.rs"]
+        {
+            assert_eq!(found(path, code).len(), 1, "{path}");
+        }
+    }
+
+    #[test]
+    fn blanking_keeps_lines_and_the_rest_of_the_code() {
+        assert_eq!(code_only("a /* b\nc */ d // e\nf"), "a     \n     d     \nf");
+        assert_eq!(code_only("var(\"x\", 'y', r#\"z\"#, r#fn)"), "var(   ,    ,       , r#fn)");
+        assert_eq!(code_only("\"open"), "     ");
+    }
+
+    #[test]
+    fn tests_are_told_from_other_functions() {
+        let text = "fn helper() {}\n#[test]\n#[ignore = \"why\"]\nfn one() {\n fn inner() {}\n}\n\
+            proptest! {\n    #[test]\n    fn two(a in 0..3) {}\n}\n// #[test]\nfn three() {}\n\
+            #[test]\npub(crate) fn four<T>() {}\n";
+        assert_eq!(tests(text), ["one", "two", "four"]);
+    }
+}
