@@ -4,6 +4,7 @@
 //! the scheduler and is exact. What the kernel does in softirq on a path is told apart by a [`Method`]; each says how sure
 //! it is. Reading is done here, arithmetic in `reduce`.
 
+pub mod charge;
 pub mod host;
 pub mod process;
 

@@ -84,7 +84,8 @@ fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) ->
     }
     let missing = missing(needed);
     if missing.is_empty() {
-        return error.hint("the capabilities are there, but hold only in a user namespace, or a security module forbids it");
+        return error
+            .hint("the capabilities are there, but hold only in a user namespace, or a security module forbids it");
     }
     error.hint(format!("run as root, or with {}", missing.join(", ")))
 }

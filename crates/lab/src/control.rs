@@ -16,6 +16,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Version of this protocol; both ends must agree, since ssh can join different builds.
@@ -166,6 +168,9 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
             if searched > limits::LINE_BYTES_MAX {
                 return Err(Error::environment("answered with a line without end"));
             }
+            if interrupted() {
+                return Err(Error::incomplete("interrupted"));
+            }
             if !self.wait(deadline)? {
                 return Err(Error::environment("did not answer in time"));
             }
@@ -189,6 +194,26 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
             Err(error) => Err(Error::environment(format!("cannot wait for input: {error}"))),
         }
     }
+}
+
+static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Makes Ctrl-C (SIGINT) and SIGTERM end waiting and the run; a second one ends the process at once.
+///
+/// # Errors
+/// Environment: the signals cannot be caught.
+pub fn catch_interrupts() -> Result<()> {
+    let flag = INTERRUPT.get_or_init(Arc::default);
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(flag)).context("cannot catch Ctrl-C")?;
+        signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot catch Ctrl-C")?;
+    }
+    Ok(())
+}
+
+/// True once an interrupt has come.
+pub fn interrupted() -> bool {
+    INTERRUPT.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Writes one value as a line.

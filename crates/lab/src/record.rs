@@ -90,23 +90,44 @@ pub struct CpuRecord {
     pub planted_router: Option<(u64, u64)>,
 }
 
-/// CPU samples by who is charged for them.
+/// CPU samples by whose process they interrupted and who is charged for them.
+///
+/// Processes of the ends have exact run times, so their samples are only used as shares; elsewhere a sample is worth its
+/// period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRecord {
     /// CPU time a sample stands for.
     pub period_ns: u64,
+    /// On top of the client's processes.
+    pub on_client: Charges,
+    /// On top of the server's processes.
+    pub on_server: Charges,
+    /// On any other process, or on a CPU that was idle until the packet came.
+    pub elsewhere: Charges,
+    /// CPUs without work.
+    pub idle: u64,
+    /// Watched time in which no sample could be taken.
+    pub unseen_ns: u64,
+}
+
+/// Samples by who is charged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charges {
     /// The client.
     pub client: Samples,
     /// The router.
     pub router: Samples,
     /// The server.
     pub server: Samples,
-    /// Everything else that ran.
+    /// Everything else.
     pub other: Samples,
-    /// CPUs without work.
-    pub idle: u64,
-    /// Watched time in which no sample could be taken.
-    pub unseen_ns: u64,
+}
+
+impl Charges {
+    /// All samples of this context.
+    pub fn all(&self) -> u64 {
+        [self.client, self.router, self.server, self.other].iter().map(|samples| samples.user + samples.kernel).sum()
+    }
 }
 
 /// Samples of one component.
@@ -116,13 +137,6 @@ pub struct Samples {
     pub user: u64,
     /// In the kernel, for its processes or in its namespace.
     pub kernel: u64,
-}
-
-impl Samples {
-    /// Both.
-    pub fn all(self) -> u64 {
-        self.user + self.kernel
-    }
 }
 
 /// A cell without a trial, with its reason. One JSON line in `skipped.jsonl`.

@@ -88,7 +88,12 @@ impl Store {
     fn open_files(directory: &Path) -> Result<Self> {
         let open = |name: &str| {
             let path = directory.join(name);
-            OpenOptions::new().create(true).append(true).read(true).open(&path).context(format!("cannot write {}", path.display()))
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .read(true)
+                .open(&path)
+                .context(format!("cannot write {}", path.display()))
         };
         let trials = open(TRIALS)?;
         flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|_| {

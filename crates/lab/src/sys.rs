@@ -36,9 +36,9 @@ pub fn duplicate_descriptor(number: i32) -> std::io::Result<OwnedFd> {
     // SAFETY: fcntl has just made `copy`, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
+pub mod bpf;
 pub mod ethtool;
 pub mod namespace;
-pub mod bpf;
 pub mod perf;
 
 /// The numbers in a kernel list such as `0-3,6`, ascending; `None` if it is malformed or holds over 65,536 numbers.

@@ -304,9 +304,15 @@ mod tests {
     #[test]
     fn jumps_count_from_the_next_instruction_and_a_wide_load_counts_twice() {
         let wide = load_map(R1, rustix::stdio::stdin());
-        let code =
-            assemble(&[label("top"), jump_if(R0, Condition::Equal, 0, "end"), wide, jump_if(R0, Condition::Less, 7, "top"), label("end"), exit()])
-                .unwrap();
+        let code = assemble(&[
+            label("top"),
+            jump_if(R0, Condition::Equal, 0, "end"),
+            wide,
+            jump_if(R0, Condition::Less, 7, "top"),
+            label("end"),
+            exit(),
+        ])
+        .unwrap();
         assert_eq!(code.len(), 5);
         assert_eq!(code[0][2..4], 3_i16.to_ne_bytes());
         assert_eq!(code[3][2..4], (-4_i16).to_ne_bytes());

@@ -6,8 +6,8 @@
 //! reading of the clock and by whatever interrupts the loop, and both are in [`Spent`].
 
 use super::asm::{
-    Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if,
-    label, load, load_map, set, store, store_constant, subtract_register,
+    Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if, label,
+    load, load_map, set, store, store_constant, subtract_register,
 };
 use super::{Capability, load_program, refused};
 use crate::error::{Error, IoContext, Result};

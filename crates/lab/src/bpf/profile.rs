@@ -175,7 +175,8 @@ impl Profiler {
             tracepoint("netif_receive_skb", &mark_namespace(&marks, &btf)?)?,
             tracepoint("softirq_exit", &unmark(&marks))?,
         ];
-        let sampler = load_program(ProgramKind::PerfEvent, "siga_sample", &sample(&marks, &counts, &uncounted)?, &NEEDED)?;
+        let sampler =
+            load_program(ProgramKind::PerfEvent, "siga_sample", &sample(&marks, &counts, &uncounted)?, &NEEDED)?;
         Ok(Self { marks, counts, uncounted, markers, sampler, period_ns, running: None })
     }
 
@@ -223,7 +224,8 @@ impl Profiler {
         drop(running);
         let entries = self.counts.entries().context("cannot read the profile")?;
         let mut samples: Vec<_> = entries.iter().filter_map(|(key, values)| read_sample(key, values)).collect();
-        samples.sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.tgid, sample.namespace_inode, sample.mode));
+        samples
+            .sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.tgid, sample.namespace_inode, sample.mode));
         Ok(Profile { period_ns: self.period_ns, cpus, samples, uncounted })
     }
 
@@ -365,7 +367,12 @@ fn unless_kernel() -> Result<Vec<Line>> {
 #[cfg(target_arch = "s390x")]
 fn unless_kernel() -> Result<Vec<Line>> {
     // `user_pt_regs`: one word, then the program status word, whose bit 15 (from the left) is the problem state.
-    Ok(vec![load(Width::Double, R1, R6, 8), shift_right(R1, 48), and(R1, 1), jump_if(R1, Condition::NotEqual, 0, "user")])
+    Ok(vec![
+        load(Width::Double, R1, R6, 8),
+        shift_right(R1, 48),
+        and(R1, 1),
+        jump_if(R1, Condition::NotEqual, 0, "user"),
+    ])
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "s390x")))]
@@ -409,8 +416,7 @@ fn sample(marks: &Map, counts: &Map, uncounted: &Map) -> Result<Vec<Line>> {
         jump_if(R0, Condition::Equal, 0, "out"),
     ];
     // One CPU's samples do not interrupt each other, and nobody else writes this CPU's counts.
-    let increment =
-        [label("known"), load(Width::Double, R7, R0, 0), add(R7, 1), store(Width::Double, R0, 0, R7)];
+    let increment = [label("known"), load(Width::Double, R7, R0, 0), add(R7, 1), store(Width::Double, R0, 0, R7)];
     Ok([
         &process[..],
         &unless_kernel()?,
@@ -470,7 +476,11 @@ mod tests {
         let (profile, pid, ran_ns) = profile_of(&mut profiler, &spin, Duration::from_secs(2));
         let user_ns = profile.time_ns(|sample| sample.tgid == pid && sample.mode == Mode::User);
         let off = ratio(user_ns.abs_diff(ran_ns), ran_ns);
-        println!("user {user_ns} of {ran_ns} ns, off by {:.2}%, unseen {:.2}%", 100.0 * off, 100.0 * ratio(profile.unseen_ns(), profile.wall_ns()));
+        println!(
+            "user {user_ns} of {ran_ns} ns, off by {:.2}%, unseen {:.2}%",
+            100.0 * off,
+            100.0 * ratio(profile.unseen_ns(), profile.wall_ns())
+        );
         assert!(off < 0.03 + ratio(profile.unseen_ns(), profile.wall_ns()), "{user_ns} of {ran_ns} ns");
     }
 
@@ -499,7 +509,11 @@ mod tests {
             assert!((1_000_000_000..=around_ns).contains(&watched.wall_ns), "{watched:?} within {around_ns}");
         }
         let sampled_ns = profile.time_ns(|_| true);
-        println!("start to end {around_ns}, wall {:?}, sampled {sampled_ns} unseen {}", profile.cpus, profile.unseen_ns());
+        println!(
+            "start to end {around_ns}, wall {:?}, sampled {sampled_ns} unseen {}",
+            profile.cpus,
+            profile.unseen_ns()
+        );
         assert!(sampled_ns <= profile.wall_ns());
         assert!(ratio(sampled_ns, profile.wall_ns()) > 0.99);
         assert!(profile.samples.iter().any(Sample::is_idle));
@@ -514,7 +528,9 @@ mod tests {
         let profile = profiler.stop().unwrap();
         let of = |inode| profile.time_ns(|sample| sample.namespace_inode == inode) / rounds;
         let (client, router, server) = (of(path.client.inode()), of(path.router.inode()), of(path.server.inode()));
-        for sample in profile.samples.iter().take(20) { println!("{sample:?}"); }
+        for sample in profile.samples.iter().take(20) {
+            println!("{sample:?}");
+        }
         println!("{client} {router} {server} ns a round trip");
         assert!(client > 0 && router > 0 && server > 0);
         assert!(profile.samples.iter().all(|sample| sample.mode == Mode::Softirq || sample.namespace_inode == 0));

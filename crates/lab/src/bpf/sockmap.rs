@@ -8,7 +8,7 @@
 //! addresses, since addresses are not part of the key.
 
 use super::asm::{
-    Helper, Line, R1, R0, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
+    Helper, Line, R0, R1, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
 };
 use super::{Capability, load_program, refused};
 use crate::error::{Error, IoContext, Result};
@@ -49,10 +49,15 @@ impl Sockmap {
     /// # Errors
     /// Environment: what this host or process lacks.
     pub fn create(capacity: u32) -> Result<Self> {
-        let map = Map::create(MapKind::SockHash, "siga_sockmap", KEY_BYTES, VALUE_BYTES, capacity).map_err(|errno| {
-            let error = refused("cannot create a BPF map of sockets", errno, &NEEDED);
-            if errno == Errno::INVAL { error.hint("the kernel must be built with CONFIG_NET_SOCK_MSG") } else { error }
-        })?;
+        let map =
+            Map::create(MapKind::SockHash, "siga_sockmap", KEY_BYTES, VALUE_BYTES, capacity).map_err(|errno| {
+                let error = refused("cannot create a BPF map of sockets", errno, &NEEDED);
+                if errno == Errno::INVAL {
+                    error.hint("the kernel must be built with CONFIG_NET_SOCK_MSG")
+                } else {
+                    error
+                }
+            })?;
         let program = load_program(ProgramKind::SocketMessage, "siga_redirect", &redirect(&map), &NEEDED)?;
         map.attach_message_verdict(program.as_fd())
             .map_err(|errno| refused("cannot attach a BPF program to a map of sockets", errno, &NEEDED))?;

@@ -1,0 +1,146 @@
+//! Who is charged for a sample.
+//!
+//! Softirq work belongs to the end or the router whose network namespace the packet was in, whatever process it happened
+//! to interrupt. Where client and server share a namespace (loopback) it cannot be told apart that way and is charged to
+//! the end in whose context it ran. Work of a process belongs to the process.
+
+use crate::bpf::profile::{Mode, Profile};
+use crate::record::{Charges, ProfileRecord, Samples};
+use std::collections::BTreeSet;
+
+/// Processes and network namespaces of the components of one trial.
+#[derive(Debug, Clone, Default)]
+pub struct Owners {
+    /// Processes of the client.
+    pub client_pids: BTreeSet<u32>,
+    /// Processes of the server.
+    pub server_pids: BTreeSet<u32>,
+    /// Inode of the client's network namespace.
+    pub client_inode: u64,
+    /// Inode of the server's network namespace.
+    pub server_inode: u64,
+    /// Inode of the router's, where there is one.
+    pub router_inode: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Client,
+    Router,
+    Server,
+    Other,
+}
+
+impl Owners {
+    fn by_process(&self, pid: u32) -> Owner {
+        if self.client_pids.contains(&pid) {
+            Owner::Client
+        } else if self.server_pids.contains(&pid) {
+            Owner::Server
+        } else {
+            Owner::Other
+        }
+    }
+
+    fn by_namespace(&self, inode: u64, context: Owner) -> Owner {
+        if Some(inode) == self.router_inode {
+            Owner::Router
+        } else if inode == self.client_inode && inode == self.server_inode {
+            context
+        } else if inode == self.client_inode {
+            Owner::Client
+        } else if inode == self.server_inode {
+            Owner::Server
+        } else {
+            Owner::Other
+        }
+    }
+}
+
+/// Charges every sample of a profile to its owner.
+pub fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
+    let mut record =
+        ProfileRecord { period_ns: profile.period_ns, unseen_ns: profile.unseen_ns(), ..ProfileRecord::default() };
+    for sample in &profile.samples {
+        if sample.is_idle() {
+            record.idle += sample.count;
+            continue;
+        }
+        let context = owners.by_process(sample.tgid);
+        let owner = match (sample.mode, sample.namespace_inode) {
+            (Mode::User | Mode::Kernel, _) => context,
+            (Mode::Softirq, 0) => Owner::Other,
+            (Mode::Softirq, inode) => owners.by_namespace(u64::from(inode), context),
+        };
+        let charges: &mut Charges = match context {
+            Owner::Client => &mut record.on_client,
+            Owner::Server => &mut record.on_server,
+            Owner::Router | Owner::Other => &mut record.elsewhere,
+        };
+        let samples: &mut Samples = match owner {
+            Owner::Client => &mut charges.client,
+            Owner::Router => &mut charges.router,
+            Owner::Server => &mut charges.server,
+            Owner::Other => &mut charges.other,
+        };
+        match sample.mode {
+            Mode::User => samples.user += sample.count,
+            Mode::Kernel | Mode::Softirq => samples.kernel += sample.count,
+        }
+    }
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::profile::{Sample, Watched};
+
+    fn profile(samples: &[(u32, u32, Mode, u64)]) -> Profile {
+        let samples = samples
+            .iter()
+            .map(|&(tgid, namespace_inode, mode, count)| Sample { tgid, namespace_inode, mode, count })
+            .collect();
+        Profile { period_ns: 1_000, cpus: vec![Watched { cpu: 0, wall_ns: 1_000_000 }], samples, uncounted: 0 }
+    }
+
+    fn owners() -> Owners {
+        Owners {
+            client_pids: [10].into(),
+            server_pids: [20].into(),
+            client_inode: 100,
+            server_inode: 300,
+            router_inode: Some(200),
+        }
+    }
+
+    #[test]
+    fn softirq_work_goes_to_the_namespace_not_to_the_process_it_interrupts() {
+        let seen = profile(&[
+            (10, 0, Mode::User, 1),
+            (10, 0, Mode::Kernel, 2),
+            (10, 200, Mode::Softirq, 4),
+            (10, 300, Mode::Softirq, 8),
+            (20, 100, Mode::Softirq, 16),
+            (0, 200, Mode::Softirq, 32),
+            (0, 0, Mode::Kernel, 64),
+            (99, 0, Mode::User, 128),
+            (99, 0, Mode::Softirq, 256),
+        ]);
+        let record = charge(&seen, &owners());
+        let kernel = |kernel| Samples { user: 0, kernel };
+        let (client, server) = (Samples { user: 1, kernel: 2 }, kernel(8));
+        assert_eq!(record.on_client, Charges { client, router: kernel(4), server, ..Charges::default() });
+        assert_eq!(record.on_server, Charges { client: kernel(16), ..Charges::default() });
+        let other = Samples { user: 128, kernel: 256 };
+        assert_eq!(record.elsewhere, Charges { router: kernel(32), other, ..Charges::default() });
+        assert_eq!(record.idle, 64);
+    }
+
+    #[test]
+    fn in_a_shared_namespace_softirq_stays_with_the_process_it_ran_on() {
+        let owners = Owners { server_inode: 100, router_inode: None, ..owners() };
+        let record = charge(&profile(&[(10, 100, Mode::Softirq, 3), (20, 100, Mode::Softirq, 5)]), &owners);
+        assert_eq!((record.on_client.client.kernel, record.on_server.server.kernel), (3, 5));
+    }
+}

@@ -1,0 +1,318 @@
+//! A run: the cells of a plan measured in interleaved rounds, every finished trial on disk before the next begins.
+//!
+//! A round measures each cell once, in an order drawn anew for each round, so that drift of the host falls on all cells
+//! alike. Rounds go on until each cell has its trials, or until the next round would not fit into the budget. A cell whose
+//! path cannot be built is skipped with its reason and the run goes on; an end that dies costs its trial. An interrupt
+//! ends the run between two lines of the record.
+
+use crate::account::Method;
+use crate::bpf::profile::Profiler;
+use crate::control;
+use crate::error::{Error, Kind, Result};
+use crate::plan::{Cell, Matrix, Plan};
+use crate::record::{Skipped, TrialRecord};
+use crate::store::{Run, Store};
+use crate::trial::Bench;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Time a trial takes beside warming up and measuring, before it is known better: building, connecting, ending.
+const AROUND_TRIAL: Duration = Duration::from_millis(150);
+/// Trials of a cell that may fail before the cell is given up.
+const FAILURES_MAX: u32 = 3;
+
+/// Is told how a run goes on.
+pub trait Watch {
+    /// A trial of `cell` begins.
+    fn begins(&mut self, cell: &Cell, progress: &Progress);
+    /// A trial has ended.
+    fn measured(&mut self, trial: &TrialRecord, progress: &Progress);
+    /// A cell, or one trial of it, has no figure, and why.
+    fn skipped(&mut self, skipped: &Skipped);
+    /// A round has ended; `run` holds everything measured so far.
+    fn round(&mut self, run: &Run, progress: &Progress);
+    /// Something worth knowing that is no error.
+    fn note(&mut self, text: &str);
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Round, from 0.
+    pub round: u32,
+    /// Trials measured, those of an earlier process included.
+    pub done: usize,
+    /// Trials that will have been measured at the end, as far as can be told.
+    pub total: usize,
+    /// Time left, as far as can be told.
+    pub left: Duration,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Everything measured.
+    pub run: Run,
+    /// Why it is not whole: an interrupt, a full disk; `None` when it is.
+    pub cut_short: Option<Error>,
+}
+
+/// How long a plan will take, checking and building included.
+pub fn estimate(plan: &Plan, matrix: &Matrix) -> (u32, Duration) {
+    let trial = trial_time(plan);
+    let cells = u32::try_from(matrix.cells.len()).unwrap_or(u32::MAX).max(1);
+    let round = trial * cells;
+    let rounds = match (plan.trials, plan.budget_seconds) {
+        (Some(trials), _) => trials,
+        (None, Some(budget)) => {
+            let fits = budget / round.as_secs_f64().max(1e-3);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a small range")]
+            {
+                fits.clamp(1.0, 1e6) as u32
+            }
+        }
+        (None, None) => DEFAULT_TRIALS,
+    };
+    (rounds, round * rounds)
+}
+
+/// Trials of each cell when a plan gives neither trials nor a budget.
+pub const DEFAULT_TRIALS: u32 = 5;
+
+fn trial_time(plan: &Plan) -> Duration {
+    AROUND_TRIAL + Duration::from_secs_f64(plan.seconds + plan.warm_up_seconds)
+}
+
+/// Opens the profiler if the plan wants it or leaves the choice and the host has one.
+///
+/// # Errors
+/// Environment: the plan asks for `profile` and the host refuses it.
+fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
+    match plan.accounting {
+        Some(Method::Subtract | Method::Tick) => Ok(None),
+        Some(Method::Profile) => Profiler::open()
+            .map(Some)
+            .map_err(|error| error.hint("leave out --accounting to take what the host allows")),
+        None => match Profiler::open() {
+            Ok(profiler) => Ok(Some(profiler)),
+            Err(error) => {
+                let reason = error.message();
+                watch.note(&format!("no profile ({reason}): the router's cost comes from `subtract`"));
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// Measures what is missing of a plan and appends it to `store`.
+///
+/// # Errors
+/// Usage: the plan cannot be. Environment: accounting asked for is not to be had. What happens later cuts the run short.
+pub fn run(store: &mut Store, mut so_far: Run, watch: &mut dyn Watch) -> Result<Ended> {
+    let plan = so_far.plan.clone();
+    let matrix = plan.matrix()?;
+    let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler(&plan, watch)? };
+    let mut course = Course::new(&plan, &matrix, &so_far);
+    for (cell, reason) in &matrix.skipped {
+        let skipped = Skipped { cell: cell.clone(), reason: reason.clone() };
+        if !so_far.skipped.contains(&skipped) {
+            store.add_skipped(&skipped)?;
+            watch.skipped(&skipped);
+            so_far.skipped.push(skipped);
+        }
+    }
+    let mut round = 0;
+    while course.goes_on(round) {
+        if let Err(error) = course.round(round, &mut bench, store, &mut so_far, watch) {
+            return Ok(Ended { run: so_far, cut_short: Some(error) });
+        }
+        watch.round(&so_far, &course.progress(round));
+        round += 1;
+    }
+    Ok(Ended { run: so_far, cut_short: None })
+}
+
+/// Which trials are still to be measured.
+struct Course<'a> {
+    plan: &'a Plan,
+    matrix: &'a Matrix,
+    begun: Instant,
+    done: BTreeSet<(usize, u32)>,
+    failures: BTreeMap<usize, u32>,
+    rounds: u32,
+    /// Mean time of the trials of this process.
+    spent: Duration,
+    measured: u32,
+}
+
+impl<'a> Course<'a> {
+    fn new(plan: &'a Plan, matrix: &'a Matrix, so_far: &Run) -> Self {
+        let index = |cell: &Cell| matrix.cells.iter().position(|other| other == cell);
+        let done = so_far.trials.iter().filter_map(|trial| Some((index(&trial.cell)?, trial.round))).collect();
+        let (rounds, _) = estimate(plan, matrix);
+        let failures = BTreeMap::new();
+        Self { plan, matrix, begun: Instant::now(), done, failures, rounds, spent: Duration::ZERO, measured: 0 }
+    }
+
+    /// Cells that still take part.
+    fn live(&self) -> Vec<usize> {
+        let gone = |index: &usize| self.failures.get(index).is_some_and(|&count| count >= FAILURES_MAX);
+        (0..self.matrix.cells.len()).filter(|index| !gone(index)).collect()
+    }
+
+    fn missing(&self, round: u32) -> usize {
+        self.live().iter().filter(|&&index| !self.done.contains(&(index, round))).count()
+    }
+
+    fn trial_time(&self) -> Duration {
+        if self.measured == 0 { trial_time(self.plan) } else { self.spent / self.measured }
+    }
+
+    /// Time used up, that of an earlier process included.
+    fn used(&self) -> Duration {
+        let earlier = self.done.len().saturating_sub(self.measured as usize);
+        self.begun.elapsed() + trial_time(self.plan) * u32::try_from(earlier).unwrap_or(u32::MAX)
+    }
+
+    fn goes_on(&mut self, round: u32) -> bool {
+        if self.live().is_empty() {
+            return false;
+        }
+        match (self.plan.trials, self.plan.budget_seconds) {
+            (Some(_), None) | (None, None) => round < self.rounds,
+            (trials, Some(budget)) => {
+                let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
+                let fits = self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget);
+                let wanted = trials.is_none_or(|trials| round < trials);
+                if wanted && (fits || round == 0) {
+                    self.rounds = self.rounds.max(round + 1);
+                } else {
+                    self.rounds = round;
+                }
+                wanted && (fits || round == 0)
+            }
+        }
+    }
+
+    fn progress(&self, round: u32) -> Progress {
+        let ahead: usize = (round..self.rounds).map(|round| self.missing(round)).sum();
+        let left = self.trial_time() * u32::try_from(ahead).unwrap_or(u32::MAX);
+        Progress { round, done: self.done.len(), total: self.done.len() + ahead, left }
+    }
+
+    fn round(
+        &mut self,
+        round: u32,
+        bench: &mut Bench<'_>,
+        store: &mut Store,
+        so_far: &mut Run,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let mut order = self.live();
+        shuffle(&mut order, self.plan.seed.unwrap_or(0) ^ u64::from(round).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        for index in order {
+            if self.done.contains(&(index, round)) {
+                continue;
+            }
+            if control::interrupted() {
+                return Err(interrupted(so_far));
+            }
+            let cell = &self.matrix.cells[index];
+            watch.begins(cell, &self.progress(round));
+            let begun = Instant::now();
+            let first = !so_far.paths.iter().any(|path| path.cell == *cell);
+            match bench.trial(cell, round, first) {
+                Ok((trial, path)) => {
+                    if first {
+                        store.add_path(&path)?;
+                        so_far.paths.push(path);
+                    }
+                    store.add_trial(&trial)?;
+                    self.done.insert((index, round));
+                    self.spent += begun.elapsed();
+                    self.measured += 1;
+                    watch.measured(&trial, &self.progress(round));
+                    so_far.trials.push(trial);
+                }
+                Err(_) if control::interrupted() => return Err(interrupted(so_far)),
+                Err(error) => self.failed(index, &error, store, so_far, watch)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(
+        &mut self,
+        index: usize,
+        error: &Error,
+        store: &mut Store,
+        so_far: &mut Run,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        // What the host cannot do now it cannot do in the next round; a peer that died may live.
+        let count = match error.kind() {
+            Kind::Usage | Kind::Environment => FAILURES_MAX,
+            Kind::Incomplete => 1,
+        };
+        *self.failures.entry(index).or_default() += count;
+        let skipped = Skipped { cell: self.matrix.cells[index].clone(), reason: error.to_string() };
+        store.add_skipped(&skipped)?;
+        watch.skipped(&skipped);
+        so_far.skipped.push(skipped);
+        Ok(())
+    }
+}
+
+fn interrupted(so_far: &Run) -> Error {
+    Error::incomplete("interrupted; what was measured is kept")
+        .hint(format!("go on with `siga run --resume {}`", so_far.directory.display()))
+}
+
+/// Fisher and Yates's shuffle by a SplitMix64 sequence: the order follows from the seed alone.
+fn shuffle(order: &mut [usize], seed: u64) {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut value = state;
+        value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        value ^ (value >> 31)
+    };
+    for at in (1..order.len()).rev() {
+        let other = usize::try_from(next() % (at as u64 + 1)).unwrap_or(0);
+        order.swap(at, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_follows_from_its_seed_and_holds_every_cell() {
+        let order = |seed| {
+            let mut order: Vec<usize> = (0..20).collect();
+            shuffle(&mut order, seed);
+            order
+        };
+        assert_eq!(order(7), order(7));
+        assert_ne!(order(7), order(8));
+        let mut sorted = order(7);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_estimate_follows_trials_or_the_budget() {
+        let mut plan = Plan::default();
+        let matrix = plan.matrix().unwrap();
+        plan.trials = Some(3);
+        assert_eq!(estimate(&plan, &matrix).0, 3);
+        plan.trials = None;
+        plan.budget_seconds = Some(60.0);
+        let (rounds, time) = estimate(&plan, &matrix);
+        assert!(rounds >= 10 && time <= Duration::from_secs(60), "{rounds} rounds, {time:?}");
+        plan.budget_seconds = Some(0.1);
+        assert_eq!(estimate(&plan, &matrix).0, 1, "the first round is always measured");
+    }
+}

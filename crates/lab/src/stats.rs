@@ -1,0 +1,67 @@
+//! The little statistics a run needs to say how sure it is of a mean.
+
+/// A mean with its 95% interval.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Estimate {
+    /// The mean.
+    pub value: f64,
+    /// Lower end of the 95% interval; `None` from a single sample.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Samples.
+    pub count: usize,
+}
+
+/// Quantiles of Student's t at 97.5% for 1 to 30 degrees of freedom.
+const T_975: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+];
+
+/// The mean of independent samples with Student's 95% interval; `None` without a sample.
+pub fn estimate(samples: &[f64]) -> Option<Estimate> {
+    let count = samples.len();
+    if count == 0 {
+        return None;
+    }
+    let n = count as f64;
+    let value = samples.iter().sum::<f64>() / n;
+    if count == 1 {
+        return Some(Estimate { value, low: None, high: None, count });
+    }
+    let variance = samples.iter().map(|sample| (sample - value).powi(2)).sum::<f64>() / (n - 1.0);
+    let t = T_975.get(count - 2).copied().unwrap_or(1.96);
+    let half = t * (variance / n).sqrt();
+    Some(Estimate { value, low: Some(value - half), high: Some(value + half), count })
+}
+
+/// Index of the median; of the two in the middle, the lower.
+pub fn lower_median(samples: &[f64]) -> Option<usize> {
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    order.sort_by(|&left, &right| samples[left].total_cmp(&samples[right]));
+    order.get(samples.len().checked_sub(1)? / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_students() {
+        // Worked by hand: mean 10, s = 2, n = 5, t = 2.776: half width 2.776 x 2 / sqrt 5 = 2.483.
+        let samples = [8.0, 12.0, 10.0, 8.0, 12.0];
+        let estimate = estimate(&samples).unwrap();
+        assert_eq!(estimate.value, 10.0);
+        assert!((estimate.high.unwrap() - 12.483).abs() < 0.001, "{estimate:?}");
+        assert_eq!(super::estimate(&[3.0]).unwrap().low, None);
+        assert!(super::estimate(&[]).is_none());
+    }
+
+    #[test]
+    fn the_lower_of_two_middle_samples_is_the_median() {
+        assert_eq!(lower_median(&[5.0, 1.0, 4.0, 2.0]), Some(3));
+        assert_eq!(lower_median(&[5.0, 1.0, 4.0]), Some(2));
+        assert_eq!(lower_median(&[]), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! From the trials of a run to one summary a cell: the figures every report shows.
+//!
+//! The figures of a cell are those of its median trial by rate (the lower of two), so that they belong together and add
+//! up. CPU time is charged to components by the best method the trials allow; under `subtract` the router is the mean
+//! difference to the path without it, trial by trial. What a component did in user mode is virtual, the rest is CP.
+
+mod cpu;
+mod hop;
+
+pub use cpu::{Component, Cpu};
+pub use hop::Hop;
+
+use crate::account::Method;
+use crate::error::Result;
+use crate::histogram::{self, Percentiles};
+use crate::plan::Cell;
+use crate::record::{Skipped, TrialRecord};
+use crate::stats::{Estimate, estimate, lower_median};
+use crate::store::Run;
+
+/// One cell of a run, reduced.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Which cell.
+    pub cell: Cell,
+    /// Sound trials behind the figures; all trials if none was sound.
+    pub trials: usize,
+    /// Units per second of the median trial.
+    pub rate: f64,
+    /// Mean rate over the trials with its interval.
+    pub rate_estimate: Estimate,
+    /// Latencies of the median trial.
+    pub latency: Percentiles,
+    /// Latencies from the planned starts (open loop).
+    pub corrected: Option<Percentiles>,
+    /// CPU time per unit of the median trial.
+    pub cpu: Cpu,
+    /// Connects that failed, resets, short reads, losses and changed payload of all trials.
+    pub errors: u64,
+    /// TCP segments sent again in the median trial.
+    pub retransmits: u64,
+    /// Frames dropped in the median trial.
+    pub drops: u64,
+    /// What was wrong with trials, in words, each with the number of trials it was wrong with.
+    pub flags: Vec<(String, usize)>,
+    /// The median trial, raw.
+    pub median: TrialRecord,
+}
+
+/// A whole run, reduced.
+#[derive(Debug, Clone)]
+pub struct Reduced {
+    /// Cells in the order of the plan.
+    pub cells: Vec<Summary>,
+    /// What each router hop costs, by difference of two paths.
+    pub hops: Vec<Hop>,
+    /// Cells without a figure.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reduces a run. `method` asks for one method of accounting; `None` takes the best there is for each cell.
+///
+/// # Errors
+/// Environment: a damaged histogram.
+pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
+    let mut order: Vec<Cell> = run.plan.matrix().map(|matrix| matrix.cells).unwrap_or_default();
+    for trial in &run.trials {
+        if !order.contains(&trial.cell) {
+            order.push(trial.cell.clone());
+        }
+    }
+    let mut cells = Vec::new();
+    for cell in order {
+        let trials = sound(&run.trials, &cell);
+        if !trials.is_empty() {
+            cells.push(summarize(run, &cell, &trials, method)?);
+        }
+    }
+    let hops = hop::all(&cells, &run.trials);
+    let mut skipped: Vec<Skipped> = Vec::new();
+    for entry in &run.skipped {
+        let measured = cells.iter().any(|summary| summary.cell == entry.cell);
+        if !measured && !skipped.contains(entry) {
+            skipped.push(entry.clone());
+        }
+    }
+    Ok(Reduced { cells, hops, skipped })
+}
+
+/// The trials of a cell that nothing was wrong with; all of them if something was wrong with each.
+fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
+    let all: Vec<_> = trials.iter().filter(|trial| trial.cell == *cell).collect();
+    let sound: Vec<_> = all.iter().copied().filter(|trial| trial.flags.is_empty()).collect();
+    if sound.is_empty() { all } else { sound }
+}
+
+fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Method>) -> Result<Summary> {
+    let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
+    let median = trials[lower_median(&rates).unwrap_or(0)];
+    let percentiles = |text: &str| histogram::decode(text).map(|histogram| histogram::percentiles(&histogram));
+    let all = || run.trials.iter().filter(|trial| trial.cell == *cell);
+    let mut flags: Vec<(String, usize)> = Vec::new();
+    for flag in all().flat_map(|trial| &trial.flags) {
+        // "12 connections were reset" and "3 connections were reset" are the same defect.
+        let words = flag.trim_start_matches(|first: char| first.is_ascii_digit()).trim_start();
+        let words = words.split(", from ").next().unwrap_or(words).split(": ").next().unwrap_or(words).to_owned();
+        match flags.iter_mut().find(|(other, _)| *other == words) {
+            Some((_, count)) => *count += 1,
+            None => flags.push((words, 1)),
+        }
+    }
+    Ok(Summary {
+        cell: cell.clone(),
+        trials: trials.len(),
+        rate: median.rate(),
+        rate_estimate: estimate(&rates).unwrap_or(Estimate { value: 0.0, low: None, high: None, count: 0 }),
+        latency: percentiles(&median.latency)?,
+        corrected: median.corrected.as_deref().map(percentiles).transpose()?,
+        cpu: cpu::of(run, median, method),
+        errors: all().map(|trial| trial.client.errors() + trial.server.resets + trial.server.short_reads).sum(),
+        retransmits: median.retransmits(),
+        drops: median.drops,
+        flags,
+        median: median.clone(),
+    })
+}

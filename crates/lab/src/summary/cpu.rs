@@ -1,0 +1,259 @@
+//! CPU time per unit of one trial, charged to components by one of three methods.
+
+use super::hop;
+use crate::account::Method;
+use crate::record::{Charges, ProfileRecord, Samples, TrialRecord};
+use crate::store::Run;
+
+/// CPU milliseconds per unit of one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cpu {
+    /// How softirq work was told apart.
+    pub method: Method,
+    /// The whole system, exact but for `uncertainty`.
+    pub total: Component,
+    /// The side that connects.
+    pub client: Component,
+    /// The node in the middle; `None` where the method does not see it or the path has none.
+    pub router: Option<Component>,
+    /// The side that accepts.
+    pub server: Component,
+    /// Everything else that ran.
+    pub other: Component,
+    /// Total minus all components: what the method cannot place.
+    pub residue: f64,
+    /// Utilisation of all processors, 0 to 100.
+    pub utilisation: f64,
+}
+
+/// One component's CPU milliseconds per unit.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Component {
+    /// All of it.
+    pub total: f64,
+    /// In user mode.
+    pub user: f64,
+    /// In the kernel.
+    pub kernel: f64,
+    /// Half the width of the 95% interval of `total`.
+    pub uncertainty: f64,
+}
+
+impl Component {
+    fn split(total: f64, user: f64, uncertainty: f64) -> Self {
+        let user = user.clamp(0.0, total.max(0.0));
+        Self { total, user, kernel: total - user, uncertainty }
+    }
+
+    fn per(self, units: f64) -> Self {
+        // Nanoseconds in all to milliseconds a unit.
+        let scale = 1e-6 / units.max(f64::MIN_POSITIVE);
+        Self {
+            total: self.total * scale,
+            user: self.user * scale,
+            kernel: self.kernel * scale,
+            uncertainty: self.uncertainty * scale,
+        }
+    }
+}
+
+/// The figures of `trial` by `method`, or by the best method its run allows.
+pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
+    let best = if trial.cpu.profile.is_some() {
+        Method::Profile
+    } else if hop::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {
+        Method::Subtract
+    } else {
+        Method::Tick
+    };
+    match (method.unwrap_or(best), &trial.cpu.profile) {
+        (Method::Profile, Some(profile)) => by_profile(trial, profile),
+        (Method::Subtract, _) => by_subtraction(run, trial),
+        (Method::Profile | Method::Tick, _) => by_tick(trial),
+    }
+}
+
+fn total(trial: &TrialRecord, user_ns: f64) -> Component {
+    // Two readings, each off by up to one unit a CPU: the difference is triangular, 95% within 0.78 of it.
+    Component::split(trial.cpu.busy_ns as f64, user_ns, 0.78 * trial.cpu.resolution_ns as f64)
+}
+
+fn utilisation(trial: &TrialRecord) -> f64 {
+    let capacity = trial.cpu.wall_ns as f64 * f64::from(trial.cpu.cpus.max(1)) / f64::from(trial.cpu.hosts.max(1));
+    100.0 * trial.cpu.busy_ns as f64 / capacity.max(1.0)
+}
+
+fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
+    let cpu = &trial.cpu;
+    let contexts = [
+        (cpu.client.run_ns as f64, &profile.on_client),
+        (cpu.server.run_ns as f64, &profile.on_server),
+        // No exact clock here: each sample is worth its period.
+        (profile.elsewhere.all() as f64 * profile.period_ns as f64, &profile.elsewhere),
+    ];
+    let component = |pick: fn(&Charges) -> Samples| {
+        let (mut all, mut user, mut variance) = (0.0, 0.0, 0.0);
+        for (index, (time, charges)) in contexts.iter().enumerate() {
+            let count = charges.all() as f64;
+            if count == 0.0 {
+                continue;
+            }
+            let samples = pick(charges);
+            let share = (samples.user + samples.kernel) as f64 / count;
+            all += time * share;
+            user += time * samples.user as f64 / count;
+            // Of a context with exact run time only the share is uncertain; elsewhere the count is.
+            let spread = if index < 2 { share * (1.0 - share) / count } else { share / count };
+            variance += time * time * spread;
+        }
+        Component::split(all, user, 1.96 * variance.sqrt())
+    };
+    let client = component(|charges| charges.client);
+    let server = component(|charges| charges.server);
+    let router = component(|charges| charges.router);
+    let other = component(|charges| charges.other);
+    let units = trial.units();
+    let users = client.user + server.user + router.user + other.user;
+    let residue = cpu.busy_ns as f64 - client.total - server.total - router.total - other.total;
+    let routed = hop::has_router(&trial.cell);
+    Cpu {
+        method: Method::Profile,
+        total: total(trial, users).per(units),
+        client: client.per(units),
+        router: routed.then(|| router.per(units)),
+        server: server.per(units),
+        other: other.per(units),
+        residue: residue * 1e-6 / units.max(f64::MIN_POSITIVE),
+        utilisation: utilisation(trial),
+    }
+}
+
+fn by_tick(trial: &TrialRecord) -> Cpu {
+    let cpu = &trial.cpu;
+    let units = trial.units();
+    // A tick hits or misses: the split of n ticks is off by about the square root of n ticks.
+    let client = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
+    let server = Component::split(cpu.server.run_ns as f64, cpu.server.user_ns as f64, 0.0);
+    let rest = cpu.busy_ns as f64 - client.total - server.total;
+    let rest_user = cpu.user_tick_ns as f64 - client.user - server.user;
+    let whole = total(trial, cpu.user_tick_ns as f64);
+    let other = Component::split(rest.max(0.0), rest_user, whole.uncertainty);
+    Cpu {
+        method: Method::Tick,
+        total: whole.per(units),
+        client: client.per(units),
+        router: None,
+        server: server.per(units),
+        other: other.per(units),
+        residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
+        utilisation: utilisation(trial),
+    }
+}
+
+/// The ends as on the path without the router, the router as the mean difference of the trials side by side.
+fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
+    let own = by_tick(trial);
+    let base = hop::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();
+    let base_rates: Vec<f64> = base.iter().map(|trial| trial.rate()).collect();
+    let median = crate::stats::lower_median(&base_rates).and_then(|at| base.get(at));
+    let (Some(base), Some(difference)) = (median, hop::cpu_difference(&run.trials, &trial.cell)) else { return own };
+    let base = by_tick(base);
+    let half = match (difference.low, difference.high) {
+        (Some(low), Some(high)) => (high - low) / 2.0,
+        _ => f64::INFINITY,
+    };
+    let router = Component { total: difference.value, user: 0.0, kernel: difference.value, uncertainty: half };
+    let residue = own.total.total - base.client.total - base.server.total - base.other.total - router.total;
+    Cpu {
+        method: Method::Subtract,
+        router: Some(router),
+        client: base.client,
+        server: base.server,
+        other: base.other,
+        residue,
+        ..own
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::account::process::ProcessCpu;
+    use crate::driver::{Counts, new_histogram};
+    use crate::histogram;
+    use crate::plan::Cell;
+    use crate::record::CpuRecord;
+
+    /// A trial of 1,000 transactions in one second on two CPUs.
+    pub(crate) fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord>) -> TrialRecord {
+        let counts = Counts { transactions: 1_000, sent: 200_000, received: 1_000_000, ..Counts::default() };
+        TrialRecord {
+            cell: Cell {
+                path: path.into(),
+                workload: "rr-200-1000".parse().unwrap(),
+                mtu: Some(1500),
+                clients: 1,
+                level: "plain".into(),
+            },
+            round,
+            at: String::new(),
+            io: "epoll, block".into(),
+            elapsed_ns: 1_000_000_000,
+            client: counts,
+            server: Counts { sent: counts.received, received: counts.sent, ..counts },
+            latency: histogram::encode(&new_histogram()).unwrap(),
+            corrected: None,
+            slices: vec![100.0; 10],
+            pair_units: (1_000.0, 1_000.0),
+            cpu: CpuRecord {
+                hosts: 1,
+                cpus: 2,
+                wall_ns: 1_000_000_000,
+                busy_ns: busy_ms * 1_000_000,
+                resolution_ns: 0,
+                user_tick_ns: 100_000_000,
+                system_tick_ns: 500_000_000,
+                softirq_tick_ns: 100_000_000,
+                client: ProcessCpu { run_ns: 400_000_000, user_ns: 40_000_000 },
+                server: ProcessCpu { run_ns: 300_000_000, user_ns: 30_000_000 },
+                profile,
+                planted_router: None,
+            },
+            protocol: Default::default(),
+            drops: 0,
+            flags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_profile_shares_out_exact_run_times_and_prints_what_is_left() {
+        let samples = |user, kernel| Samples { user, kernel };
+        let profile = ProfileRecord {
+            period_ns: 1_000_000,
+            // The client's 400 ms: half its own, a quarter each for router and server.
+            on_client: Charges {
+                client: samples(20, 180),
+                router: samples(0, 100),
+                server: samples(0, 100),
+                ..Charges::default()
+            },
+            on_server: Charges { server: samples(30, 270), ..Charges::default() },
+            elsewhere: Charges { router: samples(0, 10), other: samples(5, 15), ..Charges::default() },
+            ..ProfileRecord::default()
+        };
+        let cpu = by_profile(&trial("veth-routed", 0, 740, Some(profile)), &profile);
+        // msec per transaction is ms / 1,000 transactions.
+        assert!((cpu.client.total - 0.200).abs() < 1e-9 && (cpu.client.user - 0.020).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.server.total - 0.400).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.router.unwrap().total - 0.110).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.residue - 0.010).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.utilisation - 37.0).abs() < 1e-9, "{cpu:?}");
+    }
+
+    #[test]
+    fn ticks_do_not_claim_to_see_a_router() {
+        let cpu = by_tick(&trial("veth-routed", 0, 740, None));
+        assert!(cpu.router.is_none());
+        assert!((cpu.other.total - 0.040).abs() < 1e-9 && cpu.residue == 0.0, "{cpu:?}");
+    }
+}

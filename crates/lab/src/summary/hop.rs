@@ -1,0 +1,101 @@
+//! What the node in the middle costs: a path against the same path without it, trial by trial.
+
+use super::Summary;
+use crate::path::PathKind;
+use crate::plan::Cell;
+use crate::record::TrialRecord;
+use crate::stats::{Estimate, estimate};
+
+/// The cost of one hop for one workload and number of pairs, by difference.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hop {
+    /// The path with the hop.
+    pub cell: Cell,
+    /// The path without it.
+    pub base: Cell,
+    /// CPU milliseconds more per unit.
+    pub cpu: Estimate,
+    /// The rate as a fraction of the base's (geometric mean of the trials side by side).
+    pub rate_ratio: Estimate,
+    /// Median latency more, in microseconds, of the two median trials.
+    pub latency_us: Option<f64>,
+}
+
+/// The cell on the path without the router; `None` where the path has none.
+pub(super) fn base_of(cell: &Cell) -> Option<Cell> {
+    let kind: PathKind = cell.path.parse().ok()?;
+    let base = kind.without_router()?;
+    Some(Cell { path: base.name().into(), ..cell.clone() })
+}
+
+/// True if the path has a node in the middle.
+pub(super) fn has_router(cell: &Cell) -> bool {
+    base_of(cell).is_some()
+}
+
+/// Trials of the two cells that stood side by side in a round.
+fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+    let sound = |wanted: &Cell| super::sound(trials, wanted);
+    let bases = sound(base);
+    let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.round == trial.round)?));
+    sound(cell).into_iter().filter_map(pair).collect()
+}
+
+fn cpu_ms(trial: &TrialRecord) -> f64 {
+    trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
+}
+
+/// CPU milliseconds per unit that a cell costs more than the same without the router.
+pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Estimate> {
+    let pairs = rounds(trials, cell, &base_of(cell)?);
+    let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();
+    estimate(&differences)
+}
+
+/// Every hop that the run can tell the cost of.
+pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Hop> {
+    let hop = |summary: &Summary| {
+        let base = base_of(&summary.cell)?;
+        let base_summary = cells.iter().find(|other| other.cell == base)?;
+        let pairs = rounds(trials, &summary.cell, &base);
+        let logs: Vec<f64> = pairs.iter().map(|(with, without)| (with.rate() / without.rate()).ln()).collect();
+        let ratio = estimate(&logs)?;
+        Some(Hop {
+            cell: summary.cell.clone(),
+            base,
+            cpu: cpu_difference(trials, &summary.cell)?,
+            rate_ratio: Estimate {
+                value: ratio.value.exp(),
+                low: ratio.low.map(f64::exp),
+                high: ratio.high.map(f64::exp),
+                count: ratio.count,
+            },
+            latency_us: summary.latency.p50.zip(base_summary.latency.p50).map(|(with, without)| with - without),
+        })
+    };
+    cells.iter().filter_map(hop).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::cpu::tests::trial;
+
+    #[test]
+    fn a_hop_is_the_difference_of_trials_of_the_same_round() {
+        let trials: Vec<_> = (0..3)
+            .flat_map(|round| {
+                // Drift common to a round cancels.
+                let drift = u64::from(round) * 100;
+                [trial("veth", round, 700 + drift, None), trial("veth-routed", round, 1_000 + drift, None)]
+            })
+            .chain([trial("veth-routed", 9, 5_000, None)])
+            .collect();
+        let cell = trials[1].cell.clone();
+        let pairs = rounds(&trials, &cell, &base_of(&cell).unwrap());
+        assert_eq!(pairs.len(), 3, "a trial without its partner does not count");
+        let difference = cpu_difference(&trials, &cell).unwrap();
+        assert!((difference.value - 0.3).abs() < 1e-9 && difference.count == 3, "{difference:?}");
+        assert!(difference.high.unwrap() - difference.low.unwrap() < 1e-9, "drift has come through: {difference:?}");
+    }
+}

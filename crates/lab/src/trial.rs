@@ -1,0 +1,221 @@
+//! One trial: build the path, put the ends in place, warm up, stand still, measure, stand still.
+//!
+//! Everything belongs to the trial and goes with it, so no trial inherits anything from the one before. Payload and CPU
+//! are counted over one identical interval, between two standstills in which nothing moves.
+
+mod scene;
+
+use crate::account::Snapshot;
+use crate::account::charge::charge;
+use crate::bpf::profile::Profiler;
+use crate::control::{Order, Report};
+use crate::driver::Counts;
+use crate::driver::client::Phase;
+use crate::error::{Error, Result};
+use crate::limits;
+use crate::plan::{Cell, Matrix, Plan};
+use crate::record::{CpuRecord, PathRecord, ProfileRecord, TrialRecord};
+use crate::socket::kernel::Wait;
+use scene::Scene;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// How long the unmeasured phase lasts in which every byte is checked.
+const CHECK_SECONDS: f64 = 0.1;
+
+/// What all trials of a run share.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The plan's cells and levels.
+    pub matrix: &'a Matrix,
+    /// The profiler, where the host allows one and the plan wants it.
+    pub profiler: Option<Profiler>,
+}
+
+/// What was counted between two standstills.
+#[derive(Debug)]
+struct Interval {
+    report: Report,
+    server: Counts,
+}
+
+impl Bench<'_> {
+    /// Measures one trial of `cell`; with `check` every byte is checked first in an unmeasured phase.
+    ///
+    /// # Errors
+    /// Environment: the path cannot be built or the places refuse. Incomplete: an end died or stopped answering.
+    pub fn trial(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
+        let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        let mut scene = Scene::set(self.plan, self.matrix, cell)?;
+        if check {
+            let checked = self.phase(&mut scene, CHECK_SECONDS, limits::STAMP_BYTES)?;
+            sound_content(&checked, "checking every byte")?;
+        }
+        if self.plan.warm_up_seconds > 0.0 {
+            self.phase(&mut scene, self.plan.warm_up_seconds, limits::STAMP_STRIDE_BYTES)?;
+        }
+        let dropped = scene.drops()?;
+        let before = scene.snapshots()?;
+        let planted = scene.planted()?;
+        if let Some(profiler) = &mut self.profiler {
+            profiler.start()?;
+        }
+        let measured = self.phase(&mut scene, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
+        let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
+        let (measured, profile) = (measured?, profile?);
+        let planted = scene.planted()?.map(|(packets, ns)| {
+            let (packets_before, ns_before) = planted.unwrap_or_default();
+            (packets - packets_before, ns - ns_before)
+        });
+        let after = scene.snapshots()?;
+        let profile = profile.map(|profile| charge(&profile, &scene.owners(&after)));
+        let record = TrialRecord {
+            cell: cell.clone(),
+            round,
+            at,
+            io: io_name(self.plan),
+            elapsed_ns: measured.report.end_ns.saturating_sub(measured.report.start_ns),
+            client: measured.report.counts,
+            server: measured.server,
+            flags: flags(cell, &measured),
+            latency: measured.report.latency,
+            corrected: measured.report.corrected,
+            slices: measured.report.slices,
+            pair_units: (measured.report.pair_least, measured.report.pair_most),
+            cpu: cpu_record(&before, &after, profile, planted),
+            protocol: grown(&before, &after),
+            drops: scene.drops()?.saturating_sub(dropped),
+        };
+        Ok((record, scene.path_record(cell)))
+    }
+
+    /// Runs one phase from standstill to standstill.
+    fn phase(&self, scene: &mut Scene, seconds: f64, stride: u64) -> Result<Interval> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
+        let duration_ns = (seconds * 1e9) as u64;
+        let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
+        let server_before = scene.held;
+        scene.server_does(&Order::Resume { stride })?;
+        let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
+        let sent = scene.client_stops(&Order::Run { phase }, long)?;
+        // Lost datagrams never arrive; streams and connections are waited for.
+        let awaited = if scene.lossy { vec![0; sent.len()] } else { sent };
+        let held = scene.hold(awaited)?;
+        let report = scene.client_reports(&Order::Finish { received: held })?;
+        Ok(Interval { report, server: scene.held.since(server_before) })
+    }
+}
+
+fn io_name(plan: &Plan) -> String {
+    let serving = if plan.processes { "process per pair" } else { "epoll" };
+    let waiting = match plan.wait {
+        Wait::Block => "block",
+        Wait::Poll => "poll",
+    };
+    format!("{serving}, {waiting}")
+}
+
+fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
+    let wrong = interval.report.counts.wrong_content + interval.server.wrong_content;
+    if wrong > 0 {
+        return Err(Error::incomplete(format!("{while_doing}: {wrong} pieces of payload arrived changed"))
+            .hint("the path damages data; figures from it would mean nothing"));
+    }
+    Ok(())
+}
+
+/// What is wrong with a trial.
+fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
+    let (client, server) = (&interval.report.counts, &interval.server);
+    let mut flags = Vec::new();
+    let lossless = !cell.workload.udp && client.errors() == 0;
+    let agree = client.sent == server.received && client.received == server.sent;
+    if lossless && !(agree && (cell.workload.is_stream() || client.transactions == server.transactions)) {
+        flags.push(format!(
+            "client and server disagree: {} and {} bytes to the server, {} and {} back",
+            client.sent, server.received, server.sent, client.received
+        ));
+    }
+    for (what, count) in [
+        ("connections could not be made", client.connect_failures),
+        ("connections were reset", client.resets + server.resets),
+        ("messages were cut short", client.short_reads + server.short_reads),
+        ("pieces of payload arrived changed", client.wrong_content + server.wrong_content),
+        ("datagrams were lost", client.lost),
+        ("planned transactions were never begun", client.unstarted),
+    ] {
+        if count > 0 {
+            flags.push(format!("{count} {what}"));
+        }
+    }
+    if let Some((early, late)) = collapse(&interval.report.slices) {
+        flags.push(format!("the rate collapsed within the trial, from {early:.0} to {late:.0} units a tenth"));
+    }
+    flags
+}
+
+/// The first and the last tenths' rates, if the rate has fallen by half or more.
+fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
+    let third = slices.len() / 3;
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
+    let (early, late) = (mean(&slices[..third]), mean(&slices[slices.len() - third..]));
+    // A handful of long exchanges says nothing about a rate.
+    (early >= 10.0 && late <= early / 2.0).then_some((early, late))
+}
+
+fn cpu_record(
+    before: &(Snapshot, Snapshot),
+    after: &(Snapshot, Snapshot),
+    profile: Option<ProfileRecord>,
+    planted_router: Option<(u64, u64)>,
+) -> CpuRecord {
+    let mut hosts = vec![(&before.0.host, &after.0.host)];
+    if before.0.host.boot_id != before.1.host.boot_id {
+        hosts.push((&before.1.host, &after.1.host));
+    }
+    let sum = |f: fn(&crate::account::host::HostCpu) -> u64| -> u64 {
+        hosts.iter().map(|(before, after)| f(after).saturating_sub(f(before))).sum()
+    };
+    CpuRecord {
+        hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
+        cpus: hosts.iter().map(|(_, after)| after.cpus).sum(),
+        wall_ns: hosts.iter().map(|(before, after)| after.at_ns - before.at_ns).max().unwrap_or(0),
+        busy_ns: hosts.iter().map(|(before, after)| after.busy_since(before)).sum(),
+        resolution_ns: hosts.iter().map(|(_, after)| after.resolution_ns * u64::from(after.cpus)).sum(),
+        user_tick_ns: sum(|host| host.user_tick_ns),
+        system_tick_ns: sum(|host| host.system_tick_ns),
+        softirq_tick_ns: sum(|host| host.softirq_tick_ns),
+        client: after.0.process.since(before.0.process),
+        server: after.1.process.since(before.1.process),
+        profile,
+        planted_router,
+    }
+}
+
+/// Protocol counters that grew, by role.
+fn grown(before: &(Snapshot, Snapshot), after: &(Snapshot, Snapshot)) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (role, before, after) in [("client", &before.0, &after.0), ("server", &before.1, &after.1)] {
+        for (name, value) in &after.protocol {
+            let growth = value.saturating_sub(before.protocol.get(name).copied().unwrap_or(0));
+            if growth > 0 {
+                all.insert(format!("{role} {name}"), growth);
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_falls_by_half_is_noticed_and_noise_is_not() {
+        assert!(collapse(&[100.0, 99.0, 101.0, 80.0, 60.0, 40.0, 30.0, 20.0, 20.0, 20.0]).is_some());
+        assert!(collapse(&[100.0, 60.0, 101.0, 80.0, 60.0, 90.0, 70.0, 60.0, 80.0, 70.0]).is_none());
+        assert!(collapse(&[2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).is_none());
+    }
+}

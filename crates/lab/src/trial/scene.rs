@@ -1,0 +1,349 @@
+//! The scene of a trial: the path and the two agents on it, and the orders they are given.
+
+use crate::account::Snapshot;
+use crate::account::charge::Owners;
+use crate::bpf::burner::Burner;
+use crate::bpf::sockmap::Sockmap;
+use crate::control::{Answer, Helper, Order, Report};
+use crate::driver::Counts;
+use crate::driver::client::ClientConfig;
+use crate::driver::server::ServerConfig;
+use crate::error::{Error, IoContext, Result};
+use crate::level::Level;
+use crate::limits;
+use crate::path::{Built, Path as BuiltPath, PathKind, PathSpec, Role};
+use crate::place::{Agent, Place};
+use crate::plan::{Cell, Matrix, Plan, Route};
+use crate::record::PathRecord;
+use crate::socket::Endpoint;
+use crate::socket::kernel::KernelOptions;
+use rustix::fd::AsRawFd;
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Everything a trial stands on; goes in the order of the fields, the path last.
+#[derive(Debug)]
+pub(super) struct Scene {
+    client: Helper,
+    server: Helper,
+    burner: Option<Burner>,
+    _sockmap: Option<Sockmap>,
+    path: Option<BuiltPath>,
+    inodes: Inodes,
+    /// The server's counts at its last standstill.
+    pub(super) held: Counts,
+    /// What is sent may be lost.
+    pub(super) lossy: bool,
+    congestion: Option<String>,
+}
+
+/// Network namespaces of the components, 0 where unknown (another host).
+#[derive(Debug, Clone, Copy, Default)]
+struct Inodes {
+    client: u64,
+    server: u64,
+    router: Option<u64>,
+}
+
+/// The two ends of a route before agents are there.
+struct Ends {
+    client: Place,
+    server: Place,
+    inodes: Inodes,
+    congestion: Option<String>,
+    /// What to listen on and what to connect to; `None`: by the addresses of the server's place.
+    endpoint: Option<Endpoint>,
+}
+
+impl Scene {
+    /// Builds the path of a cell and brings both ends to a first standstill with all pairs connected.
+    ///
+    /// # Errors
+    /// Environment: the path cannot be built, a place refuses, the peer cannot be reached.
+    pub(super) fn set(plan: &Plan, matrix: &Matrix, cell: &Cell) -> Result<Self> {
+        let route: Route = cell.path.parse()?;
+        let level = matrix.levels.iter().find(|level| level.name == cell.level);
+        let level = level.ok_or_else(|| Error::usage(format!("unknown level `{}`", cell.level)))?;
+        let (path, ends) = match &route {
+            Route::Built(kind) => build(*kind, plan, cell, level)?,
+            Route::Places(client, server) => (None, existing(client, server, plan)?),
+        };
+        let sockmap = match route {
+            Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.clients.max(1_024))?),
+            Route::Built(_) | Route::Places(..) => None,
+        };
+        let inherited = sockmap.as_ref().map(inheritable).transpose()?;
+        let Agent { helper: server, addresses } = ends.server.agent("server", inherited, &plan.reach.ssh)?;
+        let Agent { helper: client, .. } = ends.client.agent("client", inherited, &plan.reach.ssh)?;
+        let burner = burner(plan, path.as_ref())?;
+        let congestion = ends.congestion.clone();
+        let lossy = cell.workload.udp;
+        let mut scene = Self {
+            client,
+            server,
+            burner,
+            _sockmap: sockmap,
+            path,
+            inodes: ends.inodes,
+            held: Counts::default(),
+            lossy,
+            congestion,
+        };
+        scene.connect(plan, matrix, cell, &ends, &addresses)?;
+        Ok(scene)
+    }
+
+    fn connect(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, ends: &Ends, addresses: &[IpAddr]) -> Result<()> {
+        let processes = if plan.processes { cell.clients } else { 1 };
+        let kernel = KernelOptions { wait: plan.wait, direct: plan.processes, congestion: self.congestion.clone() };
+        let listen = match &ends.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => everywhere(plan, cell),
+        };
+        let config = ServerConfig {
+            workload: cell.workload,
+            endpoint: listen,
+            close: plan.close,
+            write_bytes: matrix.write_bytes,
+            burn_ns: to_ns(plan.plant.server_us),
+            delay_ns: to_ns(plan.plant.delay_us),
+        };
+        let order = Order::Serve { config, kernel: kernel.clone(), processes, pairs: cell.clients };
+        let endpoints = match self.server.ask(&order, limits::ANSWER_TIME_MAX)? {
+            Answer::Serving { endpoints } => endpoints,
+            answer => return Err(self.server.unexpected(&answer)),
+        };
+        let endpoints = match ends.endpoint {
+            Some(_) => endpoints,
+            None => reachable(endpoints, plan, ends, addresses)?,
+        };
+        let config = ClientConfig {
+            workload: cell.workload,
+            pairs: cell.clients,
+            first_pair: 0,
+            endpoints,
+            close: plan.close,
+            write_bytes: matrix.write_bytes,
+            burn_ns: to_ns(plan.plant.client_us),
+        };
+        let order = Order::Connect { config, kernel, processes };
+        match self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)? {
+            Answer::Connected => {}
+            answer => return Err(self.client.unexpected(&answer)),
+        }
+        let standing = match cell.workload.shape {
+            crate::workload::Shape::Crr => 0,
+            _ if cell.workload.udp => 0,
+            crate::workload::Shape::Rr | crate::workload::Shape::Strg | crate::workload::Shape::Strp => cell.clients,
+        };
+        self.await_connections(u64::from(standing), processes)
+    }
+
+    /// Waits until the server has taken every standing connection; leaves it holding still.
+    fn await_connections(&mut self, standing: u64, processes: u32) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            self.hold(vec![0; usize::try_from(processes).unwrap_or(1)])?;
+            if self.held.connections >= standing {
+                return Ok(());
+            }
+            if begun.elapsed() > limits::STALL_TIME_MAX {
+                let taken = self.held.connections;
+                return Err(Error::incomplete(format!("the server has taken {taken} of {standing} connections")));
+            }
+            self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Gives the server an order whose answer carries nothing.
+    pub(super) fn server_does(&mut self, order: &Order) -> Result<()> {
+        match self.server.ask(order, limits::ANSWER_TIME_MAX)? {
+            Answer::Resumed => Ok(()),
+            answer => Err(self.server.unexpected(&answer)),
+        }
+    }
+
+    /// Runs a phase until the client has stopped initiating; bytes it has sent so far, by process.
+    pub(super) fn client_stops(&mut self, order: &Order, time: Duration) -> Result<Vec<u64>> {
+        match self.client.ask(order, time)? {
+            Answer::Stopped { sent } => Ok(sent),
+            answer => Err(self.client.unexpected(&answer)),
+        }
+    }
+
+    /// Brings the server to a standstill; bytes it has sent so far, by process.
+    pub(super) fn hold(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
+        match self.server.ask(&Order::Hold { received }, limits::ANSWER_TIME_MAX)? {
+            Answer::Held { counts } => {
+                self.held = counts.iter().fold(Counts::default(), |sum, counts| sum.plus(*counts));
+                Ok(counts.iter().map(|counts| counts.sent).collect())
+            }
+            answer => Err(self.server.unexpected(&answer)),
+        }
+    }
+
+    /// Ends the client's phase and takes its report.
+    pub(super) fn client_reports(&mut self, order: &Order) -> Result<Report> {
+        match self.client.ask(order, limits::ANSWER_TIME_MAX)? {
+            Answer::Report(report) => Ok(*report),
+            answer => Err(self.client.unexpected(&answer)),
+        }
+    }
+
+    /// Reads the counters of both ends, client first.
+    pub(super) fn snapshots(&mut self) -> Result<(Snapshot, Snapshot)> {
+        let mut read = |helper: fn(&mut Self) -> &mut Helper| -> Result<Snapshot> {
+            let helper = helper(self);
+            match helper.ask(&Order::Snapshot, limits::ANSWER_TIME_MAX)? {
+                Answer::Snapshot(snapshot) => Ok(*snapshot),
+                answer => Err(helper.unexpected(&answer)),
+            }
+        };
+        let server = read(|scene| &mut scene.server)?;
+        let client = read(|scene| &mut scene.client)?;
+        Ok((client, server))
+    }
+
+    /// Frames dropped so far by the interfaces of a built path.
+    pub(super) fn drops(&mut self) -> Result<u64> {
+        let Some(path) = &mut self.path else { return Ok(0) };
+        Ok(path.counters()?.values().map(|counters| counters.rx_dropped + counters.tx_dropped).sum())
+    }
+
+    /// Packets and nanoseconds that a planted router cost has used so far.
+    pub(super) fn planted(&self) -> Result<Option<(u64, u64)>> {
+        let spent = self.burner.as_ref().map(Burner::spent).transpose()?;
+        Ok(spent.map(|spent| (spent.packets, spent.ns)))
+    }
+
+    /// Whose processes and namespaces the profiler's samples belong to.
+    pub(super) fn owners(&self, snapshots: &(Snapshot, Snapshot)) -> Owners {
+        let set = |snapshot: &Snapshot| snapshot.pids.iter().copied().collect::<BTreeSet<u32>>();
+        Owners {
+            client_pids: set(&snapshots.0),
+            server_pids: set(&snapshots.1),
+            client_inode: self.inodes.client,
+            server_inode: self.inodes.server,
+            router_inode: self.inodes.router,
+        }
+    }
+
+    /// How the path was built.
+    pub(super) fn path_record(&self, cell: &Cell) -> PathRecord {
+        let built = self.path.as_ref().map(|path| path.built.clone());
+        let (interfaces, sysctls, notes) = match built {
+            Some(Built { interfaces, sysctls, notes, .. }) => (interfaces, sysctls, notes),
+            None => Default::default(),
+        };
+        PathRecord { cell: cell.clone(), congestion: self.congestion.clone(), interfaces, sysctls, notes }
+    }
+}
+
+fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Option<BuiltPath>, Ends)> {
+    let spec = PathSpec { kind, mtu: cell.mtu, ipv6: plan.ipv6, level: level.clone() };
+    let path = BuiltPath::build(Path::new("/proc/self/exe"), &spec)?;
+    let built = &path.built;
+    let namespace = |role| built.namespaces.iter().find(|namespace| namespace.role == role);
+    let (Some(client), Some(server)) = (namespace(Role::Client), namespace(Role::Server)) else {
+        return Err(Error::environment(format!("path {kind}: was built without its ends")));
+    };
+    let place = |namespace: &crate::path::Namespace| {
+        Place::Built(PathBuf::from(&namespace.net), namespace.user.as_ref().map(PathBuf::from))
+    };
+    let endpoint = match built.server_address {
+        None => Endpoint::Unix("siga-server".into()),
+        Some(address) if cell.workload.udp => Endpoint::Udp(SocketAddr::new(address, plan.reach.port)),
+        Some(address) => Endpoint::Tcp(SocketAddr::new(address, plan.reach.port)),
+    };
+    let inodes = Inodes {
+        client: client.inode,
+        server: server.inode,
+        router: namespace(Role::Router).map(|namespace| namespace.inode),
+    };
+    let ends = Ends {
+        client: place(client),
+        server: place(server),
+        inodes,
+        congestion: built.server_address.map(|_| built.congestion.clone()),
+        endpoint: Some(endpoint),
+    };
+    Ok((Some(path), ends))
+}
+
+fn existing(client: &Place, server: &Place, plan: &Plan) -> Result<Ends> {
+    let inode = |place: &Place| {
+        let path = match place {
+            Place::Local => PathBuf::from("/proc/self/ns/net"),
+            Place::Netns(name) => Path::new("/run/netns").join(name),
+            Place::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
+            Place::Built(net, _) => net.clone(),
+            Place::Ssh(_) => return 0,
+        };
+        std::fs::metadata(path).map_or(0, |metadata| metadata.st_ino())
+    };
+    let inodes = Inodes { client: inode(client), server: inode(server), router: None };
+    let (client, server) = (client.clone(), server.clone());
+    Ok(Ends { client, server, inodes, congestion: plan.reach.congestion.clone(), endpoint: None })
+}
+
+/// Every address of the server's place, of the family asked for.
+fn everywhere(plan: &Plan, cell: &Cell) -> Endpoint {
+    let ipv6 = plan.reach.server_address.map_or(plan.ipv6, |address| address.is_ipv6());
+    let address = if ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    let address = SocketAddr::new(address, plan.reach.port);
+    if cell.workload.udp { Endpoint::Udp(address) } else { Endpoint::Tcp(address) }
+}
+
+/// The endpoints with the address a client can reach instead of "everywhere".
+fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[IpAddr]) -> Result<Vec<Endpoint>> {
+    let fits = |address: &&IpAddr| address.is_ipv6() == plan.ipv6;
+    let shared = ends.inodes.client != 0 && ends.inodes.client == ends.inodes.server;
+    let loopback = if plan.ipv6 { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+    let address = match plan.reach.server_address {
+        Some(address) => address,
+        None if shared => loopback,
+        None => *addresses.iter().find(fits).ok_or_else(|| {
+            Error::environment(format!("{} has no address that a client could reach", ends.server))
+                .hint("give one with --server-address, or --ipv6 for the other family")
+        })?,
+    };
+    let with = |port: u16| SocketAddr::new(address, port);
+    Ok(endpoints
+        .into_iter()
+        .map(|endpoint| match endpoint {
+            Endpoint::Tcp(bound) => Endpoint::Tcp(with(bound.port())),
+            Endpoint::Udp(bound) => Endpoint::Udp(with(bound.port())),
+            Endpoint::Unix(name) => Endpoint::Unix(name),
+        })
+        .collect())
+}
+
+/// Leaves the map's descriptor open across exec, for the agents.
+fn inheritable(sockmap: &Sockmap) -> Result<i32> {
+    fcntl_setfd(sockmap.fd(), FdFlags::empty()).context("cannot hand the sockmap on")?;
+    Ok(sockmap.fd().as_raw_fd())
+}
+
+/// Plants a cost at the ingress of the router's interfaces.
+fn burner(plan: &Plan, path: Option<&BuiltPath>) -> Result<Option<Burner>> {
+    let per_packet_ns = u32::try_from(to_ns(plan.plant.router_us)).unwrap_or(u32::MAX);
+    let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));
+    match router {
+        Some(router) if per_packet_ns > 0 => {
+            Burner::attach(Path::new(&router.net), &["siga-rc", "siga-rs"], per_packet_ns).map(Some)
+        }
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn to_ns(us: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
+    {
+        (us * 1e3) as u64
+    }
+}
