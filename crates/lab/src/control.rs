@@ -171,8 +171,11 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
             if interrupted() {
                 return Err(Error::incomplete("interrupted"));
             }
-            if !self.wait(deadline)? {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::environment("did not answer in time"));
+            }
+            if !self.wait(deadline)? {
+                continue;
             }
             let mut chunk = [0; 16 << 10];
             match self.pipe.read(&mut chunk) {
@@ -184,17 +187,22 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         }
     }
 
-    /// Waits for input; false when the time is over.
+    /// Waits for input, not for long at a time, so that an interrupt is noticed; false if there is none yet.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| rustix::time::Timespec::try_from(left).ok());
-        match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], left.as_ref()) {
-            Ok(0) => Ok(false),
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(true),
+        let left = deadline.map_or(NOTICE, |deadline| deadline.saturating_duration_since(Instant::now()).min(NOTICE));
+        // An agent without a deadline has nothing to notice but input, and must not wake up while measuring.
+        let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
+        let time = time.map_err(|_| Error::environment("cannot wait that long"))?;
+        match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(Error::environment(format!("cannot wait for input: {error}"))),
         }
     }
 }
+
+/// Longest time until an interrupt is noticed.
+const NOTICE: Duration = Duration::from_millis(200);
 
 static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 

@@ -1,8 +1,16 @@
-//! What all reports have in common: the format they are asked for in.
+//! Reports of a run: a sentence, a table, what was skipped; or the same as JSON, CSV or Markdown.
 //!
 //! A report is a string for standard output; progress and logs never pass through here.
 
+mod data;
+mod table;
+mod words;
+mod zvm;
+
+use crate::account::Method;
 use crate::error::{Error, Result};
+use crate::store::Run;
+use crate::summary;
 use std::fmt;
 use std::str::FromStr;
 
@@ -50,6 +58,51 @@ impl FromStr for Format {
             Error::usage(format!("unknown format `{text}`")).hint(format!("formats: {}", names.join(", ")))
         })
     }
+}
+
+/// How a text report is laid out, as `--layout` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// A sentence and one table a workload, for anyone.
+    #[default]
+    Plain,
+    /// z/VM's: a block a path, MTU and workload, columns by number of pairs.
+    Zvm,
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "plain" => Ok(Self::Plain),
+            "zvm" => Ok(Self::Zvm),
+            _ => Err(Error::usage(format!("unknown layout `{text}`")).hint("layouts: plain, zvm")),
+        }
+    }
+}
+
+/// The report of a run. `method` asks for one method of CPU accounting; `None` takes the best for each cell.
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>) -> Result<String> {
+    let reduced = summary::reduce(run, method)?;
+    match (format, layout) {
+        (Format::Text, Layout::Plain) => Ok(table::text(run, &reduced)),
+        (Format::Text, Layout::Zvm) => zvm::text(run, &reduced),
+        (Format::Md, Layout::Plain | Layout::Zvm) => Ok(table::markdown(run, &reduced)),
+        (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced),
+        (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(&reduced),
+    }
+}
+
+/// What a run says in one sentence so far; empty if it has nothing to compare.
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub fn headline(run: &Run) -> Result<String> {
+    Ok(words::headline(&summary::reduce(run, None)?))
 }
 
 #[cfg(test)]

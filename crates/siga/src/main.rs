@@ -1,17 +1,141 @@
-//! The command line.
+//! The command line of siga: wiring only. What a command does lives in `siga-lab`.
 
+mod axes;
+mod live;
+mod measure;
+
+use axes::Axes;
+use clap::{Parser, Subcommand};
+use siga_lab::account::Method;
+use siga_lab::agent::AgentOptions;
+use siga_lab::error::{Error, Result};
+use siga_lab::report::{Format, Layout};
+use siga_lab::store::Run;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// What does a network hop cost, and did your change help?
+#[derive(Debug, Parser)]
+#[command(
+    name = "siga",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  \
+        siga run                                    what a router hop costs on this host (two and a half minutes)\n  \
+        siga run --quick                            a smoke run of the same (half a minute)\n  \
+        siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
+        siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
+        siga show runs/DIR --format json            a run again, in another form\n  \
+        siga published 5                            a table of the z/VM report this follows\n  \
+        siga doctor                                 what this host can measure, and how well\n\n\
+        Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure network paths.
+    ///
+    /// Without arguments: the default plan, which compares a direct path, the same through a router, and loopback. Every
+    /// axis can be set here or in a plan; lists are separated by commas.
+    #[command(after_help = axes::HELP)]
+    Run(Box<measure::RunArgs>),
+    /// Print the matrix of a plan and how long it will take.
+    #[command(after_help = axes::HELP)]
+    Plan {
+        /// The plan and its axes.
+        #[command(flatten)]
+        axes: Box<Axes>,
+        /// Print the JSON Schema of plans instead.
+        #[arg(long)]
+        schema: bool,
+    },
+    /// Show a finished, killed or running run.
+    Show {
+        /// The run's directory.
+        directory: PathBuf,
+        /// text, json, csv or md.
+        #[arg(long, default_value = "text", value_parser = parse::<Format>)]
+        format: Format,
+        /// plain, or zvm for the layout of z/VM's reports.
+        #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
+        layout: Layout,
+        /// profile, subtract or tick, where the run has what it takes.
+        #[arg(long, value_parser = axes::method)]
+        accounting: Option<Method>,
+    },
+    /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
+    Published {
+        /// A table: 1 to 18, vctc-1, vctc-2; none lists them.
+        table: Option<String>,
+        /// text, json, csv or md.
+        #[arg(long, default_value = "text", value_parser = parse::<Format>)]
+        format: Format,
+    },
+    /// Work in a place of a path (started by siga itself).
+    #[command(hide = true)]
+    Agent {
+        /// Network namespace to enter.
+        #[arg(long)]
+        net: Option<PathBuf>,
+        /// User namespace to enter first.
+        #[arg(long)]
+        user: Option<PathBuf>,
+        /// Inherited descriptor of a sockmap.
+        #[arg(long)]
+        sockmap: Option<i32>,
+        /// Remove the program file.
+        #[arg(long)]
+        unlink: bool,
+    },
+    /// Hold a built path (started by siga itself).
+    #[command(hide = true)]
+    Keep,
+}
+
 fn main() -> ExitCode {
-    let outcome = match std::env::args().nth(1).as_deref() {
-        Some("keep") => siga_lab::path::keeper::keep(),
-        Some(_) | None => Err(siga_lab::Error::usage("the only command is `keep`")),
-    };
-    match outcome {
+    let cli = Cli::parse();
+    match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("siga: {error}");
             ExitCode::from(error.exit_status())
         }
     }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Run(args) => measure::run(&args),
+        Command::Plan { schema: true, .. } => print(include_str!("../../../plans/plan.schema.json")),
+        Command::Plan { axes, .. } => measure::plan(&axes),
+        Command::Show { directory, format, layout, accounting } => {
+            print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
+        }
+        Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
+        Command::Agent { net, user, sockmap, unlink } => {
+            siga_lab::agent::run(&AgentOptions { net, user, sockmap, unlink })
+        }
+        Command::Keep => siga_lab::path::keeper::keep(),
+    }
+}
+
+/// Writes a report to standard output. A reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::environment(format!("cannot write to standard output: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Lets clap read a type by its `FromStr`, hint included.
+fn parse<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Result<T, String> {
+    text.parse().map_err(|error: Error| error.to_string())
 }

@@ -1,0 +1,214 @@
+//! The reports for programs: JSON (`siga/run/1`) and CSV. Full precision, nothing rounded.
+
+use crate::error::{Error, IoContext, Result};
+use crate::histogram::Percentiles;
+use crate::store::Run;
+use crate::summary::{Component, Hop, Reduced, Summary};
+use serde_json::{Value, json};
+
+/// The report as one JSON object.
+pub(super) fn json(run: &Run, reduced: &Reduced) -> Result<String> {
+    let cells: Vec<Value> = reduced.cells.iter().map(cell).collect();
+    let hops: Vec<Value> = reduced.hops.iter().map(hop).collect();
+    let skipped: Vec<Value> = reduced
+        .skipped
+        .iter()
+        .map(|skipped| {
+            json!({
+                "path": skipped.cell.path,
+                "workload": skipped.cell.workload.to_string(),
+                "mtu": skipped.cell.mtu,
+                "clients": skipped.cell.clients,
+                "level": skipped.cell.level,
+                "skipped": skipped.reason,
+            })
+        })
+        .collect();
+    let all: Vec<Value> = cells.into_iter().chain(skipped).collect();
+    let report = json!({
+        "schema": "siga/run/1",
+        "plan": run.plan.name,
+        "smoke": run.plan.smoke,
+        "environment": run.environment,
+        "cells": all,
+        "hops": hops,
+        "damage": run.damage,
+    });
+    let mut text = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn cell(summary: &Summary) -> Value {
+    let cpu = &summary.cpu;
+    let unit = summary.cell.workload.unit();
+    json!({
+        "path": summary.cell.path,
+        "workload": summary.cell.workload.to_string(),
+        "mtu": summary.cell.mtu,
+        "clients": summary.cell.clients,
+        "level": summary.cell.level,
+        "io": summary.median.io,
+        "trials": summary.trials,
+        "rate": summary.rate,
+        "rate_unit": unit.rate_name(),
+        "rate_mean": summary.rate_estimate,
+        "latency_us": latency(&summary.latency),
+        "latency_corrected_us": summary.corrected.as_ref().map(latency),
+        "cpu": {
+            "method": cpu.method,
+            "unit": format!("msec/{}", unit.name()),
+            "total": cpu.total.total,
+            "virtual": cpu.total.user,
+            "cp": cpu.total.kernel,
+            "uncertainty": finite(cpu.total.uncertainty),
+            "utilisation": cpu.utilisation,
+            "components": {
+                "client": component(&cpu.client),
+                "router": cpu.router.as_ref().map(component),
+                "server": component(&cpu.server),
+                "other": component(&cpu.other),
+            },
+            "residue": cpu.residue,
+        },
+        "pair_units": {"least": summary.median.pair_units.0, "most": summary.median.pair_units.1},
+        "retransmits": summary.retransmits,
+        "drops": summary.drops,
+        "errors": summary.errors,
+        "flags": summary.flags.iter().map(|(flag, _)| flag).collect::<Vec<_>>(),
+        "skipped": null,
+    })
+}
+
+fn latency(percentiles: &Percentiles) -> Value {
+    json!(percentiles)
+}
+
+/// JSON has no infinity: an uncertainty that is not known is null.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+fn component(component: &Component) -> Value {
+    json!({
+        "total": component.total,
+        "virtual": component.user,
+        "cp": component.kernel,
+        "uncertainty": finite(component.uncertainty),
+    })
+}
+
+fn hop(hop: &Hop) -> Value {
+    json!({
+        "path": hop.cell.path,
+        "base": hop.base.path,
+        "workload": hop.cell.workload.to_string(),
+        "mtu": hop.cell.mtu,
+        "clients": hop.cell.clients,
+        "level": hop.cell.level,
+        "cpu_msec": hop.cpu,
+        "rate_ratio": hop.rate_ratio,
+        "latency_p50_us": hop.latency_us,
+    })
+}
+
+/// The report as CSV: one line a cell.
+pub(super) fn csv(reduced: &Reduced) -> Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
+    writer.write_record(HEAD).map_err(failed)?;
+    for summary in &reduced.cells {
+        writer.write_record(line(summary)).map_err(failed)?;
+    }
+    for skipped in &reduced.skipped {
+        let cell = &skipped.cell;
+        let mut line = vec![String::new(); HEAD.len()];
+        line[0].clone_from(&cell.path);
+        line[1] = cell.workload.to_string();
+        line[2] = cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default();
+        line[3] = cell.clients.to_string();
+        line[4].clone_from(&cell.level);
+        line[HEAD.len() - 1].clone_from(&skipped.reason);
+        writer.write_record(line).map_err(failed)?;
+    }
+    let bytes = writer.into_inner().context("cannot write CSV")?;
+    String::from_utf8(bytes).context("cannot write CSV")
+}
+
+const HEAD: [&str; 34] = [
+    "path",
+    "workload",
+    "mtu",
+    "clients",
+    "level",
+    "io",
+    "trials",
+    "rate",
+    "rate_unit",
+    "rate_mean",
+    "rate_low",
+    "rate_high",
+    "p50_us",
+    "p90_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "cpu_method",
+    "cpu_unit",
+    "cpu_total",
+    "cpu_virtual",
+    "cpu_cp",
+    "client_cpu",
+    "client_virtual",
+    "router_cpu",
+    "router_virtual",
+    "server_cpu",
+    "server_virtual",
+    "other_cpu",
+    "residue",
+    "retransmits",
+    "drops",
+    "errors",
+    "skipped",
+];
+
+fn line(summary: &Summary) -> Vec<String> {
+    let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let (cell, cpu, unit) = (&summary.cell, &summary.cpu, summary.cell.workload.unit());
+    vec![
+        cell.path.clone(),
+        cell.workload.to_string(),
+        cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
+        cell.clients.to_string(),
+        cell.level.clone(),
+        summary.median.io.clone(),
+        summary.trials.to_string(),
+        summary.rate.to_string(),
+        unit.rate_name().to_owned(),
+        summary.rate_estimate.value.to_string(),
+        optional(summary.rate_estimate.low),
+        optional(summary.rate_estimate.high),
+        optional(summary.latency.p50),
+        optional(summary.latency.p90),
+        optional(summary.latency.p99),
+        optional(summary.latency.p999),
+        optional(summary.latency.max),
+        cpu.method.to_string(),
+        format!("msec/{}", unit.name()),
+        cpu.total.total.to_string(),
+        cpu.total.user.to_string(),
+        cpu.total.kernel.to_string(),
+        cpu.client.total.to_string(),
+        cpu.client.user.to_string(),
+        optional(cpu.router.map(|router| router.total)),
+        optional(cpu.router.map(|router| router.user)),
+        cpu.server.total.to_string(),
+        cpu.server.user.to_string(),
+        cpu.other.total.to_string(),
+        cpu.residue.to_string(),
+        summary.retransmits.to_string(),
+        summary.drops.to_string(),
+        summary.errors.to_string(),
+        String::new(),
+    ]
+}

@@ -1,0 +1,211 @@
+//! The axes of a plan as command-line options; what is given here replaces what the plan says.
+
+use clap::Args;
+use siga_lab::account::Method;
+use siga_lab::driver::Close;
+use siga_lab::error::{Error, Result};
+use siga_lab::plan::Plan;
+use siga_lab::socket::kernel::Wait;
+use std::net::IpAddr;
+
+/// Shown below the options of `run` and `plan`.
+pub(crate) const HELP: &str = "\
+Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap
+Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
+            or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
+Levels:     plain, bigtcp, gro-off, reno, cubic, bbr, or a TOML file
+Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
+Plans:      default, mtu, paths, or a TOML file
+
+Examples:
+  siga run --path veth,veth-routed --workload rr-200-1000 --clients 1,10 --trials 6
+  siga run --path veth --mtu 1500,8992 --workload strg-20m --level plain,bigtcp
+  siga run --path loopback --workload rr-1-1 --processes --wait poll
+  siga run --path veth --workload rr-200-1000 --rate 5000
+  siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
+
+/// The axes and settings of a plan.
+#[derive(Debug, Args)]
+pub(crate) struct Axes {
+    /// A plan: a shipped name or a TOML file.
+    #[arg(default_value = "default")]
+    pub(crate) plan: String,
+    /// Paths that siga builds.
+    #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
+    path: Option<Vec<String>>,
+    /// Workloads.
+    #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,…")]
+    workload: Option<Vec<String>>,
+    /// Client-server pairs, 1 to 10,000.
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    clients: Option<Vec<u32>>,
+    /// MTUs in bytes; without it each path has its own default.
+    #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
+    mtu: Option<Vec<u32>>,
+    /// Levels: what differs between measurements of one path.
+    #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
+    level: Option<Vec<String>>,
+    /// Trials of each cell; without it as many rounds as the budget allows.
+    #[arg(long, value_name = "N")]
+    trials: Option<u32>,
+    /// Measured seconds of one trial.
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Unmeasured seconds before each trial.
+    #[arg(long, value_name = "S")]
+    warm_up: Option<f64>,
+    /// Seconds for the whole run; the first round is always finished.
+    #[arg(long, value_name = "S")]
+    budget: Option<f64>,
+    /// IPv6 instead of IPv4.
+    #[arg(long)]
+    ipv6: bool,
+    /// A process per pair instead of all pairs in one epoll process.
+    #[arg(long)]
+    processes: bool,
+    /// Sleep (block) or spin (poll) while nothing can go on.
+    #[arg(long, value_parser = wait, value_name = "block|poll")]
+    wait: Option<Wait>,
+    /// Who closes a CRR connection first.
+    #[arg(long, value_parser = close, value_name = "server|client")]
+    close: Option<Close>,
+    /// Largest single write.
+    #[arg(long, value_name = "SIZE")]
+    write: Option<String>,
+    /// Open loop: transactions per second of all pairs together.
+    #[arg(long, value_name = "PER_SECOND")]
+    rate: Option<f64>,
+    /// CPU accounting: profile, subtract or tick; without it the best the host allows.
+    #[arg(long, value_parser = method, value_name = "METHOD")]
+    accounting: Option<Method>,
+    /// Existing place of the client (with --server; instead of --path).
+    #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
+    client: Option<String>,
+    /// Existing place of the server.
+    #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
+    server: Option<String>,
+    /// Address the client connects to; without it the first one the server's place has.
+    #[arg(long, value_name = "ADDRESS")]
+    server_address: Option<IpAddr>,
+    /// Port the server listens on; without it any free one.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Command that reaches ssh places.
+    #[arg(long, value_name = "COMMAND")]
+    ssh: Option<String>,
+    /// Congestion control between existing places; without it the host's.
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Plant a known cost: client=US, server=US, router=US (a packet) or delay=US, in microseconds.
+    #[arg(long, value_delimiter = ',', value_name = "WHERE=US,…")]
+    plant: Option<Vec<String>>,
+    /// A smoke run: short trials, one round; shows that it works, no more.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of the order of trials.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl Axes {
+    /// The plan with everything that was given here.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let mut plan = Plan::load(&self.plan)?;
+        let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
+        if own_cells {
+            // Cells picked one by one belong to the axes they were picked from.
+            plan.include.clear();
+            plan.exclude.clear();
+        }
+        if let (Some(client), Some(server)) = (&self.client, &self.server) {
+            plan.paths = vec![format!("{client}>{server}")];
+        }
+        set(&mut plan.paths, self.path.as_ref());
+        set(&mut plan.workloads, self.workload.as_ref());
+        set(&mut plan.clients, self.clients.as_ref());
+        set(&mut plan.mtus, self.mtu.as_ref());
+        set(&mut plan.levels, self.level.as_ref());
+        set(&mut plan.seconds, self.seconds.as_ref());
+        set(&mut plan.warm_up_seconds, self.warm_up.as_ref());
+        set(&mut plan.wait, self.wait.as_ref());
+        set(&mut plan.close, self.close.as_ref());
+        set(&mut plan.write, self.write.as_ref());
+        set(&mut plan.reach.port, self.port.as_ref());
+        set(&mut plan.reach.ssh, self.ssh.as_ref());
+        plan.ipv6 |= self.ipv6;
+        plan.processes |= self.processes;
+        plan.rate = self.rate.or(plan.rate);
+        plan.accounting = self.accounting.or(plan.accounting);
+        plan.reach.server_address = self.server_address.or(plan.reach.server_address);
+        plan.reach.congestion = self.congestion.clone().or(plan.reach.congestion);
+        plan.seed = self.seed.or(plan.seed);
+        if self.trials.is_some() {
+            // Trials asked for are trials measured, whatever time the plan would have given them.
+            plan.budget_seconds = None;
+        }
+        plan.trials = self.trials.or(plan.trials);
+        plan.budget_seconds = self.budget.or(plan.budget_seconds);
+        self.quick(&mut plan);
+        for planted in self.plant.iter().flatten() {
+            plant(&mut plan, planted)?;
+        }
+        Ok(plan)
+    }
+
+    fn quick(&self, plan: &mut Plan) {
+        if self.quick {
+            plan.smoke = true;
+            plan.seconds = self.seconds.unwrap_or(0.2);
+            plan.warm_up_seconds = self.warm_up.unwrap_or(0.05);
+            plan.trials = self.trials.or(Some(1));
+            plan.budget_seconds = self.budget;
+        }
+    }
+}
+
+fn set<T: Clone>(target: &mut T, given: Option<&T>) {
+    if let Some(given) = given {
+        target.clone_from(given);
+    }
+}
+
+fn plant(plan: &mut Plan, text: &str) -> Result<()> {
+    let bad =
+        || Error::usage(format!("`{text}` plants nothing")).hint("--plant client=US, server=US, router=US or delay=US");
+    let (place, us) = text.split_once('=').ok_or_else(bad)?;
+    let us: f64 = us.parse().map_err(|_| bad())?;
+    match place {
+        "client" => plan.plant.client_us = us,
+        "server" => plan.plant.server_us = us,
+        "router" => plan.plant.router_us = us,
+        "delay" => plan.plant.delay_us = us,
+        _ => return Err(bad()),
+    }
+    Ok(())
+}
+
+fn wait(text: &str) -> std::result::Result<Wait, String> {
+    match text {
+        "block" => Ok(Wait::Block),
+        "poll" => Ok(Wait::Poll),
+        _ => Err("block or poll".into()),
+    }
+}
+
+fn close(text: &str) -> std::result::Result<Close, String> {
+    match text {
+        "server" => Ok(Close::Server),
+        "client" => Ok(Close::Client),
+        _ => Err("server or client".into()),
+    }
+}
+
+/// Reads a method of accounting.
+pub(crate) fn method(text: &str) -> std::result::Result<Method, String> {
+    match text {
+        "profile" => Ok(Method::Profile),
+        "subtract" => Ok(Method::Subtract),
+        "tick" => Ok(Method::Tick),
+        _ => Err("profile, subtract or tick".into()),
+    }
+}

@@ -1,0 +1,87 @@
+//! What a run shows while it goes on, all of it on standard error: a row for each cell as soon as it is first measured,
+//! the sentence so far after each round, and on a terminal one line with what is running and the time left.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use siga_lab::histogram;
+use siga_lab::plan::Cell;
+use siga_lab::record::{Skipped, TrialRecord};
+use siga_lab::report;
+use siga_lab::run::{Progress, Watch};
+use siga_lab::store::Run;
+use std::time::Duration;
+
+/// The live view.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// Hidden, and silent, when standard error is no terminal.
+    bar: ProgressBar,
+}
+
+impl Live {
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{pos}/{len} trials, {prefix} left  {bar:20} {msg}") {
+            bar.set_style(style);
+        }
+        Self { bar }
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn say(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+
+    fn show(&self, progress: &Progress) {
+        self.bar.set_length(progress.total as u64);
+        self.bar.set_position(progress.done as u64);
+        self.bar.set_prefix(humantime::format_duration(Duration::from_secs(progress.left.as_secs())).to_string());
+    }
+}
+
+impl Watch for Live {
+    fn begins(&mut self, cell: &Cell, progress: &Progress) {
+        self.show(progress);
+        self.bar.set_message(cell.to_string());
+        self.bar.tick();
+    }
+
+    fn measured(&mut self, trial: &TrialRecord, progress: &Progress) {
+        self.show(progress);
+        if progress.round > 0 {
+            return;
+        }
+        let latency = histogram::decode(&trial.latency).map(|histogram| histogram::percentiles(&histogram));
+        let p50 = latency.ok().and_then(|latency| latency.p50).map_or("-".into(), |p50| format!("{p50:.1} us"));
+        let cpu = trial.cpu.busy_ns as f64 / 1e3 / trial.units().max(1.0);
+        let unit = trial.cell.workload.unit();
+        self.say(&format!(
+            "{:<44} {:>12.1} {:<9}  p50 {p50:>12}  CPU {cpu:>9.2} us/{}",
+            trial.cell.to_string(),
+            trial.rate(),
+            unit.rate_name(),
+            unit.name()
+        ));
+        for flag in &trial.flags {
+            self.say(&format!("  caution: {flag}"));
+        }
+    }
+
+    fn skipped(&mut self, skipped: &Skipped) {
+        self.say(&format!("skipped {}: {}", skipped.cell, skipped.reason));
+    }
+
+    fn round(&mut self, run: &Run, progress: &Progress) {
+        self.show(progress);
+        let text = report::headline(run).unwrap_or_default();
+        if !text.is_empty() && progress.done < progress.total {
+            self.say(&format!("\nAfter {} of about {} trials:\n{text}", progress.done, progress.total));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.say(&format!("note: {text}"));
+    }
+}

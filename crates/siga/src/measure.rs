@@ -1,0 +1,124 @@
+//! `siga run` and `siga plan`.
+
+use crate::axes::Axes;
+use crate::live::Live;
+use crate::{parse, print};
+use clap::Args;
+use siga_lab::environment::Environment;
+use siga_lab::error::{Error, Result};
+use siga_lab::plan::Plan;
+use siga_lab::report::{self, Format, Layout};
+use siga_lab::run::{self, Ended};
+use siga_lab::store::{Run, Store};
+use siga_lab::{control, path, place};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    axes: Axes,
+    /// Directory of the run; without it a new one below runs/.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with a run that was cut short; repeats no finished trial.
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    resume: Option<PathBuf>,
+    /// text, json, csv or md.
+    #[arg(long, default_value = "text", value_parser = parse::<Format>)]
+    format: Format,
+    /// plain, or zvm for the layout of z/VM's reports.
+    #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
+    layout: Layout,
+}
+
+/// Measures, then prints the report.
+pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let (mut store, so_far) = match &args.resume {
+        Some(directory) => Store::resume(directory)?,
+        None => start(args)?,
+    };
+    control::catch_interrupts()?;
+    place::raise_descriptor_limit();
+    let mut live = Live::new();
+    let Ended { run, cut_short } = run::run(&mut store, so_far, &mut live)?;
+    live.end();
+    print(&report::render(&run, args.format, args.layout, run.plan.accounting)?)?;
+    if let Some(error) = cut_short {
+        return Err(error);
+    }
+    verdict(&run)
+}
+
+/// Whether everything that was asked for has a figure.
+fn verdict(run: &Run) -> Result<()> {
+    let cells = run.plan.matrix()?.cells;
+    let missing = cells.iter().filter(|cell| !run.trials.iter().any(|trial| trial.cell == **cell)).count();
+    let text = format!("{missing} of {} cells have no figure", cells.len());
+    if missing == 0 {
+        Ok(())
+    } else if missing == cells.len() {
+        Err(Error::environment(text).hint("`siga doctor` says what this host lacks"))
+    } else {
+        Err(Error::incomplete(text).hint("the report says why; `siga doctor` says what this host lacks"))
+    }
+}
+
+/// Checks the plan and makes its run directory.
+fn start(args: &RunArgs) -> Result<(Store, Run)> {
+    let mut plan = args.axes.plan()?;
+    plan.matrix()?;
+    let now = SystemTime::now();
+    if plan.seed.is_none() {
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        // TOML's integers are signed.
+        plan.seed = Some(u64::from(since.subsec_nanos()));
+    }
+    let directory = args.out.clone().unwrap_or_else(|| new_directory(&plan, now));
+    let store = Store::create(&directory, &plan, &Environment::read())?;
+    Ok((store, Run::load(&directory)?))
+}
+
+/// `runs/20261120-104133-default`, with a number if that is taken.
+fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
+    let time = humantime::format_rfc3339_seconds(now).to_string();
+    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
+    let name: String = plan.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let stem = format!("{}-{}-{name}", &digits[..8], &digits[8..]);
+    let free = |path: &PathBuf| !path.exists();
+    let first = Path::new("runs").join(&stem);
+    (2..1_000)
+        .map(|number| Path::new("runs").join(format!("{stem}-{number}")))
+        .fold(first, |chosen, next| if free(&chosen) { chosen } else { next })
+}
+
+/// Prints the matrix and the time it takes.
+pub(crate) fn plan(axes: &Axes) -> Result<()> {
+    let plan = axes.plan()?;
+    let matrix = plan.matrix()?;
+    let (rounds, time) = run::estimate(&plan, &matrix);
+    let mut out = String::new();
+    for cell in &matrix.cells {
+        let _ = writeln!(out, "{cell}");
+    }
+    for (cell, reason) in &matrix.skipped {
+        let _ = writeln!(out, "{cell}: skipped: {reason}");
+    }
+    let time = humantime::format_duration(Duration::from_secs(time.as_secs().max(1)));
+    let _ = writeln!(out, "\n{} cells, {rounds} rounds of trials, about {time}", matrix.cells.len());
+    print(&out)
+}
+
+/// Types of path for help texts.
+#[cfg(test)]
+mod tests {
+    use super::path::PathKind;
+
+    #[test]
+    fn the_help_text_names_every_path() {
+        for kind in PathKind::ALL {
+            assert!(crate::axes::HELP.contains(kind.name()), "{kind}");
+        }
+    }
+}
