@@ -10,6 +10,7 @@ pub mod agent;
 pub mod bpf;
 pub mod control;
 pub mod driver;
+pub mod environment;
 pub mod error;
 pub mod histogram;
 pub mod level;
