@@ -1,0 +1,208 @@
+//! Tells two environments apart.
+//!
+//! Both are flattened by way of their JSON form, so that a part added to the record is compared without being named here;
+//! only what makes figures not comparable is listed. A value that one side could not read is told, and does not matter:
+//! it is no evidence that anything changed.
+
+use super::Environment;
+use super::names::{DEBUG_OPTIONS, listed};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// One thing that differs between two environments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// What: the names of its part and of the value ("kernel.release").
+    pub key: String,
+    /// Its value in the base.
+    pub base: String,
+    /// Its value in what is compared with the base.
+    pub new: String,
+    /// Whether it makes the figures not comparable.
+    pub matters: bool,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} -> {}", self.key, self.base, self.new)
+    }
+}
+
+/// Could not be read.
+const UNKNOWN: &str = "unknown";
+/// Not in a list of named values: an option that is not set, a setting that this kernel lacks.
+const ABSENT: &str = "absent";
+
+/// What makes figures not comparable; `*` at the end stands for any rest.
+const MATTERS: &[&str] = &[
+    "program.profile",
+    "program.architecture",
+    "kernel.release",
+    "kernel.version",
+    "kernel.preemption",
+    "kernel.hz",
+    "kernel.boot.*",
+    "kernel.config.CONFIG_HZ*",
+    "kernel.config.CONFIG_NO_HZ*",
+    "kernel.config.CONFIG_PREEMPT*",
+    "cpu.model",
+    "cpu.online",
+    "cpu.allowed",
+    "cpu.hypervisor",
+    "cpu.machine",
+    "cpu.governor",
+    "cpu.frequency_driver",
+    "cpu.turbo",
+    "cpu.smt",
+    "cpu.idle",
+    "cpu.clocksource",
+    "mitigations.*",
+];
+
+impl Environment {
+    /// Every value of the record under the names of its part and its own, joined by dots.
+    pub fn flat(&self) -> BTreeMap<String, String> {
+        let mut all = BTreeMap::new();
+        let tree = serde_json::to_value(self).expect("named parts and maps by name always have a JSON form");
+        flatten(String::new(), &tree, &mut all);
+        all
+    }
+}
+
+fn flatten(key: String, value: &Value, all: &mut BTreeMap<String, String>) {
+    let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    match value {
+        Value::Object(parts) => parts.iter().for_each(|(name, part)| flatten(below(name), part, all)),
+        Value::Array(parts) => {
+            parts.iter().enumerate().for_each(|(index, part)| flatten(below(&index.to_string()), part, all));
+        }
+        Value::Null => drop(all.insert(key, UNKNOWN.into())),
+        Value::String(text) => drop(all.insert(key, text.clone())),
+        Value::Bool(_) | Value::Number(_) => drop(all.insert(key, value.to_string())),
+    }
+}
+
+/// What differs between two environments: first what matters, then by name.
+pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
+    let (base_flat, new_flat) = (base.flat(), new.flat());
+    // Where one kernel's options were not readable, that is one difference (of `config_source`) and not one for each option.
+    let options_known = base.kernel.config_source.is_some() && new.kernel.config_source.is_some();
+    let keys: BTreeSet<&String> = base_flat.keys().chain(new_flat.keys()).collect();
+    let mut all: Vec<Difference> = keys
+        .into_iter()
+        .filter(|key| options_known || !key.starts_with("kernel.config."))
+        .map(|key| {
+            let value = |side: &BTreeMap<String, String>| side.get(key).map_or(ABSENT, String::as_str).to_owned();
+            let (base, new) = (value(&base_flat), value(&new_flat));
+            let matters = matters(key, &base, &new);
+            Difference { key: key.clone(), base, new, matters }
+        })
+        .filter(|difference| difference.base != difference.new)
+        .collect();
+    all.sort_by_key(|difference| !difference.matters);
+    all
+}
+
+fn matters(key: &str, base: &str, new: &str) -> bool {
+    // Two kernels that list different vulnerabilities differ in their version; otherwise one list was not readable.
+    let unread = |value: &str| value == UNKNOWN || (value == ABSENT && key.starts_with("mitigations."));
+    let debugging = key.strip_prefix("kernel.config.").is_some_and(|option| listed(DEBUG_OPTIONS, option));
+    (debugging || listed(MATTERS, key)) && !unread(base) && !unread(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(base: &Environment, new: &Environment) -> Vec<(String, bool)> {
+        differences(base, new).into_iter().map(|difference| (difference.key, difference.matters)).collect()
+    }
+
+    #[test]
+    fn every_leaf_of_the_record_is_in_the_flat_form() {
+        for environment in [Environment::read(), Environment::default()] {
+            let text = serde_json::to_string_pretty(&environment).unwrap();
+            let leaves: Vec<_> = text
+                .lines()
+                .map(|line| line.trim().trim_end_matches(','))
+                .filter_map(|l| l.split_once("\": "))
+                .collect();
+            let leaves: Vec<_> = leaves.into_iter().filter(|(_, value)| !value.starts_with('{')).collect();
+            let flat = environment.flat();
+            assert_eq!(leaves.len(), flat.len(), "two leaves share a key, or one is lost");
+            assert!(flat.len() >= 30, "{flat:?}");
+            for (name, value) in leaves {
+                let text: Option<String> = serde_json::from_str(value).ok();
+                let value = text.unwrap_or_else(|| if value == "null" { UNKNOWN } else { value }.to_owned());
+                let name = name.trim_start_matches('"');
+                let found = flat.iter().any(|(key, flat)| key.ends_with(&format!(".{name}")) && *flat == value);
+                assert!(found, "{name} = {value} is not in {flat:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_and_an_older_one_without_some_parts_too() {
+        let environment = Environment::read();
+        let text = serde_json::to_string(&environment).unwrap();
+        assert_eq!(serde_json::from_str::<Environment>(&text).unwrap(), environment);
+        let old: Environment = serde_json::from_str(r#"{"kernel":{"release":"6.1"},"gone":1}"#).unwrap();
+        assert_eq!(old.kernel.release.as_deref(), Some("6.1"));
+        assert_eq!(old.cpu.model, None);
+    }
+
+    #[test]
+    fn what_matters_comes_first_and_the_rest_is_only_told() {
+        let base = Environment::read();
+        let mut new = base.clone();
+        assert_eq!(differences(&base, &new), []);
+        new.moment.load = Some(99.5);
+        new.host.boot_id = Some("another".into());
+        new.memory.total_bytes = Some(1);
+        new.program.version = "0.0.0".into();
+        new.sysctl.insert("net.core.default_qdisc".into(), "other".into());
+        assert!(differences(&base, &new).iter().all(|difference| !difference.matters));
+        assert_eq!(differences(&base, &new).len(), 5);
+        new.kernel.release = Some("1.0".into());
+        new.program.profile = "another".into();
+        let keys = told(&base, &new);
+        assert_eq!(keys[..2], [("kernel.release".to_owned(), true), ("program.profile".to_owned(), true)]);
+        assert!(keys[2..].iter().all(|(_, matters)| !matters));
+        assert!(differences(&base, &new)[0].to_string().ends_with(" -> 1.0"));
+    }
+
+    #[test]
+    fn every_key_that_matters_is_one_of_the_record() {
+        let mut full = Environment::default();
+        for option in ["CONFIG_HZ", "CONFIG_NO_HZ", "CONFIG_PREEMPT"] {
+            full.kernel.config.insert(option.into(), "y".into());
+        }
+        full.kernel.boot.insert("preempt".into(), "full".into());
+        full.mitigations.insert("meltdown".into(), "Not affected".into());
+        let flat = full.flat();
+        for key in MATTERS {
+            assert!(flat.keys().any(|name| listed(&[key], name)), "{key} names nothing");
+        }
+    }
+
+    #[test]
+    fn what_one_side_could_not_read_is_told_and_does_not_matter() {
+        let mut base = Environment::default();
+        let mut new = base.clone();
+        new.cpu.smt = Some("on".into());
+        new.kernel.config_source = Some("/proc/config.gz".into());
+        new.kernel.hz = Some(250);
+        new.kernel.config.insert("CONFIG_HZ".into(), "250".into());
+        new.mitigations.insert("meltdown".into(), "Mitigation: PTI".into());
+        let unread = ["cpu.smt", "kernel.config_source", "kernel.hz", "mitigations.meltdown"];
+        assert_eq!(told(&base, &new), unread.map(|key| (key.to_owned(), false)));
+
+        base = new.clone();
+        new.kernel.config.insert("CONFIG_KASAN".into(), "y".into());
+        new.kernel.boot.insert("preempt".into(), "full".into());
+        new.mitigations.insert("meltdown".into(), "Vulnerable".into());
+        let given = ["kernel.boot.preempt", "kernel.config.CONFIG_KASAN", "mitigations.meltdown"];
+        assert_eq!(told(&base, &new), given.map(|key| (key.to_owned(), true)));
+    }
+}

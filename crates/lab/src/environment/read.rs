@@ -1,0 +1,592 @@
+//! Reads an environment from /proc, /sys, /etc and /boot.
+//!
+//! Everything comes from files below one root, so that tests can make up a host. Files are read up to a bound and taken as
+//! text whatever they hold; one that is missing, refused or odd leaves its part of the record unknown. Nothing is run,
+//! nothing is changed, and nothing that names the host or its user is kept.
+
+use super::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
+use super::{Cpu, Environment, Host, Kernel, Memory, Moment, Program, User};
+use flate2::read::GzDecoder;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+impl Environment {
+    /// Reads the environment of this process; unprivileged, and in a few milliseconds.
+    pub fn read() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> Self {
+        let files = Files { root };
+        Self {
+            program: Program {
+                name: "siga".into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                profile: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
+                architecture: std::env::consts::ARCH.into(),
+            },
+            kernel: kernel(&files),
+            cpu: cpu(&files),
+            mitigations: mitigations(&files),
+            memory: Memory {
+                total_bytes: files.text("/proc/meminfo").as_deref().and_then(total_bytes),
+                huge_pages: files.line("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen),
+            },
+            sysctl: sysctls(&files),
+            user: files.text("/proc/self/status").as_deref().map(user).unwrap_or_default(),
+            host: Host {
+                distribution: files.text("/etc/os-release").as_deref().and_then(distribution),
+                container: container(&files),
+                boot_id: files.line("/proc/sys/kernel/random/boot_id"),
+            },
+            moment: Moment {
+                time: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
+                load: files.line("/proc/loadavg").as_deref().and_then(load),
+                steal_percent: files.text("/proc/stat").as_deref().and_then(steal_percent),
+            },
+        }
+    }
+}
+
+/// Most bytes read of one file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most names taken from one directory.
+const NAMES_MAX: usize = 4096;
+/// Longest value kept.
+const VALUE_CHARS_MAX: usize = 500;
+
+/// The files below a root: "/", or a made-up host.
+struct Files<'a> {
+    root: &'a Path,
+}
+
+impl Files<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name.trim_start_matches('/'))
+    }
+
+    fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        let path = self.path(name);
+        // Opening a pipe would wait for its writer.
+        if !fs::metadata(&path).ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        fs::File::open(&path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.bytes(name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// A file that holds one value.
+    fn line(&self, name: &str) -> Option<String> {
+        self.text(name).as_deref().map(tidy).filter(|value| !value.is_empty())
+    }
+
+    /// Names in a directory that begin with `start`, in order.
+    fn names(&self, directory: &str, start: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
+        let names = entries.take(NAMES_MAX).flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with(start)).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A value fit to be shown on a line: single spaces, no control characters, bounded.
+fn tidy(text: &str) -> String {
+    let text = text.chars().map(|c| if c.is_control() && !c.is_whitespace() { '?' } else { c });
+    let text: String = text.take(4 * VALUE_CHARS_MAX).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(VALUE_CHARS_MAX).collect()
+}
+
+/// Several values as one; `None` if there are none.
+fn joined(values: impl IntoIterator<Item = String>, between: &str) -> Option<String> {
+    let all: Vec<String> = values.into_iter().collect();
+    (!all.is_empty()).then(|| tidy(&all.join(between)))
+}
+
+/// The word in brackets, where a setting shows all its choices ("always [madvise] never").
+fn chosen(line: String) -> String {
+    match line.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
+        Some((word, _)) => word.to_owned(),
+        None => line,
+    }
+}
+
+/// The value of the first line `NAME: VALUE`, whose name may be padded.
+fn field(text: &str, name: &str) -> Option<String> {
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(key, _)| key.trim() == name).map(|(_, value)| tidy(value)).filter(|value| !value.is_empty())
+}
+
+/// How many CPUs or nodes a list like "0-3,8" names.
+fn list_length(list: &str) -> Option<u32> {
+    let mut count = 0_u32;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?)?.checked_add(1)?;
+    }
+    Some(count)
+}
+
+fn kernel(files: &Files) -> Kernel {
+    let release = files.line("/proc/sys/kernel/osrelease");
+    let version = files.line("/proc/sys/kernel/version");
+    let config = config(files, release.as_deref());
+    let (config_source, config) = config.map_or((None, BTreeMap::new()), |(source, config)| (Some(source), config));
+    Kernel {
+        preemption: version.as_deref().map(preemption),
+        hz: config.get("CONFIG_HZ").and_then(|hz| hz.parse().ok()),
+        boot: files.text("/proc/cmdline").as_deref().map(boot_options).unwrap_or_default(),
+        release,
+        version,
+        config_source,
+        config,
+    }
+}
+
+fn preemption(version: &str) -> String {
+    let models = ["PREEMPT_RT", "PREEMPT_DYNAMIC", "PREEMPT"];
+    let model = models.into_iter().find(|model| version.split_whitespace().any(|word| word == *model));
+    model.unwrap_or("none or voluntary").into()
+}
+
+/// The kernel's build options and the file they come from.
+fn config(files: &Files, release: Option<&str>) -> Option<(String, BTreeMap<String, String>)> {
+    let running = "/proc/config.gz";
+    let unpacked = files.bytes(running).and_then(|bytes| {
+        let mut text = Vec::new();
+        GzDecoder::new(bytes.as_slice()).take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
+        parse_config(running, &String::from_utf8_lossy(&text))
+    });
+    let installed = || {
+        let release = release?;
+        let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
+        places.into_iter().find_map(|place| parse_config(&place, &files.text(&place)?))
+    };
+    unpacked.or_else(installed)
+}
+
+/// Those options of a kernel configuration that are set and on our lists, with the file's name; `None` if it has none.
+fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, String>)> {
+    let options = text.lines().filter_map(|line| line.split_once('='));
+    let kept = options.filter(|(name, _)| listed(CONFIG_OPTIONS, name) || listed(DEBUG_OPTIONS, name));
+    let kept: BTreeMap<_, _> = kept.map(|(name, value)| (tidy(name), tidy(value.trim_matches('"')))).collect();
+    (!kept.is_empty()).then(|| (tidy(name), kept))
+}
+
+/// Those words of a kernel command line that are on our list, up to where init's own begin.
+fn boot_options(line: &str) -> BTreeMap<String, String> {
+    let words = line.split_whitespace().take_while(|word| *word != "--");
+    let options = words.map(|word| word.split_once('=').unwrap_or((word, "given")));
+    options.filter(|(name, _)| listed(BOOT_OPTIONS, name)).map(|(name, value)| (tidy(name), tidy(value))).collect()
+}
+
+const CPUS: &str = "/sys/devices/system/cpu";
+
+fn cpu(files: &Files) -> Cpu {
+    let info = files.text("/proc/cpuinfo").unwrap_or_default();
+    let line = |name: &str| files.line(&format!("{CPUS}/{name}"));
+    let counted = info.lines().filter(|line| line.starts_with("processor")).count();
+    let dmi = ["sys_vendor", "product_name"].map(|name| files.line(&format!("/sys/class/dmi/id/{name}")));
+    let no_turbo = line("intel_pstate/no_turbo").map(|value| value == "0");
+    let idle = [line("cpuidle/current_driver"), line("cpuidle/current_governor_ro")];
+    Cpu {
+        model: cpu_model(&info),
+        vendor: field(&info, "vendor_id").or_else(|| field(&info, "CPU implementer")),
+        microcode: field(&info, "microcode"),
+        online: line("online")
+            .and_then(|list| list_length(&list))
+            .or_else(|| u32::try_from(counted).ok())
+            .filter(|cpus| *cpus > 0),
+        allowed: files
+            .text("/proc/self/status")
+            .and_then(|status| field(&status, "Cpus_allowed_list"))
+            .and_then(|list| list_length(&list)),
+        hypervisor: hypervisor(files, &info),
+        machine: joined(dmi.into_iter().flatten(), " "),
+        governor: governor(files),
+        frequency_driver: line("cpufreq/policy0/scaling_driver"),
+        turbo: no_turbo.or_else(|| line("cpufreq/boost").map(|value| value == "1")),
+        smt: line("smt/control"),
+        idle: joined(idle.into_iter().flatten(), ", "),
+        caches: caches(files),
+        clocksource: files.line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        numa_nodes: files.line("/sys/devices/system/node/online").and_then(|list| list_length(&list)),
+    }
+}
+
+/// By "model name" (x86), "cpu" (POWER), the part numbers (Arm) or the machine type (z), all that differ.
+fn cpu_model(info: &str) -> Option<String> {
+    let all = |name: &str| -> BTreeSet<String> {
+        let fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields.filter(|(key, _)| key.trim() == name).map(|(_, value)| tidy(value)).collect()
+    };
+    let named = ["model name", "cpu"].into_iter().map(all).find(|models| !models.is_empty());
+    let models = named.unwrap_or_else(|| all("CPU part").into_iter().map(|part| format!("part {part}")).collect());
+    if let Some(models) = joined(models, ", ") {
+        return Some(models);
+    }
+    // "processor 0: version = FF, identification = ..., machine = 8561": the identification is a serial number.
+    let machine = info.split_once("machine =")?.1.split([',', '\n']).next()?;
+    Some(format!("machine {}", tidy(machine)))
+}
+
+/// The nearest hypervisor: by its own name where it gives one, else by the clock it offers.
+fn hypervisor(files: &Files, info: &str) -> Option<String> {
+    if let Some(system) = files.text("/proc/sysinfo") {
+        return Some(field(&system, "VM00 Control Program").unwrap_or_else(|| "none".into()));
+    }
+    if let Some(kind) = files.line("/sys/hypervisor/type") {
+        return Some(kind);
+    }
+    let clocks = files.line("/sys/devices/system/clocksource/clocksource0/available_clocksource").unwrap_or_default();
+    let known = [("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen")];
+    if let Some((_, name)) = known.into_iter().find(|(clock, _)| clocks.contains(clock)) {
+        return Some(name.into());
+    }
+    // Only x86 says whether there is one.
+    let flags = field(info, "flags")?;
+    Some(if flags.split(' ').any(|flag| flag == "hypervisor") { "unnamed" } else { "none" }.into())
+}
+
+fn governor(files: &Files) -> Option<String> {
+    let directory = format!("{CPUS}/cpufreq");
+    let policies = files.names(&directory, "policy").into_iter();
+    let all: BTreeSet<String> =
+        policies.filter_map(|policy| files.line(&format!("{directory}/{policy}/scaling_governor"))).collect();
+    joined(all, ", ").or_else(|| files.path(CPUS).is_dir().then(|| "none".into()))
+}
+
+fn caches(files: &Files) -> Option<String> {
+    let directory = format!("{CPUS}/cpu0/cache");
+    let describe = |index: String| {
+        let line = |name: &str| files.line(&format!("{directory}/{index}/{name}"));
+        let kind = match line("type")?.as_str() {
+            "Data" => "d",
+            "Instruction" => "i",
+            _ => "",
+        };
+        Some(format!("L{}{kind} {}", line("level")?, line("size")?))
+    };
+    joined(files.names(&directory, "index").into_iter().filter_map(describe), ", ")
+}
+
+fn mitigations(files: &Files) -> BTreeMap<String, String> {
+    let directory = format!("{CPUS}/vulnerabilities");
+    let names = files.names(&directory, "").into_iter();
+    names.filter_map(|name| files.line(&format!("{directory}/{name}")).map(|value| (tidy(&name), value))).collect()
+}
+
+fn sysctls(files: &Files) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for entry in SYSCTLS {
+        let path = format!("/proc/sys/{}", entry.replace('.', "/"));
+        let (directory, last) = path.rsplit_once('/').unwrap_or_default();
+        let names = match last.strip_suffix('*') {
+            Some(start) => files.names(directory, start),
+            None => vec![last.to_owned()],
+        };
+        for name in names {
+            if let Some(value) = files.line(&format!("{directory}/{name}")) {
+                let group = entry.rsplit_once('.').unwrap_or_default().0;
+                all.insert(format!("{group}.{}", tidy(&name)), value);
+            }
+        }
+    }
+    all
+}
+
+fn user(status: &str) -> User {
+    let effective = field(status, "Uid").and_then(|ids| ids.split(' ').nth(1).map(|id| id == "0"));
+    User { root: effective, capabilities: field(status, "CapEff") }
+}
+
+fn total_bytes(meminfo: &str) -> Option<u64> {
+    field(meminfo, "MemTotal")?.strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn distribution(release: &str) -> Option<String> {
+    let value = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(tidy(value.trim().trim_matches(['"', '\''])))
+}
+
+fn load(averages: &str) -> Option<f64> {
+    averages.split(' ').next()?.parse().ok().filter(|load: &f64| load.is_finite())
+}
+
+/// Of the first eight counters of /proc/stat (user to steal); the guests' that follow are part of user's.
+fn steal_percent(stat: &str) -> Option<f64> {
+    let counters = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let counters: Vec<f64> = counters.map_while(|counter| counter.parse().ok()).collect();
+    let total: f64 = counters.iter().sum();
+    let share = 100.0 * counters.get(7)? / total;
+    // Two decimals: a longer one need not read back from JSON as the same number.
+    share.is_finite().then_some((share * 100.0).round() / 100.0)
+}
+
+/// The manager's mark: its file, or its name in the path of the control group.
+fn container(files: &Files) -> Option<String> {
+    if let Some(name) = files.line("/run/systemd/container") {
+        return Some(name);
+    }
+    let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    if let Some((_, name)) = marks.into_iter().find(|(mark, _)| files.path(mark).exists()) {
+        return Some(name.into());
+    }
+    let group = files.text("/proc/self/cgroup")?;
+    let names = ["kubepods", "docker", "libpod", "containerd", "lxc"];
+    Some(names.into_iter().find(|name| group.contains(name)).unwrap_or("none").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::io::Write;
+    use tempfile::TempDir;
+
+    const CONFIG: &str = "# CONFIG_PREEMPT_RT is not set\nCONFIG_HZ=250\nCONFIG_HZ_250=y\nCONFIG_DEFAULT_TCP_CONG=\"bbr\"\n\
+                          CONFIG_KASAN=y\nCONFIG_NET_SCH_FQ=m\nCONFIG_LOCKDEP_SUPPORT=y\nCONFIG_USB=y\nCONFIG_\n=\n";
+
+    /// A host of which every part can be read, and which holds secrets where real ones do.
+    const HOST: &[(&str, &str)] = &[
+        ("proc/sys/kernel/osrelease", "6.12.1-lab\n"),
+        ("proc/sys/kernel/version", "#7 SMP PREEMPT_DYNAMIC Thu Jan  2 10:00:00 UTC 2025\n"),
+        ("proc/sys/kernel/hostname", "secret-host\n"),
+        ("proc/cmdline", "root=UUID=secret preempt=full nosmt token=secret isolcpus=2-3 -- preempt=secret\n"),
+        ("boot/config-6.12.1-lab", CONFIG),
+        (
+            "proc/cpuinfo",
+            "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC  9B14\nmicrocode\t: 0xa10113e\n\
+             flags\t\t: fpu hypervisor sse\n\nprocessor\t: 1\nmodel name\t: AMD EPYC  9B14\n",
+        ),
+        ("sys/class/dmi/id/sys_vendor", "Maker Inc.\n"),
+        ("sys/class/dmi/id/product_name", "Model 3\n"),
+        ("sys/class/dmi/id/product_serial", "secret\n"),
+        ("sys/devices/system/cpu/online", "0-2,5\n"),
+        ("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n"),
+        ("sys/devices/system/cpu/smt/control", "off\n"),
+        ("sys/devices/system/cpu/cpuidle/current_driver", "acpi_idle\n"),
+        ("sys/devices/system/cpu/cpuidle/current_governor_ro", "menu\n"),
+        ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "powersave\n"),
+        ("sys/devices/system/cpu/cpufreq/policy0/scaling_driver", "acpi-cpufreq\n"),
+        ("sys/devices/system/cpu/cpufreq/policy5/scaling_governor", "performance\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index0/level", "1\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index0/type", "Data\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index0/size", "32K\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index2/level", "2\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index2/type", "Unified\n"),
+        ("sys/devices/system/cpu/cpu0/cache/index2/size", "1024K\n"),
+        ("sys/devices/system/cpu/vulnerabilities/meltdown", "Not affected\n"),
+        ("sys/devices/system/cpu/vulnerabilities/spectre_v2", "Mitigation: Retpolines; STIBP: disabled\n"),
+        ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
+        ("sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet acpi_pm \n"),
+        ("sys/devices/system/node/online", "0-1\n"),
+        ("proc/meminfo", "MemTotal:       32768 kB\nMemFree: 1 kB\n"),
+        ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+        ("proc/sys/kernel/sched_autogroup_enabled", "1\n"),
+        ("proc/sys/kernel/sched_domain/cpu0", "a directory is no setting\n"),
+        ("proc/sys/net/core/default_qdisc", "fq_codel\n"),
+        ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+        ("proc/sys/net/ipv4/tcp_fastopen_key", "secret\n"),
+        ("proc/sys/net/bridge/bridge-nf-call-iptables", "0\n"),
+        (
+            "proc/self/status",
+            "Name:\tx\nUid:\t1000\t0\t0\t0\nCapEff:\t000001ffffffffff\nCpus_allowed:\t7\nCpus_allowed_list:\t0-2\n",
+        ),
+        ("etc/os-release", "NAME=\"X\"\nPRETTY_NAME=\"Fedora Linux 43 (Server)\"\n"),
+        ("proc/self/cgroup", "0::/kubepods.slice/pod-secret\n"),
+        ("proc/sys/kernel/random/boot_id", "b8f90e96-bc07-4144-8329-969045b76810\n"),
+        ("proc/loadavg", "0.77 1.62 1.08 2/93 19199\n"),
+        ("proc/stat", "cpu  40 0 10 140 5 0 3 2 9 9\ncpu0 1\n"),
+    ];
+
+    fn host(files: &[(&str, &str)]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        root
+    }
+
+    fn packed(content: &[u8]) -> Vec<u8> {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(content).unwrap();
+        packer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_whole_host_is_read_and_its_secrets_are_not() {
+        let root = host(HOST);
+        let read = Environment::below(root.path());
+        assert!(!format!("{read:?}").contains("None"), "a part was not read: {read:?}");
+        assert!(!format!("{read:?}").contains("secret"), "{read:?}");
+        let flat = read.flat();
+        let expected = [
+            ("kernel.release", "6.12.1-lab"),
+            ("kernel.version", "#7 SMP PREEMPT_DYNAMIC Thu Jan 2 10:00:00 UTC 2025"),
+            ("kernel.preemption", "PREEMPT_DYNAMIC"),
+            ("kernel.hz", "250"),
+            ("kernel.config_source", "/boot/config-6.12.1-lab"),
+            ("kernel.boot.preempt", "full"),
+            ("kernel.boot.isolcpus", "2-3"),
+            ("kernel.boot.nosmt", "given"),
+            ("cpu.model", "AMD EPYC 9B14"),
+            ("cpu.vendor", "AuthenticAMD"),
+            ("cpu.microcode", "0xa10113e"),
+            ("cpu.online", "4"),
+            ("cpu.allowed", "3"),
+            ("cpu.hypervisor", "unnamed"),
+            ("cpu.machine", "Maker Inc. Model 3"),
+            ("cpu.governor", "performance, powersave"),
+            ("cpu.frequency_driver", "acpi-cpufreq"),
+            ("cpu.turbo", "false"),
+            ("cpu.smt", "off"),
+            ("cpu.idle", "acpi_idle, menu"),
+            ("cpu.caches", "L1d 32K, L2 1024K"),
+            ("cpu.clocksource", "tsc"),
+            ("cpu.numa_nodes", "2"),
+            ("mitigations.meltdown", "Not affected"),
+            ("mitigations.spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
+            ("memory.total_bytes", "33554432"),
+            ("memory.huge_pages", "madvise"),
+            ("sysctl.kernel.sched_autogroup_enabled", "1"),
+            ("sysctl.net.core.default_qdisc", "fq_codel"),
+            ("sysctl.net.ipv4.tcp_rmem", "4096 131072 6291456"),
+            ("sysctl.net.bridge.bridge-nf-call-iptables", "0"),
+            ("user.root", "true"),
+            ("user.capabilities", "000001ffffffffff"),
+            ("host.distribution", "Fedora Linux 43 (Server)"),
+            ("host.container", "kubepods"),
+            ("host.boot_id", "b8f90e96-bc07-4144-8329-969045b76810"),
+            ("moment.load", "0.77"),
+            ("moment.steal_percent", "1.0"),
+        ];
+        for (key, value) in expected {
+            assert_eq!(flat.get(key).map(String::as_str), Some(value), "{key}");
+        }
+        // The program's four, the time, and these options of the kernel are all there is besides.
+        let options: Vec<_> = read.kernel.config.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let listed = "CONFIG_DEFAULT_TCP_CONG=bbr CONFIG_HZ=250 CONFIG_HZ_250=y CONFIG_KASAN=y CONFIG_NET_SCH_FQ=m";
+        assert_eq!(options.join(" "), listed);
+        assert_eq!(flat.len(), expected.len() + 4 + 1 + options.len());
+    }
+
+    #[test]
+    fn the_running_kernels_own_options_come_first_unless_they_are_damaged() {
+        let root = host(HOST);
+        let file = root.path().join("proc/config.gz");
+        let source = || Environment::below(root.path()).kernel.config_source.unwrap();
+        fs::write(&file, packed(b"CONFIG_HZ=1000\n")).unwrap();
+        assert_eq!(Environment::below(root.path()).kernel.hz, Some(1000));
+        assert_eq!(source(), "/proc/config.gz");
+        fs::write(&file, &packed(CONFIG.as_bytes())[..30]).unwrap();
+        assert_eq!(source(), "/boot/config-6.12.1-lab");
+        // What a small file unpacks to is read as far as the bound and no further.
+        let late = [vec![b'\n'; 2 << 20], CONFIG.into()].concat();
+        fs::write(&file, packed(&late)).unwrap();
+        assert_eq!(source(), "/boot/config-6.12.1-lab");
+    }
+
+    #[test]
+    fn a_host_that_tells_nothing_leaves_all_unknown() {
+        let root = host(&[]);
+        let read = Environment::below(root.path());
+        let unknown = read.flat().into_values().filter(|value| value == "unknown").count();
+        assert_eq!(read.flat().len(), unknown + 5, "the program and the time are all that is known: {read:?}");
+        assert!(read.moment.time.is_some() && read.fitness().len() <= 1);
+    }
+
+    #[test]
+    fn odd_files_neither_stop_the_reading_nor_leave_odd_values() {
+        let huge = [vec![0xFF; 2 << 20], b"\nMemTotal: 1 kB\n".to_vec()].concat();
+        let escapes = b"cpu \x1b[31m\0 : -1-\xC3\x28, 5-0\nPRETTY_NAME=\x1b]0;x\x07\n=\n:\n,\n".to_vec();
+        let numbers = b"cpu  nan inf 99999999999999999999999 0 0 0 0 0\nMemTotal: 99999999999999999999 kB".to_vec();
+        for content in [Some(huge), Some(escapes), Some(numbers), Some(Vec::new()), None] {
+            let root = host(HOST);
+            for (name, _) in HOST {
+                let path = root.path().join(name);
+                match &content {
+                    Some(bytes) => fs::write(path, bytes).unwrap(),
+                    None => {
+                        fs::remove_file(&path).unwrap();
+                        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+                    }
+                }
+            }
+            let read = Environment::below(root.path());
+            for (key, value) in read.flat() {
+                assert!(value.chars().count() <= VALUE_CHARS_MAX, "{key} has {} bytes", value.len());
+                assert!(!value.chars().any(char::is_control), "{key}: {value:?}");
+            }
+            assert_eq!(read.cpu.online, None);
+            assert_eq!(read.memory.total_bytes, None);
+            let text = serde_json::to_string(&read).unwrap();
+            assert_eq!(serde_json::from_str::<Environment>(&text).unwrap(), read);
+        }
+    }
+
+    #[test]
+    fn the_nearest_hypervisor_is_named_by_whatever_names_it() {
+        let clocks = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+        let cases = [
+            (&[("proc/cpuinfo", "flags : fpu\n")][..], Some("none")),
+            (&[("proc/cpuinfo", "flags : fpu hypervisor\n"), (clocks, "tsc kvm-clock")], Some("KVM")),
+            (&[(clocks, "hyperv_clocksource_tsc_page acpi_pm")], Some("Hyper-V")),
+            (&[("sys/hypervisor/type", "xen\n")], Some("xen")),
+            (&[("proc/sysinfo", "LPAR Name: A\nVM00 Control Program: z/VM    7.3.0\n")], Some("z/VM 7.3.0")),
+            (&[("proc/sysinfo", "LPAR Name: A\n")], Some("none")),
+            (&[("proc/cpuinfo", "processor : 0\nCPU part : 0xd0c\n")], None),
+        ];
+        for (files, name) in cases {
+            assert_eq!(Environment::below(host(files).path()).cpu.hypervisor.as_deref(), name, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn processors_of_other_architectures_have_a_model_too() {
+        let arm = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd0c\n\nprocessor : 1\nCPU part : 0xd05\n";
+        assert_eq!(cpu_model(arm).unwrap(), "part 0xd05, part 0xd0c");
+        let z = "vendor_id : IBM/S390\nprocessor 0: version = FF,  identification = 0133E8,  machine = 8561\n";
+        assert_eq!(cpu_model(z).unwrap(), "machine 8561");
+        assert_eq!(cpu_model("processor : 0\ncpu : POWER9, altivec supported\n").unwrap(), "POWER9, altivec supported");
+        assert_eq!(cpu_model(""), None);
+    }
+
+    #[test]
+    fn small_forms() {
+        assert_eq!(["0", "0-3,8\n", "1,3", "", "3-1", "0-4294967295", "x"].map(list_length), {
+            [Some(1), Some(5), Some(2), None, None, None, None]
+        });
+        assert_eq!(preemption("#1 SMP PREEMPT_RT Debian"), "PREEMPT_RT");
+        assert_eq!(preemption("#1 SMP PREEMPT Debian"), "PREEMPT");
+        assert_eq!(preemption("#1 SMP Debian 6.1"), "none or voluntary");
+        assert_eq!(chosen("always madvise [never]".into()), "never");
+        assert_eq!(steal_percent("cpu  0 0 0 0 0 0 0 0 0 0\n"), None);
+        assert_eq!(steal_percent("cpu  1 2 3\n"), None);
+    }
+
+    #[test]
+    fn this_host_is_read() {
+        let read = Environment::read();
+        let name = rustix::system::uname();
+        assert_eq!(read.kernel.release.as_deref(), name.release().to_str().ok());
+        assert_eq!(read.kernel.version.as_deref(), name.version().to_str().ok());
+        assert_eq!(read.user.root, Some(rustix::process::geteuid().is_root()));
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        assert!(usize::try_from(read.cpu.allowed.unwrap()).unwrap() >= cpus);
+        assert!(read.memory.total_bytes.unwrap() > 1 << 20);
+        assert!(read.sysctl.contains_key("kernel.perf_event_paranoid"), "{:?}", read.sysctl);
+        assert!(read.cpu.model.is_some() && read.host.boot_id.is_some() && read.moment.load.is_some());
+    }
+}
