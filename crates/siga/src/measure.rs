@@ -10,7 +10,7 @@ use siga_lab::plan::Plan;
 use siga_lab::report::{self, Format, Layout};
 use siga_lab::run::{self, Ended};
 use siga_lab::store::{Run, Store};
-use siga_lab::{control, path, place};
+use siga_lab::{control, place};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -110,10 +110,9 @@ pub(crate) fn plan(axes: &Axes) -> Result<()> {
     print(&out)
 }
 
-/// Types of path for help texts.
 #[cfg(test)]
 mod tests {
-    use super::path::PathKind;
+    use siga_lab::path::PathKind;
 
     #[test]
     fn the_help_text_names_every_path() {

@@ -1,10 +1,15 @@
 //! CPU time of the whole host: what was not idle.
 //!
 //! The kernel adds up idle time exactly but shows it in hundredths of a second in /proc/stat. Where /proc/timer_list can be
-//! read (root), the same sums are there in nanoseconds; the record says which source it has and how far it can be off.
+//! read (root), the same sums are there in nanoseconds, but for the stretch of a CPU that is idle at that moment: while
+//! it is read, a thread keeps each other CPU awake. The record says how far its source can be off.
 
 use crate::error::{Error, IoContext, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// CPU counters of a host since its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,7 +44,7 @@ impl HostCpu {
     /// Environment: /proc is not mounted or not readable.
     pub fn read() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        let timers = std::fs::read_to_string("/proc/timer_list").ok();
+        let timers = read_timer_list();
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut cpu = parse_stat(&stat).ok_or_else(|| Error::environment("/proc/stat is not understood"))?;
         cpu.boot_id = boot_id.trim().to_owned();
@@ -79,31 +84,65 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
     })
 }
 
+/// Most CPUs that are woken for a reading; with more of them a hundredth of a second is small enough.
+const AWAKE_MAX: usize = 64;
+
+/// Reads /proc/timer_list while no CPU is idle; `None` without the privilege, or when a CPU could not be woken.
+fn read_timer_list() -> Option<String> {
+    let mut file = std::fs::File::open("/proc/timer_list").ok()?;
+    let before = sched_getaffinity(None).ok()?;
+    let here = sched_getcpu();
+    let others: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| cpu != here && before.is_set(cpu)).collect();
+    if others.len() >= AWAKE_MAX || sched_setaffinity(None, &only(here)).is_err() {
+        return None;
+    }
+    let (awake, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let text = std::thread::scope(|scope| {
+        for &cpu in &others {
+            let (awake, done) = (&awake, &done);
+            scope.spawn(move || {
+                if sched_setaffinity(None, &only(cpu)).is_ok() {
+                    awake.fetch_add(1, Ordering::AcqRel);
+                }
+                while !done.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            });
+        }
+        let begun = Instant::now();
+        while awake.load(Ordering::Acquire) < others.len() && begun.elapsed() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let mut text = String::new();
+        let read = file.read_to_string(&mut text).is_ok() && awake.load(Ordering::Acquire) == others.len();
+        done.store(true, Ordering::Release);
+        read.then_some(text)
+    });
+    let _ = sched_setaffinity(None, &before);
+    text
+}
+
+fn only(cpu: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    set
+}
+
 /// The moment of reading and the idle time of all online CPUs, to the nanosecond.
-///
-/// `idle_sleeptime` lacks the stretch of a CPU that is idle right now: it entered idle after it last left it.
 fn parse_timer_list(text: &str) -> Option<(u64, u64)> {
     let mut now = None;
-    let mut idle = 0;
-    let (mut entered, mut left) = (0, 0);
-    let mut cpus = 0;
+    let (mut idle, mut cpus) = (0, 0);
     for line in text.lines() {
-        let mut words = line.split_whitespace();
-        let first = words.next().unwrap_or_default();
-        let mut value = || words.nth(1)?.parse::<u64>().ok();
-        match first {
-            "now" => now = value(),
-            ".idle_entrytime" => entered = value()?,
-            ".idle_exittime" => left = value()?,
-            ".idle_sleeptime" => {
-                idle += value()?;
+        // "now at 12 nsecs", ".idle_sleeptime : 12 nsecs", ".iowait_sleeptime: 12 nsecs".
+        let mut words = line.split([' ', ':']).filter(|word| !word.is_empty());
+        match words.next() {
+            Some("now") => now = words.nth(1)?.parse().ok(),
+            Some(".idle_sleeptime") => {
+                idle += words.next()?.parse::<u64>().ok()?;
                 cpus += 1;
-                if entered > left {
-                    idle += now?.saturating_sub(entered);
-                }
             }
-            ".iowait_sleeptime" => idle += value()?,
-            _ => {}
+            Some(".iowait_sleeptime") => idle += words.next()?.parse::<u64>().ok()?,
+            Some(_) | None => {}
         }
     }
     (cpus > 0).then_some((now?, idle))
@@ -123,12 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_idle_now_counts_up_to_now() {
-        let text = "now at 1000 nsecs\n  .idle_entrytime : 900 nsecs\n  .idle_exittime  : 800 nsecs\n\
-                    .idle_sleeptime : 50 nsecs\n  .iowait_sleeptime: 7 nsecs\n\
-                    .idle_entrytime : 600 nsecs\n .idle_exittime : 700 nsecs\n .idle_sleeptime : 20 nsecs\n";
-        let (now, idle) = parse_timer_list(text).unwrap();
-        assert_eq!((now, idle), (1000, 50 + 100 + 7 + 20));
+    fn idle_and_iowait_of_all_cpus_add_up() {
+        let text = "now at 1000 nsecs\n  .idle_sleeptime : 50 nsecs\n  .iowait_sleeptime: 7 nsecs\n\
+                    cpu: 1\n  .idle_sleeptime : 20 nsecs\n  .iowait_sleeptime: 3 nsecs\n";
+        assert_eq!(parse_timer_list(text), Some((1000, 80)));
         assert!(parse_timer_list("garbage").is_none());
     }
 
