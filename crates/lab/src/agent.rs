@@ -49,7 +49,7 @@ pub fn run(options: &AgentOptions) -> Result<()> {
         Ok(agent) => agent,
         Err(error) => return write_line(&mut output, &Answer::from(error)),
     };
-    let hello = Answer::Hello { version: VERSION, addresses: place::addresses(), notes: Vec::new() };
+    let hello = Answer::Hello { version: VERSION, addresses: place::addresses() };
     write_line(&mut output, &hello)?;
     let mut input = Lines::new(std::io::stdin());
     while let Some(line) = input.next(None)? {
@@ -64,7 +64,7 @@ pub fn run(options: &AgentOptions) -> Result<()> {
 #[derive(Debug)]
 enum Work {
     None,
-    Client(ClientThread),
+    Client(Box<ClientThread>),
     Server(ServerThread),
     Crew(Crew),
 }
@@ -94,12 +94,14 @@ impl Agent {
             Order::Serve { config, kernel, processes, pairs } => self.serve(config, kernel, processes, pairs),
             Order::Connect { config, kernel, processes } => self.connect(config, kernel, processes),
             Order::Snapshot => self.snapshot(),
-            order => match &mut self.work {
-                Work::None => Err(Error::usage("nothing to do yet")),
-                Work::Client(client) => client.obey(&order),
-                Work::Server(server) => server.obey(&order),
-                Work::Crew(crew) => crew.obey(&order),
-            },
+            order @ (Order::Run { .. } | Order::Finish { .. } | Order::Hold { .. } | Order::Resume { .. }) => {
+                match &mut self.work {
+                    Work::None => Err(Error::usage("nothing to do yet")),
+                    Work::Client(client) => client.obey(&order),
+                    Work::Server(server) => server.obey(&order),
+                    Work::Crew(crew) => crew.obey(&order),
+                }
+            }
         }
     }
 
@@ -132,7 +134,7 @@ impl Agent {
             self.work = Work::Crew(crew);
             return Ok(answer);
         }
-        self.work = Work::Client(ClientThread::start(self.kernel(kernel)?, config)?);
+        self.work = Work::Client(Box::new(ClientThread::start(self.kernel(kernel)?, config)?));
         Ok(Answer::Connected)
     }
 

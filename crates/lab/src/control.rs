@@ -81,8 +81,6 @@ pub enum Answer {
         version: u32,
         /// Addresses of its place that others can reach, best first.
         addresses: Vec<std::net::IpAddr>,
-        /// What cannot be seen or set there.
-        notes: Vec<String>,
     },
     /// The server listens.
     Serving {
@@ -300,10 +298,11 @@ impl Helper {
     /// # Errors
     /// See `hear`, and what the agent reports.
     pub fn answer(&mut self, timeout: Duration) -> Result<Answer> {
-        match self.hear(timeout)? {
-            Answer::Failed { status, message } => Err(failure(status, &message).at(&self.name)),
-            answer => Ok(answer),
+        let answer = self.hear(timeout)?;
+        if let Answer::Failed { status, message } = &answer {
+            return Err(failure(*status, message).at(&self.name));
         }
+        Ok(answer)
     }
 
     /// Says an order and waits for its answer.

@@ -151,14 +151,15 @@ pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Helper> {
 /// # Errors
 /// It cannot enter its place, or is of another build.
 pub fn greet(helper: &mut Helper) -> Result<Vec<IpAddr>> {
-    match helper.answer(limits::ANSWER_TIME_MAX)? {
-        Answer::Hello { version: VERSION, addresses, .. } => Ok(addresses),
-        Answer::Hello { version, .. } => Err(Error::environment(format!(
-            "{}: speaks version {version} of the control protocol, not {VERSION}",
-            helper.name()
-        ))),
-        answer => Err(helper.unexpected(&answer)),
+    let answer = helper.answer(limits::ANSWER_TIME_MAX)?;
+    let Answer::Hello { version, addresses } = answer else { return Err(helper.unexpected(&answer)) };
+    if version != VERSION {
+        let name = helper.name();
+        return Err(Error::environment(format!(
+            "{name}: speaks version {version} of the control protocol, not {VERSION}"
+        )));
     }
+    Ok(addresses)
 }
 
 /// Moves this process into the namespaces; the user namespace only where the network namespace alone is refused.

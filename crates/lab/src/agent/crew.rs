@@ -124,7 +124,7 @@ impl Crew {
         for answer in answers {
             let Answer::Report(report) = answer else { return Err(out_of_turn(&answer)) };
             sum = Some(match sum {
-                Some(sum) => merge(sum, &report)?,
+                Some(sum) => merge(&sum, &report)?,
                 None => *report,
             });
         }
@@ -167,7 +167,7 @@ fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     }
 }
 
-fn merge(sum: Report, report: &Report) -> Result<Report> {
+fn merge(sum: &Report, report: &Report) -> Result<Report> {
     let add = |left: &str, right: &str| -> Result<String> {
         let mut left = histogram::decode(left)?;
         left.add(histogram::decode(right)?).map_err(|_| Error::incomplete("histograms do not add up"))?;

@@ -331,11 +331,10 @@ impl<S: Sockets> Client<S> {
         for _ in 0..TURN {
             let outcome = match self.pairs[index].state {
                 State::Idle => Ok(self.start_closed(index)),
-                State::Connecting => self.settle(index).map(|settled| {
+                State::Connecting => self.settle(index).inspect(|&settled| {
                     if settled {
                         self.pairs[index].state = State::Sending;
                     }
-                    settled
                 }),
                 State::Sending => self.send(index),
                 State::Receiving => self.receive(index),

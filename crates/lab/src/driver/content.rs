@@ -63,7 +63,7 @@ impl Message {
 /// Calls `each(stamp position, first byte of the stamp, place in the buffer, length)` for every stamp that overlaps the
 /// range; stops and returns false when `each` does.
 fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usize, usize, usize) -> bool) -> bool {
-    debug_assert!(stride >= STAMP_BYTES && stride % STAMP_BYTES == 0, "stride {stride} would overlap stamps");
+    debug_assert!(stride >= STAMP_BYTES && stride.is_multiple_of(STAMP_BYTES), "stride {stride} would overlap stamps");
     let end = offset + len as u64;
     let mut position = offset / stride * stride;
     while position < end {

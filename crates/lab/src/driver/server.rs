@@ -207,10 +207,8 @@ impl<S: Sockets> Server<S> {
                 Ok(false) => return,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    match error.kind() {
-                        io::ErrorKind::UnexpectedEof => self.counts.short_reads += 1,
-                        _ => self.counts.resets += 1,
-                    }
+                    let cut_short = error.kind() == io::ErrorKind::UnexpectedEof;
+                    *(if cut_short { &mut self.counts.short_reads } else { &mut self.counts.resets }) += 1;
                     return self.hang_up(slot);
                 }
             }

@@ -40,7 +40,7 @@ pub(super) fn cpu_scale(unit: Unit) -> (f64, &'static str) {
 
 /// "10 pairs", "1 pair".
 pub(super) fn pairs(count: u32) -> String {
-    if count == 1 { "1 pair".into() } else { format!("{} pairs", number(f64::from(count))) }
+    if count == 1 { "1 pair".into() } else { format!("{count} pairs") }
 }
 
 /// What each hop costs, most telling workload first; empty when nothing was measured with and without a hop.

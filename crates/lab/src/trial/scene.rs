@@ -17,6 +17,7 @@ use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::PathRecord;
 use crate::socket::Endpoint;
 use crate::socket::kernel::KernelOptions;
+use crate::workload::Shape;
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::collections::BTreeSet;
@@ -113,10 +114,8 @@ impl Scene {
             delay_ns: to_ns(plan.plant.delay_us),
         };
         let order = Order::Serve { config, kernel: kernel.clone(), processes, pairs: cell.clients };
-        let endpoints = match self.server.ask(&order, limits::ANSWER_TIME_MAX)? {
-            Answer::Serving { endpoints } => endpoints,
-            answer => return Err(self.server.unexpected(&answer)),
-        };
+        let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
+        let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match ends.endpoint {
             Some(_) => endpoints,
             None => reachable(endpoints, plan, ends, addresses)?,
@@ -131,15 +130,9 @@ impl Scene {
             burn_ns: to_ns(plan.plant.client_us),
         };
         let order = Order::Connect { config, kernel, processes };
-        match self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)? {
-            Answer::Connected => {}
-            answer => return Err(self.client.unexpected(&answer)),
-        }
-        let standing = match cell.workload.shape {
-            crate::workload::Shape::Crr => 0,
-            _ if cell.workload.udp => 0,
-            crate::workload::Shape::Rr | crate::workload::Shape::Strg | crate::workload::Shape::Strp => cell.clients,
-        };
+        let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
+        let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
+        let standing = if cell.workload.udp || cell.workload.shape == Shape::Crr { 0 } else { cell.clients };
         self.await_connections(u64::from(standing), processes)
     }
 
@@ -162,51 +155,42 @@ impl Scene {
 
     /// Gives the server an order whose answer carries nothing.
     pub(super) fn server_does(&mut self, order: &Order) -> Result<()> {
-        match self.server.ask(order, limits::ANSWER_TIME_MAX)? {
-            Answer::Resumed => Ok(()),
-            answer => Err(self.server.unexpected(&answer)),
-        }
+        let answer = self.server.ask(order, limits::ANSWER_TIME_MAX)?;
+        let Answer::Resumed = answer else { return Err(self.server.unexpected(&answer)) };
+        Ok(())
     }
 
     /// Runs a phase until the client has stopped initiating; bytes it has sent so far, by process.
     pub(super) fn client_stops(&mut self, order: &Order, time: Duration) -> Result<Vec<u64>> {
-        match self.client.ask(order, time)? {
-            Answer::Stopped { sent } => Ok(sent),
-            answer => Err(self.client.unexpected(&answer)),
-        }
+        let answer = self.client.ask(order, time)?;
+        let Answer::Stopped { sent } = answer else { return Err(self.client.unexpected(&answer)) };
+        Ok(sent)
     }
 
     /// Brings the server to a standstill; bytes it has sent so far, by process.
     pub(super) fn hold(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
-        match self.server.ask(&Order::Hold { received }, limits::ANSWER_TIME_MAX)? {
-            Answer::Held { counts } => {
-                self.held = counts.iter().fold(Counts::default(), |sum, counts| sum.plus(*counts));
-                Ok(counts.iter().map(|counts| counts.sent).collect())
-            }
-            answer => Err(self.server.unexpected(&answer)),
-        }
+        let answer = self.server.ask(&Order::Hold { received }, limits::ANSWER_TIME_MAX)?;
+        let Answer::Held { counts } = answer else { return Err(self.server.unexpected(&answer)) };
+        self.held = counts.iter().fold(Counts::default(), |sum, counts| sum.plus(*counts));
+        Ok(counts.iter().map(|counts| counts.sent).collect())
     }
 
     /// Ends the client's phase and takes its report.
     pub(super) fn client_reports(&mut self, order: &Order) -> Result<Report> {
-        match self.client.ask(order, limits::ANSWER_TIME_MAX)? {
-            Answer::Report(report) => Ok(*report),
-            answer => Err(self.client.unexpected(&answer)),
-        }
+        let answer = self.client.ask(order, limits::ANSWER_TIME_MAX)?;
+        let Answer::Report(report) = answer else { return Err(self.client.unexpected(&answer)) };
+        Ok(*report)
     }
 
     /// Reads the counters of both ends, client first.
     pub(super) fn snapshots(&mut self) -> Result<(Snapshot, Snapshot)> {
-        let mut read = |helper: fn(&mut Self) -> &mut Helper| -> Result<Snapshot> {
-            let helper = helper(self);
-            match helper.ask(&Order::Snapshot, limits::ANSWER_TIME_MAX)? {
-                Answer::Snapshot(snapshot) => Ok(*snapshot),
-                answer => Err(helper.unexpected(&answer)),
-            }
+        let read = |helper: &mut Helper| -> Result<Snapshot> {
+            let answer = helper.ask(&Order::Snapshot, limits::ANSWER_TIME_MAX)?;
+            let Answer::Snapshot(snapshot) = answer else { return Err(helper.unexpected(&answer)) };
+            Ok(*snapshot)
         };
-        let server = read(|scene| &mut scene.server)?;
-        let client = read(|scene| &mut scene.client)?;
-        Ok((client, server))
+        let server = read(&mut self.server)?;
+        Ok((read(&mut self.client)?, server))
     }
 
     /// Frames dropped so far by the interfaces of a built path.
