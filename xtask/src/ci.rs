@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::{command, deny, tidy};
+use crate::{command, deny, schema, tidy};
 
 /// The test command while there is no README.md to name it.
 const TEST: &str = "cargo test --workspace";
@@ -15,6 +15,7 @@ const TEST: &str = "cargo test --workspace";
 enum Step {
     Command { line: String, env: Option<(&'static str, &'static str)> },
     Tidy,
+    Schema,
     Deny,
 }
 
@@ -51,6 +52,7 @@ fn steps(test: String) -> Vec<Step> {
             env: Some(("RUSTDOCFLAGS", "-D warnings")),
         },
         Step::Tidy,
+        Step::Schema,
         Step::Command { line: test, env: None },
         Step::Deny,
     ]
@@ -62,6 +64,7 @@ impl Step {
             Self::Command { line, env: None } => line.clone(),
             Self::Command { line, env: Some((key, value)) } => format!("{key}='{value}' {line}"),
             Self::Tidy => "cargo xtask tidy".to_owned(),
+            Self::Schema => "cargo xtask schema --check".to_owned(),
             Self::Deny => "cargo xtask deny".to_owned(),
         }
     }
@@ -74,6 +77,7 @@ impl Step {
                 command::run(command)
             }
             Self::Tidy => tidy::run(root),
+            Self::Schema => schema::run(root, true),
             Self::Deny => deny::run(root),
         }
     }
@@ -127,7 +131,7 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
-        assert_eq!(names.len(), 6);
+        assert_eq!(names.len(), 7);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
     }

@@ -6,6 +6,7 @@
 mod ci;
 mod command;
 mod deny;
+mod schema;
 mod tidy;
 
 use std::path::Path;
@@ -29,6 +30,12 @@ enum Task {
     Tidy,
     /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
     Deny,
+    /// Write the published JSON Schemas of plans and levels
+    Schema {
+        /// Only compare them with the types
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -39,6 +46,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(root),
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root),
+        Task::Schema { check } => schema::run(root, check),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,29 @@
+//! The published JSON Schemas of plans and levels: written from the types that read them, and compared with them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Each schema's name for the generator and the file that publishes it.
+const SCHEMAS: [(&str, &str); 2] = [("plan", "plans/plan.schema.json"), ("level", "levels/level.schema.json")];
+
+/// Writes the files, or with `check` fails if one of them is not what the types say.
+pub(crate) fn run(root: &Path, check: bool) -> Result<(), String> {
+    for (name, file) in SCHEMAS {
+        let output = Command::new(env!("CARGO"))
+            .current_dir(root)
+            .args(["run", "--quiet", "--package", "siga-lab", "--features", "schema", "--example", "schema", name])
+            .output()
+            .map_err(|error| format!("cannot run cargo: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("schema {name}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        let path = root.join(file);
+        if !check {
+            fs::write(&path, &output.stdout).map_err(|error| format!("cannot write {file}: {error}"))?;
+        } else if fs::read(&path).ok().as_ref() != Some(&output.stdout) {
+            return Err(format!("{file} is not what the types say; write it by `cargo xtask schema`"));
+        }
+    }
+    Ok(())
+}
