@@ -3,6 +3,7 @@
 //! Progress, times and findings go to stderr; the exit status is 0 when all is well and 1 otherwise. It uses cargo and
 //! git through their command lines, writes nothing outside `target/`, and needs no privilege.
 
+mod bench;
 mod ci;
 mod command;
 mod deny;
@@ -30,6 +31,15 @@ enum Task {
     Tidy,
     /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
     Deny,
+    /// Compare the drivers with iperf3, qperf and sockperf in one run (root; a quiet machine)
+    Bench {
+        /// Rounds; each measures every peer and siga once
+        #[arg(long, default_value_t = 7)]
+        rounds: u32,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 2)]
+        seconds: u32,
+    },
     /// Write the published JSON Schemas of plans and levels
     Schema {
         /// Only compare them with the types
@@ -46,6 +56,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(root),
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root),
+        Task::Bench { rounds, seconds } => bench::run(root, rounds, seconds),
         Task::Schema { check } => schema::run(root, check),
     };
     match outcome {

@@ -91,8 +91,14 @@ impl Agent {
 
     fn obey(&mut self, order: Order) -> Result<Answer> {
         match order {
-            Order::Serve { config, kernel, processes, pairs } => self.serve(config, kernel, processes, pairs),
-            Order::Connect { config, kernel, processes } => self.connect(config, kernel, processes),
+            Order::Serve { config, kernel, processes, pairs, cpus } => {
+                place::stay_on(&cpus)?;
+                self.serve(config, kernel, processes, pairs)
+            }
+            Order::Connect { config, kernel, processes, cpus } => {
+                place::stay_on(&cpus)?;
+                self.connect(config, kernel, processes)
+            }
             Order::Snapshot => self.snapshot(),
             order @ (Order::Run { .. } | Order::Finish { .. } | Order::Hold { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
@@ -374,8 +380,8 @@ impl ServerThread {
             self.waker.0.wake();
             std::thread::sleep(Duration::from_micros(50));
         }
-        let counts = *self.shared.held_counts.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Answer::Held { counts: vec![counts] })
+        let account = *self.shared.held_account.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Answer::Held { accounts: vec![account] })
     }
 
     fn check(&self) -> Result<()> {

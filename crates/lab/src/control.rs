@@ -5,9 +5,9 @@
 //! answers nonsense becomes an error that names it. An agent leaves when its input ends.
 
 use crate::account::Snapshot;
-use crate::driver::Counts;
 use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::server::ServerConfig;
+use crate::driver::{Counts, Held};
 use crate::error::{Error, IoContext, Kind, Result};
 use crate::limits;
 use crate::socket::Endpoint;
@@ -37,6 +37,8 @@ pub enum Order {
         processes: u32,
         /// Pairs to expect in all.
         pairs: u32,
+        /// CPUs to run on; empty: the scheduler's choice.
+        cpus: Vec<u32>,
     },
     /// Be the client and connect.
     Connect {
@@ -46,6 +48,8 @@ pub enum Order {
         kernel: KernelOptions,
         /// Number of processes to share the pairs evenly.
         processes: u32,
+        /// CPUs to run on; empty: the scheduler's choice.
+        cpus: Vec<u32>,
     },
     /// Client: run a phase; answered when it has stopped initiating.
     Run {
@@ -98,8 +102,8 @@ pub enum Answer {
     Report(Box<Report>),
     /// The server holds still.
     Held {
-        /// Its counts since it began, by process.
-        counts: Vec<Counts>,
+        /// Its account, by process.
+        accounts: Vec<Held>,
     },
     /// The server goes on.
     Resumed,

@@ -106,6 +106,36 @@ impl Counts {
     }
 }
 
+/// A server's account at a standstill.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Counts since it began.
+    pub counts: Counts,
+    /// When the first bytes since the last standstill arrived, on its host's monotonic clock; 0 if none have or if the
+    /// workload's time is the client's to tell.
+    pub first_ns: u64,
+    /// When the last bytes arrived; 0 as above.
+    pub last_ns: u64,
+}
+
+impl Held {
+    /// Two processes together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let first = [self.first_ns, other.first_ns].into_iter().filter(|&ns| ns > 0).min();
+        Self {
+            counts: self.counts.plus(other.counts),
+            first_ns: first.unwrap_or(0),
+            last_ns: self.last_ns.max(other.last_ns),
+        }
+    }
+
+    /// Time from the first to the last arrival.
+    pub fn span_ns(&self) -> u64 {
+        self.last_ns.saturating_sub(self.first_ns)
+    }
+}
+
 /// What the driver's thread and its control thread share. Counters have one writer, the driver.
 #[derive(Debug)]
 pub struct Shared {
@@ -119,10 +149,10 @@ pub struct Shared {
     pub give_up: AtomicBool,
     /// Control to server: hold still.
     pub pause: AtomicBool,
-    /// Server to control: holding still; `held_counts` is complete.
+    /// Server to control: holding still; `held_account` is complete.
     pub held: AtomicBool,
-    /// The server's counts when it last held still.
-    pub held_counts: Mutex<Counts>,
+    /// The server's account when it last held still.
+    pub held_account: Mutex<Held>,
     /// Control to server: leave.
     pub quit: AtomicBool,
     /// Payload bytes sent since the driver began.
@@ -145,7 +175,7 @@ impl Default for Shared {
             give_up: AtomicBool::new(false),
             pause: AtomicBool::new(false),
             held: AtomicBool::new(false),
-            held_counts: Mutex::new(Counts::default()),
+            held_account: Mutex::new(Held::default()),
             quit: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),

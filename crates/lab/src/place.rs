@@ -13,7 +13,7 @@ use crate::limits;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -233,6 +233,27 @@ pub fn need_descriptors(pairs: u32, processes: u32) -> Result<()> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Keeps this thread, and the threads and processes it starts, on the given CPUs; on any if none is given.
+///
+/// # Errors
+/// Environment: there is no such CPU, or this process may not use it.
+pub fn stay_on(cpus: &[u32]) -> Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        match usize::try_from(cpu) {
+            Ok(cpu) if cpu < CpuSet::MAX_CPU => set.set(cpu),
+            Ok(_) | Err(_) => return Err(Error::environment(format!("there is no CPU {cpu}"))),
+        }
+    }
+    sched_setaffinity(None, &set).map_err(|error| {
+        Error::environment(format!("cannot run on CPUs {cpus:?}: {error}"))
+            .hint("`nproc --all` counts the CPUs, from 0")
+    })
 }
 
 /// Takes over a descriptor that the starter of this process left open for it.

@@ -12,6 +12,7 @@ use crate::limits;
 use crate::path::PathKind;
 use crate::place::Place;
 use crate::socket::kernel::Wait;
+use crate::sys::cpu_list;
 use crate::workload::{Workload, parse_size};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -58,6 +59,12 @@ pub struct Plan {
     /// Transactions per second of all pairs together (open loop); absent: closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
+    /// CPUs the client runs on ("0", "0-3,8"); absent: the scheduler's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cpus: Option<String>,
+    /// CPUs the server runs on; absent: the scheduler's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpus: Option<String>,
     /// CPU accounting; absent: the best the host allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accounting: Option<Method>,
@@ -168,6 +175,8 @@ impl Default for Plan {
             close: Close::Server,
             write: "128k".into(),
             rate: None,
+            client_cpus: None,
+            server_cpus: None,
             accounting: None,
             plant: Plant::default(),
             reach: Reach::default(),
@@ -303,6 +312,7 @@ impl Plan {
     /// Usage: the first thing that cannot be.
     pub fn matrix(&self) -> Result<Matrix> {
         self.check_times()?;
+        self.cpus()?;
         let levels = self.load_levels()?;
         let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
         for path in &self.paths {
@@ -350,6 +360,19 @@ impl Plan {
                 .hint(format!("--write takes 1 to {} bytes", limits::WRITE_BYTES_MAX)));
         }
         Ok(bytes)
+    }
+
+    /// CPUs of the client and of the server; empty: the scheduler's choice.
+    ///
+    /// # Errors
+    /// Usage: no list of CPUs.
+    pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        let list = |text: &Option<String>| match text {
+            None => Ok(Vec::new()),
+            Some(text) => cpu_list(text)
+                .ok_or_else(|| Error::usage(format!("`{text}` is no list of CPUs")).hint("write 0, or 0-3,8")),
+        };
+        Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
     }
 
     fn load_levels(&self) -> Result<Vec<Level>> {

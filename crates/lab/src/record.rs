@@ -17,7 +17,7 @@ pub struct TrialRecord {
     pub at: String,
     /// How the drivers served their sockets: "epoll block", "direct poll", …
     pub io: String,
-    /// From the first start to the last byte, by the client's clock.
+    /// From the first start to the last byte of payload, by one clock: the server's for STRP, else the client's.
     pub elapsed_ns: u64,
     /// What the client counted.
     pub client: Counts,

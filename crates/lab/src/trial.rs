@@ -38,6 +38,8 @@ pub struct Bench<'a> {
 #[derive(Debug)]
 struct Interval {
     report: Report,
+    /// From the first byte to the last arrival, by the clock of the side that receives the payload.
+    elapsed_ns: u64,
     server: Counts,
 }
 
@@ -76,7 +78,7 @@ impl Bench<'_> {
             round,
             at,
             io: io_name(self.plan),
-            elapsed_ns: measured.report.end_ns.saturating_sub(measured.report.start_ns),
+            elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
             flags: flags(cell, &measured),
@@ -96,7 +98,7 @@ impl Bench<'_> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
         let duration_ns = (seconds * 1e9) as u64;
         let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
-        let server_before = scene.held;
+        let server_before = scene.held.counts;
         scene.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
         let sent = scene.client_stops(&Order::Run { phase }, long)?;
@@ -104,7 +106,11 @@ impl Bench<'_> {
         let awaited = if scene.lossy { vec![0; sent.len()] } else { sent };
         let held = scene.hold(awaited)?;
         let report = scene.client_reports(&Order::Finish { received: held })?;
-        Ok(Interval { report, server: scene.held.since(server_before) })
+        let elapsed_ns = match scene.held.span_ns() {
+            0 => report.end_ns.saturating_sub(report.start_ns),
+            span_ns => span_ns,
+        };
+        Ok(Interval { report, elapsed_ns, server: scene.held.counts.since(server_before) })
     }
 }
 

@@ -20,7 +20,7 @@ Plans:      default, mtu, paths, or a TOML file
 Examples:
   siga run --path veth,veth-routed --workload rr-200-1000 --clients 1,10 --trials 6
   siga run --path veth --mtu 1500,8992 --workload strg-20m --level plain,bigtcp
-  siga run --path loopback --workload rr-1-1 --processes --wait poll
+  siga run --path loopback --workload rr-1-1 --processes --wait poll --client-cpus 0 --server-cpus 1
   siga run --path veth --workload rr-200-1000 --rate 5000
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
 
@@ -75,6 +75,12 @@ pub(crate) struct Axes {
     /// Open loop: transactions per second of all pairs together.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
+    /// CPUs the client runs on, as 0 or 0-3,8; without it the scheduler's choice.
+    #[arg(long, value_name = "CPUS")]
+    client_cpus: Option<String>,
+    /// CPUs the server runs on.
+    #[arg(long, value_name = "CPUS")]
+    server_cpus: Option<String>,
     /// CPU accounting: profile, subtract or tick; without it the best the host allows.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<Method>,
@@ -134,6 +140,8 @@ impl Axes {
         set(&mut plan.reach.ssh, self.ssh.as_ref());
         plan.ipv6 |= self.ipv6;
         plan.processes |= self.processes;
+        plan.client_cpus = self.client_cpus.clone().or(plan.client_cpus);
+        plan.server_cpus = self.server_cpus.clone().or(plan.server_cpus);
         plan.rate = self.rate.or(plan.rate);
         plan.accounting = self.accounting.or(plan.accounting);
         plan.reach.server_address = self.server_address.or(plan.reach.server_address);

@@ -51,6 +51,8 @@ impl Crew {
                 kernel: kernel.clone(),
                 processes: 1,
                 pairs: pairs.div_ceil(processes),
+                // Inherited from this process.
+                cpus: Vec::new(),
             },
             Duration::ZERO,
         )?;
@@ -69,7 +71,7 @@ impl Crew {
                 let (first, pairs) = share(config.pairs, processes, number);
                 let endpoint = config.endpoints[number % config.endpoints.len()].clone();
                 let config = ClientConfig { first_pair: first, pairs, endpoints: vec![endpoint], ..config.clone() };
-                Order::Connect { config, kernel: kernel.clone(), processes: 1 }
+                Order::Connect { config, kernel: kernel.clone(), processes: 1, cpus: Vec::new() }
             },
             limits::CONNECT_TIME_MAX,
         )?;
@@ -88,10 +90,10 @@ impl Crew {
                 let answers = self.all(|number| Order::Hold { received: part(number) }, Duration::ZERO)?;
                 let mut all = Vec::new();
                 for answer in answers {
-                    let Answer::Held { counts } = answer else { return Err(out_of_turn(&answer)) };
-                    all.extend(counts);
+                    let Answer::Held { accounts } = answer else { return Err(out_of_turn(&answer)) };
+                    all.extend(accounts);
                 }
-                Ok(Answer::Held { counts: all })
+                Ok(Answer::Held { accounts: all })
             }
             Order::Resume { stride } => {
                 self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO)?;

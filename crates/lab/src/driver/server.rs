@@ -5,7 +5,7 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, Shared, burn, now_ns};
+use super::{Close, Counts, Held, Shared, burn, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -76,7 +76,7 @@ pub struct Server<S: Sockets> {
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     stride: u64,
-    counts: Counts,
+    account: Held,
 }
 
 impl<S: Sockets> Server<S> {
@@ -101,7 +101,7 @@ impl<S: Sockets> Server<S> {
             outbox: vec![0xA5; capacity(config.write_bytes.min(config.workload.response))],
             inbox: vec![0; capacity(config.write_bytes.max(limits::DATAGRAM_BYTES_MAX).min(most))],
             stride: limits::STAMP_STRIDE_BYTES,
-            counts: Counts::default(),
+            account: Held::default(),
             config,
         };
         Ok((server, endpoint))
@@ -115,7 +115,8 @@ impl<S: Sockets> Server<S> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
             if shared.pause.load(Ordering::Acquire) {
-                hold(shared, &self.counts);
+                hold(shared, &self.account);
+                (self.account.first_ns, self.account.last_ns) = (0, 0);
             }
             self.stride = stride.load(Ordering::Relaxed);
             let timeout = self.timeout();
@@ -134,9 +135,9 @@ impl<S: Sockets> Server<S> {
                 let Some(slot) = self.queue.pop_front() else { break };
                 self.advance(slot);
             }
-            shared.publish(&self.counts);
+            shared.publish(&self.account.counts);
         }
-        Ok(self.counts)
+        Ok(self.account.counts)
     }
 
     /// A handle that interrupts its waiting.
@@ -170,7 +171,7 @@ impl<S: Sockets> Server<S> {
                 Err(error) => {
                     // An error other than "none there" belongs to the connection that was about to be taken.
                     self.accepting = false;
-                    self.counts.connect_failures += u64::from(error.kind() != io::ErrorKind::WouldBlock);
+                    self.account.counts.connect_failures += u64::from(error.kind() != io::ErrorKind::WouldBlock);
                     return;
                 }
             }
@@ -178,7 +179,7 @@ impl<S: Sockets> Server<S> {
     }
 
     fn add(&mut self, slot: usize, socket: S::Socket) {
-        self.counts.connections += 1;
+        self.account.counts.connections += 1;
         let connection =
             Connection { socket, state: State::Receiving, identity: [0; 8], message: 0, offset: 0, queued: false };
         if self.free.pop().is_some() {
@@ -208,7 +209,11 @@ impl<S: Sockets> Server<S> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     let cut_short = error.kind() == io::ErrorKind::UnexpectedEof;
-                    *(if cut_short { &mut self.counts.short_reads } else { &mut self.counts.resets }) += 1;
+                    *(if cut_short {
+                        &mut self.account.counts.short_reads
+                    } else {
+                        &mut self.account.counts.resets
+                    }) += 1;
                     return self.hang_up(slot);
                 }
             }
@@ -237,9 +242,17 @@ impl<S: Sockets> Server<S> {
             direction: Direction::Request,
         };
         let right = message.check(&self.inbox[..received], connection.offset, self.stride);
-        self.counts.wrong_content += u64::from(!right);
+        self.account.counts.wrong_content += u64::from(!right);
         connection.offset += received as u64;
-        self.counts.received += received as u64;
+        if workload.shape == Shape::Strp {
+            // Of a stream that flows to here, only this side knows when its last byte has arrived.
+            let now = now_ns();
+            self.account.last_ns = now;
+            if self.account.first_ns == 0 {
+                self.account.first_ns = now;
+            }
+        }
+        self.account.counts.received += received as u64;
         if connection.offset < workload.request {
             // A short read has emptied the socket; what arrives later makes it ready again.
             return Ok(received == room);
@@ -269,14 +282,14 @@ impl<S: Sockets> Server<S> {
         message.write(&mut self.outbox[..chunk], connection.offset, self.stride);
         let sent = self.sockets.send(&connection.socket, &self.outbox[..chunk])? as u64;
         connection.offset += sent;
-        self.counts.sent += sent;
+        self.account.counts.sent += sent;
         if connection.offset < workload.response {
             return Ok(true);
         }
         connection.offset = 0;
         connection.message += 1;
         connection.state = State::Receiving;
-        self.counts.transactions += 1;
+        self.account.counts.transactions += 1;
         match (workload.shape, self.config.close) {
             (Shape::Crr, Close::Server) => self.hang_up(slot),
             (Shape::Crr, Close::Client) => connection.state = State::Closing,
@@ -332,15 +345,15 @@ impl<S: Sockets> Server<S> {
                 return;
             };
             if received as u64 != self.config.workload.request {
-                self.counts.short_reads += 1;
+                self.account.counts.short_reads += 1;
                 continue;
             }
             let mut identity = [0; 8];
             learn(&mut identity, 0, &self.inbox[..received]);
             let number = u64::from_le_bytes(identity);
             let message = Message { connection: number, number: 0, direction: Direction::Request };
-            self.counts.wrong_content += u64::from(!message.check(&self.inbox[..received], 0, self.stride));
-            self.counts.received += received as u64;
+            self.account.counts.wrong_content += u64::from(!message.check(&self.inbox[..received], 0, self.stride));
+            self.account.counts.received += received as u64;
             if self.config.burn_ns > 0 {
                 burn(self.config.burn_ns);
             }
@@ -357,8 +370,8 @@ impl<S: Sockets> Server<S> {
         message.write(&mut self.outbox, 0, self.stride);
         // What the network refuses is lost, as datagrams are; the client counts it.
         if let Ok(sent) = self.sockets.send_to(&self.listener, &self.outbox, to) {
-            self.counts.sent += sent as u64;
-            self.counts.transactions += 1;
+            self.account.counts.sent += sent as u64;
+            self.account.counts.transactions += 1;
         }
     }
 }
@@ -372,9 +385,9 @@ fn learn(identity: &mut [u8; 8], offset: u64, bytes: &[u8]) {
 }
 
 /// Holds still until the pause is over.
-fn hold(shared: &Shared, counts: &Counts) {
-    if let Ok(mut held) = shared.held_counts.lock() {
-        *held = *counts;
+fn hold(shared: &Shared, account: &Held) {
+    if let Ok(mut held) = shared.held_account.lock() {
+        *held = *account;
     }
     shared.held.store(true, Ordering::Release);
     while shared.pause.load(Ordering::Acquire) && !shared.quit.load(Ordering::Relaxed) {

@@ -5,7 +5,7 @@ use crate::account::charge::Owners;
 use crate::bpf::burner::Burner;
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Helper, Order, Report};
-use crate::driver::Counts;
+use crate::driver::Held;
 use crate::driver::client::ClientConfig;
 use crate::driver::server::ServerConfig;
 use crate::error::{Error, IoContext, Result};
@@ -35,8 +35,8 @@ pub(super) struct Scene {
     _sockmap: Option<Sockmap>,
     path: Option<BuiltPath>,
     inodes: Inodes,
-    /// The server's counts at its last standstill.
-    pub(super) held: Counts,
+    /// The server's account at its last standstill.
+    pub(super) held: Held,
     /// What is sent may be lost.
     pub(super) lossy: bool,
     congestion: Option<String>,
@@ -90,7 +90,7 @@ impl Scene {
             _sockmap: sockmap,
             path,
             inodes: ends.inodes,
-            held: Counts::default(),
+            held: Held::default(),
             lossy,
             congestion,
         };
@@ -113,7 +113,8 @@ impl Scene {
             burn_ns: to_ns(plan.plant.server_us),
             delay_ns: to_ns(plan.plant.delay_us),
         };
-        let order = Order::Serve { config, kernel: kernel.clone(), processes, pairs: cell.clients };
+        let (client_cpus, server_cpus) = plan.cpus()?;
+        let order = Order::Serve { config, kernel: kernel.clone(), processes, pairs: cell.clients, cpus: server_cpus };
         let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match ends.endpoint {
@@ -129,7 +130,7 @@ impl Scene {
             write_bytes: matrix.write_bytes,
             burn_ns: to_ns(plan.plant.client_us),
         };
-        let order = Order::Connect { config, kernel, processes };
+        let order = Order::Connect { config, kernel, processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
         let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
         let standing = if cell.workload.udp || cell.workload.shape == Shape::Crr { 0 } else { cell.clients };
@@ -141,11 +142,11 @@ impl Scene {
         let begun = Instant::now();
         loop {
             self.hold(vec![0; usize::try_from(processes).unwrap_or(1)])?;
-            if self.held.connections >= standing {
+            if self.held.counts.connections >= standing {
                 return Ok(());
             }
             if begun.elapsed() > limits::STALL_TIME_MAX {
-                let taken = self.held.connections;
+                let taken = self.held.counts.connections;
                 return Err(Error::incomplete(format!("the server has taken {taken} of {standing} connections")));
             }
             self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;
@@ -170,9 +171,9 @@ impl Scene {
     /// Brings the server to a standstill; bytes it has sent so far, by process.
     pub(super) fn hold(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
         let answer = self.server.ask(&Order::Hold { received }, limits::ANSWER_TIME_MAX)?;
-        let Answer::Held { counts } = answer else { return Err(self.server.unexpected(&answer)) };
-        self.held = counts.iter().fold(Counts::default(), |sum, counts| sum.plus(*counts));
-        Ok(counts.iter().map(|counts| counts.sent).collect())
+        let Answer::Held { accounts } = answer else { return Err(self.server.unexpected(&answer)) };
+        self.held = accounts.iter().fold(Held::default(), |sum, account| sum.plus(*account));
+        Ok(accounts.iter().map(|account| account.counts.sent).collect())
     }
 
     /// Ends the client's phase and takes its report.
