@@ -82,9 +82,12 @@ impl PathKind {
         }
     }
 
-    /// Smallest and largest MTU the type takes (IPv6 needs at least 1,280: RFC 8200, section 5); `None` where it has none.
+    /// Smallest and largest MTU the type takes; `None` where it has none.
+    ///
+    /// IPv6 needs at least 1,280 (RFC 8200, section 5). Over IPv4 the kernel takes 68 and more, but sends TCP segments of
+    /// 48 bytes at least (`net.ipv4.tcp_min_snd_mss`): with less room than they and their headers take, streams stall.
     pub fn mtu_range(self, ipv6: bool) -> Option<(u32, u32)> {
-        let least = if ipv6 { 1_280 } else { 68 };
+        let least = if ipv6 { 1_280 } else { 88 };
         match self {
             Self::Loopback => Some((least, 65_536)),
             Self::Unix => None,
