@@ -29,7 +29,7 @@ const VANISH_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[test]
 fn every_type_carries_tcp_over_both_families() {
-    let Some(_alone) = as_root("threads of the test enter the namespaces") else { return };
+    let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     for kind in PathKind::ALL {
         for ipv6 in [false, true] {
             if kind == PathKind::Unix && ipv6 {
@@ -47,7 +47,7 @@ fn every_type_carries_tcp_over_both_families() {
 
 #[test]
 fn frames_are_as_large_as_asked() {
-    let Some(_alone) = as_root("threads of the test enter the namespaces") else { return };
+    let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     for kind in PathKind::ALL {
         let Some((least, most)) = kind.mtu_range(false) else { continue };
         for (mtu, ipv6) in [(least, false), (576, false), (1_280, true), (9_000, false), (57_344, true), (most, false)]
@@ -63,7 +63,7 @@ fn frames_are_as_large_as_asked() {
 
 #[test]
 fn ipv6_is_there_from_the_least_mtu_it_allows() {
-    let Some(_alone) = as_root("threads of the test enter the namespaces") else { return };
+    let Some(_alone) = as_root("enter the namespaces from threads") else { return };
     for (mtu, expected) in [(1_279, false), (1_280, true)] {
         let path = build(&spec(PathKind::Veth, Some(mtu), false));
         let addresses = inside(of_role(&path.built, Role::Client), || read("/proc/thread-self/net/if_inet6"));
@@ -223,9 +223,20 @@ fn a_path_dies_with_its_keeper_and_asking_for_it_is_an_error() {
     let Some(_alone) = where_paths_build() else { return };
     let mut path = build(&spec(PathKind::VethRouted, None, false));
     let inodes = inodes_of(&path.built);
-    kill(path.keeper());
+    signal(path.keeper(), Signal::KILL);
     let error = path.counters().unwrap_err();
     assert!(error.message().contains("ended without an answer"), "{error}");
+    assert_nothing_left(&inodes);
+}
+
+#[test]
+fn a_keeper_that_does_not_leave_is_killed() {
+    let Some(_alone) = where_paths_build() else { return };
+    let path = build(&spec(PathKind::Veth, None, false));
+    let (keeper, inodes) = (path.keeper(), inodes_of(&path.built));
+    signal(keeper, Signal::STOP);
+    path.close();
+    assert!(!fs::exists(format!("/proc/{keeper}")).unwrap(), "keeper {keeper} is still there");
     assert_nothing_left(&inodes);
 }
 
@@ -240,7 +251,7 @@ fn a_path_dies_with_the_parent_of_its_keeper() {
     let built: Built = serde_json::from_value(answer["ok"].take()).unwrap();
     let inodes = inodes_of(&built);
     assert!(held(&inodes), "the keeper holds its namespaces");
-    kill(shell.0.id());
+    signal(shell.0.id(), Signal::KILL);
     assert_nothing_left(&inodes);
 }
 
@@ -464,8 +475,8 @@ fn raw_keeper(command: &mut Command, parent: Parent, spec: &PathSpec) -> Option<
     Some((process, answer))
 }
 
-fn kill(process: u32) {
-    kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process.try_into().unwrap()).unwrap(), signal).unwrap();
 }
 
 /// Waits until none of siga's processes and no mount refers to any of the network namespaces.
