@@ -82,9 +82,12 @@ impl PathKind {
         }
     }
 
-    /// Smallest and largest MTU the type takes (IPv6 needs at least 1,280: RFC 8200, section 5); `None` where it has none.
+    /// Smallest and largest MTU the type takes; `None` where it has none.
+    ///
+    /// IPv6 needs at least 1,280 (RFC 8200, section 5). Over IPv4 the kernel takes 68 and more, but sends TCP segments of
+    /// 48 bytes at least (`net.ipv4.tcp_min_snd_mss`): with less room than they and their headers take, streams stall.
     pub fn mtu_range(self, ipv6: bool) -> Option<(u32, u32)> {
-        let least = if ipv6 { 1_280 } else { 68 };
+        let least = if ipv6 { 1_280 } else { 88 };
         match self {
             Self::Loopback => Some((least, 65_536)),
             Self::Unix => None,
@@ -255,4 +258,70 @@ pub struct Counters {
     pub tx_dropped: u64,
     /// Failed to be sent.
     pub tx_errors: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl FnOnce(&mut PathSpec)) -> Result<()> {
+        let mut spec = PathSpec { kind: PathKind::Veth, mtu: None, ipv6: false, level: Level::plain() };
+        change(&mut spec);
+        spec.check()
+    }
+
+    fn check_sysctl(name: &str, value: &str) -> Result<()> {
+        check(|spec| spec.level.sysctl = [(name.to_owned(), value.to_owned())].into())
+    }
+
+    #[test]
+    fn the_default_mtu_of_every_type_is_within_its_range() {
+        for kind in PathKind::ALL {
+            for ipv6 in [false, true] {
+                let range = kind.mtu_range(ipv6).map(|(least, most)| least..=most);
+                assert_eq!(range.is_some(), kind.mtu_default().is_some(), "{kind}");
+                assert!(range.zip(kind.mtu_default()).is_none_or(|(range, mtu)| range.contains(&mtu)), "{kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_spec_without_mtu_has_its_types_frames() {
+        let spec = |kind| PathSpec { kind, mtu: None, ipv6: false, level: Level::plain() };
+        assert_eq!(spec(PathKind::Loopback).frame_mtu(), Some(65_536));
+        assert_eq!(spec(PathKind::Unix).frame_mtu(), None);
+    }
+
+    #[test]
+    fn unix_takes_neither_mtu_nor_ipv6() {
+        assert!(check(|spec| spec.kind = PathKind::Unix).is_ok());
+        assert!(check(|spec| (spec.kind, spec.mtu) = (PathKind::Unix, Some(1_500))).is_err());
+        assert!(check(|spec| (spec.kind, spec.ipv6) = (PathKind::Unix, true)).is_err());
+    }
+
+    #[test]
+    fn sysctl_names_cannot_leave_the_network_part() {
+        assert!(check_sysctl("net.ipv4.conf.siga-c.rp_filter", "1").is_ok());
+        for name in ["kernel.panic", "net", "net.", "net..ipv4", "net.ipv4/../../kernel/panic", "net.ipv4.tcp_rmem\n"] {
+            let error = check_sysctl(name, "1").unwrap_err();
+            assert_eq!(error.kind(), crate::error::Kind::Usage, "{name}");
+        }
+    }
+
+    #[test]
+    fn sysctl_values_are_one_line() {
+        assert!(check_sysctl("net.ipv4.tcp_rmem", "4096\t65536 1000000").is_ok());
+        assert!(check_sysctl("net.ipv4.tcp_sack", "").is_err());
+        assert!(check_sysctl("net.ipv4.tcp_sack", "1\n0").is_err());
+    }
+
+    #[test]
+    fn congestion_control_is_chosen_by_its_own_setting() {
+        let error = check_sysctl("net.ipv4.tcp_congestion_control", "reno").unwrap_err();
+        assert!(error.to_string().contains("congestion = "), "{error}");
+        assert!(check(|spec| spec.level.congestion = Some("reno".into())).is_ok());
+        for name in ["", "two words", "longer-than-the-kernel-takes"] {
+            assert!(check(|spec| spec.level.congestion = Some(name.into())).is_err(), "{name}");
+        }
+    }
 }

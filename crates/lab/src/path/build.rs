@@ -260,12 +260,16 @@ impl Network {
         Ok(())
     }
 
+    /// Gives an interface its address, and with an IPv6 address a link-local one that ends alike: a router asks for the
+    /// neighbours of forwarded packets by that.
     fn add_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let interfaces: Vec<_> = self.interfaces.iter().copied().filter(|interface| interface.name == name).collect();
         for interface in interfaces {
             let node = self.node(interface.place)?;
-            let added = node.netlink.add_address(interface.index, address, prefix_bits(address));
-            added.context(format!("cannot give {} the address {address}", interface.label()))?;
+            for address in [Some(address), link_local(address)].into_iter().flatten() {
+                let added = node.netlink.add_address(interface.index, address, prefix_bits(address));
+                added.context(format!("cannot give {} the address {address}", interface.label()))?;
+            }
         }
         Ok(())
     }
@@ -312,6 +316,13 @@ fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
     } else {
         Ipv4Addr::new(198, 18, network, host).into()
     }
+}
+
+/// fe80::NETWORK:HOST for an IPv6 address of the path.
+fn link_local(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(address) = address else { return None };
+    let [_, _, _, network, _, _, _, host] = address.segments();
+    Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, network, host).into())
 }
 
 /// Every network of a path is a /24 or a /64.

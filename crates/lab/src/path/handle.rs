@@ -3,7 +3,7 @@
 //! A [`Path`] is a lease: dropping it ends the keeper and with it every namespace. All waiting is bounded.
 
 use super::protocol::{LINE_BYTES_MAX, Request, parse_answer, request_line};
-use super::{Built, Counters, PathSpec};
+use super::{Built, Counters, PathKind, PathSpec};
 use crate::error::{Error, IoContext, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 pub struct Path {
     /// What was built.
     pub built: Built,
+    kind: PathKind,
     keeper: Keeper,
 }
 
@@ -41,8 +42,8 @@ impl Path {
         spec.check()?;
         let mut keeper = Keeper::start(program)?;
         let request = Request::Build { spec: spec.clone(), parent: std::process::id() };
-        let built = keeper.ask(&request, BUILD_TIME_MAX).map_err(|error| error.at(format!("path {}", spec.kind)))?;
-        Ok(Self { built, keeper })
+        let built = keeper.ask(&request, BUILD_TIME_MAX).map_err(|error| named(spec.kind, error))?;
+        Ok(Self { built, kind: spec.kind, keeper })
     }
 
     /// The counters of every interface, by the names of [`Built::interfaces`].
@@ -50,7 +51,7 @@ impl Path {
     /// # Errors
     /// Environment: the keeper is gone or does not answer.
     pub fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
-        self.keeper.ask(&Request::Counters, ANSWER_TIME_MAX)
+        self.keeper.ask(&Request::Counters, ANSWER_TIME_MAX).map_err(|error| named(self.kind, error))
     }
 
     /// Process id of the keeper.
@@ -60,6 +61,10 @@ impl Path {
 
     /// Ends the path and returns when its keeper is gone; the same as dropping it.
     pub fn close(self) {}
+}
+
+fn named(kind: PathKind, error: Error) -> Error {
+    error.at(format!("path {kind}"))
 }
 
 /// The child process and its pipes.
