@@ -8,7 +8,7 @@ mod crew;
 
 use crate::account::{Snapshot, host::HostCpu, process::ProcessCpu};
 use crate::bpf::sockmap::Sockmap;
-use crate::control::{Answer, Lines, Order, Report, VERSION, write_line};
+use crate::control::{Answer, Lines, Order, Report, VERSION, write_outcome};
 use crate::driver::client::{Client, ClientConfig, Phase, PhaseReport};
 use crate::driver::server::{Server, ServerConfig};
 use crate::driver::{Shared, UNKNOWN};
@@ -47,15 +47,14 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     let mut output = std::io::stdout();
     let mut agent = match Agent::new(options) {
         Ok(agent) => agent,
-        Err(error) => return write_line(&mut output, &Answer::from(error)),
+        Err(error) => return write_outcome::<Answer>(&mut output, Err(error)),
     };
     let hello = Answer::Hello { version: VERSION, addresses: place::addresses() };
-    write_line(&mut output, &hello)?;
+    write_outcome(&mut output, Ok(hello))?;
     let mut input = Lines::new(std::io::stdin());
     while let Some(line) = input.next(None)? {
         let order = serde_json::from_str(&line).map_err(|error| Error::usage(format!("bad order: {error}")));
-        let answer = order.and_then(|order| agent.obey(order)).unwrap_or_else(Answer::from);
-        write_line(&mut output, &answer)?;
+        write_outcome(&mut output, order.and_then(|order| agent.obey(order)))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::account::Snapshot;
 use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::server::ServerConfig;
 use crate::driver::{Counts, Held};
-use crate::error::{Error, IoContext, Kind, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::limits;
 use crate::socket::Endpoint;
 use crate::socket::kernel::KernelOptions;
@@ -109,13 +109,14 @@ pub enum Answer {
     Resumed,
     /// The counters.
     Snapshot(Box<Snapshot>),
-    /// The order could not be carried out.
-    Failed {
-        /// 2 usage, 3 environment, 4 incomplete.
-        status: u8,
-        /// What went wrong and where.
-        message: String,
-    },
+}
+
+/// What came of a request: the answer, or the error with its kind and hint.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome<T> {
+    Ok(T),
+    Error(Error),
 }
 
 /// A client's account of one phase, of all its processes together.
@@ -189,6 +190,25 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         }
     }
 
+    /// Reads to the end of the input; false if it does not come by `deadline`.
+    fn drain(&mut self, deadline: Instant) -> bool {
+        let mut chunk = [0; 4 << 10];
+        while Instant::now() < deadline {
+            match self.wait(Some(deadline)) {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(_) => return false,
+            }
+            match self.pipe.read(&mut chunk) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
     /// Waits for input, not for long at a time, so that an interrupt is noticed; false if there is none yet.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
         let left = deadline.map_or(NOTICE, |deadline| deadline.saturating_duration_since(Instant::now()).min(NOTICE));
@@ -226,11 +246,18 @@ pub fn interrupted() -> bool {
     INTERRUPT.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// Writes one value as a line.
+/// Writes what came of a request as a line.
 ///
 /// # Errors
 /// The other end is gone.
-pub fn write_line<T: Serialize>(pipe: &mut impl Write, value: &T) -> Result<()> {
+pub fn write_outcome<T: Serialize>(pipe: &mut impl Write, outcome: Result<T>) -> Result<()> {
+    match outcome {
+        Ok(value) => write_line(pipe, &Outcome::Ok(value)),
+        Err(error) => write_line(pipe, &Outcome::<T>::Error(error)),
+    }
+}
+
+fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_vec(value).context("cannot encode a message")?;
     text.push(b'\n');
     pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
@@ -283,39 +310,31 @@ impl Helper {
         }
     }
 
-    /// Waits for the next answer of any type.
+    /// Waits for the next answer; a failure becomes the error it carries.
     ///
     /// # Errors
-    /// It is gone, did not answer in time, or answered nonsense.
+    /// It is gone, did not answer in time, or answered nonsense; and what it reports.
     pub fn hear<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
-        match self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? {
-            Some(line) => serde_json::from_str(&line).map_err(|error| {
+        let Some(line) = self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? else {
+            return Err(self.gone());
+        };
+        match serde_json::from_str(&line) {
+            Ok(Outcome::Ok(answer)) => Ok(answer),
+            Ok(Outcome::Error(error)) => Err(error.at(&self.name)),
+            Err(error) => {
                 let start: String = line.chars().take(80).collect();
-                Error::environment(format!("{}: answered `{start}`: {error}", self.name))
-            }),
-            None => Err(self.gone()),
+                Err(Error::environment(format!("{}: answered `{start}`: {error}", self.name)))
+            }
         }
     }
 
-    /// Waits for an agent's answer; a `Failed` becomes the error it carries.
+    /// Says something and waits for its answer.
     ///
     /// # Errors
-    /// See `hear`, and what the agent reports.
-    pub fn answer(&mut self, timeout: Duration) -> Result<Answer> {
-        let answer = self.hear(timeout)?;
-        if let Answer::Failed { status, message } = &answer {
-            return Err(failure(*status, message).at(&self.name));
-        }
-        Ok(answer)
-    }
-
-    /// Says an order and waits for its answer.
-    ///
-    /// # Errors
-    /// See `answer`.
-    pub fn ask(&mut self, order: &Order, timeout: Duration) -> Result<Answer> {
-        self.say(order)?;
-        self.answer(timeout)
+    /// See `hear`.
+    pub fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize, timeout: Duration) -> Result<T> {
+        self.say(request)?;
+        self.hear(timeout)
     }
 
     /// The error for an answer that does not belong to the order.
@@ -339,42 +358,20 @@ impl Helper {
     /// Ends it by ending its input; kills it if it does not leave.
     fn end(&mut self) {
         self.input = None;
-        let deadline = Instant::now() + Duration::from_secs(2);
-        let mut pause = Duration::from_micros(200);
-        while Instant::now() < deadline {
-            match self.child.try_wait() {
-                Ok(Some(_)) | Err(_) => return,
-                Ok(None) => std::thread::sleep(pause),
-            }
-            pause = (pause * 2).min(Duration::from_millis(20));
+        // The end of its output is its end, or as good as: nobody else holds the pipe.
+        if !self.output.drain(Instant::now() + LEAVE_TIME_MAX) {
+            // An error means that it is gone already.
+            let _ = self.child.kill();
         }
-        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
+/// How long a helper may take to leave before it is killed.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
+
 impl Drop for Helper {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Rebuilds an error from its wire form.
-fn failure(status: u8, message: &str) -> Error {
-    match status {
-        2 => Error::usage(message),
-        4 => Error::incomplete(message),
-        _ => Error::environment(message),
-    }
-}
-
-impl From<Error> for Answer {
-    fn from(error: Error) -> Self {
-        let status = match error.kind() {
-            Kind::Usage => 2,
-            Kind::Environment => 3,
-            Kind::Incomplete => 4,
-        };
-        Self::Failed { status, message: error.to_string() }
     }
 }

@@ -8,7 +8,6 @@ mod handle;
 pub mod keeper;
 mod namespace;
 mod netlink;
-mod protocol;
 mod settings;
 
 pub use handle::Path;

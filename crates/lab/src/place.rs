@@ -151,7 +151,7 @@ pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Helper> {
 /// # Errors
 /// It cannot enter its place, or is of another build.
 pub fn greet(helper: &mut Helper) -> Result<Vec<IpAddr>> {
-    let answer = helper.answer(limits::ANSWER_TIME_MAX)?;
+    let answer = helper.hear(limits::ANSWER_TIME_MAX)?;
     let Answer::Hello { version, addresses } = answer else { return Err(helper.unexpected(&answer)) };
     if version != VERSION {
         let name = helper.name();

@@ -225,7 +225,7 @@ fn a_path_dies_with_its_keeper_and_asking_for_it_is_an_error() {
     let inodes = inodes_of(&path.built);
     signal(path.keeper(), Signal::KILL);
     let error = path.counters().unwrap_err();
-    assert!(error.message().contains("ended without an answer"), "{error}");
+    assert!(error.message().contains("the process died"), "{error}");
     assert_nothing_left(&inodes);
 }
 

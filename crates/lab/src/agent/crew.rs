@@ -40,7 +40,7 @@ impl Crew {
         for (number, member) in self.members.iter_mut().enumerate() {
             member.say(&order(number))?;
         }
-        self.members.iter_mut().map(|member| member.answer(limits::ANSWER_TIME_MAX + time)).collect()
+        self.members.iter_mut().map(|member| member.hear(limits::ANSWER_TIME_MAX + time)).collect()
     }
 
     pub(super) fn serve(&mut self, config: &ServerConfig, kernel: &KernelOptions, pairs: u32) -> Result<Answer> {

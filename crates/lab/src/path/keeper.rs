@@ -4,11 +4,28 @@
 //! both processes be killed, the kernel closes the descriptors and with them the path. It puts no traffic on the path,
 //! makes no thread and mounts nothing.
 
+use super::PathSpec;
 use super::build::Network;
-use super::protocol::{LINE_BYTES_MAX, Request, answer_line, parse_request};
+use crate::control::{Lines, write_outcome};
 use crate::error::{Error, IoContext, Result};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use std::io::{BufRead, IsTerminal, Read, Write};
+use serde::{Deserialize, Serialize};
+use std::io::IsTerminal;
+
+/// What the coordinator asks for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Request {
+    /// Build the path; the first request and the only one of its kind.
+    Build {
+        /// What to build.
+        spec: PathSpec,
+        /// Process id of the coordinator, so that the keeper can tell whether it was orphaned before it could watch.
+        parent: u32,
+    },
+    /// Read the counters of every interface.
+    Counters,
+}
 
 /// Serves one coordinator from standard input until its end; call it from a process that has made no thread.
 ///
@@ -22,25 +39,32 @@ pub fn keep() -> Result<()> {
     if input.is_terminal() {
         return Err(not_for_people());
     }
-    let mut input = input.lock();
-    let Some(first) = next_request(&mut input)? else { return Ok(()) };
+    let mut requests = Lines::new(input);
+    let mut next = || match requests.next(None)? {
+        Some(line) => serde_json::from_str(&line).map(Some).map_err(|_| not_for_people()),
+        None => Ok(None),
+    };
+    let Some(first) = next()? else { return Ok(()) };
     let Request::Build { spec, parent } = first else { return Err(not_for_people()) };
     if getppid().is_none_or(|pid| u32::try_from(pid.as_raw_nonzero().get()) != Ok(parent)) {
         return Ok(());
     }
+    let mut output = std::io::stdout();
     let mut network = match Network::build(&spec) {
         Ok((network, built)) => {
-            answer(Ok(built))?;
+            write_outcome(&mut output, Ok(built))?;
             network
         }
-        Err(error) => return answer::<()>(Err(error)),
+        Err(error) => return write_outcome::<()>(&mut output, Err(error)),
     };
     // Gaining privilege in a user namespace is a change of credentials, which may have cleared the signal.
     watch_parent()?;
-    while let Some(request) = next_request(&mut input)? {
+    while let Some(request) = next()? {
         match request {
-            Request::Counters => answer(network.counters())?,
-            Request::Build { .. } => answer::<()>(Err(Error::usage("a keeper builds one path only")))?,
+            Request::Counters => write_outcome(&mut output, network.counters())?,
+            Request::Build { .. } => {
+                write_outcome::<()>(&mut output, Err(Error::usage("a keeper builds one path only")))?;
+            }
         }
     }
     Ok(())
@@ -53,17 +77,4 @@ fn watch_parent() -> Result<()> {
 fn not_for_people() -> Error {
     Error::usage("`keep` holds the network path of a run and serves no other purpose")
         .hint("`siga run` starts it by itself")
-}
-
-fn next_request(input: &mut impl BufRead) -> Result<Option<Request>> {
-    let mut line = Vec::new();
-    let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
-    let length = input.take(limit).read_until(b'\n', &mut line).context("cannot read the requests to the keeper")?;
-    if length == 0 { Ok(None) } else { parse_request(&line).map(Some) }
-}
-
-fn answer<T: serde::Serialize>(outcome: Result<T>) -> Result<()> {
-    let line = answer_line(outcome)?;
-    let mut output = std::io::stdout().lock();
-    output.write_all(&line).and_then(|()| output.flush()).context("cannot answer the coordinator")
 }
