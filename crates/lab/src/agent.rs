@@ -20,6 +20,8 @@ use crate::socket::Waker;
 use crate::socket::kernel::{Kernel, KernelOptions};
 use crew::Crew;
 use rustix::fd::OwnedFd;
+use rustix::thread::set_current_timer_slack;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -84,6 +86,11 @@ impl Agent {
         place::enter(options.net.as_deref(), options.user.as_deref())?;
         place::die_with_parent()?;
         place::raise_descriptor_limit();
+        // Planned starts of an open loop are met to the microsecond, not to the default 50.
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot sharpen the timers")?;
+        place::raise_descriptor_limit();
+        // Planned starts of an open loop are met to the microsecond, not to the default 50.
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot sharpen the timers")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
         Ok(Self { options: options.clone(), sockmap, work: Work::None })
     }

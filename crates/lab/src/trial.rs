@@ -16,6 +16,7 @@ use crate::limits;
 use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{CpuRecord, PathRecord, ProfileRecord, TrialRecord};
 use crate::socket::kernel::Wait;
+use crate::workload::Shape;
 use scene::Scene;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -156,13 +157,16 @@ fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
             flags.push(format!("{count} {what}"));
         }
     }
-    if let Some((early, late)) = collapse(&interval.report.slices) {
+    if cell.workload.shape == Shape::Crr
+        && let Some((early, late)) = collapse(&interval.report.slices)
+    {
         flags.push(format!("the rate collapsed within the trial, from {early:.0} to {late:.0} units a tenth"));
     }
     flags
 }
 
-/// The first and the last tenths' rates, if the rate has fallen by half or more.
+/// The first and the last tenths' rates, if the rate has fallen by half or more: so does CRR when ports in TIME-WAIT run
+/// out, without any error.
 fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     let third = slices.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;

@@ -176,6 +176,10 @@ impl Sockets for Kernel {
     }
 
     fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<OwnedFd> {
+        if self.options.direct && self.direct.socket.is_some() {
+            // Waiting for another connection would keep the one there is waiting.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
         self.enter(&socket)?;
         self.watch(&socket, token)?;
