@@ -286,6 +286,8 @@ impl<S: Sockets> Client<S> {
             && !self.run.ending
         {
             Some(Duration::from_nanos(planned.saturating_sub(now_ns())))
+        } else if self.sockets.operations_wait() {
+            self.idle().then_some(limits::WAIT_TIME_MAX)
         } else if self.config.workload.udp {
             Some(limits::WAIT_TIME_MAX)
         } else {
@@ -296,6 +298,15 @@ impl<S: Sockets> Client<S> {
             self.give_up_lost();
         }
         Ok(())
+    }
+
+    /// True if no pair has an operation to make, so that none would wait.
+    fn idle(&self) -> bool {
+        self.pairs.iter().all(|pair| match pair.state {
+            State::Idle | State::Failed => true,
+            State::Sending => self.run.ending && self.config.workload.is_stream(),
+            State::Connecting | State::Receiving | State::Closing => false,
+        })
     }
 
     fn report(&mut self, before: Counts) -> PhaseReport {

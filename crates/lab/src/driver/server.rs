@@ -167,7 +167,14 @@ impl<S: Sockets> Server<S> {
         for _ in 0..ACCEPTS_AT_ONCE {
             let slot = self.free.last().copied().unwrap_or(self.connections.len());
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
-                Ok(socket) => self.add(slot, socket),
+                Ok(socket) => {
+                    self.add(slot, socket);
+                    if self.sockets.operations_wait() {
+                        // To ask for a second connection would keep the first one waiting.
+                        self.accepting = false;
+                        return;
+                    }
+                }
                 Err(error) => {
                     // An error other than "none there" belongs to the connection that was about to be taken.
                     self.accepting = false;

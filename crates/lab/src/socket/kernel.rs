@@ -8,7 +8,7 @@
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::bpf::sockmap::Sockmap;
 use crate::limits;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -57,6 +57,8 @@ pub struct Kernel {
 struct Direct {
     listener: Option<Token>,
     socket: Option<Token>,
+    /// Accepted sockets do not inherit their listener's timeouts (AF_UNIX).
+    disinherits: bool,
 }
 
 const WAKE: u64 = u64::MAX;
@@ -106,10 +108,25 @@ impl Kernel {
         if matches!(endpoint, Endpoint::Tcp(_)) {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
-        if self.blocking() {
-            sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
-        }
+        self.bound_waits(&socket)?;
         Ok(socket)
+    }
+
+    /// Has every call on a blocking socket return in time to notice the end of a phase.
+    fn bound_waits(&self, socket: &OwnedFd) -> io::Result<()> {
+        if self.blocking() {
+            sockopt::set_socket_timeout(socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
+            sockopt::set_socket_timeout(socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody wakes it or the time is over.
+    fn rest(&self, time: Duration) -> io::Result<()> {
+        await_one(PollFd::new(&self.wake, PollFlags::IN), time)?;
+        // The descriptor does not block: without a wake-up there is nothing to take.
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+        Ok(())
     }
 
     fn watch(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
@@ -137,6 +154,19 @@ fn family(address: &SocketAddr) -> AddressFamily {
 
 fn abstract_name(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+/// Waits for one event, for `time` at most.
+fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
+    match poll(&mut [event], Some(&timespec(time))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    // A time that does not fit is longer than anybody waits at once.
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }
 
 /// `WouldBlock` for "not yet", whichever way the kernel words it; a blocking connect that timed out says EINPROGRESS.
@@ -167,6 +197,7 @@ impl Sockets for Kernel {
             Endpoint::Unix(name) => {
                 net::bind(&socket, &abstract_name(name)?)?;
                 net::listen(&socket, limits::BACKLOG)?;
+                self.direct.disinherits = true;
                 at.clone()
             }
         };
@@ -181,6 +212,9 @@ impl Sockets for Kernel {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
+        if self.direct.disinherits {
+            self.bound_waits(&socket)?;
+        }
         self.enter(&socket)?;
         self.watch(&socket, token)?;
         self.direct.socket = Some(token);
@@ -207,6 +241,9 @@ impl Sockets for Kernel {
             Ok(Some(_)) => {}
             Ok(None) | Err(Errno::NOTCONN) => {
                 sockopt::socket_error(socket)??;
+                if self.blocking() {
+                    await_one(PollFd::new(socket, PollFlags::OUT), limits::WAIT_TIME_MAX)?;
+                }
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
@@ -240,13 +277,16 @@ impl Sockets for Kernel {
 
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
         if self.options.direct {
+            if let Some(time) = timeout.filter(|time| self.blocking() && !time.is_zero()) {
+                self.rest(time)?;
+            }
             if let Some(token) = self.direct.socket.or(self.direct.listener) {
                 ready.push(Ready { token, readable: true, writable: true });
             }
             return Ok(());
         }
         let timeout = if self.options.wait == Wait::Poll { Some(Duration::ZERO) } else { timeout };
-        let timeout = timeout.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
+        let timeout = timeout.map(timespec);
         let mut space = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
         let events = match epoll::wait(&self.epoll, &mut space[..], timeout.as_ref()) {
             Ok((events, _)) => events,
@@ -268,6 +308,10 @@ impl Sockets for Kernel {
             });
         }
         Ok(())
+    }
+
+    fn operations_wait(&self) -> bool {
+        self.blocking()
     }
 
     fn waker(&self) -> Arc<dyn Waker> {
