@@ -19,7 +19,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a driver does while nothing can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -138,13 +138,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// Enters an established TCP connection into the sockmap, where there is one.
-    fn enter(&self, socket: &OwnedFd) -> io::Result<()> {
+    /// Enters an established TCP connection into the sockmap, where there is one. With `both`, it returns when the other
+    /// end is in the map too: what is sent before would go by TCP, and what is sent after it would overtake it.
+    fn enter(&self, socket: &OwnedFd, both: bool) -> io::Result<()> {
         let Some(sockmap) = &self.sockmap else { return Ok(()) };
-        let local = SocketAddr::try_from(net::getsockname(socket)?)?;
+        let local = SocketAddr::try_from(net::getsockname(socket)?)?.port();
         let remote = net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
-        let remote = SocketAddr::try_from(remote)?;
-        sockmap.insert(socket.as_fd(), local.port(), remote.port()).map_err(|error| io::Error::other(error.to_string()))
+        let remote = SocketAddr::try_from(remote)?.port();
+        let other = |error: crate::Error| io::Error::other(error.to_string());
+        sockmap.insert(socket.as_fd(), local, remote).map_err(other)?;
+        let begun = Instant::now();
+        while both && !sockmap.contains(remote, local).map_err(other)? {
+            if begun.elapsed() > limits::STALL_TIME_MAX {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer has not entered its end into the sockmap"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 }
 
@@ -215,7 +225,7 @@ impl Sockets for Kernel {
         if self.direct.disinherits {
             self.bound_waits(&socket)?;
         }
-        self.enter(&socket)?;
+        self.enter(&socket, false)?;
         self.watch(&socket, token)?;
         self.direct.socket = Some(token);
         Ok(socket)
@@ -248,7 +258,7 @@ impl Sockets for Kernel {
             }
             Err(error) => return Err(error.into()),
         }
-        self.enter(socket)?;
+        self.enter(socket, true)?;
         Ok(true)
     }
 
