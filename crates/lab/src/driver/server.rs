@@ -115,7 +115,7 @@ impl<S: Sockets> Server<S> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
             if shared.pause.load(Ordering::Acquire) {
-                hold(shared, &self.account);
+                shared.hold_still(&self.account);
                 (self.account.first_ns, self.account.last_ns) = (0, 0);
             }
             self.stride = stride.load(Ordering::Relaxed);
@@ -167,14 +167,7 @@ impl<S: Sockets> Server<S> {
         for _ in 0..ACCEPTS_AT_ONCE {
             let slot = self.free.last().copied().unwrap_or(self.connections.len());
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
-                Ok(socket) => {
-                    self.add(slot, socket);
-                    if self.sockets.operations_wait() {
-                        // To ask for a second connection would keep the first one waiting.
-                        self.accepting = false;
-                        return;
-                    }
-                }
+                Ok(socket) => self.add(slot, socket),
                 Err(error) => {
                     // An error other than "none there" belongs to the connection that was about to be taken.
                     self.accepting = false;
@@ -389,16 +382,4 @@ fn learn(identity: &mut [u8; 8], offset: u64, bytes: &[u8]) {
         let count = rest.len().min(bytes.len());
         rest[..count].copy_from_slice(&bytes[..count]);
     }
-}
-
-/// Holds still until the pause is over.
-fn hold(shared: &Shared, account: &Held) {
-    if let Ok(mut held) = shared.held_account.lock() {
-        *held = *account;
-    }
-    shared.held.store(true, Ordering::Release);
-    while shared.pause.load(Ordering::Acquire) && !shared.quit.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    shared.held.store(false, Ordering::Release);
 }

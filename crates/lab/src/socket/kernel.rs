@@ -150,7 +150,10 @@ impl Kernel {
         let begun = Instant::now();
         while both && !sockmap.contains(remote, local).map_err(other)? {
             if begun.elapsed() > limits::STALL_TIME_MAX {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer has not entered its end into the sockmap"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the peer has not entered its end into the sockmap",
+                ));
             }
             std::thread::yield_now();
         }
