@@ -383,6 +383,7 @@ impl ServerThread {
 
     /// Waits until `received` bytes have arrived (or no more do), then stops the driver between two operations.
     fn hold(&mut self, received: u64) -> Result<Answer> {
+        self.shared.ending.store(true, Ordering::Relaxed);
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
         while self.shared.received.load(Ordering::Relaxed) < received
             && progress.stalled(&self.shared) < limits::STALL_TIME_MAX / 4

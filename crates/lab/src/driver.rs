@@ -141,7 +141,7 @@ impl Held {
 /// What the driver's thread and its control thread share. Counters have one writer, the driver.
 #[derive(Debug)]
 pub struct Shared {
-    /// Control to client: the phase's time is over.
+    /// Control to driver: the phase's time is over; nothing more is initiated, and a stream stops where it is.
     pub ending: AtomicBool,
     /// Client to control: nothing more will be sent in this phase.
     pub stopped: AtomicBool,
@@ -164,6 +164,9 @@ pub struct Shared {
     /// Connections made or accepted since the driver began.
     pub connections: AtomicU64,
 }
+
+/// Turns of connections after which counters are published: with 10,000 streams, a round of all of them takes seconds.
+const PUBLISH_EVERY: usize = 64;
 
 /// No expectation yet.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -212,6 +215,7 @@ impl Shared {
     pub fn go_on(&self, time: Duration) -> bool {
         let begun = Instant::now();
         let mut standstill = self.standstill();
+        self.ending.store(false, Ordering::Relaxed);
         self.pause.store(false, Ordering::Release);
         self.turn.notify_all();
         while standstill.is_some() {
