@@ -35,15 +35,13 @@ impl fmt::Display for Method {
     }
 }
 
-/// Counters of one place at one moment.
+/// What one end of a path has counted up to a moment; the host as a whole is read apart (`host`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct Spent {
     /// The agents' processes: CPU spent since each began.
     pub process: process::ProcessCpu,
     /// Their ids, as the host numbers them.
     pub pids: Vec<u32>,
-    /// The whole host.
-    pub host: host::HostCpu,
     /// Protocol counters of the place's network namespace ("Tcp RetransSegs").
     pub protocol: BTreeMap<String, u64>,
 }

@@ -6,7 +6,7 @@
 
 mod crew;
 
-use crate::account::{Snapshot, host::HostCpu, process::ProcessCpu};
+use crate::account::{Spent, host::HostCpu, process::ProcessCpu};
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Lines, Order, Report, VERSION, write_outcome};
 use crate::driver::client::{Client, ClientConfig, Phase, PhaseReport};
@@ -20,6 +20,8 @@ use crate::socket::Waker;
 use crate::socket::kernel::{Kernel, KernelOptions};
 use crew::Crew;
 use rustix::fd::OwnedFd;
+use rustix::thread::set_current_timer_slack;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -84,6 +86,8 @@ impl Agent {
         place::enter(options.net.as_deref(), options.user.as_deref())?;
         place::die_with_parent()?;
         place::raise_descriptor_limit();
+        // Planned starts of an open loop are met to the microsecond, not to the default 50.
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot sharpen the timers")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
         Ok(Self { options: options.clone(), sockmap, work: Work::None })
     }
@@ -98,7 +102,8 @@ impl Agent {
                 place::stay_on(&cpus)?;
                 self.connect(config, kernel, processes)
             }
-            Order::Snapshot => self.snapshot(),
+            Order::Spent => self.spent(),
+            Order::Host => Ok(Answer::Host(Box::new(HostCpu::read()?))),
             order @ (Order::Run { .. } | Order::Finish { .. } | Order::Hold { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
                     Work::None => Err(Error::usage("nothing to do yet")),
@@ -143,16 +148,16 @@ impl Agent {
         Ok(Answer::Connected)
     }
 
-    fn snapshot(&mut self) -> Result<Answer> {
+    fn spent(&mut self) -> Result<Answer> {
         let mut process = ProcessCpu::own();
         let mut pids = vec![std::process::id()];
         if let Work::Crew(crew) = &mut self.work {
-            let (crew_process, crew_pids) = crew.snapshot()?;
+            let (crew_process, crew_pids) = crew.spent()?;
             process = process.plus(crew_process);
             pids.extend(crew_pids);
         }
         let protocol = place::protocol_counters();
-        Ok(Answer::Snapshot(Box::new(Snapshot { process, pids, host: HostCpu::read()?, protocol })))
+        Ok(Answer::Spent(Box::new(Spent { process, pids, protocol })))
     }
 }
 
@@ -208,7 +213,8 @@ impl ClientThread {
             | Order::Connect { .. }
             | Order::Hold { .. }
             | Order::Resume { .. }
-            | Order::Snapshot => Err(Error::usage("not an order for a client")),
+            | Order::Spent
+            | Order::Host => Err(Error::usage("not an order for a client")),
         }
     }
 
@@ -230,9 +236,9 @@ impl ClientThread {
         }
         shared.ending.store(true, Ordering::Relaxed);
         self.waker.0.wake();
-        let mut progress = Progress::new();
+        let (mut progress, mut pause) = (Progress::new(), Pause::new());
         while self.finished.is_none() && !shared.stopped.load(Ordering::Acquire) {
-            match self.reports.recv_timeout(Duration::from_micros(200)) {
+            match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => self.finished = Some(report),
                 Err(RecvTimeoutError::Timeout) => progress.check(shared, &self.waker)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(dead()),
@@ -245,12 +251,12 @@ impl ClientThread {
     fn finish(&mut self, received: u64) -> Result<Answer> {
         self.shared.expected.store(received, Ordering::Release);
         self.waker.0.wake();
-        let mut progress = Progress::new();
+        let (mut progress, mut pause) = (Progress::new(), Pause::new());
         let report = loop {
             if let Some(report) = self.finished.take() {
                 break report;
             }
-            match self.reports.recv_timeout(Duration::from_millis(1)) {
+            match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => break report,
                 Err(RecvTimeoutError::Timeout) if self.stream => progress.check(&self.shared, &self.waker)?,
                 Err(RecvTimeoutError::Timeout) => self.waker.0.wake(),
@@ -265,26 +271,47 @@ impl ClientThread {
     }
 }
 
+/// How long to sleep between two looks: shortly at first, then so that many processes do not keep the CPUs busy.
+struct Pause(Duration);
+
+impl Pause {
+    fn new() -> Self {
+        Self(Duration::from_micros(50))
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (pause * 2).min(Duration::from_millis(5));
+        pause
+    }
+}
+
 /// Watches that bytes keep moving, and ends a phase in which none do.
 struct Progress {
-    last: u64,
+    last: (u64, u64),
     since: Instant,
 }
 
 impl Progress {
     fn new() -> Self {
-        Self { last: 0, since: Instant::now() }
+        Self { last: (0, 0), since: Instant::now() }
     }
 
-    fn check(&mut self, shared: &Shared, waker: &WakerHandle) -> Result<()> {
-        let moved = shared.sent.load(Ordering::Relaxed) ^ shared.received.load(Ordering::Relaxed).rotate_left(32);
+    /// Time since bytes were last seen to have moved.
+    fn stalled(&mut self, shared: &Shared) -> Duration {
+        let moved = (shared.sent.load(Ordering::Relaxed), shared.received.load(Ordering::Relaxed));
         if moved != self.last {
             (self.last, self.since) = (moved, Instant::now());
         }
-        if self.since.elapsed() > limits::STALL_TIME_MAX {
+        self.since.elapsed()
+    }
+
+    fn check(&mut self, shared: &Shared, waker: &WakerHandle) -> Result<()> {
+        let stalled = self.stalled(shared);
+        if stalled > limits::STALL_TIME_MAX {
             return Err(Error::incomplete("the peer has stopped answering"));
         }
-        if self.since.elapsed() > limits::STALL_TIME_MAX / 2 {
+        if stalled > limits::STALL_TIME_MAX / 2 {
             shared.give_up.store(true, Ordering::Relaxed);
             waker.0.wake();
         }
@@ -343,44 +370,45 @@ impl ServerThread {
             Order::Hold { received } => self.hold(received.first().copied().unwrap_or(0)),
             Order::Resume { stride } => {
                 self.stride.store(*stride, Ordering::Relaxed);
-                self.shared.pause.store(false, Ordering::Release);
-                while self.shared.held.load(Ordering::Acquire) {
-                    self.check()?;
-                    std::thread::sleep(Duration::from_micros(50));
-                }
-                Ok(Answer::Resumed)
+                self.until("does not go on", || self.shared.go_on(limits::WAIT_TIME_MAX).then_some(Answer::Resumed))
             }
             Order::Serve { .. }
             | Order::Connect { .. }
             | Order::Run { .. }
             | Order::Finish { .. }
-            | Order::Snapshot => Err(Error::usage("not an order for a server")),
+            | Order::Spent
+            | Order::Host => Err(Error::usage("not an order for a server")),
         }
     }
 
     /// Waits until `received` bytes have arrived (or no more do), then stops the driver between two operations.
     fn hold(&mut self, received: u64) -> Result<Answer> {
-        let mut last = (self.shared.received.load(Ordering::Relaxed), Instant::now());
-        while last.0 < received && last.1.elapsed() < limits::STALL_TIME_MAX / 4 {
+        self.shared.ending.store(true, Ordering::Relaxed);
+        let (mut progress, mut pause) = (Progress::new(), Pause::new());
+        while self.shared.received.load(Ordering::Relaxed) < received
+            && progress.stalled(&self.shared) < limits::STALL_TIME_MAX / 4
+        {
             self.check()?;
-            std::thread::sleep(Duration::from_micros(50));
-            let so_far = self.shared.received.load(Ordering::Relaxed);
-            if so_far != last.0 {
-                last = (so_far, Instant::now());
-            }
+            std::thread::sleep(pause.next());
         }
-        self.shared.pause.store(true, Ordering::Release);
+        self.until("does not come to a standstill", || {
+            let account = self.shared.hold(&*self.waker.0, limits::WAIT_TIME_MAX)?;
+            Some(Answer::Held { accounts: vec![account] })
+        })
+    }
+
+    /// Tries until it succeeds, the driver fails, or it takes too long.
+    fn until(&self, complaint: &str, mut attempt: impl FnMut() -> Option<Answer>) -> Result<Answer> {
         let begun = Instant::now();
-        while !self.shared.held.load(Ordering::Acquire) {
+        loop {
+            if let Some(answer) = attempt() {
+                return Ok(answer);
+            }
             self.check()?;
             if begun.elapsed() > limits::STALL_TIME_MAX {
-                return Err(Error::incomplete("the server does not come to a standstill"));
+                return Err(Error::incomplete(format!("the server {complaint}")));
             }
-            self.waker.0.wake();
-            std::thread::sleep(Duration::from_micros(50));
         }
-        let account = *self.shared.held_account.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Answer::Held { accounts: vec![account] })
     }
 
     fn check(&self) -> Result<()> {

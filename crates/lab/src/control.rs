@@ -4,7 +4,8 @@
 //! namespace or sits behind ssh. It never touches the measured path. Every wait has an end; a far end that dies, hangs or
 //! answers nonsense becomes an error that names it. An agent leaves when its input ends.
 
-use crate::account::Snapshot;
+use crate::account::Spent;
+use crate::account::host::HostCpu;
 use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::server::ServerConfig;
 use crate::driver::{Counts, Held};
@@ -71,8 +72,10 @@ pub enum Order {
         /// Distance between stamps in bytes.
         stride: u64,
     },
-    /// Read the counters.
-    Snapshot,
+    /// Read what this end has counted.
+    Spent,
+    /// Read the CPU counters of its host.
+    Host,
 }
 
 /// What an agent answers.
@@ -107,8 +110,10 @@ pub enum Answer {
     },
     /// The server goes on.
     Resumed,
-    /// The counters.
-    Snapshot(Box<Snapshot>),
+    /// What this end has counted.
+    Spent(Box<Spent>),
+    /// The CPU counters of its host.
+    Host(Box<HostCpu>),
 }
 
 /// What came of a request: the answer, or the error with its kind and hint.

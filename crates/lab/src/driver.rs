@@ -11,11 +11,13 @@ pub mod content;
 pub mod server;
 
 use crate::limits;
+use crate::socket::Waker;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Nanoseconds of the monotonic clock.
 pub fn now_ns() -> u64 {
@@ -153,7 +155,7 @@ impl Held {
 /// What the driver's thread and its control thread share. Counters have one writer, the driver.
 #[derive(Debug)]
 pub struct Shared {
-    /// Control to client: the phase's time is over.
+    /// Control to driver: the phase's time is over; nothing more is initiated, and a stream stops where it is.
     pub ending: AtomicBool,
     /// Client to control: nothing more will be sent in this phase.
     pub stopped: AtomicBool,
@@ -162,11 +164,11 @@ pub struct Shared {
     /// Control to driver: end the phase with what there is.
     pub give_up: AtomicBool,
     /// Control to server: hold still.
-    pub pause: AtomicBool,
-    /// Server to control: holding still; `held_account` is complete.
-    pub held: AtomicBool,
-    /// The server's account when it last held still.
-    pub held_account: Mutex<Held>,
+    pause: AtomicBool,
+    /// The server's account while it holds still.
+    standstill: Mutex<Option<Held>>,
+    /// `pause` or `standstill` has changed.
+    turn: Condvar,
     /// Control to server: leave.
     pub quit: AtomicBool,
     /// Payload bytes sent since the driver began.
@@ -176,6 +178,9 @@ pub struct Shared {
     /// Connections made or accepted since the driver began.
     pub connections: AtomicU64,
 }
+
+/// Turns of connections after which counters are published: with 10,000 streams, a round of all of them takes seconds.
+const PUBLISH_EVERY: usize = 64;
 
 /// No expectation yet.
 pub const UNKNOWN: u64 = u64::MAX;
@@ -188,8 +193,8 @@ impl Default for Shared {
             expected: AtomicU64::new(UNKNOWN),
             give_up: AtomicBool::new(false),
             pause: AtomicBool::new(false),
-            held: AtomicBool::new(false),
-            held_account: Mutex::new(Held::default()),
+            standstill: Mutex::new(None),
+            turn: Condvar::new(),
             quit: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -204,6 +209,59 @@ impl Shared {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.received.store(counts.received, Ordering::Relaxed);
         self.connections.store(counts.connections, Ordering::Relaxed);
+    }
+
+    /// Control: asks the server to hold still between two operations and waits for it; `None` if that takes longer than
+    /// `time`. The server may have to be woken for it.
+    pub fn hold(&self, waker: &dyn Waker, time: Duration) -> Option<Held> {
+        self.pause.store(true, Ordering::Release);
+        waker.wake();
+        let begun = Instant::now();
+        let mut standstill = self.standstill();
+        while standstill.is_none() {
+            let left = time.checked_sub(begun.elapsed())?;
+            (standstill, _) = self.turn.wait_timeout(standstill, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        *standstill
+    }
+
+    /// Control: lets the server go on; false if it has not done so within `time`.
+    pub fn go_on(&self, time: Duration) -> bool {
+        let begun = Instant::now();
+        let mut standstill = self.standstill();
+        self.ending.store(false, Ordering::Relaxed);
+        self.pause.store(false, Ordering::Release);
+        self.turn.notify_all();
+        while standstill.is_some() {
+            let Some(left) = time.checked_sub(begun.elapsed()) else { return false };
+            (standstill, _) = self.turn.wait_timeout(standstill, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    /// Control: lets the server leave.
+    pub fn quit(&self, waker: &dyn Waker) {
+        let standstill = self.standstill();
+        self.quit.store(true, Ordering::Release);
+        self.turn.notify_all();
+        drop(standstill);
+        waker.wake();
+    }
+
+    /// Server: holds still until the pause is over.
+    fn hold_still(&self, account: &Held) {
+        let mut standstill = self.standstill();
+        *standstill = Some(*account);
+        self.turn.notify_all();
+        while self.pause.load(Ordering::Acquire) && !self.quit.load(Ordering::Acquire) {
+            standstill = self.turn.wait(standstill).unwrap_or_else(PoisonError::into_inner);
+        }
+        *standstill = None;
+        self.turn.notify_all();
+    }
+
+    fn standstill(&self) -> MutexGuard<'_, Option<Held>> {
+        self.standstill.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

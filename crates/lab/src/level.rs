@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub struct Level {
     /// The level's name, as `--level` and the tables show it.
     pub name: String,
-    /// One line for `siga levels` and the documents.
+    /// One line about it, for people.
     #[serde(default)]
     pub about: String,
     /// TCP congestion control of every socket on the path; `None`: cubic where allowed, else reno.
@@ -38,9 +38,10 @@ pub struct Level {
     pub sysctl: BTreeMap<String, String>,
 }
 
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("plain", include_str!("../../../levels/plain.toml")),
     ("bigtcp", include_str!("../../../levels/bigtcp.toml")),
+    ("gro-on", include_str!("../../../levels/gro-on.toml")),
     ("gro-off", include_str!("../../../levels/gro-off.toml")),
     ("reno", include_str!("../../../levels/reno.toml")),
     ("cubic", include_str!("../../../levels/cubic.toml")),
@@ -98,5 +99,35 @@ impl Level {
                 .hint("only net.* names can be set, as `net.ipv4.tcp_rmem`")),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_levels_are_sound_and_carry_their_own_names() {
+        for name in Level::names() {
+            let level = Level::load(name).unwrap();
+            assert_eq!(level.name, name);
+            assert!(!level.about.is_empty(), "{name} does not say what it is");
+        }
+    }
+
+    #[test]
+    fn what_a_level_cannot_set_is_refused() {
+        for text in [
+            "name = \"\"",
+            "name = \"a,b\"",
+            "name = \"x\"\nbig_tcp_bytes = 65536",
+            "name = \"x\"\nmtu = 9000",
+            "name = \"x\"\n[sysctl]\n\"kernel.panic\" = \"1\"",
+            "name = \"x\"\n[sysctl]\n\"net..ipv4\" = \"1\"",
+            "name = \"x\"\n[sysctl]\n\"net./../../tmp/x\" = \"1\"",
+        ] {
+            assert_eq!(Level::parse(text, "test").unwrap_err().exit_status(), 2, "{text}");
+        }
+        assert_eq!(Level::load("nosuch").unwrap_err().exit_status(), 2);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Drivers are generic over [`Sockets`] and know no system call; [`kernel`] implements it with the kernel's sockets. The
 //! contract is that of non-blocking sockets with edge-triggered readiness: an operation that cannot go on answers
-//! `WouldBlock`, and `poll` reports a token again once it can. An implementation that blocks inside the operations instead
-//! reports every socket as ready from `poll`, so a driver need not know the difference.
+//! `WouldBlock`, and `poll` reports a token again once it can. A `receive` that gives less than there was room for has taken
+//! all there was. An implementation that waits inside the operations instead says so, and its `poll` reports its socket as
+//! ready at once.
 
 pub mod kernel;
 
@@ -114,11 +115,16 @@ pub trait Sockets {
     /// `WouldBlock`, or what the network reports.
     fn send_to(&mut self, listener: &Self::Listener, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
 
-    /// Appends what can go on to `ready`; waits until something can, the time is over or somebody wakes it.
+    /// Appends what can go on to `ready`; waits until something can, the time is over or somebody wakes it. Where
+    /// operations wait, it rests for the whole time given unless somebody wakes it.
     ///
     /// # Errors
     /// What the network reports; never a mere interruption.
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// True if operations wait for their outcome (`limits::WAIT_TIME_MAX` at most) before they answer `WouldBlock`. Then
+    /// there is one connection, and `poll` waits only if it is given a time.
+    fn operations_wait(&self) -> bool;
 
     /// A handle that interrupts `poll` from another thread.
     fn waker(&self) -> std::sync::Arc<dyn Waker>;

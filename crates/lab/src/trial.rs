@@ -5,8 +5,10 @@
 
 mod scene;
 
-use crate::account::Snapshot;
+use crate::account::Spent;
 use crate::account::charge::charge;
+use crate::account::host::HostCpu;
+use crate::account::process::ProcessCpu;
 use crate::bpf::profile::Profiler;
 use crate::control::{Order, Report};
 use crate::driver::Counts;
@@ -14,8 +16,9 @@ use crate::driver::client::Phase;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan};
-use crate::record::{CpuRecord, PathRecord, ProfileRecord, TrialRecord};
+use crate::record::{CpuRecord, PathRecord, TrialRecord};
 use crate::socket::kernel::Wait;
+use crate::workload::Shape;
 use scene::Scene;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -59,19 +62,22 @@ impl Bench<'_> {
             self.phase(&mut scene, self.plan.warm_up_seconds, limits::STAMP_STRIDE_BYTES)?;
         }
         let dropped = scene.drops()?;
-        let before = scene.snapshots()?;
         let planted = scene.planted()?;
+        // The hosts are read next to the phase, so that nothing else of this is in their total.
+        let before = scene.spent()?;
+        let hosts_before = scene.hosts()?;
         if let Some(profiler) = &mut self.profiler {
             profiler.start()?;
         }
         let measured = self.phase(&mut scene, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
         let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
         let (measured, profile) = (measured?, profile?);
+        let hosts = scene.hosts()?;
+        let after = scene.spent()?;
         let planted = scene.planted()?.map(|(packets, ns)| {
             let (packets_before, ns_before) = planted.unwrap_or_default();
             (packets - packets_before, ns - ns_before)
         });
-        let after = scene.snapshots()?;
         let profile = profile.map(|profile| charge(&profile, &scene.owners(&after)));
         let record = TrialRecord {
             cell: cell.clone(),
@@ -86,7 +92,13 @@ impl Bench<'_> {
             corrected: measured.report.corrected,
             slices: measured.report.slices,
             pair_units: (measured.report.pair_least, measured.report.pair_most),
-            cpu: cpu_record(&before, &after, profile, planted),
+            cpu: CpuRecord {
+                client: after.0.process.since(before.0.process),
+                server: after.1.process.since(before.1.process),
+                profile,
+                planted_router: planted,
+                ..hosts_record(&hosts_before, &hosts)
+            },
             protocol: grown(&before, &after),
             drops: scene.drops()?.saturating_sub(dropped),
         };
@@ -156,13 +168,16 @@ fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
             flags.push(format!("{count} {what}"));
         }
     }
-    if let Some((early, late)) = collapse(&interval.report.slices) {
+    if cell.workload.shape == Shape::Crr
+        && let Some((early, late)) = collapse(&interval.report.slices)
+    {
         flags.push(format!("the rate collapsed within the trial, from {early:.0} to {late:.0} units a tenth"));
     }
     flags
 }
 
-/// The first and the last tenths' rates, if the rate has fallen by half or more.
+/// The first and the last tenths' rates, if the rate has fallen by half or more: so does CRR when ports in TIME-WAIT run
+/// out, without any error.
 fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     let third = slices.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
@@ -171,37 +186,30 @@ fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     (early >= 10.0 && late <= early / 2.0).then_some((early, late))
 }
 
-fn cpu_record(
-    before: &(Snapshot, Snapshot),
-    after: &(Snapshot, Snapshot),
-    profile: Option<ProfileRecord>,
-    planted_router: Option<(u64, u64)>,
-) -> CpuRecord {
-    let mut hosts = vec![(&before.0.host, &after.0.host)];
-    if before.0.host.boot_id != before.1.host.boot_id {
-        hosts.push((&before.1.host, &after.1.host));
-    }
-    let sum = |f: fn(&crate::account::host::HostCpu) -> u64| -> u64 {
+/// The counters of the hosts; those of the ends are left out.
+fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
+    let hosts: Vec<_> = before.iter().zip(after).collect();
+    let sum = |f: fn(&HostCpu) -> u64| -> u64 {
         hosts.iter().map(|(before, after)| f(after).saturating_sub(f(before))).sum()
     };
     CpuRecord {
         hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
-        cpus: hosts.iter().map(|(_, after)| after.cpus).sum(),
-        wall_ns: hosts.iter().map(|(before, after)| after.at_ns - before.at_ns).max().unwrap_or(0),
+        cpus: after.iter().map(|host| host.cpus).sum(),
+        wall_ns: hosts.iter().map(|(before, after)| after.at_ns.saturating_sub(before.at_ns)).max().unwrap_or(0),
         busy_ns: hosts.iter().map(|(before, after)| after.busy_since(before)).sum(),
-        resolution_ns: hosts.iter().map(|(_, after)| after.resolution_ns * u64::from(after.cpus)).sum(),
+        resolution_ns: after.iter().map(|host| host.resolution_ns * u64::from(host.cpus)).sum(),
         user_tick_ns: sum(|host| host.user_tick_ns),
         system_tick_ns: sum(|host| host.system_tick_ns),
         softirq_tick_ns: sum(|host| host.softirq_tick_ns),
-        client: after.0.process.since(before.0.process),
-        server: after.1.process.since(before.1.process),
-        profile,
-        planted_router,
+        client: ProcessCpu::default(),
+        server: ProcessCpu::default(),
+        profile: None,
+        planted_router: None,
     }
 }
 
 /// Protocol counters that grew, by role.
-fn grown(before: &(Snapshot, Snapshot), after: &(Snapshot, Snapshot)) -> BTreeMap<String, u64> {
+fn grown(before: &(Spent, Spent), after: &(Spent, Spent)) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (role, before, after) in [("client", &before.0, &after.0), ("server", &before.1, &after.1)] {
         for (name, value) in &after.protocol {

@@ -7,8 +7,8 @@ use super::AgentOptions;
 use crate::account::process::ProcessCpu;
 use crate::control::{Answer, Helper, Order, Report};
 use crate::driver::client::{ClientConfig, Phase};
-use crate::driver::now_ns;
 use crate::driver::server::ServerConfig;
+use crate::driver::{new_histogram, now_ns};
 use crate::error::{Error, Result};
 use crate::histogram;
 use crate::limits;
@@ -26,11 +26,10 @@ impl Crew {
     /// Starts the processes; they share this process's namespaces.
     pub(super) fn start(options: &AgentOptions, processes: u32) -> Result<Self> {
         let options = AgentOptions { sockmap: options.sockmap, ..AgentOptions::default() };
-        let mut members = Vec::new();
-        for number in 0..processes {
-            let mut helper = place::start_agent(&options, &format!("process {number}"))?;
-            place::greet(&mut helper)?;
-            members.push(helper);
+        let start = |number| place::start_agent(&options, &format!("process {number}"));
+        let mut members = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
+        for member in &mut members {
+            place::greet(member)?;
         }
         Ok(Self { members })
     }
@@ -99,7 +98,7 @@ impl Crew {
                 self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO)?;
                 Ok(Answer::Resumed)
             }
-            Order::Serve { .. } | Order::Connect { .. } | Order::Snapshot => {
+            Order::Serve { .. } | Order::Connect { .. } | Order::Spent | Order::Host => {
                 Err(Error::usage("not an order for a process per pair"))
             }
         }
@@ -122,25 +121,22 @@ impl Crew {
     fn finish(&mut self, received: &[u64]) -> Result<Answer> {
         let part = |number: usize| vec![received.get(number).copied().unwrap_or(0)];
         let answers = self.all(|number| Order::Finish { received: part(number) }, limits::STALL_TIME_MAX)?;
-        let mut sum: Option<Report> = None;
+        let mut reports = Vec::new();
         for answer in answers {
             let Answer::Report(report) = answer else { return Err(out_of_turn(&answer)) };
-            sum = Some(match sum {
-                Some(sum) => merge(&sum, &report)?,
-                None => *report,
-            });
+            reports.push(*report);
         }
-        sum.map(|report| Answer::Report(Box::new(report))).ok_or_else(|| Error::incomplete("no process reported"))
+        merge(&reports).map(|report| Answer::Report(Box::new(report)))
     }
 
     /// CPU time and ids of all processes.
-    pub(super) fn snapshot(&mut self) -> Result<(ProcessCpu, Vec<u32>)> {
+    pub(super) fn spent(&mut self) -> Result<(ProcessCpu, Vec<u32>)> {
         let mut process = ProcessCpu::default();
         let mut pids = Vec::new();
-        for answer in self.all(|_| Order::Snapshot, Duration::ZERO)? {
-            let Answer::Snapshot(snapshot) = answer else { return Err(out_of_turn(&answer)) };
-            process = process.plus(snapshot.process);
-            pids.extend(snapshot.pids);
+        for answer in self.all(|_| Order::Spent, Duration::ZERO)? {
+            let Answer::Spent(spent) = answer else { return Err(out_of_turn(&answer)) };
+            process = process.plus(spent.process);
+            pids.extend(spent.pids);
         }
         Ok((process, pids))
     }
@@ -169,26 +165,32 @@ fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     }
 }
 
-fn merge(sum: &Report, report: &Report) -> Result<Report> {
-    let add = |left: &str, right: &str| -> Result<String> {
-        let mut left = histogram::decode(left)?;
-        left.add(histogram::decode(right)?).map_err(|_| Error::incomplete("histograms do not add up"))?;
-        histogram::encode(&left)
-    };
-    let corrected = match (&sum.corrected, &report.corrected) {
-        (Some(left), Some(right)) => Some(add(left, right)?),
-        _ => None,
-    };
-    Ok(Report {
-        start_ns: sum.start_ns.min(report.start_ns),
-        end_ns: sum.end_ns.max(report.end_ns),
-        counts: sum.counts.plus(report.counts),
-        latency: add(&sum.latency, &report.latency)?,
-        corrected,
-        slices: sum.slices.iter().zip(&report.slices).map(|(left, right)| left + right).collect(),
-        pair_least: sum.pair_least.min(report.pair_least),
-        pair_most: sum.pair_most.max(report.pair_most),
-    })
+/// The account of all processes together.
+fn merge(reports: &[Report]) -> Result<Report> {
+    let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no process reported"))?;
+    let mut sum = first.clone();
+    for report in rest {
+        sum.start_ns = sum.start_ns.min(report.start_ns);
+        sum.end_ns = sum.end_ns.max(report.end_ns);
+        sum.counts = sum.counts.plus(report.counts);
+        sum.slices.iter_mut().zip(&report.slices).for_each(|(sum, slice)| *sum += slice);
+        sum.pair_least = sum.pair_least.min(report.pair_least);
+        sum.pair_most = sum.pair_most.max(report.pair_most);
+    }
+    sum.latency = add_up(reports.iter().map(|report| report.latency.as_str()))?;
+    if sum.corrected.is_some() {
+        sum.corrected = Some(add_up(reports.iter().filter_map(|report| report.corrected.as_deref()))?);
+    }
+    Ok(sum)
+}
+
+/// The sum of histograms in their text form.
+fn add_up<'a>(texts: impl Iterator<Item = &'a str>) -> Result<String> {
+    let mut sum = new_histogram();
+    for text in texts {
+        sum.add(histogram::decode(text)?).map_err(|_| Error::incomplete("histograms do not add up"))?;
+    }
+    histogram::encode(&sum)
 }
 
 fn out_of_turn(answer: &Answer) -> Error {

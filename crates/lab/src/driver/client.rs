@@ -6,7 +6,7 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, Shared, UNKNOWN, burn, new_histogram, now_ns};
+use super::{Close, Counts, PUBLISH_EVERY, Shared, UNKNOWN, burn, new_histogram, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -250,10 +250,13 @@ impl<S: Sockets> Client<S> {
             }
         }
         self.ready.clear();
-        for _ in 0..self.queue.len() {
+        for turn in 1..=self.queue.len() {
             let Some(index) = self.queue.pop_front() else { break };
             self.pairs[index].queued = false;
             self.advance(index)?;
+            if turn % PUBLISH_EVERY == 0 {
+                shared.publish(&self.counts);
+            }
         }
         shared.publish(&self.counts);
         Ok(())
@@ -286,6 +289,8 @@ impl<S: Sockets> Client<S> {
             && !self.run.ending
         {
             Some(Duration::from_nanos(planned.saturating_sub(now_ns())))
+        } else if self.sockets.operations_wait() {
+            self.idle().then_some(limits::WAIT_TIME_MAX)
         } else if self.config.workload.udp {
             Some(limits::WAIT_TIME_MAX)
         } else {
@@ -296,6 +301,15 @@ impl<S: Sockets> Client<S> {
             self.give_up_lost();
         }
         Ok(())
+    }
+
+    /// True if no pair has an operation to make, so that none would wait.
+    fn idle(&self) -> bool {
+        self.pairs.iter().all(|pair| match pair.state {
+            State::Idle | State::Failed => true,
+            State::Sending => self.run.ending && self.config.workload.is_stream(),
+            State::Connecting | State::Receiving | State::Closing => false,
+        })
     }
 
     fn report(&mut self, before: Counts) -> PhaseReport {
@@ -537,9 +551,12 @@ impl<S: Sockets> Client<S> {
         self.counts.transactions += 1;
         self.run.busy = self.run.busy.saturating_sub(1);
         self.run.last_ns = now;
-        self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
-        if let Some(corrected) = &mut self.run.corrected {
-            corrected.saturating_record(now.saturating_sub(pair.planned_ns).max(1));
+        // The latency of an exchange begun in an earlier phase would include the standstill.
+        if pair.started_ns >= self.run.start_ns {
+            self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
+            if let Some(corrected) = &mut self.run.corrected {
+                corrected.saturating_record(now.saturating_sub(pair.planned_ns).max(1));
+            }
         }
         if !self.config.workload.is_stream() {
             self.run.slice(now, 1.0);

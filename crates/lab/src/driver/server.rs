@@ -5,7 +5,7 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, Held, Shared, burn, now_ns};
+use super::{Close, Counts, Held, PUBLISH_EVERY, Shared, burn, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -76,6 +76,8 @@ pub struct Server<S: Sockets> {
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     stride: u64,
+    /// A stream sends nothing more until the next standstill is over.
+    ending: bool,
     account: Held,
 }
 
@@ -101,6 +103,7 @@ impl<S: Sockets> Server<S> {
             outbox: vec![0xA5; capacity(config.write_bytes.min(config.workload.response))],
             inbox: vec![0; capacity(config.write_bytes.max(limits::DATAGRAM_BYTES_MAX).min(most))],
             stride: limits::STAMP_STRIDE_BYTES,
+            ending: false,
             account: Held::default(),
             config,
         };
@@ -115,10 +118,12 @@ impl<S: Sockets> Server<S> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
             if shared.pause.load(Ordering::Acquire) {
-                hold(shared, &self.account);
+                shared.hold_still(&self.account);
+                self.go_on();
                 (self.account.first_ns, self.account.last_ns) = (0, 0);
             }
             self.stride = stride.load(Ordering::Relaxed);
+            self.ending = shared.ending.load(Ordering::Relaxed);
             let timeout = self.timeout();
             self.sockets.poll(&mut ready, timeout)?;
             for event in ready.drain(..) {
@@ -131,13 +136,30 @@ impl<S: Sockets> Server<S> {
             if self.accepting {
                 if self.config.workload.udp { self.answer_datagrams() } else { self.accept() }
             }
-            for _ in 0..self.queue.len() {
+            for turn in 1..=self.queue.len() {
                 let Some(slot) = self.queue.pop_front() else { break };
                 self.advance(slot);
+                if turn % PUBLISH_EVERY == 0 {
+                    shared.publish(&self.account.counts);
+                    self.ending = shared.ending.load(Ordering::Relaxed);
+                }
             }
             shared.publish(&self.account.counts);
         }
         Ok(self.account.counts)
+    }
+
+    /// True if no connection has an operation to make before the standstill.
+    fn idle(&self) -> bool {
+        let stopped = self.ending && self.config.workload.is_stream();
+        stopped && self.connections.iter().flatten().all(|connection| connection.state == State::Sending)
+    }
+
+    /// Takes up the streams that were stopped for a standstill; their sockets will not become ready once more.
+    fn go_on(&mut self) {
+        if self.config.workload.is_stream() {
+            (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
+        }
     }
 
     /// A handle that interrupts its waiting.
@@ -148,6 +170,9 @@ impl<S: Sockets> Server<S> {
     fn timeout(&self) -> Option<Duration> {
         if !self.queue.is_empty() || self.accepting {
             return Some(Duration::ZERO);
+        }
+        if self.sockets.operations_wait() && self.idle() {
+            return Some(limits::WAIT_TIME_MAX);
         }
         let connection = self.delayed.peek().map(|Reverse((due, _))| *due);
         let datagram = self.datagrams_due.peek().map(|Reverse((due, ..))| *due);
@@ -271,6 +296,9 @@ impl<S: Sockets> Server<S> {
 
     fn send(&mut self, slot: usize) -> io::Result<bool> {
         let workload = self.config.workload;
+        if self.ending && workload.is_stream() {
+            return Ok(false);
+        }
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return Ok(false) };
         let left = usize::try_from(workload.response - connection.offset).unwrap_or(usize::MAX);
         let chunk = left.min(self.outbox.len());
@@ -382,16 +410,4 @@ fn learn(identity: &mut [u8; 8], offset: u64, bytes: &[u8]) {
         let count = rest.len().min(bytes.len());
         rest[..count].copy_from_slice(&bytes[..count]);
     }
-}
-
-/// Holds still until the pause is over.
-fn hold(shared: &Shared, account: &Held) {
-    if let Ok(mut held) = shared.held_account.lock() {
-        *held = *account;
-    }
-    shared.held.store(true, Ordering::Release);
-    while shared.pause.load(Ordering::Acquire) && !shared.quit.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    shared.held.store(false, Ordering::Release);
 }

@@ -78,7 +78,8 @@ fn opening(run: &Run, reduced: &Reduced, out: &mut String) {
 fn closing(run: &Run, reduced: &Reduced, out: &mut String) {
     for summary in &reduced.cells {
         for (flag, count) in &summary.flags {
-            let _ = writeln!(out, "Caution: {}: {flag} (in {count} trials)", summary.cell);
+            let trials = if *count == 1 { "1 trial".to_owned() } else { format!("{count} trials") };
+            let _ = writeln!(out, "Caution: {}: {flag} (in {trials})", summary.cell);
         }
     }
     for skipped in &reduced.skipped {

@@ -17,7 +17,7 @@ pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
         let cell = &columns[0].cell;
         let mtu = cell.mtu.map(|mtu| format!(" {mtu}")).unwrap_or_default();
         let _ = writeln!(out, "Table {}. {} - {}{mtu}\n", number + 1, cell.path, cell.workload);
-        let blocks = columns.iter().map(|summary| reduce(&counters(summary))).collect::<Result<Vec<_>>>()?;
+        let blocks = columns.iter().map(|summary| column(summary)).collect::<Result<Vec<_>>>()?;
         block(&mut out, columns, &blocks);
         let methods: Vec<_> = columns.iter().map(|summary| summary.cpu.method.to_string()).collect();
         let residues: Vec<_> = columns.iter().map(|summary| format!("{:.4}", summary.cpu.residue)).collect();
@@ -90,10 +90,20 @@ fn places(value: f64) -> usize {
     }
 }
 
+/// The figures of one cell. The rate is the driver's, as in the printed reports; all others are per unit of the interval
+/// between the readings of the CPU counters, which is longer by the standstill.
+fn column(summary: &Summary) -> Result<Blocks<f64>> {
+    let mut blocks = reduce(&counters(summary))?;
+    if let Some(rate) = blocks.first_mut().and_then(|block| block.first_mut()) {
+        rate.value = summary.rate;
+    }
+    Ok(blocks)
+}
+
 /// The counters of the median trial, in seconds over its interval.
 fn counters(summary: &Summary) -> RawCounters<f64> {
     let trial = &summary.median;
-    let interval_s = trial.elapsed_ns.max(1) as f64 / 1e9;
+    let interval_s = trial.cpu.wall_ns.max(1) as f64 / 1e9;
     let units = trial.units();
     let seconds = |component: &crate::summary::Component| CpuTime {
         cpu_s: component.total * units / 1e3,
@@ -106,7 +116,7 @@ fn counters(summary: &Summary) -> RawCounters<f64> {
     RawCounters {
         interval_s,
         processors: trial.cpu.cpus,
-        rate: summary.rate,
+        rate: units / interval_s,
         unit: trial.cell.workload.unit(),
         total: seconds(total),
         components: named

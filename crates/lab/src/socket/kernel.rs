@@ -8,7 +8,7 @@
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::bpf::sockmap::Sockmap;
 use crate::limits;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -19,7 +19,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a driver does while nothing can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,6 +57,8 @@ pub struct Kernel {
 struct Direct {
     listener: Option<Token>,
     socket: Option<Token>,
+    /// Accepted sockets do not inherit their listener's timeouts (AF_UNIX).
+    disinherits: bool,
 }
 
 const WAKE: u64 = u64::MAX;
@@ -106,10 +108,25 @@ impl Kernel {
         if matches!(endpoint, Endpoint::Tcp(_)) {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
-        if self.blocking() {
-            sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
-        }
+        self.bound_waits(&socket)?;
         Ok(socket)
+    }
+
+    /// Has every call on a blocking socket return in time to notice the end of a phase.
+    fn bound_waits(&self, socket: &OwnedFd) -> io::Result<()> {
+        if self.blocking() {
+            sockopt::set_socket_timeout(socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
+            sockopt::set_socket_timeout(socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody wakes it or the time is over.
+    fn rest(&self, time: Duration) -> io::Result<()> {
+        await_one(PollFd::new(&self.wake, PollFlags::IN), time)?;
+        // The descriptor does not block: without a wake-up there is nothing to take.
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+        Ok(())
     }
 
     fn watch(&mut self, socket: &OwnedFd, token: Token) -> io::Result<()> {
@@ -121,13 +138,26 @@ impl Kernel {
         Ok(())
     }
 
-    /// Enters an established TCP connection into the sockmap, where there is one.
-    fn enter(&self, socket: &OwnedFd) -> io::Result<()> {
+    /// Enters an established TCP connection into the sockmap, where there is one. With `both`, it returns when the other
+    /// end is in the map too: what is sent before would go by TCP, and what is sent after it would overtake it.
+    fn enter(&self, socket: &OwnedFd, both: bool) -> io::Result<()> {
         let Some(sockmap) = &self.sockmap else { return Ok(()) };
-        let local = SocketAddr::try_from(net::getsockname(socket)?)?;
+        let local = SocketAddr::try_from(net::getsockname(socket)?)?.port();
         let remote = net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
-        let remote = SocketAddr::try_from(remote)?;
-        sockmap.insert(socket.as_fd(), local.port(), remote.port()).map_err(|error| io::Error::other(error.to_string()))
+        let remote = SocketAddr::try_from(remote)?.port();
+        let other = |error: crate::Error| io::Error::other(error.to_string());
+        sockmap.insert(socket.as_fd(), local, remote).map_err(other)?;
+        let begun = Instant::now();
+        while both && !sockmap.contains(remote, local).map_err(other)? {
+            if begun.elapsed() > limits::STALL_TIME_MAX {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the peer has not entered its end into the sockmap",
+                ));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 }
 
@@ -137,6 +167,19 @@ fn family(address: &SocketAddr) -> AddressFamily {
 
 fn abstract_name(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+/// Waits for one event, for `time` at most.
+fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
+    match poll(&mut [event], Some(&timespec(time))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    // A time that does not fit is longer than anybody waits at once.
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }
 
 /// `WouldBlock` for "not yet", whichever way the kernel words it; a blocking connect that timed out says EINPROGRESS.
@@ -167,6 +210,7 @@ impl Sockets for Kernel {
             Endpoint::Unix(name) => {
                 net::bind(&socket, &abstract_name(name)?)?;
                 net::listen(&socket, limits::BACKLOG)?;
+                self.direct.disinherits = true;
                 at.clone()
             }
         };
@@ -176,8 +220,15 @@ impl Sockets for Kernel {
     }
 
     fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<OwnedFd> {
+        if self.options.direct && self.direct.socket.is_some() {
+            // Waiting for another connection would keep the one there is waiting.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
-        self.enter(&socket)?;
+        if self.direct.disinherits {
+            self.bound_waits(&socket)?;
+        }
+        self.enter(&socket, false)?;
         self.watch(&socket, token)?;
         self.direct.socket = Some(token);
         Ok(socket)
@@ -203,11 +254,14 @@ impl Sockets for Kernel {
             Ok(Some(_)) => {}
             Ok(None) | Err(Errno::NOTCONN) => {
                 sockopt::socket_error(socket)??;
+                if self.blocking() {
+                    await_one(PollFd::new(socket, PollFlags::OUT), limits::WAIT_TIME_MAX)?;
+                }
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
         }
-        self.enter(socket)?;
+        self.enter(socket, true)?;
         Ok(true)
     }
 
@@ -236,13 +290,16 @@ impl Sockets for Kernel {
 
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
         if self.options.direct {
+            if let Some(time) = timeout.filter(|time| self.blocking() && !time.is_zero()) {
+                self.rest(time)?;
+            }
             if let Some(token) = self.direct.socket.or(self.direct.listener) {
                 ready.push(Ready { token, readable: true, writable: true });
             }
             return Ok(());
         }
         let timeout = if self.options.wait == Wait::Poll { Some(Duration::ZERO) } else { timeout };
-        let timeout = timeout.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 }));
+        let timeout = timeout.map(timespec);
         let mut space = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
         let events = match epoll::wait(&self.epoll, &mut space[..], timeout.as_ref()) {
             Ok((events, _)) => events,
@@ -264,6 +321,10 @@ impl Sockets for Kernel {
             });
         }
         Ok(())
+    }
+
+    fn operations_wait(&self) -> bool {
+        self.blocking()
     }
 
     fn waker(&self) -> Arc<dyn Waker> {

@@ -1,7 +1,8 @@
 //! The scene of a trial: the path and the two agents on it, and the orders they are given.
 
-use crate::account::Snapshot;
+use crate::account::Spent;
 use crate::account::charge::Owners;
+use crate::account::host::HostCpu;
 use crate::bpf::burner::Burner;
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Helper, Order, Report};
@@ -35,6 +36,8 @@ pub(super) struct Scene {
     _sockmap: Option<Sockmap>,
     path: Option<BuiltPath>,
     inodes: Inodes,
+    /// Ends that are behind ssh: client, server.
+    remote: (bool, bool),
     /// The server's account at its last standstill.
     pub(super) held: Held,
     /// What is sent may be lost.
@@ -90,6 +93,7 @@ impl Scene {
             _sockmap: sockmap,
             path,
             inodes: ends.inodes,
+            remote: (matches!(ends.client, Place::Ssh(_)), matches!(ends.server, Place::Ssh(_))),
             held: Held::default(),
             lossy,
             congestion,
@@ -183,15 +187,31 @@ impl Scene {
         Ok(*report)
     }
 
-    /// Reads the counters of both ends, client first.
-    pub(super) fn snapshots(&mut self) -> Result<(Snapshot, Snapshot)> {
-        let read = |helper: &mut Helper| -> Result<Snapshot> {
-            let answer = helper.ask(&Order::Snapshot, limits::ANSWER_TIME_MAX)?;
-            let Answer::Snapshot(snapshot) = answer else { return Err(helper.unexpected(&answer)) };
-            Ok(*snapshot)
+    /// Reads what both ends have counted, client first.
+    pub(super) fn spent(&mut self) -> Result<(Spent, Spent)> {
+        let read = |helper: &mut Helper| -> Result<Spent> {
+            let answer = helper.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
+            let Answer::Spent(spent) = answer else { return Err(helper.unexpected(&answer)) };
+            Ok(*spent)
         };
         let server = read(&mut self.server)?;
         Ok((read(&mut self.client)?, server))
+    }
+
+    /// Reads the counters of each host involved. This process reads those of its own, so that no end is charged for it.
+    pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
+        let remote = |helper: &mut Helper| -> Result<HostCpu> {
+            let answer = helper.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
+            let Answer::Host(host) = answer else { return Err(helper.unexpected(&answer)) };
+            Ok(*host)
+        };
+        let client = if self.remote.0 { remote(&mut self.client)? } else { HostCpu::read()? };
+        let server = match self.remote {
+            (_, true) => remote(&mut self.server)?,
+            (true, false) => HostCpu::read()?,
+            (false, false) => return Ok(vec![client]),
+        };
+        Ok(if client.boot_id == server.boot_id { vec![client] } else { vec![client, server] })
     }
 
     /// Frames dropped so far by the interfaces of a built path.
@@ -207,11 +227,11 @@ impl Scene {
     }
 
     /// Whose processes and namespaces the profiler's samples belong to.
-    pub(super) fn owners(&self, snapshots: &(Snapshot, Snapshot)) -> Owners {
-        let set = |snapshot: &Snapshot| snapshot.pids.iter().copied().collect::<BTreeSet<u32>>();
+    pub(super) fn owners(&self, ends: &(Spent, Spent)) -> Owners {
+        let set = |spent: &Spent| spent.pids.iter().copied().collect::<BTreeSet<u32>>();
         Owners {
-            client_pids: set(&snapshots.0),
-            server_pids: set(&snapshots.1),
+            client_pids: set(&ends.0),
+            server_pids: set(&ends.1),
             client_inode: self.inodes.client,
             server_inode: self.inodes.server,
             router_inode: self.inodes.router,
