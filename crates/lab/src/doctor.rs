@@ -7,15 +7,17 @@
 mod calibrate;
 mod clean;
 mod examine;
+mod experiment;
 mod overhead;
 mod probe;
 mod recovery;
 mod text;
 mod timing;
 
-pub use calibrate::{Absent, Calibration, Planted, Row, Way, calibrate};
+pub use calibrate::{Absent, Calibration, calibrate};
 pub use clean::{Cleaning, Removed, clean};
 pub use examine::{Check, Examination, Group, State, examine};
+pub use experiment::{Planted, Row, Way};
 pub use overhead::Overhead;
 pub use recovery::{Ratio, Verdict};
 pub use timing::Timing;

@@ -109,34 +109,46 @@ fn processes() -> Vec<Process> {
 }
 
 fn process(pid: i32) -> Option<Process> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let number = |name: &str, at: usize| -> Option<u32> {
-        status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?.parse().ok()
-    };
-    // The owner of /proc/PID will not do: it is root for a process that has entered a user namespace.
-    if number("Uid:", 1)? != geteuid().as_raw() {
+    if owner(&pid.to_string())? != geteuid().as_raw() {
         return None;
     }
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<&str> = line.split(|&byte| byte == 0).map(|word| std::str::from_utf8(word).unwrap_or("")).collect();
-    let parent = i32::try_from(number("PPid:", 0)?).ok()?;
+    let parent = i32::try_from(status_number(&pid.to_string(), "PPid:", 0)?).ok()?;
     let [program, role @ ("keep" | "agent"), options @ ..] = &words[..] else { return None };
     let is_copy = options.contains(&"--unlink") && is_copied_name(Path::new(program));
     (*program == "/proc/self/exe" || is_copy).then(|| Process { pid, parent, role: (*role).into(), is_copy })
 }
 
+/// A number in `/proc/PID/status`, by the name of its line and its place there.
+fn status_number(pid: &str, name: &str, at: usize) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?.parse().ok()
+}
+
+/// The effective user of a process. The owner of /proc/PID will not do: of a process that has entered a user namespace it
+/// is root.
+fn owner(pid: &str) -> Option<u32> {
+    status_number(pid, "Uid:", 1)
+}
+
 impl Process {
-    /// siga starts its processes from its own program file, so a parent with another one has inherited an orphan.
+    /// siga starts its processes from its own program file and as its own user, so a parent with another file, or of
+    /// another user, has inherited an orphan. Where the files cannot be told (a process that has entered a user namespace
+    /// hides its own), only init's children are taken for orphans.
     fn is_orphan(&self) -> bool {
         let program =
-            |pid: i32| fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.st_dev(), file.st_ino())).ok();
-        if self.is_copy || self.parent == 1 {
+            |pid: &str| fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.st_dev(), file.st_ino())).ok();
+        let parent = self.parent.to_string();
+        if self.is_copy {
             return self.parent == 1;
         }
-        match (program(self.pid), program(self.parent)) {
+        match (program(&self.pid.to_string()), program(&parent)) {
             (Some(own), Some(parent)) => own != parent,
-            // Not to be looked at: a process that has entered a user namespace. Its parent is not init: leave it alone.
-            (None, _) | (_, None) => false,
+            (None, _) | (_, None) => {
+                let of_another = owner(&parent).is_some_and(|user| user != geteuid().as_raw());
+                of_another || (self.parent == 1 && program("1") != program("self"))
+            }
         }
     }
 

@@ -13,6 +13,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// Rate with the profiler over rate without, below which that is worth a word.
+const RATE_RATIO_MIN: f64 = 0.95;
+
 /// What belongs together in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -93,6 +96,21 @@ impl Examination {
         Err(Error::environment("this host cannot run the default plan").hint("the report says what is missing"))
     }
 
+    /// Marks the profiler if it slows a busy path down by more than is lost in noise.
+    fn price(&mut self, overhead: &Overhead) {
+        let ratio = overhead.rate_ratio;
+        if ratio.high.is_none_or(|high| high >= RATE_RATIO_MIN) {
+            return;
+        }
+        for check in self.checks.iter_mut().filter(|check| check.group == Group::Accounting && check.name == "profile")
+        {
+            let percent = 100.0 * (1.0 - ratio.value);
+            check.state = State::Caution;
+            check.costs = Some(format!("a path that is busy all the time is {percent:.0}% slower while it is sampled"));
+            check.way_out = Some("where rates matter more than who spent the time: --accounting subtract".into());
+        }
+    }
+
     fn state(&self, group: Group, name: &str) -> Option<State> {
         self.checks.iter().find(|check| check.group == group && check.name == name).map(|check| check.state)
     }
@@ -122,7 +140,9 @@ pub fn examine(tell: &mut dyn FnMut(&str)) -> Result<Examination> {
     if examination.has(Group::Paths, "veth-routed")
         && let Ok(profiler) = Profiler::open()
     {
-        examination.overhead = Some(overhead::measure(profiler, tell)?);
+        let overhead = overhead::measure(profiler, tell)?;
+        examination.price(&overhead);
+        examination.overhead = Some(overhead);
     }
     if control::interrupted() {
         return Err(Error::incomplete("interrupted"));
@@ -199,6 +219,22 @@ mod tests {
         let plain = examination(&[(Group::Paths, "veth"), (Group::Accounting, "subtract")]);
         assert!(plain.summary.contains("1 of 2 types") && plain.summary.contains("(subtract)"), "{}", plain.summary);
         assert!(plain.verdict().is_ok());
+    }
+
+    #[test]
+    fn a_profiler_that_slows_the_path_down_is_marked() {
+        let overhead = |value: f64| Overhead {
+            cell: String::new(),
+            rate_ratio: crate::stats::Estimate { value, low: Some(value - 0.02), high: Some(value + 0.02), count: 6 },
+            rate: 1e5,
+        };
+        let mut examination = examination(&[(Group::Accounting, "profile")]);
+        examination.price(&overhead(0.94));
+        assert_eq!(examination.state(Group::Accounting, "profile"), Some(State::Ok), "its interval reaches 0.95");
+        examination.price(&overhead(0.7));
+        assert_eq!(examination.state(Group::Accounting, "profile"), Some(State::Caution));
+        let check = examination.checks.iter().find(|check| check.name == "profile").unwrap();
+        assert!(check.costs.as_ref().unwrap().contains("30% slower"), "{check:?}");
     }
 
     #[test]

@@ -29,19 +29,33 @@ impl Check {
 
 /// Builds a path of each type and takes it down again.
 pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
-    let check = |kind: PathKind| {
+    // What could not be set, and on which paths.
+    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut checks = Vec::new();
+    for kind in PathKind::ALL {
         tell(&format!("path {kind}"));
         match build(kind) {
-            Ok(notes) if notes.is_empty() => Check::ok(Group::Paths, kind.name(), kind.about()),
-            Ok(notes) => Check::ok(Group::Paths, kind.name(), notes.join("; ")).with(
-                State::Caution,
-                "figures hold for the path as it is, which `siga show` prints",
-                Some("as root everything can be set".into()),
-            ),
-            Err(error) => Check::missing(Group::Paths, kind.name(), &error, without(kind)),
+            Ok(own) => {
+                checks.push(Check::ok(Group::Paths, kind.name(), kind.about()));
+                for note in own {
+                    match notes.iter_mut().find(|(other, _)| *other == note) {
+                        Some((_, kinds)) => kinds.push(kind.name()),
+                        None => notes.push((note, vec![kind.name()])),
+                    }
+                }
+            }
+            Err(error) => checks.push(Check::missing(Group::Paths, kind.name(), &error, without(kind))),
         }
-    };
-    PathKind::ALL.into_iter().map(check).collect()
+    }
+    checks.extend(notes.into_iter().map(|(note, kinds)| {
+        let on = if kinds.len() == PathKind::ALL.len() { "every path".into() } else { kinds.join(", ") };
+        Check::ok(Group::Paths, "settings", format!("on {on}: {note}")).with(
+            State::Caution,
+            "figures hold for the settings in force, which every run records",
+            None,
+        )
+    }));
+    checks
 }
 
 /// What could not be set on the path.

@@ -51,9 +51,12 @@ impl Ratio {
         Some(Self { value, low, high, rounds: rounds.len() })
     }
 
-    /// Half the width of the interval.
-    pub fn half_width(&self) -> Option<f64> {
-        Some((self.high? - self.low?) / 2.0)
+    /// Whether more rounds can hardly change the verdict: the interval lies within the tolerance, or clear of it.
+    pub(super) fn is_clear(&self) -> bool {
+        let (Some(low), Some(high)) = (self.low, self.high) else { return false };
+        let inside = low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE;
+        let outside = high < 1.0 - TOLERANCE || low > 1.0 + TOLERANCE;
+        inside || (outside && (high - low) / 2.0 <= HALF_WIDTH_MAX)
     }
 
     /// What it says.
@@ -119,6 +122,10 @@ mod tests {
         assert_eq!(ratio(1.10, 0.12).verdict(), Verdict::Recovered, "the interval holds 1");
         assert_eq!(ratio(1.10, 0.05).verdict(), Verdict::Off);
         assert_eq!(ratio(1.0, 0.2).verdict(), Verdict::Undecided);
+        let clear = [ratio(1.0, 0.04), ratio(1.2, 0.1), ratio(0.9, 0.04)];
+        assert!(clear.iter().all(Ratio::is_clear), "{clear:?}");
+        let open = [ratio(1.02, 0.04), ratio(1.06, 0.04), ratio(1.5, 0.3)];
+        assert!(!open.iter().any(Ratio::is_clear), "{open:?}");
         assert_eq!(Ratio::of(&[1.0; 5]).unwrap().verdict(), Verdict::Undecided, "too few rounds");
     }
 }

@@ -99,13 +99,13 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
     );
     let _ = writeln!(
         out,
-        "  {:<11}{:<10}{:<10}{:>10}{:>12}{:>8}   {:<16}{:>6}",
+        "  {:<11}{:<12}{:<10}{:>8}{:>12}{:>8}   {:<16}{:>6}",
         "", "planted in", "method", "planted", "recovered", "ratio", "95% interval", "rounds"
     );
     for row in &calibration.rows {
         let _ = writeln!(
             out,
-            "  {:<11}{:<10}{:<10}{:>10.2}{:>12.2}{:>8.3}   {:<16}{:>6}",
+            "  {:<11}{:<12}{:<10}{:>8.1}{:>12.1}{:>8.3}   {:<16}{:>6}",
             row.verdict.mark(),
             row.planted_in,
             row.way,
@@ -120,7 +120,7 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
         }
     }
     for absent in &calibration.skipped {
-        let _ = writeln!(out, "  {:<11}{:<10}{:<10}{}", "skipped", absent.planted_in, absent.way, absent.reason);
+        let _ = writeln!(out, "  {:<11}{:<12}{:<10}{}", "skipped", absent.planted_in, absent.way, absent.reason);
     }
     if let Some(percent) = calibration.others_percent {
         let _ = writeln!(out, "\nOthers used {percent:.1}% of the CPUs in the median trial.");

@@ -63,7 +63,7 @@ fn timing(what: &str, means: &str, median_ns: f64) -> Timing {
 }
 
 /// CPUs that this process may use, by number.
-fn allowed() -> Vec<u32> {
+pub(super) fn allowed() -> Vec<u32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     list.and_then(cpu_list).unwrap_or_default()
