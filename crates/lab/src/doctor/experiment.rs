@@ -22,6 +22,8 @@ pub(super) const SECONDS: f64 = 0.4;
 const WARM_UP_SECONDS: f64 = 0.1;
 /// Share of all CPUs that others may use in a trial which `subtract` is judged by.
 pub(super) const OTHERS_MAX: f64 = 0.01;
+/// Share from which on others change what the path itself costs.
+const OTHERS_BUSY: f64 = 0.05;
 
 /// Where a known cost is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,15 +228,28 @@ pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<R
     };
     let rounds: Vec<(f64, f64)> = counted.iter().filter_map(one).collect();
     let ratios: Vec<f64> = rounds.iter().map(|(_, ratio)| *ratio).collect();
-    let busy = pairs.len() - counted.len();
-    let note = (busy > 0).then(|| {
-        let percent = OTHERS_MAX * 100.0;
-        format!("{busy} of {} rounds left out: others used more than {percent:.0}% of the CPUs", pairs.len())
-    });
     let ratio = Ratio::of(&ratios)?;
     let planted_us = rounds.iter().map(|(planted, _)| planted).sum::<f64>() / rounds.len().max(1) as f64;
     let recovered_us = planted_us * ratio.value;
-    Some(Row { planted_in: experiment.planted, way, planted_us, recovered_us, ratio, verdict: ratio.verdict(), note })
+    let (verdict, note) = judge(&ratio, pairs, pairs.len() - counted.len());
+    Some(Row { planted_in: experiment.planted, way, planted_us, recovered_us, ratio, verdict, note })
+}
+
+/// The verdict with what has to be known to read it; `left_out` of the rounds did not count.
+fn judge(ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, Option<String>) {
+    let mut shares: Vec<f64> = pairs.iter().flat_map(|pair| [&pair.little, &pair.much]).filter_map(others).collect();
+    shares.sort_by(f64::total_cmp);
+    let share = shares.get(shares.len() / 2).copied().unwrap_or(0.0);
+    // What others leave in the caches is dearer to a trial the longer its transactions take: a cost that is really there.
+    if ratio.verdict() == Verdict::Off && share > OTHERS_BUSY && ratio.is_near() {
+        let note = format!("others used {:.0}% of the CPUs: the path itself may have become dearer", share * 100.0);
+        return (Verdict::Undecided, Some(note));
+    }
+    let percent = OTHERS_MAX * 100.0;
+    let note = (left_out > 0).then(|| {
+        format!("{left_out} of {} rounds left out: others used more than {percent:.0}% of the CPUs", pairs.len())
+    });
+    (ratio.verdict(), note)
 }
 
 #[cfg(test)]
@@ -278,6 +293,17 @@ mod tests {
         assert!(subtract.note.unwrap().starts_with("1 of 3 rounds left out"));
         assert_eq!(row(&EXPERIMENTS[2], Way::Profile, &pairs).unwrap().ratio.rounds, 3);
         assert!(row(&EXPERIMENTS[2], Way::Subtract, &pairs[2..]).is_none(), "no round is left");
+    }
+
+    #[test]
+    fn on_a_busy_host_a_ratio_near_1_cannot_be_called_off() {
+        let ratio = |value: f64| Ratio { value, low: Some(value - 0.03), high: Some(value + 0.03), rounds: 8 };
+        let (quiet, busy) = (pairs(&[0; 8]), pairs(&[2_000; 8]));
+        assert_eq!(judge(&ratio(1.08), &quiet, 0), (Verdict::Off, None));
+        let (verdict, note) = judge(&ratio(1.08), &busy, 0);
+        assert_eq!(verdict, Verdict::Undecided);
+        assert!(note.unwrap().contains("10% of the CPUs"));
+        assert_eq!(judge(&ratio(1.3), &busy, 0).0, Verdict::Off, "that far off is no matter of caches");
     }
 
     #[test]

@@ -59,6 +59,11 @@ impl Ratio {
         inside || (outside && (high - low) / 2.0 <= HALF_WIDTH_MAX)
     }
 
+    /// Whether it lies where noise of the host could have put it.
+    pub(super) fn is_near(&self) -> bool {
+        (self.value - 1.0).abs() <= HALF_WIDTH_MAX
+    }
+
     /// What it says.
     pub fn verdict(&self) -> Verdict {
         let (Some(low), Some(high)) = (self.low, self.high) else { return Verdict::Undecided };
