@@ -60,7 +60,7 @@ pub(crate) struct Axes {
     /// IPv6 instead of IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// A process per pair instead of all pairs in one epoll process.
+    /// A process per pair (up to 1,000) instead of all pairs in one epoll process.
     #[arg(long)]
     processes: bool,
     /// Sleep (block) or spin (poll) while nothing can go on.
