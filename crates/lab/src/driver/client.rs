@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a client is to do, the same for all its phases.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -165,13 +165,14 @@ impl<S: Sockets> Client<S> {
     /// Makes the standing connections of all pairs (none for CRR, whose connections belong to its exchanges).
     ///
     /// # Errors
-    /// The first connection that fails, or not all connected within `limits::CONNECT_TIME_MAX`.
+    /// The first connection that fails, none more connected for `limits::STALL_TIME_MAX`, or not all within
+    /// `limits::CONNECT_TIME_MAX`.
     pub fn connect(&mut self, shared: &Shared) -> io::Result<()> {
         if self.config.workload.shape == Shape::Crr {
             return Ok(());
         }
-        let deadline_ns = now_ns() + u64::try_from(limits::CONNECT_TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
-        let (mut next, mut open) = (0, 0);
+        let begun = Instant::now();
+        let (mut next, mut open, mut moved) = (0, 0, begun);
         while open < self.pairs.len() {
             while next < self.pairs.len() && next - open < limits::CONNECTS_IN_FLIGHT_MAX {
                 self.open(next)?;
@@ -183,10 +184,13 @@ impl<S: Sockets> Client<S> {
                 let index = self.ready[at].token.0;
                 if self.pairs.get(index).is_some_and(|pair| pair.state == State::Connecting) && self.settle(index)? {
                     self.pairs[index].state = State::Idle;
-                    open += 1;
+                    (open, moved) = (open + 1, Instant::now());
                 }
             }
-            if now_ns() > deadline_ns {
+            if open == self.pairs.len() {
+                break;
+            }
+            if moved.elapsed() > limits::STALL_TIME_MAX || begun.elapsed() > limits::CONNECT_TIME_MAX {
                 let text = format!("{open} of {} pairs connected", self.pairs.len());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
