@@ -102,10 +102,10 @@ impl Bench {
         Running { child: Some(self.siga(arguments).spawn().unwrap()), arguments: arguments.into() }
     }
 
-    /// Lines of a file of the run directory `run`.
+    /// Whole lines of a file of the run directory `run`.
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path("run").join(file)).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
     }
 
     /// The trials on record.
