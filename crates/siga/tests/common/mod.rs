@@ -99,7 +99,7 @@ impl Bench {
 
     /// Starts the program and leaves it running; it does not outlive the value.
     pub(crate) fn start(&self, arguments: &str) -> Running {
-        Running { child: Some(self.siga(arguments).spawn().unwrap()), arguments: arguments.into() }
+        Running::new(self.siga(arguments))
     }
 
     /// Whole lines of a file of the run directory `run`.
@@ -153,6 +153,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn new(mut command: Command) -> Self {
+        let child = command.spawn().unwrap();
+        let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+        Self { child: Some(child), arguments: arguments.join(" ") }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
