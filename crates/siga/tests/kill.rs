@@ -189,7 +189,7 @@ fn an_interrupt_ends_the_run_between_two_lines_and_it_goes_on_from_there() {
         let measured = bench.lines("trials.jsonl");
         assert!(measured.len() < 12, "interrupted at the very end");
         let trials: u64 = ended.cells().iter().filter_map(|cell| cell["trials"].as_u64()).sum();
-        assert_eq!(trials as usize, measured.len(), "the report holds what was measured: {ended}");
+        assert_eq!(trials, measured.len() as u64, "the report holds what was measured: {ended}");
         bench.assert_nothing_left();
 
         let resumed = bench.run("run --resume run --format json").ok();

@@ -6,7 +6,7 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, PUBLISH_EVERY, Shared, UNKNOWN, burn, new_histogram, now_ns};
+use super::{Close, Counts, PUBLISH_EVERY, Shared, UNKNOWN, buffer, burn, new_histogram, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -128,6 +128,8 @@ struct Run {
     /// Idle pairs of an open loop by their next planned start.
     plan: BinaryHeap<Reverse<(u64, usize)>>,
     period_ns: f64,
+    /// When to look for lost datagrams again.
+    look_ns: u64,
 }
 
 impl<S: Sockets> Client<S> {
@@ -146,15 +148,15 @@ impl<S: Sockets> Client<S> {
             opened: 0,
             queued: false,
         });
-        let capacity = |bytes: u64| usize::try_from(bytes.clamp(1, limits::WRITE_BYTES_MAX)).unwrap_or(usize::MAX);
+        let (write, workload) = (config.write_bytes, config.workload);
         let phase = Phase { start_ns: 0, duration_ns: 0, stride: limits::STAMP_STRIDE_BYTES, rate: None };
         Self {
             sockets,
             pairs: pairs.collect(),
             queue: VecDeque::new(),
             ready: Vec::new(),
-            outbox: vec![0x5A; capacity(config.write_bytes.min(config.workload.request))],
-            inbox: vec![0; capacity(config.write_bytes.min(config.workload.response.max(1)).max(64))],
+            outbox: buffer(0x5A, write, workload.request, workload.udp),
+            inbox: buffer(0, write, workload.response + u64::from(workload.udp), workload.udp),
             counts: Counts::default(),
             failed: 0,
             run: Run::new(phase, 0),
@@ -604,6 +606,11 @@ impl<S: Sockets> Client<S> {
     /// Gives up datagrams whose answer is overdue and lets their pairs go on.
     fn give_up_lost(&mut self) {
         let now = now_ns();
+        if now < self.run.look_ns {
+            return;
+        }
+        // Not after every answer: it takes a look at each pair.
+        self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
             let pair = &mut self.pairs[index];
@@ -638,6 +645,7 @@ impl Run {
             slices: [0.0; limits::SLICES],
             plan: BinaryHeap::new(),
             period_ns: f64::INFINITY,
+            look_ns: 0,
         }
     }
 

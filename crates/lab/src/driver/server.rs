@@ -5,7 +5,7 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, Held, PUBLISH_EVERY, Shared, burn, now_ns};
+use super::{Close, Counts, Held, PUBLISH_EVERY, Shared, buffer, burn, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -88,9 +88,7 @@ impl<S: Sockets> Server<S> {
     /// The address is in use or not of this host.
     pub fn listen(mut sockets: S, config: ServerConfig) -> io::Result<(Self, Endpoint)> {
         let (listener, endpoint) = sockets.listen(&config.endpoint, LISTENER)?;
-        let capacity = |bytes: u64| usize::try_from(bytes.clamp(1, limits::WRITE_BYTES_MAX)).unwrap_or(usize::MAX);
-        // One byte more than the longest datagram, so that one that is too long shows.
-        let most = if config.workload.udp { config.workload.request + 1 } else { config.workload.request };
+        let (write, workload) = (config.write_bytes, config.workload);
         let server = Self {
             sockets,
             listener,
@@ -100,8 +98,8 @@ impl<S: Sockets> Server<S> {
             delayed: BinaryHeap::new(),
             datagrams_due: BinaryHeap::new(),
             accepting: false,
-            outbox: vec![0xA5; capacity(config.write_bytes.min(config.workload.response))],
-            inbox: vec![0; capacity(config.write_bytes.max(limits::DATAGRAM_BYTES_MAX).min(most))],
+            outbox: buffer(0xA5, write, workload.response, workload.udp),
+            inbox: buffer(0, write, workload.request + u64::from(workload.udp), workload.udp),
             stride: limits::STAMP_STRIDE_BYTES,
             ending: false,
             account: Held::default(),
@@ -194,9 +192,9 @@ impl<S: Sockets> Server<S> {
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
                 Ok(socket) => self.add(slot, socket),
                 Err(error) => {
-                    // An error other than "none there" belongs to the connection that was about to be taken.
-                    self.accepting = false;
-                    self.account.counts.connect_failures += u64::from(error.kind() != io::ErrorKind::WouldBlock);
+                    // Any other error belongs to the connection that was about to be taken; more may wait behind it.
+                    self.accepting = error.kind() != io::ErrorKind::WouldBlock;
+                    self.account.counts.connect_failures += u64::from(self.accepting);
                     return;
                 }
             }
