@@ -93,6 +93,8 @@ struct Pair<S> {
     transactions: u64,
     opened: u64,
     queued: bool,
+    /// See `Ready::ended`.
+    ended: bool,
 }
 
 /// Operations one pair may do before the others get their turn.
@@ -147,6 +149,7 @@ impl<S: Sockets> Client<S> {
             transactions: 0,
             opened: 0,
             queued: false,
+            ended: false,
         });
         let (write, workload) = (config.write_bytes, config.workload);
         let phase = Phase { start_ns: 0, duration_ns: 0, stride: limits::STAMP_STRIDE_BYTES, rate: None };
@@ -250,8 +253,9 @@ impl<S: Sockets> Client<S> {
             self.start_due();
         }
         for at in 0..self.ready.len() {
-            let index = self.ready[at].token.0;
-            if index < self.pairs.len() {
+            let Ready { token: Token(index), ended } = self.ready[at];
+            if let Some(pair) = self.pairs.get_mut(index) {
+                pair.ended |= ended;
                 self.enqueue(index);
             }
         }
@@ -432,6 +436,7 @@ impl<S: Sockets> Client<S> {
         let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
         let pair = &mut self.pairs[index];
         pair.state = State::Connecting;
+        pair.ended = false;
         pair.opened += 1;
         pair.message = 0;
         pair.connection = identity(self.config.first_pair, index, pair.opened, self.config.workload.request);
@@ -505,8 +510,8 @@ impl<S: Sockets> Client<S> {
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
-            // A short read has emptied the socket; what arrives later makes it ready again.
-            return Ok(received == room);
+            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
             (Shape::Crr, Close::Server) => pair.state = State::Closing,

@@ -52,6 +52,8 @@ struct Connection<S> {
     message: u64,
     offset: u64,
     queued: bool,
+    /// See `Ready::ended`.
+    ended: bool,
 }
 
 const LISTENER: Token = Token(0);
@@ -127,7 +129,12 @@ impl<S: Sockets> Server<S> {
             for event in ready.drain(..) {
                 match event.token {
                     LISTENER => self.accepting = true,
-                    Token(token) => self.enqueue(token - 1),
+                    Token(token) => {
+                        if let Some(Some(connection)) = self.connections.get_mut(token - 1) {
+                            connection.ended |= event.ended;
+                        }
+                        self.enqueue(token - 1);
+                    }
                 }
             }
             self.release_delayed();
@@ -203,8 +210,15 @@ impl<S: Sockets> Server<S> {
 
     fn add(&mut self, slot: usize, socket: S::Socket) {
         self.account.counts.connections += 1;
-        let connection =
-            Connection { socket, state: State::Receiving, identity: [0; 8], message: 0, offset: 0, queued: false };
+        let connection = Connection {
+            socket,
+            state: State::Receiving,
+            identity: [0; 8],
+            message: 0,
+            offset: 0,
+            queued: false,
+            ended: false,
+        };
         if self.free.pop().is_some() {
             self.connections[slot] = Some(connection);
         } else {
@@ -277,8 +291,8 @@ impl<S: Sockets> Server<S> {
         }
         self.account.counts.received += received as u64;
         if connection.offset < workload.request {
-            // A short read has emptied the socket; what arrives later makes it ready again.
-            return Ok(received == room);
+            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            return Ok(received == room || connection.ended);
         }
         connection.offset = 0;
         connection.state = State::Sending;
