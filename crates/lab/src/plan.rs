@@ -279,8 +279,10 @@ impl Plan {
             return Err(Error::usage(format!("unknown plan `{name_or_file}`"))
                 .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", "))));
         }
-        let text = std::fs::read_to_string(name_or_file)
-            .map_err(|error| Error::usage(format!("cannot read plan {name_or_file}: {error}")))?;
+        let text = std::fs::read_to_string(name_or_file).map_err(|error| {
+            Error::usage(format!("cannot read plan {name_or_file}: {error}"))
+                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", ")))
+        })?;
         Self::parse(&text, name_or_file)
     }
 

@@ -1,11 +1,12 @@
 //! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
 //!
-//! `plan.toml` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
+//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
 //! lines. A line that a crash has cut off is dropped when the run goes on, everything before it stays. One process at a
 //! time may write: it holds a lock on `trials.jsonl`. A directory is taken for a run by its `plan.toml`.
 
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
+use crate::level::Level;
 use crate::plan::Plan;
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
@@ -46,6 +47,7 @@ pub struct Run {
 
 const PLAN: &str = "plan.toml";
 const ENVIRONMENT: &str = "environment.json";
+const LEVELS: &str = "levels.json";
 const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
@@ -66,6 +68,8 @@ impl Store {
         need_empty(directory)?;
         let json = serde_json::to_string_pretty(environment).context("cannot encode the environment")?;
         write_whole(&directory.join(ENVIRONMENT), &json).map_err(elsewhere)?;
+        let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
+        write_whole(&directory.join(LEVELS), &json).map_err(elsewhere)?;
         // The plan comes last: a directory without it is no run yet.
         write_whole(&directory.join(PLAN), &plan.to_toml()?).map_err(elsewhere)?;
         Ok(store)
@@ -74,9 +78,10 @@ impl Store {
     /// Opens a run directory to go on with it; cut-off lines are removed, which `damage` still tells.
     ///
     /// # Errors
-    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, or another process
+    /// is writing to it.
     pub fn resume(directory: &Path) -> Result<(Self, Run)> {
-        read_plan(directory)?;
+        same_levels(directory, &read_plan(directory)?)?;
         let store = Self::open_files(directory, "go on as the user who began the run")?;
         // Read under the lock: what another process has added until then is part of the run.
         let run = Run::load(directory)?;
@@ -164,6 +169,19 @@ fn read_plan(directory: &Path) -> Result<Plan> {
             .hint("give the directory that `siga run` named at its end")
     })?;
     Plan::parse(&text, &place.display().to_string())
+}
+
+/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
+fn same_levels(directory: &Path, plan: &Plan) -> Result<()> {
+    let place = directory.join(LEVELS);
+    let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
+    let begun: Vec<Level> = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
+    let levels = plan.matrix()?.levels;
+    match levels.iter().find(|level| !begun.contains(level)) {
+        Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
+            .hint(format!("{} holds what it was; put it back, or begin another run", place.display()))),
+        None => Ok(()),
+    }
 }
 
 /// Fails if there is a run in the directory, or what is left of one.
