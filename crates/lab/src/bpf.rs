@@ -10,6 +10,7 @@ pub mod btf;
 pub mod burner;
 pub mod profile;
 pub mod sockmap;
+pub mod symbols;
 #[cfg(test)]
 mod testbed;
 
@@ -66,7 +67,7 @@ fn missing(needed: &[Capability]) -> Vec<&'static str> {
 }
 
 /// Assembles and loads one of our programs.
-fn load_program(kind: ProgramKind, name: &str, lines: &[asm::Line], needed: &[Capability]) -> Result<OwnedFd> {
+fn load_program(kind: ProgramKind, name: &str, lines: &[asm::Line<'_>], needed: &[Capability]) -> Result<OwnedFd> {
     let code = asm::assemble(lines)?;
     load(kind, name, &code).map_err(|refusal| {
         let error = refused(format_args!("the kernel refused the BPF program `{name}`"), refusal.errno, needed);
@@ -84,7 +85,8 @@ fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) ->
     }
     let missing = missing(needed);
     if missing.is_empty() {
-        return error.hint("the capabilities are there, but hold only in a user namespace, or a security module forbids it");
+        return error
+            .hint("the capabilities are there, but hold only in a user namespace, or a security module forbids it");
     }
     error.hint(format!("run as root, or with {}", missing.join(", ")))
 }

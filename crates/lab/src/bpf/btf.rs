@@ -113,7 +113,7 @@ impl Btf {
             bits = bits.checked_add(offset)?;
             id = target;
         }
-        (bits % 8 == 0).then_some(bits / 8)
+        bits.is_multiple_of(8).then_some(bits / 8)
     }
 
     /// Offset in bits and type of a member.

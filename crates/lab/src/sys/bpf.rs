@@ -97,7 +97,8 @@ impl Map {
         let info_bytes = u32::try_from(size_of_val(&info)).map_err(|_| Errno::OVERFLOW)?;
         // A program or a link would answer the same question with another structure, so the kind of descriptor is
         // settled first: only maps show a `map_type`.
-        let shown = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).map_err(|_| Errno::BADF)?;
+        let shown =
+            std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).map_err(|_| Errno::BADF)?;
         if !shown.lines().any(|line| line.starts_with("map_type:")) {
             return Err(Errno::INVAL);
         }
@@ -269,11 +270,7 @@ pub struct Refusal {
 ///
 /// # Errors
 /// The kernel's, with the verifier's words where it has any.
-pub fn load(
-    kind: ProgramKind,
-    name: &str,
-    instructions: &[[u8; 8]],
-) -> std::result::Result<OwnedFd, Refusal> {
+pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::result::Result<OwnedFd, Refusal> {
     let (number, attach_type, attach_id) = match kind {
         ProgramKind::Tracepoint(id) => (26, TRACE_RAW_TP, id),
         ProgramKind::PerfEvent => (7, 0, 0),
