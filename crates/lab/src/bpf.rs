@@ -24,6 +24,7 @@ use std::os::fd::OwnedFd;
 enum Capability {
     NetAdmin,
     SysAdmin,
+    Syslog,
     Perfmon,
     Bpf,
 }
@@ -33,6 +34,7 @@ impl Capability {
         let number = match self {
             Self::NetAdmin => 12,
             Self::SysAdmin => 21,
+            Self::Syslog => 34,
             Self::Perfmon => 38,
             Self::Bpf => 39,
         };
@@ -43,6 +45,7 @@ impl Capability {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
             Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::Syslog => "CAP_SYSLOG",
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
         }
@@ -52,7 +55,7 @@ impl Capability {
     fn is_in(self, set: u64) -> bool {
         let stands_in = match self {
             Self::Perfmon | Self::Bpf => Self::SysAdmin.bit(),
-            Self::NetAdmin | Self::SysAdmin => 0,
+            Self::NetAdmin | Self::SysAdmin | Self::Syslog => 0,
         };
         set & (self.bit() | stands_in) != 0
     }

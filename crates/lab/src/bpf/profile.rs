@@ -39,7 +39,7 @@ const KEYS_MAX: u32 = 8_192;
 /// The kernel's inode number of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
-const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::Perfmon];
+const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::Perfmon, Capability::Syslog];
 
 /// Where in a process, or on top of it, a sample fell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -24,7 +24,7 @@ impl Symbols {
         let symbols = Self { text };
         if symbols.lines().all(|(address, _)| address == 0) {
             return Err(Error::environment(format!("{PLACE} hides the addresses of the kernel's functions"))
-                .hint("it shows them to root with `sysctl kernel.kptr_restrict=1`, and with CAP_SYSLOG"));
+                .hint("it shows them to root and with CAP_SYSLOG, unless the sysctl kernel.kptr_restrict is 2"));
         }
         Ok(symbols)
     }

@@ -4,8 +4,8 @@
 //! 40 ns, nearly all of it the kernel's way to a BPF program at a tracepoint). The sampler may take longer.
 
 use super::super::asm::{
-    Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, and, call, copy, exit,
-    jump, jump_if, jump_if_register, label, load, load_map, set, set_wide, shift_right, store, store_constant,
+    Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
+    jump_if, jump_if_register, label, load, load_map, set, set_wide, shift_right, store, store_constant,
     subtract_register,
 };
 use super::super::btf::Btf;
@@ -106,14 +106,22 @@ pub(super) fn mark<'a>(marks: &'a Map, btf: &Btf) -> Result<Vec<Line<'a>>> {
 #[cfg(target_arch = "x86_64")]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
     // `struct pt_regs`: the privilege level is in the low bits of cs.
-    Ok(vec![load(Width::Double, R1, R6, 17 * 8), and(R1, 3), jump_if(R1, Condition::NotEqual, 0, "count")])
+    Ok(vec![
+        load(Width::Double, R1, R6, 17 * 8),
+        super::super::asm::and(R1, 3),
+        jump_if(R1, Condition::NotEqual, 0, "count"),
+    ])
 }
 
 /// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
 #[cfg(target_arch = "aarch64")]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
     // `struct user_pt_regs`: 31 registers, sp, pc, pstate, whose mode bits are zero in EL0.
-    Ok(vec![load(Width::Double, R1, R6, 33 * 8), and(R1, 0xf), jump_if(R1, Condition::Equal, 0, "count")])
+    Ok(vec![
+        load(Width::Double, R1, R6, 33 * 8),
+        super::super::asm::and(R1, 0xf),
+        jump_if(R1, Condition::Equal, 0, "count"),
+    ])
 }
 
 /// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
@@ -123,14 +131,13 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
     Ok(vec![
         load(Width::Double, R1, R6, 8),
         shift_right(R1, 48),
-        and(R1, 1),
+        super::super::asm::and(R1, 1),
         jump_if(R1, Condition::NotEqual, 0, "count"),
     ])
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "s390x")))]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    let _ = (and as fn(_, _) -> _, Condition::NotEqual);
     Err(Error::environment("the profiler cannot tell user from kernel time on this architecture")
         .hint("use the accounting method `subtract` or `tick`"))
 }
