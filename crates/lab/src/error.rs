@@ -70,6 +70,11 @@ impl Error {
         &self.message
     }
 
+    /// The way out, where there is one.
+    pub fn way_out(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// The exit status of a program that ends with this error.
     pub fn exit_status(&self) -> u8 {
         match self.kind {

@@ -9,6 +9,7 @@ pub mod account;
 pub mod agent;
 pub mod bpf;
 pub mod control;
+pub mod doctor;
 pub mod driver;
 pub mod environment;
 pub mod error;

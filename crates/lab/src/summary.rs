@@ -10,6 +10,12 @@ mod hop;
 pub use cpu::{Component, Cpu};
 pub use hop::Hop;
 
+pub(crate) use cpu::{by_profile, by_tick};
+pub(crate) use hop::cpu_ms;
+
+#[cfg(test)]
+pub(crate) use cpu::tests::trial as trial_of;
+
 use crate::account::Method;
 use crate::error::Result;
 use crate::histogram::{self, Percentiles};

@@ -1,6 +1,7 @@
 //! The command line of siga: wiring only. What a command does lives in `siga-lab`.
 
 mod axes;
+mod doctor;
 mod live;
 mod measure;
 
@@ -87,6 +88,10 @@ Examples:
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
     },
+    /// Say what this host can measure and how well.
+    ///
+    /// Everything is tried for real; of what is missing it says what that costs and the way out. Takes some ten seconds.
+    Doctor(doctor::DoctorArgs),
     /// Work in a place of a path (started by siga itself).
     #[command(hide = true)]
     Agent {
@@ -128,6 +133,7 @@ fn run(command: Command) -> Result<()> {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Agent { net, user, sockmap, unlink } => {
             siga_lab::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }

@@ -5,6 +5,7 @@
 //! it is read, a thread keeps each other CPU awake. The record says how far its source can be off.
 
 use crate::error::{Error, IoContext, Result};
+use crate::sys::cpu_list;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -92,7 +93,7 @@ fn read_timer_list() -> Option<String> {
     let mut file = std::fs::File::open("/proc/timer_list").ok()?;
     let before = sched_getaffinity(None).ok()?;
     let here = sched_getcpu();
-    let others: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| cpu != here && before.is_set(cpu)).collect();
+    let others: Vec<usize> = online()?.into_iter().filter(|&cpu| cpu != here).collect();
     if others.len() >= AWAKE_MAX || sched_setaffinity(None, &only(here)).is_err() {
         return None;
     }
@@ -120,6 +121,12 @@ fn read_timer_list() -> Option<String> {
     });
     let _ = sched_setaffinity(None, &before);
     text
+}
+
+/// Every CPU, also those that this thread is kept from: they sleep all the same.
+fn online() -> Option<Vec<usize>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    cpu_list(&text)?.into_iter().map(|cpu| usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU)).collect()
 }
 
 fn only(cpu: usize) -> CpuSet {
@@ -167,6 +174,26 @@ mod tests {
                     cpu: 1\n  .idle_sleeptime : 20 nsecs\n  .iowait_sleeptime: 3 nsecs\n";
         assert_eq!(parse_timer_list(text), Some((1000, 80)));
         assert!(parse_timer_list("garbage").is_none());
+    }
+
+    #[test]
+    fn a_thread_kept_on_one_cpu_sees_the_sleep_of_the_others() {
+        // Two pinned readings of a host that sleeps for most of 300 ms: what the sleeping CPUs did not count is missing
+        // from the idle time of the second alone if they are not woken, and busy time comes out as much too long.
+        let (pinned, free) = std::thread::scope(|scope| {
+            let pinned = scope.spawn(|| {
+                sched_setaffinity(None, &only(sched_getcpu())).unwrap();
+                let before = HostCpu::read().unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+                HostCpu::read().unwrap().busy_since(&before)
+            });
+            let before = HostCpu::read().unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            let free = HostCpu::read().unwrap().busy_since(&before);
+            (pinned.join().unwrap(), free)
+        });
+        let apart = pinned.abs_diff(free);
+        assert!(apart < 100_000_000, "{pinned} ns busy by a pinned thread, {free} by a free one");
     }
 
     #[test]

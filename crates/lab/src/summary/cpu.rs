@@ -83,7 +83,8 @@ fn utilisation(trial: &TrialRecord) -> f64 {
     100.0 * trial.cpu.busy_ns as f64 / capacity.max(1.0)
 }
 
-fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
+/// Sampled shares of exact run times.
+pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let cpu = &trial.cpu;
     let contexts = [
         (cpu.client.run_ns as f64, &profile.on_client),
@@ -128,7 +129,8 @@ fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     }
 }
 
-fn by_tick(trial: &TrialRecord) -> Cpu {
+/// Exact run times of the ends; the router is not seen.
+pub(crate) fn by_tick(trial: &TrialRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
     // A tick hits or misses: the split of n ticks is off by about the square root of n ticks.

@@ -41,7 +41,8 @@ fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a T
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
-fn cpu_ms(trial: &TrialRecord) -> f64 {
+/// CPU milliseconds per unit of the whole host, whoever spent them.
+pub(crate) fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
 

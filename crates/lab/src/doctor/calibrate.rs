@@ -1,0 +1,204 @@
+//! Calibration: plants known costs into real trials and sees what each method of accounting recovers.
+//!
+//! A planted cost changes the course of a trial: the others sleep more, and waking them costs more. So a cost is planted
+//! in both trials of a round, once small and once large, and what counts is the difference between the two. Rounds go on
+//! until each ratio's interval lies within the tolerance, or clear of it, or until time is up.
+
+use super::experiment::{
+    EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, others, row,
+};
+use super::recovery::Verdict;
+use super::timing;
+use crate::bpf::burner;
+use crate::bpf::profile::Profiler;
+use crate::control;
+use crate::error::{Error, Kind, Result};
+use crate::record::TrialRecord;
+use crate::trial::Bench;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// Rounds before intervals are looked at.
+const ROUNDS_LEAST: usize = 8;
+/// Most rounds.
+const ROUNDS_MAX: usize = 40;
+/// Time after which no further round begins.
+const TIME_MAX: Duration = Duration::from_secs(150);
+/// Rounds that may go wrong.
+const FAILURES_MAX: u32 = 20;
+
+/// What could not be calibrated here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Where the cost would have been.
+    pub planted_in: Planted,
+    /// What would have had to recover it.
+    pub way: Way,
+    /// Why not, in words.
+    pub reason: String,
+    /// Because of what else ran, not of what the host lacks.
+    pub noisy: bool,
+}
+
+/// The outcome of a calibration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The path all trials ran on.
+    pub path: String,
+    /// The workload of all trials.
+    pub workload: String,
+    /// Measured seconds of a trial.
+    pub seconds: f64,
+    /// A row for each planted cost and method that claims to see it.
+    pub rows: Vec<Row>,
+    /// What could not be tried.
+    pub skipped: Vec<Absent>,
+    /// Share of all CPUs that others used in the median trial; `None` without the profiler.
+    pub others_percent: Option<f64>,
+}
+
+impl Calibration {
+    /// Fails unless every planted cost was recovered by every method that was tried.
+    ///
+    /// # Errors
+    /// Incomplete: names what was not recovered.
+    pub fn verdict(&self) -> Result<()> {
+        let named = |verdict: Verdict| -> Vec<String> {
+            let rows = self.rows.iter().filter(|row| row.verdict == verdict);
+            rows.map(|row| format!("{} by {} (ratio {:.2})", row.planted_in, row.way, row.ratio.value)).collect()
+        };
+        let (off, mut undecided) = (named(Verdict::Off), named(Verdict::Undecided));
+        let noisy = self.skipped.iter().filter(|absent| absent.noisy);
+        undecided.extend(noisy.map(|absent| format!("{} by {}", absent.planted_in, absent.way)));
+        if !off.is_empty() {
+            return Err(Error::incomplete(format!("not recovered within 5%: {}", off.join(", ")))
+                .hint("figures of that component by that method are off by as much on this host"));
+        }
+        if !undecided.is_empty() {
+            let text = format!("too noisy to tell: {}", undecided.join(", "));
+            return Err(Error::incomplete(text).hint("stop what else runs and calibrate again"));
+        }
+        Ok(())
+    }
+}
+
+/// Why a method cannot be tried here; the methods and the instrument that plants into the router need privilege.
+fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, burner: &Result<()>) -> Option<String> {
+    let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
+    match (experiment.planted, burner) {
+        (Planted::Router, Err(error)) => {
+            return Some(format!("nothing can be planted in the router: {}", reason(error)));
+        }
+        (Planted::Router, Ok(())) | (Planted::Client | Planted::Server | Planted::Delay, _) => {}
+    }
+    match (way, profiler) {
+        (Way::Profile, Err(error)) => Some(reason(error)),
+        (Way::Profile, Ok(_)) | (Way::Subtract | Way::Tick | Way::Latency, _) => None,
+    }
+}
+
+/// An experiment under way.
+#[derive(Debug)]
+struct Course {
+    experiment: Experiment,
+    ways: Vec<Way>,
+    /// A CPU that both ends may use.
+    cpu: u32,
+    pairs: Vec<Pair>,
+}
+
+impl Course {
+    fn rows(&self) -> Vec<Row> {
+        self.ways.iter().filter_map(|way| row(&self.experiment, *way, &self.pairs)).collect()
+    }
+
+    /// Methods that no round told anything of.
+    fn unseen(&self) -> Vec<Absent> {
+        let reason = format!("others used more than {:.0}% of the CPUs in every round", OTHERS_MAX * 100.0);
+        let unseen = self.ways.iter().filter(|way| row(&self.experiment, **way, &self.pairs).is_none());
+        let absent =
+            |way: &Way| Absent { planted_in: self.experiment.planted, way: *way, reason: reason.clone(), noisy: true };
+        unseen.map(absent).collect()
+    }
+
+    /// Known well enough, or never to be known better.
+    fn is_done(&self) -> bool {
+        let rows = self.rows();
+        let clear = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_clear());
+        self.pairs.len() >= ROUNDS_MAX || (self.pairs.len() >= ROUNDS_LEAST && clear)
+    }
+
+    /// Measures a round, the large cost first in every other one.
+    fn round(&mut self, profiler: &mut Option<Profiler>) -> Result<()> {
+        let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
+        let experiment = self.experiment.varied(round);
+        let mut trial = |us: f64| -> Result<TrialRecord> {
+            let plan = experiment.plan(us, self.cpu);
+            let matrix = plan.matrix()?;
+            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler.take() };
+            let measured = bench.trial(&matrix.cells[0], round, false);
+            *profiler = bench.profiler;
+            measured.map(|(trial, _)| trial)
+        };
+        let (little, much) = if round.is_multiple_of(2) {
+            let little = trial(experiment.little_us)?;
+            (little, trial(experiment.much_us)?)
+        } else {
+            let much = trial(experiment.much_us)?;
+            (trial(experiment.little_us)?, much)
+        };
+        self.pairs.push(Pair { experiment, little, much });
+        Ok(())
+    }
+}
+
+/// Plants known costs and sees what is recovered; takes one to three minutes. `tell` is told what is under way.
+///
+/// # Errors
+/// Environment: the path cannot be built. Incomplete: interrupted, or an end died.
+pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
+    let profiler = Profiler::open();
+    let burner = burner::available();
+    let cpu = timing::allowed().first().copied().unwrap_or(0);
+    let (mut courses, mut skipped) = (Vec::new(), Vec::new());
+    for experiment in EXPERIMENTS {
+        let mut ways = Vec::new();
+        for &way in experiment.ways() {
+            match absent(&experiment, way, &profiler, &burner) {
+                Some(reason) => skipped.push(Absent { planted_in: experiment.planted, way, reason, noisy: false }),
+                None => ways.push(way),
+            }
+        }
+        if !ways.is_empty() {
+            courses.push(Course { experiment, ways, cpu, pairs: Vec::new() });
+        }
+    }
+    let begun = Instant::now();
+    let mut profiler = profiler.ok();
+    let mut failures = 0;
+    while begun.elapsed() < TIME_MAX && !courses.iter().all(Course::is_done) {
+        for course in courses.iter_mut().filter(|course| !course.is_done()) {
+            tell(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
+            match course.round(&mut profiler) {
+                // One trial gone wrong costs its round; a host where they keep going wrong is told so.
+                Err(error) if error.kind() == Kind::Incomplete && failures < FAILURES_MAX => failures += 1,
+                outcome => outcome?,
+            }
+            if control::interrupted() {
+                return Err(Error::incomplete("interrupted before enough was measured"));
+            }
+        }
+    }
+    skipped.extend(courses.iter().flat_map(Course::unseen));
+    let trials = courses.iter().flat_map(|course| &course.pairs).flat_map(|pair| [&pair.little, &pair.much]);
+    let mut shares: Vec<f64> = trials.filter_map(others).collect();
+    shares.sort_by(f64::total_cmp);
+    Ok(Calibration {
+        path: PATH.name().into(),
+        workload: WORKLOAD.into(),
+        seconds: SECONDS,
+        rows: courses.iter().flat_map(Course::rows).collect(),
+        skipped,
+        others_percent: shares.get(shares.len() / 2).map(|share| share * 100.0),
+    })
+}

@@ -1,0 +1,324 @@
+//! Removes what a crash can leave behind. There is not much that can be left.
+//!
+//! Namespaces and BPF programs have no names and go with their processes; those of siga die with the one that started
+//! them and leave when their input ends. What can remain all the same: a process that lost its parent before it could
+//! watch it and is still busy with an order; a program file that `ssh:` copied to this host and that was never started;
+//! in run directories a file cut off before it got its name, or a line cut off before its end. Nothing else is touched,
+//! nothing of another user, and no file that was written to within the last minute.
+
+use crate::error::{Error, Result};
+use crate::store::{Run, Store};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Read;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// A file that was written to more recently may still be in the making.
+const AGE_MIN: Duration = Duration::from_secs(60);
+/// Time a process has to leave before it is killed.
+const LEAVE_TIME_MAX: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+/// Letters that stand for the Xs of `siga.XXXXXXXXXX`.
+const SUFFIX_LETTERS: usize = 10;
+
+/// Something that was left behind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removed {
+    /// What and where it was.
+    pub what: String,
+    /// Why it is still there; `None` if it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// What was found and removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleaning {
+    /// Where was looked, in words.
+    pub looked: Vec<String>,
+    /// What was found.
+    pub found: Vec<Removed>,
+}
+
+impl Cleaning {
+    /// Fails if something found is still there.
+    ///
+    /// # Errors
+    /// Incomplete: something could not be removed.
+    pub fn verdict(&self) -> Result<()> {
+        let left = self.found.iter().filter(|removed| removed.problem.is_some()).count();
+        match left {
+            0 => Ok(()),
+            _ => Err(Error::incomplete(format!("{left} things are still there")).hint("the report says which and why")),
+        }
+    }
+
+    fn add(&mut self, what: String, outcome: std::result::Result<(), String>) {
+        self.found.push(Removed { what, problem: outcome.err() });
+    }
+}
+
+/// Looks for processes and program files of the calling user, and into the run directories below `runs`.
+pub fn clean(runs: &Path) -> Cleaning {
+    let mut cleaning = Cleaning::default();
+    cleaning.looked.push("processes of siga without the one that started them".into());
+    for orphan in processes().iter().filter(|process| process.is_orphan()) {
+        cleaning.add(format!("process {} (siga {})", orphan.pid, orphan.role), orphan.end());
+    }
+    let mut places = vec![PathBuf::from("/tmp"), std::env::temp_dir()];
+    places.dedup();
+    for place in places {
+        cleaning.looked.push(format!("{}/siga.XXXXXXXXXX, copied programs that do not run", place.display()));
+        for file in copied_programs(&place) {
+            cleaning.add(file.display().to_string(), fs::remove_file(&file).map_err(|error| error.to_string()));
+        }
+    }
+    cleaning.looked.push(format!("{}/*, files and lines cut off while they were written", runs.display()));
+    for directory in entries(runs).filter(|directory| directory.is_dir()) {
+        mend(&directory, &mut cleaning);
+    }
+    cleaning
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut all: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    all.sort();
+    all.into_iter()
+}
+
+/// A process that siga started.
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    /// "keep" or "agent".
+    role: String,
+    /// Copied here by ssh, whose server started it.
+    is_copy: bool,
+}
+
+/// Processes of the calling user that siga has started.
+fn processes() -> Vec<Process> {
+    let pid = |path: PathBuf| path.file_name()?.to_str()?.parse().ok();
+    entries(Path::new("/proc")).filter_map(pid).filter_map(process).collect()
+}
+
+fn process(pid: i32) -> Option<Process> {
+    if owner(&pid.to_string())? != geteuid().as_raw() {
+        return None;
+    }
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<&str> = line.split(|&byte| byte == 0).map(|word| std::str::from_utf8(word).unwrap_or("")).collect();
+    let parent = i32::try_from(status_number(&pid.to_string(), "PPid:", 0)?).ok()?;
+    let [program, role @ ("keep" | "agent"), options @ ..] = &words[..] else { return None };
+    let is_copy = options.contains(&"--unlink") && is_copied_name(Path::new(program));
+    (*program == "/proc/self/exe" || is_copy).then(|| Process { pid, parent, role: (*role).into(), is_copy })
+}
+
+/// A number in `/proc/PID/status`, by the name of its line and its place there.
+fn status_number(pid: &str, name: &str, at: usize) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?.parse().ok()
+}
+
+/// The effective user of a process. The owner of /proc/PID will not do: of a process that has entered a user namespace it
+/// is root.
+fn owner(pid: &str) -> Option<u32> {
+    status_number(pid, "Uid:", 1)
+}
+
+impl Process {
+    /// siga starts its processes from its own program file and as its own user, so a parent with another file, or of
+    /// another user, has inherited an orphan. Where the files cannot be told (a process that has entered a user namespace
+    /// hides its own), only init's children are taken for orphans.
+    fn is_orphan(&self) -> bool {
+        let program =
+            |pid: &str| fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.st_dev(), file.st_ino())).ok();
+        let parent = self.parent.to_string();
+        if self.is_copy {
+            return self.parent == 1;
+        }
+        match (program(&self.pid.to_string()), program(&parent)) {
+            (Some(own), Some(parent)) => own != parent,
+            (None, _) | (_, None) => {
+                let of_another = owner(&parent).is_some_and(|user| user != geteuid().as_raw());
+                of_another || (self.parent == 1 && program("1") != program("self"))
+            }
+        }
+    }
+
+    /// Ends it, by force if it does not leave.
+    fn end(&self) -> std::result::Result<(), String> {
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
+        let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        // The descriptor holds on to one process; that it is still this one is known only now.
+        if process(self.pid).as_ref() != Some(self) {
+            return Ok(());
+        }
+        for signal in [Signal::TERM, Signal::KILL] {
+            match pidfd_send_signal(&descriptor, signal) {
+                Ok(()) => {}
+                Err(Errno::SRCH) => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+            if poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&LEAVE_TIME_MAX)).is_ok_and(|count| count > 0)
+            {
+                return Ok(());
+            }
+        }
+        Err("it does not die".into())
+    }
+}
+
+/// `siga.` and ten letters or digits, as `ssh:` places name their copies.
+fn is_copied_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.and_then(|name| name.strip_prefix("siga."))
+        .is_some_and(|suffix| suffix.len() == SUFFIX_LETTERS && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// Program files of the calling user that were copied into `place` and do not run.
+fn copied_programs(place: &Path) -> Vec<PathBuf> {
+    let is_stale = |path: &PathBuf| {
+        is_copied_name(path)
+            && path.symlink_metadata().is_ok_and(|file| {
+                file.is_file() && file.st_uid() == geteuid().as_raw() && file.modified().is_ok_and(is_old)
+            })
+            && is_program(path)
+            && !is_running(path)
+    };
+    entries(place).filter(is_stale).collect()
+}
+
+fn is_old(time: SystemTime) -> bool {
+    SystemTime::now().duration_since(time).is_ok_and(|age| age >= AGE_MIN)
+}
+
+fn is_program(path: &Path) -> bool {
+    let mut start = [0; 4];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF"
+}
+
+/// The kernel refuses to open for writing what is being run.
+fn is_running(path: &Path) -> bool {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    matches!(open(path, flags, Mode::empty()), Err(Errno::TXTBSY))
+}
+
+/// Removes files that never got their name and lines that never got their end; not of a run that goes on.
+fn mend(directory: &Path, cleaning: &mut Cleaning) {
+    for name in ["plan.part", "environment.part"] {
+        let file = directory.join(name);
+        if file.symlink_metadata().and_then(|file| file.modified()).is_ok_and(is_old) {
+            cleaning.add(file.display().to_string(), fs::remove_file(&file).map_err(|error| error.to_string()));
+        }
+    }
+    let Ok(run) = Run::load(directory) else { return };
+    // A run that goes on has half a line for a moment only.
+    let is_still = |file: PathBuf| file.metadata().and_then(|file| file.modified()).is_ok_and(is_old);
+    if run.damage.is_empty() || !entries(directory).filter(|file| has_lines(file)).all(is_still) {
+        return;
+    }
+    let outcome = Store::resume(directory).map(drop).map_err(|error| error.message().to_owned());
+    for damage in run.damage {
+        cleaning.add(damage, outcome.clone());
+    }
+}
+
+fn has_lines(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "jsonl")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_age(path: &Path, seconds: u64) {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+    }
+
+    #[test]
+    fn only_old_copied_programs_that_do_not_run_are_stale() {
+        let place = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8], seconds| {
+            let path = place.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            set_age(&path, seconds);
+            path
+        };
+        let elf = b"\x7fELF and more";
+        let stale = put("siga.Ab3dE6gH9j", elf, 120);
+        put("siga.Ab3dE6gH9k", elf, 0);
+        put("siga.Ab3dE6gH9l", b"#!/bin/sh\n", 120);
+        put("siga.Ab3dE6gH9", elf, 120);
+        put("siga.Ab3dE6gH9-", elf, 120);
+        put("other.Ab3dE6gH9", elf, 120);
+        std::os::unix::fs::symlink(&stale, place.path().join("siga.linklinkli")).unwrap();
+        fs::create_dir(place.path().join("siga.directory1")).unwrap();
+        assert_eq!(copied_programs(place.path()), [stale]);
+    }
+
+    #[test]
+    fn a_program_that_runs_is_not_stale() {
+        let place = tempfile::tempdir().unwrap();
+        let copy = place.path().join("siga.Ab3dE6gH9j");
+        fs::copy("/bin/sleep", &copy).unwrap();
+        set_age(&copy, 120);
+        let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
+        let while_running = copied_programs(place.path());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(while_running.is_empty(), "{while_running:?}");
+        assert_eq!(copied_programs(place.path()), [copy]);
+    }
+
+    #[test]
+    fn files_that_never_got_their_name_go_once_they_are_old() {
+        let runs = tempfile::tempdir().unwrap();
+        let directory = runs.path().join("run");
+        fs::create_dir(&directory).unwrap();
+        let (old, young) = (directory.join("plan.part"), directory.join("environment.part"));
+        fs::write(&old, "x").unwrap();
+        fs::write(&young, "x").unwrap();
+        set_age(&old, 120);
+        let mut cleaning = Cleaning::default();
+        mend(&directory, &mut cleaning);
+        assert_eq!(cleaning.found.len(), 1, "{cleaning:?}");
+        assert!(!old.exists() && young.exists());
+    }
+
+    #[test]
+    fn a_line_cut_off_is_removed_once_nobody_writes() {
+        let runs = tempfile::tempdir().unwrap();
+        let directory = runs.path().join("run");
+        let plan = crate::plan::Plan::default();
+        drop(Store::create(&directory, &plan, &crate::environment::Environment::default()).unwrap());
+        let trials = directory.join("trials.jsonl");
+        fs::write(&trials, "{\"cell\":").unwrap();
+        let mut cleaning = Cleaning::default();
+        mend(&directory, &mut cleaning);
+        assert!(cleaning.found.is_empty(), "somebody may still be writing: {cleaning:?}");
+        for file in entries(&directory).filter(|file| has_lines(file)) {
+            set_age(&file, 120);
+        }
+        mend(&directory, &mut cleaning);
+        assert_eq!(cleaning.found.len(), 1, "{cleaning:?}");
+        assert!(cleaning.verdict().is_ok() && fs::read(&trials).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_process_of_another_program_is_none_of_ours() {
+        assert_eq!(process(i32::try_from(std::process::id()).unwrap()), None);
+        assert_eq!(process(1), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! The examination of a host: every check with what is missing, what that costs and the way out; timings; the cost of
+//! accounting.
+//!
+//! It takes some ten seconds and leaves nothing behind. What this file holds is the result and its order; the single
+//! checks are in `probe`, `timing` and `overhead`.
+
+use super::overhead::{self, Overhead};
+use super::probe;
+use super::timing::{self, Timing};
+use crate::bpf::profile::Profiler;
+use crate::control;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Rate with the profiler over rate without, below which that is worth a word.
+const RATE_RATIO_MIN: f64 = 0.95;
+
+/// What belongs together in the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Group {
+    /// Paths that siga builds.
+    Paths,
+    /// Methods of CPU accounting.
+    Accounting,
+    /// Reaching places, planting costs.
+    Tools,
+    /// Fitness of the host for measuring.
+    Host,
+}
+
+impl Group {
+    /// All groups in the order of the report.
+    pub const ALL: [Self; 4] = [Self::Paths, Self::Accounting, Self::Tools, Self::Host];
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As good as it gets.
+    Ok,
+    /// It works, at a price.
+    Caution,
+    /// Not to be had here.
+    Missing,
+}
+
+/// One thing that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Where it belongs.
+    pub group: Group,
+    /// What was tried: a path, a method, a tool.
+    pub name: String,
+    /// How it came out.
+    pub state: State,
+    /// What it is, or what is wrong with it.
+    pub finding: String,
+    /// What its absence costs the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<String>,
+    /// What the user can do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
+}
+
+/// What a host can measure, and how well.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Examination {
+    /// Whether the default plan can run with some method of accounting.
+    pub fit: bool,
+    /// The outcome in a sentence.
+    pub summary: String,
+    /// The host in a line: CPUs, kernel, hypervisor.
+    pub host: String,
+    /// Everything that was tried.
+    pub checks: Vec<Check>,
+    /// Elementary costs.
+    pub timings: Vec<Timing>,
+    /// What the profiler costs; `None` where there is none, or no routed path to measure it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+}
+
+impl Examination {
+    /// Fails if nothing can be measured.
+    ///
+    /// # Errors
+    /// Environment: the default plan cannot run.
+    pub fn verdict(&self) -> Result<()> {
+        if self.fit {
+            return Ok(());
+        }
+        Err(Error::environment("this host cannot run the default plan").hint("the report says what is missing"))
+    }
+
+    /// Marks the profiler if it slows a busy path down by more than is lost in noise.
+    fn price(&mut self, overhead: &Overhead) {
+        let ratio = overhead.rate_ratio;
+        if ratio.high.is_none_or(|high| high >= RATE_RATIO_MIN) {
+            return;
+        }
+        for check in self.checks.iter_mut().filter(|check| check.group == Group::Accounting && check.name == "profile")
+        {
+            let percent = 100.0 * (1.0 - ratio.value);
+            check.state = State::Caution;
+            check.costs = Some(format!("a path that is busy all the time is {percent:.0}% slower while it is sampled"));
+            check.way_out = Some("where rates matter more than who spent the time: --accounting subtract".into());
+        }
+    }
+
+    fn state(&self, group: Group, name: &str) -> Option<State> {
+        self.checks.iter().find(|check| check.group == group && check.name == name).map(|check| check.state)
+    }
+
+    fn has(&self, group: Group, name: &str) -> bool {
+        self.state(group, name).is_some_and(|state| state != State::Missing)
+    }
+}
+
+/// Examines this host. The program must be `siga`, which holds built paths by starting itself. `tell` is told what is
+/// under way.
+///
+/// # Errors
+/// Environment: out of descriptors, processes or threads. Incomplete: interrupted. What is merely missing is no error.
+pub fn examine(tell: &mut dyn FnMut(&str)) -> Result<Examination> {
+    tell("the host");
+    let environment = Environment::read();
+    let mut checks = probe::paths(tell);
+    tell("accounting");
+    checks.extend(probe::accounting(&checks));
+    checks.extend(probe::tools());
+    checks.extend(probe::host(&environment));
+    tell("elementary costs");
+    let timings = timing::all()?;
+    let host = probe::describe(&environment);
+    let mut examination = Examination { fit: false, summary: String::new(), host, checks, timings, overhead: None };
+    if examination.has(Group::Paths, "veth-routed")
+        && let Ok(profiler) = Profiler::open()
+    {
+        let overhead = overhead::measure(profiler, tell)?;
+        examination.price(&overhead);
+        examination.overhead = Some(overhead);
+    }
+    if control::interrupted() {
+        return Err(Error::incomplete("interrupted"));
+    }
+    examination.fit = probe::DEFAULT_PATHS.iter().any(|kind| examination.has(Group::Paths, kind.name()));
+    examination.summary = summary(&examination);
+    Ok(examination)
+}
+
+fn summary(examination: &Examination) -> String {
+    let paths = || examination.checks.iter().filter(|check| check.group == Group::Paths);
+    let built = paths().filter(|check| check.state != State::Missing).count();
+    if !examination.fit {
+        return format!("This host cannot measure: {built} of {} types of path can be built.", paths().count());
+    }
+    let router = if examination.has(Group::Accounting, "profile") {
+        "a router's cost is seen in every trial (profile)"
+    } else if examination.has(Group::Accounting, "subtract") {
+        "a router's cost is the difference of two paths (subtract)"
+    } else {
+        "a router's cost cannot be told"
+    };
+    let cautions = examination.checks.iter().filter(|check| check.state == State::Caution).count();
+    let cautions = match cautions {
+        0 => String::new(),
+        1 => "; one thing costs accuracy".into(),
+        count => format!("; {count} things cost accuracy"),
+    };
+    let all = if built == paths().count() { "all".to_owned() } else { format!("{built} of {}", paths().count()) };
+    format!("This host can measure {all} types of path; {router}{cautions}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn examination(present: &[(Group, &str)]) -> Examination {
+        let check = |group, name: &str, state| Check {
+            group,
+            name: name.into(),
+            state,
+            finding: String::new(),
+            costs: None,
+            way_out: None,
+        };
+        let names = [
+            (Group::Paths, "veth"),
+            (Group::Paths, "sockmap"),
+            (Group::Accounting, "profile"),
+            (Group::Accounting, "subtract"),
+        ];
+        let state = |pair: &(Group, &str)| if present.contains(pair) { State::Ok } else { State::Missing };
+        let mut examination = Examination {
+            fit: present.contains(&(Group::Paths, "veth")),
+            summary: String::new(),
+            host: String::new(),
+            checks: names.iter().map(|pair| check(pair.0, pair.1, state(pair))).collect(),
+            timings: Vec::new(),
+            overhead: None,
+        };
+        examination.summary = summary(&examination);
+        examination
+    }
+
+    #[test]
+    fn the_summary_says_what_can_be_had() {
+        let full = examination(&[
+            (Group::Paths, "veth"),
+            (Group::Paths, "sockmap"),
+            (Group::Accounting, "profile"),
+            (Group::Accounting, "subtract"),
+        ]);
+        assert!(full.summary.contains("all types of path") && full.summary.contains("(profile)"), "{}", full.summary);
+        let plain = examination(&[(Group::Paths, "veth"), (Group::Accounting, "subtract")]);
+        assert!(plain.summary.contains("1 of 2 types") && plain.summary.contains("(subtract)"), "{}", plain.summary);
+        assert!(plain.verdict().is_ok());
+    }
+
+    #[test]
+    fn a_profiler_that_slows_the_path_down_is_marked() {
+        let overhead = |value: f64| Overhead {
+            cell: String::new(),
+            rate_ratio: crate::stats::Estimate { value, low: Some(value - 0.02), high: Some(value + 0.02), count: 6 },
+            rate: 1e5,
+        };
+        let mut examination = examination(&[(Group::Accounting, "profile")]);
+        examination.price(&overhead(0.94));
+        assert_eq!(examination.state(Group::Accounting, "profile"), Some(State::Ok), "its interval reaches 0.95");
+        examination.price(&overhead(0.7));
+        assert_eq!(examination.state(Group::Accounting, "profile"), Some(State::Caution));
+        let check = examination.checks.iter().find(|check| check.name == "profile").unwrap();
+        assert!(check.costs.as_ref().unwrap().contains("30% slower"), "{check:?}");
+    }
+
+    #[test]
+    fn a_host_without_a_path_is_unfit() {
+        let none = examination(&[(Group::Accounting, "profile")]);
+        assert_eq!(none.verdict().unwrap_err().exit_status(), 3);
+        assert!(none.summary.contains("cannot measure"), "{}", none.summary);
+    }
+}

@@ -1,0 +1,258 @@
+//! The single checks of an examination. Each does the real thing, once, and undoes it.
+
+use super::examine::{Check, Group, State};
+use crate::account::host::HostCpu;
+use crate::bpf::{burner, profile, sockmap};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::level::Level;
+use crate::path::{Path, PathKind, PathSpec};
+use std::path::Path as FilePath;
+use std::process::{Command, Stdio};
+
+/// The paths of the default plan.
+pub(super) const DEFAULT_PATHS: [PathKind; 3] = [PathKind::Veth, PathKind::VethRouted, PathKind::Loopback];
+
+impl Check {
+    fn ok(group: Group, name: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self { group, name: name.into(), state: State::Ok, finding: finding.into(), costs: None, way_out: None }
+    }
+
+    fn with(self, state: State, costs: impl Into<String>, way_out: Option<String>) -> Self {
+        Self { state, costs: Some(costs.into()), way_out, ..self }
+    }
+
+    fn missing(group: Group, name: impl Into<String>, error: &Error, costs: impl Into<String>) -> Self {
+        Self::ok(group, name, error.message()).with(State::Missing, costs, error.way_out().map(str::to_owned))
+    }
+}
+
+/// Builds a path of each type and takes it down again.
+pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
+    // What could not be set, and on which paths.
+    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut checks = Vec::new();
+    for kind in PathKind::ALL {
+        tell(&format!("path {kind}"));
+        match build(kind) {
+            Ok(own) => {
+                checks.push(Check::ok(Group::Paths, kind.name(), kind.about()));
+                for note in own {
+                    match notes.iter_mut().find(|(other, _)| *other == note) {
+                        Some((_, kinds)) => kinds.push(kind.name()),
+                        None => notes.push((note, vec![kind.name()])),
+                    }
+                }
+            }
+            Err(error) => checks.push(Check::missing(Group::Paths, kind.name(), &error, without(kind))),
+        }
+    }
+    checks.extend(notes.into_iter().map(|(note, kinds)| {
+        let on = if kinds.len() == PathKind::ALL.len() { "every path".into() } else { kinds.join(", ") };
+        Check::ok(Group::Paths, "settings", format!("on {on}: {note}")).with(
+            State::Caution,
+            "figures hold for the settings in force, which every run records",
+            None,
+        )
+    }));
+    checks
+}
+
+/// What could not be set on the path.
+fn build(kind: PathKind) -> Result<Vec<String>> {
+    let spec = PathSpec { kind, mtu: None, ipv6: false, level: Level::load("plain")? };
+    let path = Path::build(FilePath::new("/proc/self/exe"), &spec)?;
+    let notes = path.built.notes.clone();
+    path.close();
+    if kind == PathKind::Sockmap {
+        sockmap::available()?;
+    }
+    Ok(notes)
+}
+
+fn without(kind: PathKind) -> &'static str {
+    match kind {
+        PathKind::Veth => "no direct path to compare others with; its cells are skipped",
+        PathKind::VethRouted => "no figure for a router hop; its cells are skipped",
+        PathKind::Loopback | PathKind::Unix | PathKind::Bridge | PathKind::Macvlan => "its cells are skipped",
+        PathKind::Sockmap => "its cells are skipped; nothing else needs it",
+    }
+}
+
+/// The methods of accounting, the paths known.
+pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
+    let has = |kind: PathKind| {
+        paths
+            .iter()
+            .any(|check| check.group == Group::Paths && check.name == kind.name() && check.state != State::Missing)
+    };
+    let profile = match profile::available() {
+        Ok(()) => Check::ok(Group::Accounting, "profile", "charges client, router and server in every single trial"),
+        Err(error) => Check::missing(
+            Group::Accounting,
+            "profile",
+            &error,
+            "the router's cost comes from `subtract`, which needs both paths, more trials and a quiet host",
+        ),
+    };
+    let subtract = if has(PathKind::Veth) && has(PathKind::VethRouted) {
+        Check::ok(
+            Group::Accounting,
+            "subtract",
+            "the router's cost is what the path with it takes more than the one without",
+        )
+    } else {
+        Check::ok(Group::Accounting, "subtract", "it needs the paths veth and veth-routed").with(
+            State::Missing,
+            "without `profile` too, the router's cost cannot be told",
+            Some("see the paths above".into()),
+        )
+    };
+    let tick = "exact run times of client and server; does not see a router";
+    vec![profile, subtract, Check::ok(Group::Accounting, "tick", tick), totals()]
+}
+
+/// How fine the total CPU time of the host can be read.
+fn totals() -> Check {
+    let name = "total";
+    match HostCpu::read() {
+        Ok(host) if host.resolution_ns == 0 => {
+            Check::ok(Group::Accounting, name, "CPU time of the whole host, to the nanosecond")
+        }
+        Ok(host) => {
+            let percent = host.resolution_ns as f64 * 0.78 / 1e9 * 100.0;
+            Check::ok(Group::Accounting, name, "CPU time of the whole host, in hundredths of a second").with(
+                State::Caution,
+                format!("the total of a one-second trial is off by up to {percent:.1}% of a CPU for each CPU"),
+                Some("longer trials (--seconds 5), or as root, who may read /proc/timer_list".into()),
+            )
+        }
+        Err(error) => Check::missing(Group::Accounting, name, &error, "no CPU figures at all"),
+    }
+}
+
+/// Everything else that measuring, or this program, makes use of.
+pub(super) fn tools() -> Vec<Check> {
+    let planting = match burner::available() {
+        Ok(()) => Check::ok(Group::Tools, "planting", "a known cost can be planted in a router (--calibrate)"),
+        Err(error) => Check::missing(
+            Group::Tools,
+            "planting",
+            &error,
+            "`--calibrate` checks client, server and latency only; measuring is not affected",
+        ),
+    };
+    vec![planting, user_namespaces(), ssh()]
+}
+
+/// Settings that switch user namespaces off, each with the value that does.
+const USER_NAMESPACES_OFF: [(&str, &str); 3] = [
+    ("user.max_user_namespaces", "0"),
+    ("kernel.unprivileged_userns_clone", "0"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1"),
+];
+
+/// By the settings: whoever lacks the privilege has seen above whether a path could be built in one.
+fn user_namespaces() -> Check {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/")));
+    let is_off = |name: &str, off: &str| read(name).is_ok_and(|value| value.trim() == off);
+    let off: Vec<String> = USER_NAMESPACES_OFF
+        .iter()
+        .filter(|(name, value)| is_off(name, value))
+        .map(|(name, value)| format!("{name} is {value}"))
+        .collect();
+    let name = "user namespaces";
+    if off.is_empty() && std::fs::exists("/proc/self/ns/user").unwrap_or(false) {
+        return Check::ok(Group::Tools, name, "paths can be built without root");
+    }
+    let finding = if off.is_empty() { "the kernel has none".to_owned() } else { off.join(", ") };
+    Check::ok(Group::Tools, name, finding).with(
+        State::Missing,
+        "only root can build paths",
+        Some("run siga as root, or have the administrator change the setting".into()),
+    )
+}
+
+fn ssh() -> Check {
+    let run = Command::new("ssh").arg("-V").stdin(Stdio::null()).output();
+    match run {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let version = text.split(',').next().unwrap_or_default().trim();
+            Check::ok(Group::Tools, "ssh", format!("{version}, for places on other hosts (ssh:HOST)"))
+        }
+        Ok(_) | Err(_) => Check::ok(Group::Tools, "ssh", "there is no ssh client").with(
+            State::Missing,
+            "no places on other hosts (ssh:HOST); everything on this host is unaffected",
+            Some("install OpenSSH's client, or name another command with --ssh".into()),
+        ),
+    }
+}
+
+/// What makes the host a bad place to measure on; one line if nothing does.
+pub(super) fn host(environment: &Environment) -> Vec<Check> {
+    let warnings = environment.fitness();
+    if warnings.is_empty() {
+        return vec![Check::ok(Group::Host, "fitness", "nothing here disturbs measuring")];
+    }
+    let check = |warning: crate::environment::Warning| {
+        // A warning says what is wrong and, after a colon, what that costs.
+        let (finding, costs) = warning.message.split_once(": ").unwrap_or((&warning.message, "figures vary"));
+        Check::ok(Group::Host, "fitness", finding).with(State::Caution, costs, Some(warning.hint))
+    };
+    warnings.into_iter().map(check).collect()
+}
+
+/// The host in a line.
+pub(super) fn describe(environment: &Environment) -> String {
+    let cpu = &environment.cpu;
+    let mitigated = environment.mitigations.values().filter(|text| text.starts_with("Mitigation")).count();
+    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+    let cpus = cpu.online.map_or("unknown number of".into(), |count| count.to_string());
+    let load = environment.moment.load.map_or("unknown".into(), |load| format!("{load:.2}"));
+    format!(
+        "{cpus} CPUs ({}), guest of {}, Linux {}, governor {}, {mitigated} mitigations, load {load}",
+        known(&cpu.model),
+        known(&cpu.hypervisor),
+        known(&environment.kernel.release),
+        known(&cpu.governor),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subtract_needs_both_paths() {
+        let path = |kind: PathKind| Check::ok(Group::Paths, kind.name(), "");
+        let state = |paths: &[Check]| accounting(paths)[1].state;
+        assert_eq!(state(&[path(PathKind::Veth), path(PathKind::VethRouted)]), State::Ok);
+        assert_eq!(state(&[path(PathKind::Veth)]), State::Missing);
+    }
+
+    #[test]
+    fn every_warning_of_an_unfit_host_says_what_it_costs_and_the_way_out() {
+        let mut environment = Environment::default();
+        assert_eq!(host(&environment)[0].state, State::Ok);
+        environment.moment.load = Some(9.0);
+        environment.cpu.online = Some(2);
+        environment.program.profile = "debug".into();
+        let checks = host(&environment);
+        assert_eq!(checks.len(), 2);
+        for check in checks {
+            assert_eq!(check.state, State::Caution);
+            assert!(check.costs.is_some_and(|text| !text.is_empty()) && check.way_out.is_some());
+        }
+    }
+
+    #[test]
+    fn the_default_plan_has_the_paths_that_decide_fitness() {
+        let plan = crate::plan::Plan::load("default").unwrap();
+        let mut names: Vec<_> = DEFAULT_PATHS.iter().map(|kind| kind.name()).collect();
+        let mut paths = plan.paths;
+        names.sort_unstable();
+        paths.sort_unstable();
+        assert_eq!(paths, names);
+    }
+}

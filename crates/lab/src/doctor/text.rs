@@ -1,0 +1,196 @@
+//! The doctor's findings for people: aligned, a mark a line, and below what is not well what it costs and the way out.
+
+use super::calibrate::Calibration;
+use super::clean::Cleaning;
+use super::examine::{Check, Examination, Group, State};
+use super::recovery::{Ratio, Verdict};
+use super::timing::Timing;
+use std::fmt::Write;
+
+impl State {
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Caution => "caution",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+impl Group {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Paths => "Paths",
+            Self::Accounting => "CPU accounting",
+            Self::Tools => "Tools",
+            Self::Host => "This host",
+        }
+    }
+}
+
+impl Verdict {
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Recovered => "ok",
+            Self::Off => "off",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
+/// Width of the marks.
+const MARK: usize = 9;
+/// Width of the names.
+const NAME: usize = 17;
+
+pub(super) fn examination(examination: &Examination) -> String {
+    let mut out = format!("{}\n{}\n", examination.summary, examination.host);
+    for group in Group::ALL {
+        let _ = writeln!(out, "\n{}", group.title());
+        for check in examination.checks.iter().filter(|check| check.group == group) {
+            self::check(check, &mut out);
+        }
+    }
+    let _ = writeln!(out, "\nElementary costs (medians)");
+    for timing in &examination.timings {
+        self::timing(timing, &mut out);
+    }
+    if let Some(overhead) = &examination.overhead {
+        let ratio = overhead.rate_ratio;
+        let interval = match (ratio.low, ratio.high) {
+            (Some(low), Some(high)) => format!(" (95%: {low:.3} to {high:.3})"),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "\nThe cost of accounting: with profile the rate is {:.3} of that without{interval},\n{} trials each, {} \
+             at {:.0} transactions a second. subtract and tick cost nothing within a trial.",
+            ratio.value, ratio.count, overhead.cell, overhead.rate
+        );
+    }
+    out
+}
+
+fn check(check: &Check, out: &mut String) {
+    let _ = writeln!(out, "  {:<MARK$}{:<NAME$}{}", check.state.mark(), check.name, check.finding);
+    let indent = " ".repeat(2 + MARK + NAME);
+    if let Some(costs) = &check.costs {
+        let _ = writeln!(out, "{indent}costs: {costs}");
+    }
+    if let Some(way_out) = &check.way_out {
+        let _ = writeln!(out, "{indent}way out: {way_out}");
+    }
+}
+
+fn timing(timing: &Timing, out: &mut String) {
+    let us = timing.median_ns / 1e3;
+    let digits = if us < 10.0 { 3 } else { 1 };
+    let _ = writeln!(out, "  {:<50}{us:>9.digits$} us   {}", timing.what, timing.means);
+}
+
+pub(super) fn calibration(calibration: &Calibration) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}", verdict(calibration));
+    let _ = writeln!(
+        out,
+        "Known costs planted into {} {}, {} s a trial. Each is planted small and large side by side; the\n\
+         difference counts, in microseconds a transaction.\n",
+        calibration.path, calibration.workload, calibration.seconds
+    );
+    let _ = writeln!(
+        out,
+        "  {:<11}{:<12}{:<10}{:>8}{:>12}{:>8}   {:<16}{:>6}",
+        "", "planted in", "method", "planted", "recovered", "ratio", "95% interval", "rounds"
+    );
+    for row in &calibration.rows {
+        let _ = writeln!(
+            out,
+            "  {:<11}{:<12}{:<10}{:>8.1}{:>12.1}{:>8.3}   {:<16}{:>6}",
+            row.verdict.mark(),
+            row.planted_in,
+            row.way,
+            row.planted_us,
+            row.recovered_us,
+            row.ratio.value,
+            interval(&row.ratio),
+            row.ratio.rounds
+        );
+        if let Some(note) = &row.note {
+            let _ = writeln!(out, "{:13}{note}", "");
+        }
+    }
+    for absent in &calibration.skipped {
+        let _ = writeln!(out, "  {:<11}{:<12}{:<10}{}", "skipped", absent.planted_in, absent.way, absent.reason);
+    }
+    if let Some(percent) = calibration.others_percent {
+        let _ = writeln!(out, "\nOthers used {percent:.1}% of the CPUs in the median trial.");
+    }
+    out
+}
+
+fn interval(ratio: &Ratio) -> String {
+    match (ratio.low, ratio.high) {
+        (Some(low), Some(high)) => format!("{low:.3} to {high:.3}"),
+        _ => "-".into(),
+    }
+}
+
+fn verdict(calibration: &Calibration) -> String {
+    let count = |verdict: Verdict| calibration.rows.iter().filter(|row| row.verdict == verdict).count();
+    let all = calibration.rows.len();
+    match (count(Verdict::Off), count(Verdict::Undecided)) {
+        (0, 0) => "Every method recovers what was planted.".into(),
+        (0, undecided) => format!("{undecided} of {all} could not be told: too much else runs on this host."),
+        (off, _) => format!("{off} of {all} were not recovered within 5%."),
+    }
+}
+
+pub(super) fn cleaning(cleaning: &Cleaning) -> String {
+    let mut out = String::new();
+    for removed in &cleaning.found {
+        let _ = match &removed.problem {
+            None => writeln!(out, "removed     {}", removed.what),
+            Some(problem) => writeln!(out, "still there {}: {problem}", removed.what),
+        };
+    }
+    if cleaning.found.is_empty() {
+        let _ = writeln!(out, "Nothing was left behind. Looked for:");
+        for place in &cleaning.looked {
+            let _ = writeln!(out, "  {place}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_says_what_it_costs_and_the_way_out() {
+        let missing = Check {
+            group: Group::Paths,
+            name: "sockmap".into(),
+            state: State::Missing,
+            finding: "cannot create a BPF map".into(),
+            costs: Some("its cells are skipped".into()),
+            way_out: Some("run as root".into()),
+        };
+        let mut out = String::new();
+        check(&missing, &mut out);
+        let indent = " ".repeat(28);
+        assert_eq!(
+            out,
+            format!(
+                "  missing  sockmap          cannot create a BPF map\n{indent}costs: its cells are skipped\n{indent}way \
+                 out: run as root\n"
+            )
+        );
+    }
+
+    #[test]
+    fn a_clean_host_is_told_where_was_looked() {
+        let text = cleaning(&Cleaning { looked: vec!["/tmp/siga.XXXXXXXXXX".into()], found: Vec::new() });
+        assert_eq!(text, "Nothing was left behind. Looked for:\n  /tmp/siga.XXXXXXXXXX\n");
+    }
+}

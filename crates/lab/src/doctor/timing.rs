@@ -1,0 +1,210 @@
+//! What this host's elementary costs are: a clock reading, a system call, handing a word to another thread and back.
+//!
+//! Every figure is a median, so that a disturbed stretch does not count, and each takes at most [`TIME_MAX`]. The cost of a
+//! wake-up decides what a blocking request-response can reach; two spinning threads show what it would be without.
+
+use crate::driver::now_ns;
+use crate::error::{IoContext, Result};
+use crate::place::stay_on;
+use crate::sys::cpu_list;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Longest time one figure takes.
+const TIME_MAX: Duration = Duration::from_millis(150);
+/// Samples of one figure at most.
+const SAMPLES_MAX: usize = 2_000;
+/// Operations that are timed together where one is too short for the clock.
+const BATCH: u32 = 100;
+
+/// An elementary cost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// What was timed.
+    pub what: String,
+    /// Median in nanoseconds.
+    pub median_ns: f64,
+    /// What follows from it, in words.
+    pub means: String,
+}
+
+/// Times everything that this host's CPUs allow.
+///
+/// # Errors
+/// Environment: out of descriptors or threads.
+pub(super) fn all() -> Result<Vec<Timing>> {
+    let cpus = allowed();
+    let mut all = vec![
+        timing("reading the clock", "every exchange reads it at least twice", clock()),
+        timing("a system call", "every message takes several", system_call()),
+    ];
+    if let [first, ..] = cpus[..] {
+        let ns = wake_up(first, first)?;
+        all.push(timing("waking a thread on the same CPU, and back", "a blocking exchange takes at least this", ns));
+    }
+    if let [first, second, ..] = cpus[..] {
+        let ns = wake_up(first, second)?;
+        let means = "bounds blocking request-response between CPUs, whatever the path";
+        all.push(timing("waking a thread on another CPU, and back", means, ns));
+        all.push(timing(
+            "two spinning threads on two CPUs, there and back",
+            "the same with --wait poll",
+            spin(first, second)?,
+        ));
+    }
+    Ok(all)
+}
+
+fn timing(what: &str, means: &str, median_ns: f64) -> Timing {
+    Timing { what: what.into(), median_ns, means: means.into() }
+}
+
+/// CPUs that this process may use, by number.
+pub(super) fn allowed() -> Vec<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(cpu_list).unwrap_or_default()
+}
+
+/// Median nanoseconds of one of the operations that `batch` does `per_batch` of.
+fn median_of(per_batch: u32, mut batch: impl FnMut()) -> f64 {
+    let end = now_ns() + u64::try_from(TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
+    let mut samples = Vec::with_capacity(SAMPLES_MAX);
+    while samples.len() < SAMPLES_MAX {
+        let begun = now_ns();
+        batch();
+        let now = now_ns();
+        samples.push((now - begun) as f64 / f64::from(per_batch));
+        if now > end {
+            break;
+        }
+    }
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+fn clock() -> f64 {
+    median_of(BATCH, || {
+        for _ in 0..BATCH {
+            std::hint::black_box(now_ns());
+        }
+    })
+}
+
+fn system_call() -> f64 {
+    median_of(BATCH, || {
+        for _ in 0..BATCH {
+            std::hint::black_box(rustix::process::getppid());
+        }
+    })
+}
+
+/// Two threads on the given CPUs hand a word to each other through two eventfds, each asleep until its turn.
+fn wake_up(here: u32, there: u32) -> Result<f64> {
+    let make = || eventfd(0, EventfdFlags::CLOEXEC).context("cannot make an eventfd");
+    let (ping, pong) = (make()?, make()?);
+    let over = AtomicBool::new(false);
+    let (ping, pong, over) = (&ping, &pong, &over);
+    two_threads(
+        here,
+        there,
+        move || {
+            median_of(1, || {
+                ring(ping);
+                hear(pong);
+            })
+        },
+        move || {
+            while hear(ping) && !over.load(Ordering::Relaxed) {
+                ring(pong);
+            }
+        },
+        move || {
+            over.store(true, Ordering::Relaxed);
+            ring(ping);
+        },
+    )
+}
+
+fn ring(doorbell: &OwnedFd) {
+    // An eventfd that was never read so often that it is full takes any word.
+    let _written = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+}
+
+fn hear(doorbell: &OwnedFd) -> bool {
+    rustix::io::read(doorbell, &mut [0_u8; 8]).is_ok()
+}
+
+/// The same with two threads that never sleep.
+fn spin(here: u32, there: u32) -> Result<f64> {
+    let (turn, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (turn, over) = (&turn, &over);
+    two_threads(
+        here,
+        there,
+        move || {
+            median_of(BATCH, || {
+                for _ in 0..BATCH {
+                    turn.store(1, Ordering::Release);
+                    while turn.load(Ordering::Acquire) != 0 {
+                        std::hint::spin_loop();
+                    }
+                }
+            })
+        },
+        move || {
+            while !over.load(Ordering::Relaxed) {
+                if turn.load(Ordering::Acquire) == 1 {
+                    turn.store(0, Ordering::Release);
+                }
+                std::hint::spin_loop();
+            }
+        },
+        move || over.store(true, Ordering::Relaxed),
+    )
+}
+
+/// Runs `measure` on one CPU and `answer` on another; `end` makes the answering end.
+fn two_threads(
+    here: u32,
+    there: u32,
+    measure: impl FnOnce() -> f64 + Send,
+    answer: impl FnOnce() + Send,
+    end: impl FnOnce() + Send,
+) -> Result<f64> {
+    let builder = || std::thread::Builder::new().name("siga-timing".into());
+    std::thread::scope(|scope| {
+        let measuring = builder().spawn_scoped(scope, move || {
+            stay_on(&[here])?;
+            std::thread::scope(|scope| {
+                let answering = builder().spawn_scoped(scope, move || {
+                    let placed = stay_on(&[there]);
+                    answer();
+                    placed
+                });
+                let answering = answering.context("cannot start a thread")?;
+                let measured = measure();
+                end();
+                answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(|()| measured)
+            })
+        });
+        let measuring = measuring.context("cannot start a thread")?;
+        measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_there_and_positive() {
+        let all = all().unwrap();
+        let cpus = allowed().len();
+        assert_eq!(all.len(), if cpus > 1 { 5 } else { 3 }, "{all:?}");
+        assert!(all.iter().all(|timing| timing.median_ns > 0.0), "{all:?}");
+    }
+}

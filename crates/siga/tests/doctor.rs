@@ -1,0 +1,146 @@
+//! `siga doctor` on the real host: what it says, in both forms, with and without privilege; what it removes.
+//!
+//! Cleaning is tried as a user who owns nothing else here, since it is meant to touch everything a user has left; that
+//! takes root.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+use siga_lab::doctor::{Group, Report, State};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+const SIGA: &str = env!("CARGO_BIN_EXE_siga");
+/// A user id that nobody has.
+const USER: u32 = 61_184;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A copy of the program in a directory of its own, both for `USER`.
+fn stage() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("siga");
+    fs::copy(SIGA, &program).unwrap();
+    for path in [directory.path(), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        chown(path, Some(USER), Some(USER)).unwrap();
+    }
+    (directory, program)
+}
+
+fn as_user(program: &Path, directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).env("TMPDIR", directory).uid(USER).gid(USER);
+    command
+}
+
+fn report(output: &Output) -> Report {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
+}
+
+fn check_examination(output: &Output) -> Report {
+    let report = report(output);
+    assert_eq!(report.schema, "siga/doctor/1");
+    let examination = report.examination.as_ref().unwrap();
+    assert_eq!(output.status.code(), Some(if examination.fit { 0 } else { 3 }), "{output:?}");
+    for group in Group::ALL {
+        assert!(examination.checks.iter().any(|check| check.group == group), "{group:?} is empty");
+    }
+    for check in &examination.checks {
+        assert!(!check.finding.is_empty(), "{check:?}");
+        assert_eq!(check.costs.is_some(), check.state != State::Ok, "what is not well has a cost: {check:?}");
+        assert!(check.state != State::Missing || check.way_out.is_some(), "no way out: {check:?}");
+    }
+    assert!(!examination.timings.is_empty());
+    report
+}
+
+#[test]
+fn the_host_is_examined_with_the_privilege_there_is() {
+    let output = Command::new(SIGA).args(["doctor", "--format", "json"]).output().unwrap();
+    let report = check_examination(&output);
+    let examination = report.examination.as_ref().unwrap();
+    let has = |name: &str| examination.checks.iter().any(|check| check.name == name && check.state != State::Missing);
+    assert_eq!(examination.overhead.is_some(), has("profile") && has("veth-routed"));
+    let text = report.text();
+    assert!(text.starts_with(&examination.summary) && text.contains("CPU accounting"), "{text}");
+}
+
+#[test]
+fn an_unprivileged_user_is_told_what_that_costs() {
+    if !is_root() {
+        println!("skipped, because only root can try it as another user");
+        return;
+    }
+    let (directory, program) = stage();
+    let output = as_user(&program, directory.path(), &["doctor", "--format", "json"]).output().unwrap();
+    let report = check_examination(&output);
+    let checks = report.examination.unwrap().checks;
+    let profile = checks.iter().find(|check| check.name == "profile").unwrap();
+    assert_eq!(profile.state, State::Missing);
+    assert!(profile.costs.as_ref().unwrap().contains("subtract"), "{profile:?}");
+}
+
+#[test]
+fn a_form_that_the_doctor_does_not_write_is_a_usage_error() {
+    let output = Command::new(SIGA).args(["doctor", "--format", "csv"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("text or json"));
+}
+
+fn age(path: &Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3_600)).unwrap();
+}
+
+/// A keeper as siga starts it, but by a process that is not siga.
+fn orphan(program: &Path, directory: &Path) -> Child {
+    let mut command = as_user(program, directory, &["keep"]);
+    command.arg0("/proc/self/exe").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn what_a_crash_has_left_is_removed_and_what_lives_is_not() {
+    if !is_root() {
+        println!("skipped, because it would clean up after the user who runs the tests; root can become another");
+        return;
+    }
+    let (directory, program) = stage();
+    let place = directory.path();
+    let mut lost = orphan(&program, place);
+    let copy = place.join("siga.Ab3dE6gH9j");
+    fs::copy(SIGA, &copy).unwrap();
+    chown(&copy, Some(USER), Some(USER)).unwrap();
+    age(&copy);
+    let arguments = ["run", "--path", "loopback", "--workload", "rr-1-1", "--trials", "1", "--seconds", "3"];
+    let mut run = as_user(&program, place, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1_000));
+    let lives = run.try_wait().unwrap().is_none();
+
+    let output = as_user(&program, place, &["doctor", "--clean", "--format", "json"]).output().unwrap();
+    let cleaning = report(&output).cleaning.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let found: Vec<&str> = cleaning.found.iter().map(|removed| removed.what.as_str()).collect();
+    assert_eq!(found, [format!("process {} (siga keep)", lost.id()), copy.display().to_string()]);
+    assert!(!copy.exists());
+    assert!(lost.wait().unwrap().signal().is_some(), "the orphan was ended");
+
+    let status = run.wait().unwrap();
+    let mut said = String::new();
+    run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let refused = status.code() == Some(3);
+    assert!(lives || refused, "the run was over too early: {said}");
+    if refused {
+        println!("skipped, because that user can build no path: that a living run is left alone ({said})");
+    }
+    assert!(status.success() || refused, "the run did not survive: {status}: {said}");
+
+    let output = as_user(&program, place, &["doctor", "--clean"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("Nothing was left behind."), "{output:?}");
+}
