@@ -7,6 +7,8 @@
 //! sockperf block in one connection. What is compared is a ratio taken within a round; the median over the
 //! rounds is the result, least and most are its spread. Needs root and the peers; ends everything it starts.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -86,13 +88,20 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32) -> Result<(), String> 
             rates[at].1.push(own);
         }
     }
-    println!("{:<30} {:>12} {:>12} {:<10} {:>7}  spread", "peer", "peer", "siga", "unit", "ratio");
-    for ((duel, ratios), (peer, own)) in DUELS.iter().zip(&mut ratios).zip(&mut rates) {
+    let table = table(&mut ratios, &mut rates);
+    std::io::stdout().write_all(table.as_bytes()).map_err(|error| format!("cannot print: {error}"))
+}
+
+fn table(ratios: &mut [Vec<f64>], rates: &mut [(Vec<f64>, Vec<f64>)]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{:<30} {:>12} {:>12} {:<10} {:>7}  spread", "peer", "peer", "siga", "unit", "ratio");
+    for ((duel, ratios), (peer, own)) in DUELS.iter().zip(ratios).zip(rates) {
         let (ratio, peer, own) = (median(ratios), median(peer), median(own));
         let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
-        println!("{:<30} {peer:>12.1} {own:>12.1} {:<10} {ratio:>7.3}  {least:.3} to {most:.3}", duel.name, duel.unit);
+        let (name, unit) = (duel.name, duel.unit);
+        let _ = writeln!(out, "{name:<30} {peer:>12.1} {own:>12.1} {unit:<10} {ratio:>7.3}  {least:.3} to {most:.3}");
     }
-    Ok(())
+    out
 }
 
 /// Sorts and takes the median (the mean of the two in the middle).

@@ -19,6 +19,7 @@ use crate::place;
 use crate::socket::Waker;
 use crate::socket::kernel::{Kernel, KernelOptions};
 use crew::Crew;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::set_current_timer_slack;
 use std::num::NonZeroU64;
@@ -53,11 +54,27 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     };
     let hello = Answer::Hello { version: VERSION, addresses: place::addresses() };
     write_outcome(&mut output, Ok(hello))?;
+    if options.unlink {
+        leave_with_input()?;
+    }
     let mut input = Lines::new(std::io::stdin());
     while let Some(line) = input.next(None)? {
         let order = serde_json::from_str(&line).map_err(|error| Error::usage(format!("bad order: {error}")));
         write_outcome(&mut output, order.and_then(|order| agent.obey(order)))?;
     }
+    Ok(())
+}
+
+/// Ends this process with its input even while it is busy: behind ssh no signal tells that the coordinator is gone.
+fn leave_with_input() -> Result<()> {
+    let watch = || {
+        let stdin = std::io::stdin();
+        let mut input = [PollFd::new(&stdin, PollFlags::RDHUP)];
+        while !matches!(poll(&mut input, None), Ok(count) if count > 0) {}
+        #[expect(clippy::exit, reason = "whoever could be told has gone")]
+        std::process::exit(0);
+    };
+    std::thread::Builder::new().name("lease".into()).spawn(watch).context("cannot start a thread")?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ pub mod btf;
 pub mod burner;
 pub mod profile;
 pub mod sockmap;
+pub mod symbols;
 #[cfg(test)]
 mod testbed;
 
@@ -23,6 +24,7 @@ use std::os::fd::OwnedFd;
 enum Capability {
     NetAdmin,
     SysAdmin,
+    Syslog,
     Perfmon,
     Bpf,
 }
@@ -32,6 +34,7 @@ impl Capability {
         let number = match self {
             Self::NetAdmin => 12,
             Self::SysAdmin => 21,
+            Self::Syslog => 34,
             Self::Perfmon => 38,
             Self::Bpf => 39,
         };
@@ -42,6 +45,7 @@ impl Capability {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
             Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::Syslog => "CAP_SYSLOG",
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
         }
@@ -51,7 +55,7 @@ impl Capability {
     fn is_in(self, set: u64) -> bool {
         let stands_in = match self {
             Self::Perfmon | Self::Bpf => Self::SysAdmin.bit(),
-            Self::NetAdmin | Self::SysAdmin => 0,
+            Self::NetAdmin | Self::SysAdmin | Self::Syslog => 0,
         };
         set & (self.bit() | stands_in) != 0
     }
@@ -66,7 +70,7 @@ fn missing(needed: &[Capability]) -> Vec<&'static str> {
 }
 
 /// Assembles and loads one of our programs.
-fn load_program(kind: ProgramKind, name: &str, lines: &[asm::Line], needed: &[Capability]) -> Result<OwnedFd> {
+fn load_program(kind: ProgramKind, name: &str, lines: &[asm::Line<'_>], needed: &[Capability]) -> Result<OwnedFd> {
     let code = asm::assemble(lines)?;
     load(kind, name, &code).map_err(|refusal| {
         let error = refused(format_args!("the kernel refused the BPF program `{name}`"), refusal.errno, needed);

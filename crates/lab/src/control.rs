@@ -16,7 +16,7 @@ use crate::socket::kernel::KernelOptions;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -233,7 +233,8 @@ const NOTICE: Duration = Duration::from_millis(200);
 
 static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// Makes Ctrl-C (SIGINT) and SIGTERM end waiting and the run; a second one ends the process at once.
+/// Makes Ctrl-C (SIGINT) and SIGTERM end waiting and the run; a second one ends the process at once. Reaching a limit of
+/// file size becomes an error of the write instead of a signal that kills.
 ///
 /// # Errors
 /// Environment: the signals cannot be caught.
@@ -243,6 +244,7 @@ pub fn catch_interrupts() -> Result<()> {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(flag)).context("cannot catch Ctrl-C")?;
         signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot catch Ctrl-C")?;
     }
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).context("cannot catch SIGXFSZ")?;
     Ok(())
 }
 
@@ -275,6 +277,8 @@ pub struct Helper {
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<ChildStdout>,
+    /// What it says on standard error, if that was asked for; looked at when it is gone.
+    complaints: Option<ChildStderr>,
 }
 
 impl Helper {
@@ -290,7 +294,8 @@ impl Helper {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::environment(format!("{name}: started without pipes")));
         };
-        Ok(Self { name, child, input: Some(input), output: Lines::new(output) })
+        let complaints = child.stderr.take();
+        Ok(Self { name, child, input: Some(input), output: Lines::new(output), complaints })
     }
 
     /// Its process id on this host.
@@ -315,6 +320,42 @@ impl Helper {
         }
     }
 
+    /// Hands it all bytes of `source`, and gives up when it takes none for `stall`.
+    ///
+    /// # Errors
+    /// It is gone or stuck, or `source` cannot be read.
+    pub fn feed(&mut self, source: &mut impl Read, stall: Duration) -> Result<()> {
+        // What a pipe that is ready takes without blocking (pipe(7)).
+        let mut chunk = [0; rustix::pipe::PIPE_BUF];
+        let mut moved = Instant::now();
+        loop {
+            let count = source.read(&mut chunk).context("cannot read the running program")?;
+            let mut left = &chunk[..count];
+            if left.is_empty() {
+                return Ok(());
+            }
+            while !left.is_empty() {
+                let Some(input) = &mut self.input else { return Err(self.gone()) };
+                if interrupted() {
+                    return Err(Error::incomplete("interrupted"));
+                }
+                if moved.elapsed() > stall {
+                    return Err(Error::environment("takes no input").at(&self.name));
+                }
+                let notice = rustix::time::Timespec::try_from(NOTICE).context("cannot wait that long")?;
+                match poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&notice)) {
+                    Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                    Ok(_) => {}
+                    Err(error) => return Err(Error::environment(format!("cannot wait for {}: {error}", self.name))),
+                }
+                match input.write(left) {
+                    Ok(written) => (left, moved) = (&left[written..], Instant::now()),
+                    Err(_) => return Err(self.gone()),
+                }
+            }
+        }
+    }
+
     /// Waits for the next answer; a failure becomes the error it carries.
     ///
     /// # Errors
@@ -327,7 +368,7 @@ impl Helper {
             Ok(Outcome::Ok(answer)) => Ok(answer),
             Ok(Outcome::Error(error)) => Err(error.at(&self.name)),
             Err(error) => {
-                let start: String = line.chars().take(80).collect();
+                let start: String = line.chars().take(80).flat_map(char::escape_debug).collect();
                 Err(Error::environment(format!("{}: answered `{start}`: {error}", self.name)))
             }
         }
@@ -352,7 +393,10 @@ impl Helper {
         let deadline = Instant::now() + Duration::from_secs(1);
         while Instant::now() < deadline {
             match self.child.try_wait() {
-                Ok(Some(status)) => return Error::incomplete(format!("{}: the process died ({status})", self.name)),
+                Ok(Some(status)) => {
+                    let complaint = self.complaint();
+                    return Error::incomplete(format!("{}: the process died ({status}){complaint}", self.name));
+                }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 Err(_) => break,
             }
@@ -360,17 +404,49 @@ impl Helper {
         Error::incomplete(format!("{}: the process closed its channel", self.name))
     }
 
+    /// The last thing it said on standard error.
+    fn complaint(&mut self) -> String {
+        let Some(pipe) = &mut self.complaints else { return String::new() };
+        let mut bytes = vec![0; COMPLAINT_BYTES_MAX];
+        let mut length = 0;
+        // Whoever it left behind may hold the pipe open: what is there is all that is waited for.
+        while poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&rustix::time::Timespec::default())) == Ok(1) {
+            match pipe.read(&mut bytes[length..]) {
+                Ok(count) if count > 0 => length += count,
+                Ok(_) | Err(_) => break,
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+        last.map(|line| format!(": {line}")).unwrap_or_default()
+    }
+
+    /// True once it has left; false if it has not by `deadline`.
+    fn leaves(&mut self, deadline: Instant) -> bool {
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+                Ok(status) => return status.is_some(),
+                Err(_) => return true,
+            }
+        }
+    }
+
     /// Ends it by ending its input; kills it if it does not leave.
     fn end(&mut self) {
         self.input = None;
-        // The end of its output is its end, or as good as: nobody else holds the pipe.
-        if !self.output.drain(Instant::now() + LEAVE_TIME_MAX) {
+        let deadline = Instant::now() + LEAVE_TIME_MAX;
+        // The end of its output is its end, or as good as, for all helpers of our own.
+        if !(self.output.drain(deadline) && self.leaves(deadline)) {
             // An error means that it is gone already.
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
     }
 }
+
+/// Most that is read of what a helper says on standard error: as much as a pipe holds.
+const COMPLAINT_BYTES_MAX: usize = 64 << 10;
 
 /// How long a helper may take to leave before it is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);

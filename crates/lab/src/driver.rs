@@ -265,6 +265,13 @@ impl Shared {
     }
 }
 
+/// A buffer for messages of `bytes`: a stream's is as long as its longest write, a datagram goes whole whatever that is.
+/// To receive datagrams into, one byte more than they have shows those that are too long.
+fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
+    let most = if datagram { limits::DATAGRAM_BYTES_MAX + 1 } else { write_bytes.min(limits::WRITE_BYTES_MAX) };
+    vec![fill; usize::try_from(bytes.clamp(1, most)).unwrap_or(usize::MAX)]
+}
+
 /// An empty latency histogram: 1 ns to 60 s at three significant digits.
 pub fn new_histogram() -> Histogram<u64> {
     #[expect(clippy::expect_used, reason = "the bounds are constants that the constructor accepts")]

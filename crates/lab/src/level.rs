@@ -66,8 +66,10 @@ impl Level {
             return Err(Error::usage(format!("unknown level `{name_or_file}`"))
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", "))));
         }
-        let text = std::fs::read_to_string(name_or_file)
-            .map_err(|error| Error::usage(format!("cannot read level {name_or_file}: {error}")))?;
+        let text = std::fs::read_to_string(name_or_file).map_err(|error| {
+            Error::usage(format!("cannot read level {name_or_file}: {error}"))
+                .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", ")))
+        })?;
         Self::parse(&text, name_or_file)
     }
 

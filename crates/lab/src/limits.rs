@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Most client-server pairs of one cell.
 pub const PAIRS_MAX: u32 = 10_000;
+/// Most pairs with a process at each end: twice as many processes, of three threads.
+pub const PROCESSES_MAX: u32 = 1_000;
 /// Largest request or response in bytes; also keeps byte counters far from overflow.
 pub const MESSAGE_BYTES_MAX: u64 = 1 << 30;
 /// Largest UDP payload over IPv4 without jumbograms (RFC 768, RFC 791): 65,535 - 20 - 8.

@@ -41,8 +41,12 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::usage(format!("`{text}` is no place")).hint("places: local, netns:NAME, pid:PID, ssh:[USER@]HOST")
+            Error::usage(format!("`{}` is no place", text.escape_debug()))
+                .hint("places: local, netns:NAME, pid:PID, ssh:[USER@]HOST")
         };
+        if text.contains(char::is_control) {
+            return Err(bad());
+        }
         if text == "local" {
             return Ok(Self::Local);
         }
@@ -89,16 +93,14 @@ impl Place {
             Self::Local => AgentOptions { sockmap, ..AgentOptions::default() },
             Self::Netns(namespace) => {
                 let path = Path::new("/run/netns").join(namespace);
-                need_file(
-                    &path,
-                    &format!("no network namespace named {namespace}"),
-                    "`ip netns list` shows those there are",
-                )?;
+                need_file(&path, "no such network namespace", "`ip netns list` shows those there are")
+                    .map_err(|error| error.at(self))?;
                 inside(path, None)
             }
             Self::Pid(pid) => {
                 let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
-                need_file(&path, &format!("no process {pid}"), "give the id of a process that runs in the container")?;
+                need_file(&path, "no such process", "give the id of a process that runs in the container")
+                    .map_err(|error| error.at(self))?;
                 inside(path, Some(PathBuf::from(format!("/proc/{pid}/ns/user"))))
             }
             Self::Built(net, user) => inside(net.clone(), user.clone()),
@@ -168,11 +170,12 @@ pub fn greet(helper: &mut Helper) -> Result<Vec<IpAddr>> {
 /// Environment: no such namespace, or no right to enter it.
 pub fn enter(net: Option<&Path>, user: Option<&Path>) -> Result<()> {
     let Some(net) = net else { return Ok(()) };
-    let open = |path: &Path| std::fs::File::open(path).context(format!("cannot open {}", path.display()));
-    let refused = |error: Errno| {
-        Error::environment(format!("cannot enter {}: {error}", net.display()))
-            .hint("entering a namespace needs root, or to own the user namespace it belongs to")
+    let hint = "entering a namespace needs root, or to own the user namespace it belongs to";
+    let open = |path: &Path| {
+        let refused = |error| Error::environment(format!("cannot open {}: {error}", path.display())).hint(hint);
+        std::fs::File::open(path).map_err(refused)
     };
+    let refused = |error: Errno| Error::environment(format!("cannot enter {}: {error}", net.display())).hint(hint);
     let file = match (open(net), user) {
         (Err(_), Some(user)) => {
             enter_user(&open(user)?).map_err(refused)?;
@@ -348,6 +351,7 @@ mod tests {
             "ssh:",
             "ssh:-oProxyCommand=x",
             "ssh:a b",
+            "netns:\u{1b}[31m",
             "lan:x",
         ] {
             assert_eq!(text.parse::<Place>().unwrap_err().exit_status(), 2, "{text}");

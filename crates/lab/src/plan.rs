@@ -5,6 +5,7 @@
 //! each axis. A plan is checked whole before anything is built, so that a typing error costs no measuring time.
 
 use crate::account::Method;
+use crate::bpf::burner::PER_PACKET_NS_MAX;
 use crate::driver::Close;
 use crate::error::{Error, Result};
 use crate::level::Level;
@@ -278,8 +279,10 @@ impl Plan {
             return Err(Error::usage(format!("unknown plan `{name_or_file}`"))
                 .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", "))));
         }
-        let text = std::fs::read_to_string(name_or_file)
-            .map_err(|error| Error::usage(format!("cannot read plan {name_or_file}: {error}")))?;
+        let text = std::fs::read_to_string(name_or_file).map_err(|error| {
+            Error::usage(format!("cannot read plan {name_or_file}: {error}"))
+                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", ")))
+        })?;
         Self::parse(&text, name_or_file)
     }
 
@@ -313,6 +316,7 @@ impl Plan {
     pub fn matrix(&self) -> Result<Matrix> {
         self.check_times()?;
         self.cpus()?;
+        self.exclude.iter().try_for_each(Pick::check)?;
         let levels = self.load_levels()?;
         let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
         for path in &self.paths {
@@ -337,16 +341,15 @@ impl Plan {
             let mtu = include.mtu.or_else(|| self.mtu_axis().into_iter().next().flatten());
             self.add(&mut matrix, path, workload, mtu, clients, level)?;
         }
-        if matrix.cells.is_empty() && matrix.skipped.is_empty() {
-            return Err(
-                Error::usage("the plan has no cells").hint("give at least one path, workload and number of clients")
-            );
+        match (matrix.cells.as_slice(), matrix.skipped.first()) {
+            ([], None) => {
+                let hint = "give at least one path, workload and number of clients that is not excluded";
+                Err(Error::usage("the plan has no cells").hint(hint))
+            }
+            ([], Some((cell, reason))) => Err(Error::usage(format!("no cell of the plan can be: {cell}: {reason}"))
+                .hint("`siga plan` with the same options shows all of them")),
+            _ => self.check_settings(&matrix).map(|()| matrix),
         }
-        if matrix.cells.len() > limits::CELLS_MAX {
-            let count = matrix.cells.len();
-            return Err(Error::usage(format!("{count} cells are more than {}", limits::CELLS_MAX)));
-        }
-        Ok(matrix)
     }
 
     fn mtu_axis(&self) -> Vec<Option<u32>> {
@@ -382,7 +385,8 @@ impl Plan {
             let level = Level::load(name)?;
             match levels.iter().find(|other| other.name == level.name) {
                 Some(other) if *other != level => {
-                    return Err(Error::usage(format!("two levels are named `{}`", level.name)));
+                    return Err(Error::usage(format!("two levels are named `{}`", level.name))
+                        .hint("give one of their files another `name`"));
                 }
                 Some(_) => {}
                 None => levels.push(level),
@@ -412,10 +416,62 @@ impl Plan {
         for (what, value) in [
             ("plant.client_us", self.plant.client_us),
             ("plant.server_us", self.plant.server_us),
-            ("plant.router_us", self.plant.router_us),
             ("plant.delay_us", self.plant.delay_us),
         ] {
             within(what, value, 0.0, 1e6)?;
+        }
+        within("plant.router_us", self.plant.router_us, 0.0, f64::from(PER_PACKET_NS_MAX) / 1e3)?;
+        if let Some(seed) = self.seed.filter(|&seed| i64::try_from(seed).is_err()) {
+            // TOML's integers are signed.
+            return Err(Error::usage(format!("seed = {seed}")).hint(format!("seed goes from 0 to {}", i64::MAX)));
+        }
+        Ok(())
+    }
+
+    /// Refuses settings that would do nothing in any cell.
+    fn check_settings(&self, matrix: &Matrix) -> Result<()> {
+        let routes: Vec<Route> = matrix.cells.iter().map(|cell| cell.path.parse()).collect::<Result<_>>()?;
+        let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
+        if self.plant.router_us > 0.0 && !routes.iter().any(routed) {
+            return Err(Error::usage("a cost is planted in the router, and no path has one")
+                .hint("add a path such as veth-routed, or leave out plant router="));
+        }
+        let existing = |route: &Route| matches!(route, Route::Places(..));
+        let default = Reach::default();
+        for (what, set) in [
+            ("server address", self.reach.server_address != default.server_address),
+            ("ssh command", self.reach.ssh != default.ssh),
+            ("congestion control", self.reach.congestion != default.congestion),
+        ] {
+            if set && !routes.iter().any(existing) {
+                return Err(Error::usage(format!("a {what} is given, and no path is between existing places"))
+                    .hint("give --client and --server, or leave it out"));
+            }
+        }
+        if self.reach.ssh.trim().is_empty() {
+            return Err(Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"));
+        }
+        Ok(())
+    }
+
+    /// Refuses numbers of pairs that the drivers cannot serve.
+    fn check_pairs(&self, clients: u32) -> Result<()> {
+        let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
+        if clients == 0 || clients > limits::PAIRS_MAX {
+            return refused(format!("{clients} clients"), format!("--clients takes 1 to {} pairs", limits::PAIRS_MAX));
+        }
+        if self.processes && clients > limits::PROCESSES_MAX {
+            let most = limits::PROCESSES_MAX;
+            return refused(
+                format!("{clients} clients with a process each"),
+                format!("--processes takes up to {most} pairs; without it {} can be had", limits::PAIRS_MAX),
+            );
+        }
+        if self.processes && self.reach.port > 0 && clients > u32::from(u16::MAX - self.reach.port) + 1 {
+            return refused(
+                format!("{clients} servers on ports from {} on", self.reach.port),
+                "give a lower --port: each process listens on a port of its own".into(),
+            );
         }
         Ok(())
     }
@@ -433,10 +489,7 @@ impl Plan {
         let route: Route = path.parse()?;
         let workload: Workload = workload.parse()?;
         let level = Level::load(level)?.name;
-        if clients == 0 || clients > limits::PAIRS_MAX {
-            return Err(Error::usage(format!("{clients} clients"))
-                .hint(format!("--clients takes 1 to {} pairs", limits::PAIRS_MAX)));
-        }
+        self.check_pairs(clients)?;
         if self.rate.is_some() && workload.is_stream() {
             return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
                 .hint("--rate goes with rr and crr workloads"));
@@ -454,6 +507,10 @@ impl Plan {
                 matrix.skipped.push((cell, reason));
             }
             return Ok(());
+        }
+        if matrix.cells.len() == limits::CELLS_MAX {
+            return Err(Error::usage(format!("the plan has more than {} cells", limits::CELLS_MAX))
+                .hint("shorten its axes, or spread them over several plans"));
         }
         matrix.cells.push(cell);
         Ok(())
@@ -480,11 +537,21 @@ impl Plan {
         if cell.workload.udp && stream_sockets_only {
             return Ok(Some(format!("{kind} has no UDP")));
         }
+        if self.ipv6 && *kind == PathKind::Unix {
+            return Ok(Some(format!("{kind} has no addresses, so no IPv6")));
+        }
         Ok(None)
     }
 }
 
 impl Pick {
+    /// A typing error in a value would match nothing and go unnoticed.
+    fn check(&self) -> Result<()> {
+        self.path.as_deref().map(str::parse::<Route>).transpose()?;
+        self.workload.as_deref().map(str::parse::<Workload>).transpose()?;
+        Ok(())
+    }
+
     fn matches(&self, cell: &Cell) -> bool {
         let same = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
         let workload = self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));

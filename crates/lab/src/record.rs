@@ -102,12 +102,8 @@ pub struct ProfileRecord {
     pub on_client: Charges,
     /// On top of the server's processes.
     pub on_server: Charges,
-    /// On any other process, or on a CPU that was idle until the packet came.
+    /// On any other process.
     pub elsewhere: Charges,
-    /// CPUs without work.
-    pub idle: u64,
-    /// Watched time in which no sample could be taken.
-    pub unseen_ns: u64,
 }
 
 /// Samples by who is charged.

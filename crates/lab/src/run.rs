@@ -53,6 +53,10 @@ pub struct Progress {
 pub struct Ended {
     /// Everything measured.
     pub run: Run,
+    /// Trials that gave no figure.
+    pub failed: u32,
+    /// Those of them that the host was fit for: an end died or stopped answering.
+    pub died: u32,
     /// Why it is not whole: an interrupt, a full disk; `None` when it is.
     pub cut_short: Option<Error>,
 }
@@ -87,7 +91,7 @@ fn trial_time(plan: &Plan) -> Duration {
 ///
 /// # Errors
 /// Environment: the plan asks for `profile` and the host refuses it.
-fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
+pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     match plan.accounting {
         Some(Method::Subtract | Method::Tick) => Ok(None),
         Some(Method::Profile) => Profiler::open()
@@ -104,14 +108,14 @@ fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     }
 }
 
-/// Measures what is missing of a plan and appends it to `store`.
+/// Measures what is missing of a plan and appends it to `store`; with `profiler` from the function of that name.
 ///
 /// # Errors
-/// Usage: the plan cannot be. Environment: accounting asked for is not to be had. What happens later cuts the run short.
-pub fn run(store: &mut Store, mut so_far: Run, watch: &mut dyn Watch) -> Result<Ended> {
+/// Usage: the plan cannot be. What happens later cuts the run short.
+pub fn run(store: &mut Store, mut so_far: Run, profiler: Option<Profiler>, watch: &mut dyn Watch) -> Result<Ended> {
     let plan = so_far.plan.clone();
     let matrix = plan.matrix()?;
-    let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler(&plan, watch)? };
+    let mut bench = Bench { plan: &plan, matrix: &matrix, profiler };
     let mut course = Course::new(&plan, &matrix, &so_far);
     for (cell, reason) in &matrix.skipped {
         let skipped = Skipped { cell: cell.clone(), reason: reason.clone() };
@@ -124,12 +128,12 @@ pub fn run(store: &mut Store, mut so_far: Run, watch: &mut dyn Watch) -> Result<
     let mut round = 0;
     while course.goes_on(round) {
         if let Err(error) = course.round(round, &mut bench, store, &mut so_far, watch) {
-            return Ok(Ended { run: so_far, cut_short: Some(error) });
+            return Ok(course.end(so_far, Some(error)));
         }
         watch.round(&so_far, &course.progress(round));
         round += 1;
     }
-    Ok(Ended { run: so_far, cut_short: None })
+    Ok(course.end(so_far, None))
 }
 
 /// Which trials are still to be measured.
@@ -139,6 +143,9 @@ struct Course<'a> {
     begun: Instant,
     done: BTreeSet<(usize, u32)>,
     failures: BTreeMap<usize, u32>,
+    /// Failures of all cells.
+    failed: u32,
+    died: u32,
     rounds: u32,
     /// Mean time of the trials of this process.
     spent: Duration,
@@ -151,7 +158,22 @@ impl<'a> Course<'a> {
         let done = so_far.trials.iter().filter_map(|trial| Some((index(&trial.cell)?, trial.round))).collect();
         let (rounds, _) = estimate(plan, matrix);
         let failures = BTreeMap::new();
-        Self { plan, matrix, begun: Instant::now(), done, failures, rounds, spent: Duration::ZERO, measured: 0 }
+        Self {
+            plan,
+            matrix,
+            begun: Instant::now(),
+            done,
+            failures,
+            failed: 0,
+            died: 0,
+            rounds,
+            spent: Duration::ZERO,
+            measured: 0,
+        }
+    }
+
+    fn end(&self, run: Run, cut_short: Option<Error>) -> Ended {
+        Ended { run, failed: self.failed, died: self.died, cut_short }
     }
 
     /// Cells that still take part.
@@ -254,6 +276,8 @@ impl<'a> Course<'a> {
             Kind::Usage | Kind::Environment => FAILURES_MAX,
             Kind::Incomplete => 1,
         };
+        self.failed += 1;
+        self.died += u32::from(error.kind() == Kind::Incomplete);
         *self.failures.entry(index).or_default() += count;
         let skipped = Skipped { cell: self.matrix.cells[index].clone(), reason: error.to_string() };
         store.add_skipped(&skipped)?;

@@ -3,7 +3,7 @@
 //! Drivers are generic over [`Sockets`] and know no system call; [`kernel`] implements it with the kernel's sockets. The
 //! contract is that of non-blocking sockets with edge-triggered readiness: an operation that cannot go on answers
 //! `WouldBlock`, and `poll` reports a token again once it can. A `receive` that gives less than there was room for has taken
-//! all there was. An implementation that waits inside the operations instead says so, and its `poll` reports its socket as
+//! all there was but the end of the stream. An implementation that waits inside the operations instead says so, and its `poll` reports its socket as
 //! ready at once.
 
 pub mod kernel;
@@ -18,15 +18,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub usize);
 
-/// A socket that can go on. Hang-ups and errors show as both readable and writable; the next operation tells which.
+/// A socket that can go on; the next operation tells what a hang-up or an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// Which socket.
     pub token: Token,
-    /// Receiving or accepting can go on.
-    pub readable: bool,
-    /// Sending can go on, or a connection has been decided.
-    pub writable: bool,
+    /// The peer has ended its stream: behind the bytes that are there is the end, and nothing will be reported again.
+    pub ended: bool,
 }
 
 /// Where a server listens.

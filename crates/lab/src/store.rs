@@ -1,14 +1,16 @@
 //! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
 //!
-//! `plan.toml` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
-//! lines. A line that a crash has cut off is dropped when the directory is opened again, everything before it stays. One
-//! process at a time may write: it holds a lock on `trials.jsonl`. A directory is taken for a run by its `plan.toml`.
+//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
+//! lines. A line that a crash has cut off is dropped when the run goes on, everything before it stays. One process at a
+//! time may write: it holds a lock on `trials.jsonl`. A directory is taken for a run by its `plan.toml`.
 
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
+use crate::level::Level;
 use crate::plan::Plan;
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -45,6 +47,7 @@ pub struct Run {
 
 const PLAN: &str = "plan.toml";
 const ENVIRONMENT: &str = "environment.json";
+const LEVELS: &str = "levels.json";
 const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
@@ -55,50 +58,53 @@ impl Store {
     /// # Errors
     /// Usage: there is a run in it already. Environment: it cannot be written.
     pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<Self> {
-        if directory.join(PLAN).exists() {
-            return Err(Error::usage(format!("{} holds a run already", directory.display()))
-                .hint("go on with it by `siga run --resume DIR`, or give another --out"));
-        }
-        let place = |what: &str| format!("cannot write {}", directory.join(what).display());
-        std::fs::create_dir_all(directory).map_err(|error| {
-            Error::environment(format!("cannot make {}: {error}", directory.display()))
-                .hint("give a directory that can be written with --out")
-        })?;
-        let json = serde_json::to_string_pretty(environment).context(place(ENVIRONMENT))?;
-        write_whole(&directory.join(ENVIRONMENT), &json)?;
-        let store = Self::open_files(directory)?;
+        const ELSEWHERE: &str = "give a directory that can be written with --out";
+        let elsewhere = |error: Error| error.hint(ELSEWHERE);
+        need_empty(directory)?;
+        std::fs::create_dir_all(directory)
+            .map_err(|error| elsewhere(Error::environment(format!("cannot make {}: {error}", directory.display()))))?;
+        let store = Self::open_files(directory, ELSEWHERE)?;
+        // Once more under the lock: another process may have been quicker.
+        need_empty(directory)?;
+        let json = serde_json::to_string_pretty(environment).context("cannot encode the environment")?;
+        write_whole(&directory.join(ENVIRONMENT), &json).map_err(elsewhere)?;
+        let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
+        write_whole(&directory.join(LEVELS), &json).map_err(elsewhere)?;
         // The plan comes last: a directory without it is no run yet.
-        write_whole(&directory.join(PLAN), &plan.to_toml()?)?;
+        write_whole(&directory.join(PLAN), &plan.to_toml()?).map_err(elsewhere)?;
         Ok(store)
     }
 
-    /// Opens a run directory to go on with it; cut-off lines are removed.
+    /// Opens a run directory to go on with it; cut-off lines are removed, which `damage` still tells.
     ///
     /// # Errors
-    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, or another process
+    /// is writing to it.
     pub fn resume(directory: &Path) -> Result<(Self, Run)> {
+        same_levels(directory, &read_plan(directory)?)?;
+        let store = Self::open_files(directory, "go on as the user who began the run")?;
+        // Read under the lock: what another process has added until then is part of the run.
         let run = Run::load(directory)?;
-        let store = Self::open_files(directory)?;
         for name in [TRIALS, PATHS, SKIPPED] {
             drop_cut_line(&directory.join(name))?;
         }
         Ok((store, run))
     }
 
-    fn open_files(directory: &Path) -> Result<Self> {
-        let open = |name: &str| {
-            let path = directory.join(name);
-            OpenOptions::new()
-                .create(true)
-                .append(true)
-                .read(true)
-                .open(&path)
-                .context(format!("cannot write {}", path.display()))
-        };
+    fn open_files(directory: &Path, way_out: &str) -> Result<Self> {
+        let open =
+            |name: &str| {
+                let path = directory.join(name);
+                OpenOptions::new().create(true).append(true).read(true).open(&path).map_err(|error| {
+                    Error::environment(format!("cannot write {}: {error}", path.display())).hint(way_out)
+                })
+            };
         let trials = open(TRIALS)?;
-        flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            Error::environment(format!("another process is writing to {}", directory.display()))
-                .hint("wait for it to end, or give another --out")
+        flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => Error::environment(format!("another process is writing to {}", directory.display()))
+                .hint("wait for it to end, or give another --out"),
+            error => Error::environment(format!("cannot lock {}: {error}", directory.join(TRIALS).display()))
+                .hint("give a directory on a local disk"),
         })?;
         Ok(Self { directory: directory.to_owned(), trials, paths: open(PATHS)?, skipped: open(SKIPPED)? })
     }
@@ -139,12 +145,7 @@ impl Run {
     /// # Errors
     /// Usage: no run there. Environment: unreadable, or damaged elsewhere than at its end.
     pub fn load(directory: &Path) -> Result<Self> {
-        let place = directory.join(PLAN);
-        let text = std::fs::read_to_string(&place).map_err(|error| {
-            Error::usage(format!("{} is no run directory: cannot read {PLAN}: {error}", directory.display()))
-                .hint("give the directory that `siga run` named at its end")
-        })?;
-        let plan = Plan::parse(&text, &place.display().to_string())?;
+        let plan = read_plan(directory)?;
         let place = directory.join(ENVIRONMENT);
         let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
         let environment = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
@@ -161,6 +162,42 @@ impl Run {
     }
 }
 
+fn read_plan(directory: &Path) -> Result<Plan> {
+    let place = directory.join(PLAN);
+    let text = std::fs::read_to_string(&place).map_err(|error| {
+        Error::usage(format!("{} is no run directory: cannot read {PLAN}: {error}", directory.display()))
+            .hint("give the directory that `siga run` named at its end")
+    })?;
+    Plan::parse(&text, &place.display().to_string())
+}
+
+/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
+fn same_levels(directory: &Path, plan: &Plan) -> Result<()> {
+    let place = directory.join(LEVELS);
+    let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
+    let begun: Vec<Level> = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
+    let levels = plan.matrix()?.levels;
+    match levels.iter().find(|level| !begun.contains(level)) {
+        Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
+            .hint(format!("{} holds what it was; put it back, or begin another run", place.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Fails if there is a run in the directory, or what is left of one.
+fn need_empty(directory: &Path) -> Result<()> {
+    if directory.join(PLAN).exists() {
+        return Err(Error::usage(format!("{} holds a run already", directory.display()))
+            .hint("go on with it by `siga run --resume DIR`, or give another --out"));
+    }
+    let has_lines = |name: &&&str| std::fs::metadata(directory.join(name)).is_ok_and(|file| file.len() > 0);
+    match [TRIALS, PATHS, SKIPPED].iter().find(has_lines) {
+        Some(name) => Err(Error::usage(format!("{} holds {name} of a run that has no {PLAN}", directory.display()))
+            .hint("put its plan back and go on by `siga run --resume DIR`, or give another --out")),
+        None => Ok(()),
+    }
+}
+
 /// Writes a file under another name and renames it, so that it is there whole or not at all.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let part = path.with_extension("part");
@@ -170,7 +207,7 @@ fn write_whole(path: &Path, text: &str) -> Result<()> {
     });
     written.and_then(|()| std::fs::rename(&part, path)).map_err(|error| {
         let _ = std::fs::remove_file(&part);
-        disk_error(path, &error)
+        Error::environment(format!("cannot write {}: {error}", path.display()))
     })
 }
 
@@ -181,13 +218,9 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     let before = file.seek(SeekFrom::End(0)).context(format!("cannot write {}", path.display()))?;
     file.write_all(&line).map_err(|error| {
         let _ = file.set_len(before);
-        disk_error(path, &error)
+        Error::environment(format!("cannot write {}: {error}", path.display()))
+            .hint("what was measured before is safe; make room and go on with `siga run --resume DIR`")
     })
-}
-
-fn disk_error(path: &Path, error: &std::io::Error) -> Error {
-    Error::environment(format!("cannot write {}: {error}", path.display()))
-        .hint("what was measured before is safe; make room and go on with `siga run --resume DIR`")
 }
 
 fn read_lines<T: DeserializeOwned>(path: &Path, damage: &mut Vec<String>) -> Result<Vec<T>> {
@@ -201,8 +234,9 @@ fn read_lines<T: DeserializeOwned>(path: &Path, damage: &mut Vec<String>) -> Res
     if whole < bytes.len() {
         damage.push(format!("{}: a last line of {} bytes was cut off", path.display(), bytes.len() - whole));
     }
-    let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).enumerate();
+    let lines = bytes[..whole].split(|&byte| byte == b'\n').enumerate();
     lines
+        .filter(|(_, line)| !line.is_empty())
         .map(|(number, line)| {
             serde_json::from_slice(line).map_err(|error| {
                 Error::environment(format!("{} line {}: {error}", path.display(), number + 1))

@@ -100,10 +100,27 @@ fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
     if sound.is_empty() { all } else { sound }
 }
 
+/// Why trials of a measured cell gave no figure, unless they were measured later.
+fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
+    let measured = run.trials.iter().filter(|trial| trial.cell == *cell).count();
+    let rounds = run.trials.iter().map(|trial| trial.round as usize + 1).max().unwrap_or(0);
+    let wanted = match (run.plan.budget_seconds, run.plan.trials) {
+        (None, Some(trials)) => trials as usize,
+        (..) => rounds,
+    };
+    let reasons = run.skipped.iter().filter(|skipped| skipped.cell == *cell).map(|skipped| skipped.reason.as_str());
+    let reasons: Vec<_> = reasons.collect();
+    let missing = wanted.saturating_sub(measured).min(reasons.len());
+    reasons[reasons.len() - missing..].to_vec()
+}
+
 fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Method>) -> Result<Summary> {
     let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
     let median = trials[lower_median(&rates).unwrap_or(0)];
-    let percentiles = |text: &str| histogram::decode(text).map(|histogram| histogram::percentiles(&histogram));
+    let percentiles = |text: &str| match histogram::decode(text) {
+        Ok(histogram) => Ok(histogram::percentiles(&histogram)),
+        Err(error) => Err(error.at(format!("{}: {cell}, trial of {}", run.directory.display(), median.at))),
+    };
     let all = || run.trials.iter().filter(|trial| trial.cell == *cell);
     let mut flags: Vec<(String, usize)> = Vec::new();
     for flag in all().flat_map(|trial| &trial.flags) {
@@ -114,6 +131,9 @@ fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Met
             Some((_, count)) => *count += 1,
             None => flags.push((words, 1)),
         }
+    }
+    for reason in failures(run, cell) {
+        flags.push((format!("no figure: {}", reason.replace("\n  ", "; ")), 1));
     }
     Ok(Summary {
         cell: cell.clone(),

@@ -22,6 +22,7 @@ Examples:
   siga run --path veth --mtu 1500,8992 --workload strg-20m --level plain,bigtcp
   siga run --path loopback --workload rr-1-1 --processes --wait poll --client-cpus 0 --server-cpus 1
   siga run --path veth --workload rr-200-1000 --rate 5000
+  siga plan paths --clients 1,10,100
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
 
 /// The axes and settings of a plan.
@@ -60,7 +61,7 @@ pub(crate) struct Axes {
     /// IPv6 instead of IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// A process per pair instead of all pairs in one epoll process.
+    /// A process per pair (up to 1,000) instead of all pairs in one epoll process.
     #[arg(long)]
     processes: bool,
     /// Sleep (block) or spin (poll) while nothing can go on.

@@ -31,7 +31,7 @@ impl Live {
     }
 
     fn say(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| crate::tell(text));
     }
 
     fn show(&self, progress: &Progress) {

@@ -57,6 +57,11 @@ enum Command {
         schema: bool,
     },
     /// Show a finished, killed or running run.
+    #[command(after_help = "\
+Examples:
+  siga show runs/20261120-104133-default
+  siga show runs/20261120-104133-default --layout zvm
+  siga show runs/20261120-104133-default --format csv >cells.csv")]
     Show {
         /// The run's directory.
         directory: PathBuf,
@@ -71,6 +76,11 @@ enum Command {
         accounting: Option<Method>,
     },
     /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
+    #[command(after_help = "\
+Examples:
+  siga published                              a list of the tables
+  siga published 5
+  siga published vctc-1 --format csv")]
     Published {
         /// A table: 1 to 18, vctc-1, vctc-2; none lists them.
         table: Option<String>,
@@ -108,7 +118,7 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("siga: {error}");
+            tell(&format!("siga: {error}"));
             ExitCode::from(error.exit_status())
         }
     }
@@ -133,12 +143,22 @@ fn run(command: Command) -> Result<()> {
 
 /// Writes a report to standard output. A reader that has seen enough (`| head`) is no error.
 fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    match std::io::stdout().write_all(plain(text).as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::environment(format!("cannot write to standard output: {error}")))
         }
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Writes a line to standard error. Nobody has to read it: unlike `eprintln!`, this does not panic then.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", plain(line));
+}
+
+/// The text without control characters: some of it comes from other hosts.
+fn plain(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() && letter != '\n', "\u{fffd}")
 }
 
 /// Lets clap read a type by its `FromStr`, hint included.

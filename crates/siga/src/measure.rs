@@ -2,8 +2,9 @@
 
 use crate::axes::Axes;
 use crate::live::Live;
-use crate::{parse, print};
+use crate::{parse, print, tell};
 use clap::Args;
+use siga_lab::bpf::profile::Profiler;
 use siga_lab::environment::Environment;
 use siga_lab::error::{Error, Result};
 use siga_lab::plan::Plan;
@@ -23,7 +24,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with a run that was cut short; repeats no finished trial.
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "Axes"])]
     resume: Option<PathBuf>,
     /// text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
@@ -35,38 +36,48 @@ pub(crate) struct RunArgs {
 
 /// Measures, then prints the report.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let (mut store, so_far) = match &args.resume {
-        Some(directory) => Store::resume(directory)?,
-        None => start(args)?,
-    };
     control::catch_interrupts()?;
-    place::raise_descriptor_limit();
     let mut live = Live::new();
-    let Ended { run, cut_short } = run::run(&mut store, so_far, &mut live)?;
-    live.end();
-    print(&report::render(&run, args.format, args.layout, run.plan.accounting)?)?;
-    if let Some(error) = cut_short {
-        return Err(error);
+    let (mut store, mut so_far, profiler) = match &args.resume {
+        Some(directory) => {
+            let (store, run) = Store::resume(directory)?;
+            let profiler = run::profiler(&run.plan, &mut live)?;
+            (store, run, profiler)
+        }
+        None => start(args, &mut live)?,
+    };
+    for damage in so_far.damage.drain(..) {
+        tell(&format!("note: mended {damage}"));
     }
-    verdict(&run)
+    place::raise_descriptor_limit();
+    let ended = run::run(&mut store, so_far, profiler, &mut live)?;
+    live.end();
+    print(&report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?)?;
+    match ended.cut_short {
+        Some(error) => Err(error),
+        None => verdict(&ended),
+    }
 }
 
 /// Whether everything that was asked for has a figure.
-fn verdict(run: &Run) -> Result<()> {
+fn verdict(ended: &Ended) -> Result<()> {
+    let Ended { run, failed, died, .. } = ended;
     let cells = run.plan.matrix()?.cells;
     let missing = cells.iter().filter(|cell| !run.trials.iter().any(|trial| trial.cell == **cell)).count();
     let text = format!("{missing} of {} cells have no figure", cells.len());
-    if missing == 0 {
-        Ok(())
-    } else if missing == cells.len() {
-        Err(Error::environment(text).hint("`siga doctor` says what this host lacks"))
-    } else {
-        Err(Error::incomplete(text).hint("the report says why; `siga doctor` says what this host lacks"))
+    let again = || format!("the report says why; try again by `siga run --resume {}`", run.directory.display());
+    match (missing, failed) {
+        (0, 0) => Ok(()),
+        (0, 1) => Err(Error::incomplete("1 trial gave no figure").hint(again())),
+        (0, _) => Err(Error::incomplete(format!("{failed} trials gave no figure")).hint(again())),
+        (..) if *died > 0 => Err(Error::incomplete(text).hint(again())),
+        (..) if missing == cells.len() => Err(Error::environment(text).hint("`siga doctor` says what this host lacks")),
+        (..) => Err(Error::incomplete(text).hint("the report says why; `siga doctor` says what this host lacks")),
     }
 }
 
-/// Checks the plan and makes its run directory.
-fn start(args: &RunArgs) -> Result<(Store, Run)> {
+/// Checks the plan and what it needs, then makes its run directory.
+fn start(args: &RunArgs, live: &mut Live) -> Result<(Store, Run, Option<Profiler>)> {
     let mut plan = args.axes.plan()?;
     plan.matrix()?;
     let now = SystemTime::now();
@@ -75,9 +86,10 @@ fn start(args: &RunArgs) -> Result<(Store, Run)> {
         // TOML's integers are signed.
         plan.seed = Some(u64::from(since.subsec_nanos()));
     }
+    let profiler = run::profiler(&plan, live)?;
     let directory = args.out.clone().unwrap_or_else(|| new_directory(&plan, now));
     let store = Store::create(&directory, &plan, &Environment::read())?;
-    Ok((store, Run::load(&directory)?))
+    Ok((store, Run::load(&directory)?, profiler))
 }
 
 /// `runs/20261120-104133-default`, with a number if that is taken.

@@ -1,7 +1,7 @@
 //! Who is charged for a sample.
 //!
-//! Softirq work belongs to the end or the router whose network namespace the packet was in, whatever process it happened
-//! to interrupt. Where client and server share a namespace (loopback) it cannot be told apart that way and is charged to
+//! Work on a received packet belongs to the end or the router whose network namespace the packet was in, whatever process
+//! it happened to interrupt. Where client and server share a namespace (loopback) it cannot be told apart that way and is charged to
 //! the end in whose context it ran. Work of a process belongs to the process.
 
 use crate::bpf::profile::{Mode, Profile};
@@ -59,18 +59,13 @@ impl Owners {
 
 /// Charges every sample of a profile to its owner.
 pub fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
-    let mut record =
-        ProfileRecord { period_ns: profile.period_ns, unseen_ns: profile.unseen_ns(), ..ProfileRecord::default() };
+    let mut record = ProfileRecord { period_ns: profile.period_ns, ..ProfileRecord::default() };
     for sample in &profile.samples {
-        if sample.is_idle() {
-            record.idle += sample.count;
-            continue;
-        }
         let context = owners.by_process(sample.tgid);
         let owner = match (sample.mode, sample.namespace_inode) {
-            (Mode::User | Mode::Kernel, _) => context,
+            (Mode::User, _) | (Mode::Kernel, 0) => context,
             (Mode::Softirq, 0) => Owner::Other,
-            (Mode::Softirq, inode) => owners.by_namespace(u64::from(inode), context),
+            (Mode::Kernel | Mode::Softirq, inode) => owners.by_namespace(u64::from(inode), context),
         };
         let charges: &mut Charges = match context {
             Owner::Client => &mut record.on_client,
@@ -122,8 +117,7 @@ mod tests {
             (10, 200, Mode::Softirq, 4),
             (10, 300, Mode::Softirq, 8),
             (20, 100, Mode::Softirq, 16),
-            (0, 200, Mode::Softirq, 32),
-            (0, 0, Mode::Kernel, 64),
+            (7, 200, Mode::Kernel, 32),
             (99, 0, Mode::User, 128),
             (99, 0, Mode::Softirq, 256),
         ]);
@@ -134,7 +128,6 @@ mod tests {
         assert_eq!(record.on_server, Charges { client: kernel(16), ..Charges::default() });
         let other = Samples { user: 128, kernel: 256 };
         assert_eq!(record.elsewhere, Charges { router: kernel(32), other, ..Charges::default() });
-        assert_eq!(record.idle, 64);
     }
 
     #[test]

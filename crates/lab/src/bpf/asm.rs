@@ -27,6 +27,8 @@ pub const R6: Register = Register(6);
 pub const R7: Register = Register(7);
 /// Kept across calls.
 pub const R8: Register = Register(8);
+/// Kept across calls.
+pub const R9: Register = Register(9);
 /// End of the 512-byte stack frame; read-only.
 pub const R10: Register = Register(10);
 
@@ -48,7 +50,7 @@ impl Width {
     }
 }
 
-/// When a jump is taken: the register, compared unsigned in 64 bits against a constant.
+/// When a jump is taken: the register, compared unsigned in 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// Equal.
@@ -57,6 +59,8 @@ pub enum Condition {
     NotEqual,
     /// Less than.
     Less,
+    /// Greater than or equal.
+    AtLeast,
 }
 
 impl Condition {
@@ -65,6 +69,7 @@ impl Condition {
             Self::Equal => 0x10,
             Self::NotEqual => 0x50,
             Self::Less => 0xa0,
+            Self::AtLeast => 0x30,
         }
     }
 }
@@ -80,6 +85,8 @@ pub enum Helper {
     Nanoseconds,
     /// `u64 bpf_get_current_pid_tgid()`.
     PidTgid,
+    /// `long bpf_get_stack(context, buffer, bytes, flags)`.
+    Stack,
     /// `long bpf_msg_redirect_hash(message, map, key, flags)`.
     MessageRedirectHash,
 }
@@ -91,6 +98,7 @@ impl Helper {
             Self::MapUpdate => 2,
             Self::Nanoseconds => 5,
             Self::PidTgid => 14,
+            Self::Stack => 67,
             Self::MessageRedirectHash => 71,
         }
     }
@@ -121,115 +129,135 @@ impl Instruction {
 }
 
 /// A line of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
+#[derive(Debug, Clone, Copy)]
+pub enum Line<'a> {
     /// An instruction.
     Plain(Instruction),
     /// A load of 64 constant bits, which takes two instructions.
     Wide(Instruction, Instruction),
+    /// A load of a map; the program cannot outlive the map's descriptor before it is loaded.
+    Map(Register, BorrowedFd<'a>),
     /// An instruction whose offset is the distance to a label.
     Jump(Instruction, &'static str),
     /// The place jumps go to; no instruction.
     Label(&'static str),
 }
 
-impl Line {
+impl Line<'_> {
     fn instructions(&self) -> usize {
         match self {
             Self::Plain(_) | Self::Jump(..) => 1,
-            Self::Wide(..) => 2,
+            Self::Wide(..) | Self::Map(..) => 2,
             Self::Label(_) => 0,
         }
     }
 }
 
-const fn plain(code: u8, destination: Register, source: Register, offset: i16, immediate: i32) -> Line {
+const fn plain(code: u8, destination: Register, source: Register, offset: i16, immediate: i32) -> Line<'static> {
     Line::Plain(Instruction { code, destination, source, offset, immediate })
 }
 
 /// `destination = source`.
-pub const fn copy(destination: Register, source: Register) -> Line {
+pub const fn copy(destination: Register, source: Register) -> Line<'static> {
     plain(0xbf, destination, source, 0, 0)
 }
 
 /// `destination = constant`, sign-extended.
-pub const fn set(destination: Register, constant: i32) -> Line {
+pub const fn set(destination: Register, constant: i32) -> Line<'static> {
     plain(0xb7, destination, R0, 0, constant)
 }
 
 /// `destination += constant`.
-pub const fn add(destination: Register, constant: i32) -> Line {
+pub const fn add(destination: Register, constant: i32) -> Line<'static> {
     plain(0x07, destination, R0, 0, constant)
 }
 
 /// `destination += source`.
-pub const fn add_register(destination: Register, source: Register) -> Line {
+pub const fn add_register(destination: Register, source: Register) -> Line<'static> {
     plain(0x0f, destination, source, 0, 0)
 }
 
 /// `destination -= source`.
-pub const fn subtract_register(destination: Register, source: Register) -> Line {
+pub const fn subtract_register(destination: Register, source: Register) -> Line<'static> {
     plain(0x1f, destination, source, 0, 0)
 }
 
 /// `destination &= constant`, sign-extended.
-pub const fn and(destination: Register, constant: i32) -> Line {
+pub const fn and(destination: Register, constant: i32) -> Line<'static> {
     plain(0x57, destination, R0, 0, constant)
 }
 
 /// `destination >>= bits`, unsigned.
-pub const fn shift_right(destination: Register, bits: i32) -> Line {
+pub const fn shift_right(destination: Register, bits: i32) -> Line<'static> {
     plain(0x77, destination, R0, 0, bits)
 }
 
 /// Turns 32 bits of network byte order into this machine's, and clears the upper half.
-pub const fn from_network_32(destination: Register) -> Line {
+pub const fn from_network_32(destination: Register) -> Line<'static> {
     plain(0xdc, destination, R0, 0, 32)
 }
 
 /// `destination = *(source + offset)`.
-pub fn load(width: Width, destination: Register, source: Register, offset: i16) -> Line {
+pub fn load(width: Width, destination: Register, source: Register, offset: i16) -> Line<'static> {
     plain(0x61 | width.bits(), destination, source, offset, 0)
 }
 
 /// `*(destination + offset) = source`.
-pub fn store(width: Width, destination: Register, offset: i16, source: Register) -> Line {
+pub fn store(width: Width, destination: Register, offset: i16, source: Register) -> Line<'static> {
     plain(0x63 | width.bits(), destination, source, offset, 0)
 }
 
 /// `*(destination + offset) = constant`, sign-extended.
-pub fn store_constant(width: Width, destination: Register, offset: i16, constant: i32) -> Line {
+pub fn store_constant(width: Width, destination: Register, offset: i16, constant: i32) -> Line<'static> {
     plain(0x62 | width.bits(), destination, R0, offset, constant)
 }
 
 /// `destination =` the map behind this descriptor.
-pub fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line {
-    const PSEUDO_MAP_FD: Register = Register(1);
+pub const fn load_map(destination: Register, map: BorrowedFd<'_>) -> Line<'_> {
+    Line::Map(destination, map)
+}
+
+/// `destination = constant`, all 64 bits of it.
+pub fn set_wide(destination: Register, constant: u64) -> Line<'static> {
+    let [byte_0, byte_1, byte_2, byte_3, byte_4, byte_5, byte_6, byte_7] = constant.to_le_bytes();
+    let low = i32::from_le_bytes([byte_0, byte_1, byte_2, byte_3]);
+    let high = i32::from_le_bytes([byte_4, byte_5, byte_6, byte_7]);
     Line::Wide(
-        Instruction { code: 0x18, destination, source: PSEUDO_MAP_FD, offset: 0, immediate: map.as_raw_fd() },
-        Instruction { code: 0, destination: R0, source: R0, offset: 0, immediate: 0 },
+        Instruction { code: 0x18, destination, source: R0, offset: 0, immediate: low },
+        Instruction { code: 0, destination: R0, source: R0, offset: 0, immediate: high },
     )
 }
 
 /// Calls a helper function.
-pub fn call(helper: Helper) -> Line {
+pub fn call(helper: Helper) -> Line<'static> {
     plain(0x85, R0, R0, 0, helper.number())
 }
 
 /// Ends the program with the value in `R0`.
-pub const fn exit() -> Line {
+pub const fn exit() -> Line<'static> {
     plain(0x95, R0, R0, 0, 0)
 }
 
 /// The place that jumps to `name` go to.
-pub const fn label(name: &'static str) -> Line {
+pub const fn label(name: &'static str) -> Line<'static> {
     Line::Label(name)
 }
 
+/// Goes to `target`.
+pub const fn jump(target: &'static str) -> Line<'static> {
+    Line::Jump(Instruction { code: 0x05, destination: R0, source: R0, offset: 0, immediate: 0 }, target)
+}
+
 /// Goes to `target` if `register` compares so with `constant` (sign-extended).
-pub fn jump_if(register: Register, condition: Condition, constant: i32, target: &'static str) -> Line {
+pub fn jump_if(register: Register, condition: Condition, constant: i32, target: &'static str) -> Line<'static> {
     let code = 0x05 | condition.bits();
     Line::Jump(Instruction { code, destination: register, source: R0, offset: 0, immediate: constant }, target)
+}
+
+/// Goes to `target` if `left` compares so with `right`.
+pub fn jump_if_register(left: Register, condition: Condition, right: Register, target: &'static str) -> Line<'static> {
+    let code = 0x0d | condition.bits();
+    Line::Jump(Instruction { code, destination: left, source: right, offset: 0, immediate: 0 }, target)
 }
 
 /// The program as the kernel takes it.
@@ -237,7 +265,7 @@ pub fn jump_if(register: Register, condition: Condition, constant: i32, target: 
 /// # Errors
 /// Environment: a label is missing, defined twice or too far away. The programs here are constant but for offsets, so
 /// none of this depends on the host.
-pub fn assemble(lines: &[Line]) -> Result<Vec<[u8; 8]>> {
+pub fn assemble(lines: &[Line<'_>]) -> Result<Vec<[u8; 8]>> {
     let broken = |label: &str, what: &str| Error::environment(format!("BPF assembler: label `{label}` {what}"));
     let mut labels: Vec<(&str, usize)> = Vec::new();
     let mut position = 0;
@@ -255,6 +283,7 @@ pub fn assemble(lines: &[Line]) -> Result<Vec<[u8; 8]>> {
         match line {
             Line::Plain(instruction) => code.push(instruction.encode()),
             Line::Wide(low, high) => code.extend([low.encode(), high.encode()]),
+            Line::Map(destination, map) => code.extend(map_instructions(*destination, *map).map(Instruction::encode)),
             Line::Jump(instruction, name) => {
                 let (_, target) =
                     labels.iter().find(|(known, _)| known == name).ok_or_else(|| broken(name, "is missing"))?;
@@ -268,6 +297,14 @@ pub fn assemble(lines: &[Line]) -> Result<Vec<[u8; 8]>> {
         }
     }
     Ok(code)
+}
+
+fn map_instructions(destination: Register, map: BorrowedFd<'_>) -> [Instruction; 2] {
+    const PSEUDO_MAP_FD: Register = Register(1);
+    [
+        Instruction { code: 0x18, destination, source: PSEUDO_MAP_FD, offset: 0, immediate: map.as_raw_fd() },
+        Instruction { code: 0, destination: R0, source: R0, offset: 0, immediate: 0 },
+    ]
 }
 
 #[cfg(test)]
@@ -284,6 +321,7 @@ mod tests {
             store(Width::Word, R10, -8, R2),
             add(R2, -8),
             call(Helper::MapLookup),
+            set_wide(R9, 0x8877_6655_4433_2211),
             exit(),
         ])
         .unwrap();
@@ -296,6 +334,8 @@ mod tests {
                 [0x63, 0x2a, 0xf8, 0xff, 0, 0, 0, 0],
                 [0x07, 0x02, 0, 0, 0xf8, 0xff, 0xff, 0xff],
                 [0x85, 0x00, 0, 0, 1, 0, 0, 0],
+                [0x18, 0x09, 0, 0, 0x11, 0x22, 0x33, 0x44],
+                [0x00, 0x00, 0, 0, 0x55, 0x66, 0x77, 0x88],
                 [0x95, 0x00, 0, 0, 0, 0, 0, 0],
             ]
         );
@@ -304,15 +344,9 @@ mod tests {
     #[test]
     fn jumps_count_from_the_next_instruction_and_a_wide_load_counts_twice() {
         let wide = load_map(R1, rustix::stdio::stdin());
-        let code = assemble(&[
-            label("top"),
-            jump_if(R0, Condition::Equal, 0, "end"),
-            wide,
-            jump_if(R0, Condition::Less, 7, "top"),
-            label("end"),
-            exit(),
-        ])
-        .unwrap();
+        let code =
+            assemble(&[label("top"), jump_if(R0, Condition::Equal, 0, "end"), wide, jump("top"), label("end"), exit()])
+                .unwrap();
         assert_eq!(code.len(), 5);
         assert_eq!(code[0][2..4], 3_i16.to_ne_bytes());
         assert_eq!(code[3][2..4], (-4_i16).to_ne_bytes());
@@ -320,10 +354,10 @@ mod tests {
 
     #[test]
     fn a_label_must_exist_exactly_once_within_reach() {
-        let message = |lines: &[Line]| assemble(lines).unwrap_err().message().to_owned();
-        assert!(message(&[jump_if(R0, Condition::Less, 7, "nowhere")]).contains("missing"));
+        let message = |lines: &[Line<'_>]| assemble(lines).unwrap_err().message().to_owned();
+        assert!(message(&[jump("nowhere")]).contains("missing"));
         assert!(message(&[label("a"), label("a")]).contains("twice"));
-        let mut far = vec![jump_if(R0, Condition::Less, 7, "end")];
+        let mut far = vec![jump("end")];
         far.extend(std::iter::repeat_n(exit(), 40_000));
         far.push(label("end"));
         assert!(message(&far).contains("too far"));

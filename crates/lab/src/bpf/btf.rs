@@ -1,7 +1,7 @@
 //! The kernel's type information (BTF), read as far as finding a type by name and a member's offset by path.
 //!
 //! Contract: any bytes may be given; what is malformed is an error or is not found, never a panic, and no search looks at
-//! more than [`MEMBERS_MAX`] members. It does not resolve types beyond typedefs and qualifiers, and no bit fields.
+//! more than `MEMBERS_MAX` members. It does not resolve types beyond typedefs and qualifiers, and no bit fields.
 
 use crate::error::{Error, IoContext, Result};
 

@@ -6,7 +6,7 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, PUBLISH_EVERY, Shared, UNKNOWN, burn, new_histogram, now_ns};
+use super::{Close, Counts, PUBLISH_EVERY, Shared, UNKNOWN, buffer, burn, new_histogram, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a client is to do, the same for all its phases.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -93,6 +93,8 @@ struct Pair<S> {
     transactions: u64,
     opened: u64,
     queued: bool,
+    /// See `Ready::ended`.
+    ended: bool,
 }
 
 /// Operations one pair may do before the others get their turn.
@@ -128,6 +130,8 @@ struct Run {
     /// Idle pairs of an open loop by their next planned start.
     plan: BinaryHeap<Reverse<(u64, usize)>>,
     period_ns: f64,
+    /// When to look for lost datagrams again.
+    look_ns: u64,
 }
 
 impl<S: Sockets> Client<S> {
@@ -145,16 +149,17 @@ impl<S: Sockets> Client<S> {
             transactions: 0,
             opened: 0,
             queued: false,
+            ended: false,
         });
-        let capacity = |bytes: u64| usize::try_from(bytes.clamp(1, limits::WRITE_BYTES_MAX)).unwrap_or(usize::MAX);
+        let (write, workload) = (config.write_bytes, config.workload);
         let phase = Phase { start_ns: 0, duration_ns: 0, stride: limits::STAMP_STRIDE_BYTES, rate: None };
         Self {
             sockets,
             pairs: pairs.collect(),
             queue: VecDeque::new(),
             ready: Vec::new(),
-            outbox: vec![0x5A; capacity(config.write_bytes.min(config.workload.request))],
-            inbox: vec![0; capacity(config.write_bytes.min(config.workload.response.max(1)).max(64))],
+            outbox: buffer(0x5A, write, workload.request, workload.udp),
+            inbox: buffer(0, write, workload.response + u64::from(workload.udp), workload.udp),
             counts: Counts::default(),
             failed: 0,
             run: Run::new(phase, 0),
@@ -165,13 +170,14 @@ impl<S: Sockets> Client<S> {
     /// Makes the standing connections of all pairs (none for CRR, whose connections belong to its exchanges).
     ///
     /// # Errors
-    /// The first connection that fails, or not all connected within `limits::CONNECT_TIME_MAX`.
+    /// The first connection that fails, none more connected for `limits::STALL_TIME_MAX`, or not all within
+    /// `limits::CONNECT_TIME_MAX`.
     pub fn connect(&mut self, shared: &Shared) -> io::Result<()> {
         if self.config.workload.shape == Shape::Crr {
             return Ok(());
         }
-        let deadline_ns = now_ns() + u64::try_from(limits::CONNECT_TIME_MAX.as_nanos()).unwrap_or(u64::MAX);
-        let (mut next, mut open) = (0, 0);
+        let begun = Instant::now();
+        let (mut next, mut open, mut moved) = (0, 0, begun);
         while open < self.pairs.len() {
             while next < self.pairs.len() && next - open < limits::CONNECTS_IN_FLIGHT_MAX {
                 self.open(next)?;
@@ -183,10 +189,13 @@ impl<S: Sockets> Client<S> {
                 let index = self.ready[at].token.0;
                 if self.pairs.get(index).is_some_and(|pair| pair.state == State::Connecting) && self.settle(index)? {
                     self.pairs[index].state = State::Idle;
-                    open += 1;
+                    (open, moved) = (open + 1, Instant::now());
                 }
             }
-            if now_ns() > deadline_ns {
+            if open == self.pairs.len() {
+                break;
+            }
+            if moved.elapsed() > limits::STALL_TIME_MAX || begun.elapsed() > limits::CONNECT_TIME_MAX {
                 let text = format!("{open} of {} pairs connected", self.pairs.len());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
@@ -244,8 +253,9 @@ impl<S: Sockets> Client<S> {
             self.start_due();
         }
         for at in 0..self.ready.len() {
-            let index = self.ready[at].token.0;
-            if index < self.pairs.len() {
+            let Ready { token: Token(index), ended } = self.ready[at];
+            if let Some(pair) = self.pairs.get_mut(index) {
+                pair.ended |= ended;
                 self.enqueue(index);
             }
         }
@@ -426,6 +436,7 @@ impl<S: Sockets> Client<S> {
         let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
         let pair = &mut self.pairs[index];
         pair.state = State::Connecting;
+        pair.ended = false;
         pair.opened += 1;
         pair.message = 0;
         pair.connection = identity(self.config.first_pair, index, pair.opened, self.config.workload.request);
@@ -499,8 +510,8 @@ impl<S: Sockets> Client<S> {
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
-            // A short read has emptied the socket; what arrives later makes it ready again.
-            return Ok(received == room);
+            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
             (Shape::Crr, Close::Server) => pair.state = State::Closing,
@@ -600,6 +611,11 @@ impl<S: Sockets> Client<S> {
     /// Gives up datagrams whose answer is overdue and lets their pairs go on.
     fn give_up_lost(&mut self) {
         let now = now_ns();
+        if now < self.run.look_ns {
+            return;
+        }
+        // Not after every answer: it takes a look at each pair.
+        self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
             let pair = &mut self.pairs[index];
@@ -634,6 +650,7 @@ impl Run {
             slices: [0.0; limits::SLICES],
             plan: BinaryHeap::new(),
             period_ns: f64::INFINITY,
+            look_ns: 0,
         }
     }
 

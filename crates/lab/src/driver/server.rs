@@ -5,7 +5,7 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, Held, PUBLISH_EVERY, Shared, burn, now_ns};
+use super::{Close, Counts, Held, PUBLISH_EVERY, Shared, buffer, burn, now_ns};
 use crate::limits;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
@@ -52,6 +52,8 @@ struct Connection<S> {
     message: u64,
     offset: u64,
     queued: bool,
+    /// See `Ready::ended`.
+    ended: bool,
 }
 
 const LISTENER: Token = Token(0);
@@ -88,9 +90,7 @@ impl<S: Sockets> Server<S> {
     /// The address is in use or not of this host.
     pub fn listen(mut sockets: S, config: ServerConfig) -> io::Result<(Self, Endpoint)> {
         let (listener, endpoint) = sockets.listen(&config.endpoint, LISTENER)?;
-        let capacity = |bytes: u64| usize::try_from(bytes.clamp(1, limits::WRITE_BYTES_MAX)).unwrap_or(usize::MAX);
-        // One byte more than the longest datagram, so that one that is too long shows.
-        let most = if config.workload.udp { config.workload.request + 1 } else { config.workload.request };
+        let (write, workload) = (config.write_bytes, config.workload);
         let server = Self {
             sockets,
             listener,
@@ -100,8 +100,8 @@ impl<S: Sockets> Server<S> {
             delayed: BinaryHeap::new(),
             datagrams_due: BinaryHeap::new(),
             accepting: false,
-            outbox: vec![0xA5; capacity(config.write_bytes.min(config.workload.response))],
-            inbox: vec![0; capacity(config.write_bytes.max(limits::DATAGRAM_BYTES_MAX).min(most))],
+            outbox: buffer(0xA5, write, workload.response, workload.udp),
+            inbox: buffer(0, write, workload.request + u64::from(workload.udp), workload.udp),
             stride: limits::STAMP_STRIDE_BYTES,
             ending: false,
             account: Held::default(),
@@ -129,7 +129,12 @@ impl<S: Sockets> Server<S> {
             for event in ready.drain(..) {
                 match event.token {
                     LISTENER => self.accepting = true,
-                    Token(token) => self.enqueue(token - 1),
+                    Token(token) => {
+                        if let Some(Some(connection)) = self.connections.get_mut(token - 1) {
+                            connection.ended |= event.ended;
+                        }
+                        self.enqueue(token - 1);
+                    }
                 }
             }
             self.release_delayed();
@@ -194,9 +199,9 @@ impl<S: Sockets> Server<S> {
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
                 Ok(socket) => self.add(slot, socket),
                 Err(error) => {
-                    // An error other than "none there" belongs to the connection that was about to be taken.
-                    self.accepting = false;
-                    self.account.counts.connect_failures += u64::from(error.kind() != io::ErrorKind::WouldBlock);
+                    // Any other error belongs to the connection that was about to be taken; more may wait behind it.
+                    self.accepting = error.kind() != io::ErrorKind::WouldBlock;
+                    self.account.counts.connect_failures += u64::from(self.accepting);
                     return;
                 }
             }
@@ -205,8 +210,15 @@ impl<S: Sockets> Server<S> {
 
     fn add(&mut self, slot: usize, socket: S::Socket) {
         self.account.counts.connections += 1;
-        let connection =
-            Connection { socket, state: State::Receiving, identity: [0; 8], message: 0, offset: 0, queued: false };
+        let connection = Connection {
+            socket,
+            state: State::Receiving,
+            identity: [0; 8],
+            message: 0,
+            offset: 0,
+            queued: false,
+            ended: false,
+        };
         if self.free.pop().is_some() {
             self.connections[slot] = Some(connection);
         } else {
@@ -279,8 +291,8 @@ impl<S: Sockets> Server<S> {
         }
         self.account.counts.received += received as u64;
         if connection.offset < workload.request {
-            // A short read has emptied the socket; what arrives later makes it ready again.
-            return Ok(received == room);
+            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            return Ok(received == room || connection.ended);
         }
         connection.offset = 0;
         connection.state = State::Sending;

@@ -83,7 +83,7 @@ fn closing(run: &Run, reduced: &Reduced, out: &mut String) {
         }
     }
     for skipped in &reduced.skipped {
-        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason.replace('\n', ";"));
+        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason.replace("\n  ", "; "));
     }
     for damage in &run.damage {
         let _ = writeln!(out, "Damaged: {damage}");

@@ -294,7 +294,7 @@ impl Sockets for Kernel {
                 self.rest(time)?;
             }
             if let Some(token) = self.direct.socket.or(self.direct.listener) {
-                ready.push(Ready { token, readable: true, writable: true });
+                ready.push(Ready { token, ended: true });
             }
             return Ok(());
         }
@@ -313,12 +313,8 @@ impl Sockets for Kernel {
                 continue;
             }
             let end = epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP;
-            let (readable, writable) = (end | epoll::EventFlags::IN, end | epoll::EventFlags::OUT);
-            ready.push(Ready {
-                token: Token(usize::try_from(data).unwrap_or(usize::MAX)),
-                readable: flags.intersects(readable),
-                writable: flags.intersects(writable),
-            });
+            let token = Token(usize::try_from(data).unwrap_or(usize::MAX));
+            ready.push(Ready { token, ended: flags.intersects(end) });
         }
         Ok(())
     }

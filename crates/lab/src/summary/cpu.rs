@@ -241,7 +241,6 @@ pub(crate) mod tests {
             },
             on_server: Charges { server: samples(30, 270), ..Charges::default() },
             elsewhere: Charges { router: samples(0, 10), other: samples(5, 15), ..Charges::default() },
-            ..ProfileRecord::default()
         };
         let cpu = by_profile(&trial("veth-routed", 0, 740, Some(profile)), &profile);
         // msec per transaction is ms / 1,000 transactions.

@@ -1,0 +1,202 @@
+//! The clocks that sample: several on each CPU, of different long periods.
+//!
+//! One clock per CPU would be enough if the work were not periodic itself. But a request and its reply take the same time
+//! again and again, so that a clock of a few such times' period keeps meeting the same place of them: a planted cost was
+//! then seen as anything between a quarter and one and a half of it. Of several clocks each has a period that many round
+//! trips fit into, which differ enough for it to lose its place, and they shift each other's work besides.
+
+use super::super::refused;
+use super::{NEEDED, Watched};
+use crate::error::{Error, IoContext, Result};
+use crate::sys::cpu_list;
+use crate::sys::perf::CpuClock;
+use rustix::time::{ClockId, clock_getres};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Clocks on each CPU.
+const CLOCKS: u64 = 8;
+
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+const RATE_MAX: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+
+/// Periods of the clocks of one CPU that together sample every `period_ns` or a little more often: 7.125, 7.375 ... 8.875
+/// times as long.
+fn periods_ns(period_ns: u64) -> [u64; 8] {
+    [57, 59, 61, 63, 65, 67, 69, 71].map(|eighths| period_ns.saturating_mul(eighths) / CLOCKS)
+}
+
+/// What a sample of such clocks stands for: the rates of the clocks add up.
+pub(super) fn sample_ns(period_ns: u64) -> u64 {
+    const UNIT: u128 = 1 << 64;
+    let rate: u128 = periods_ns(period_ns).iter().map(|period_ns| UNIT / u128::from(*period_ns)).sum();
+    u64::try_from(UNIT / rate).unwrap_or(u64::MAX)
+}
+
+/// Running clocks on every CPU that was online when they were started.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    clocks: Vec<CpuClock>,
+    /// What the clocks showed when the profile began.
+    began_ns: Vec<u64>,
+}
+
+impl Clocks {
+    /// Opens and starts clocks on all CPUs that are online; opening them afresh for each profile takes some tens of
+    /// microseconds a clock and leaves no state to follow CPUs coming and going. Returns when all are in their stride:
+    /// the first samples of clocks started together come together.
+    pub(super) fn start(period_ns: u64, sampler: &OwnedFd) -> Result<Self> {
+        let mut clocks = Vec::new();
+        for cpu in online_cpus()? {
+            for period_ns in periods_ns(period_ns) {
+                clocks.push(open(cpu, period_ns, sampler)?);
+            }
+        }
+        for clock in &clocks {
+            clock.enable().context(format_args!("cannot start a clock of CPU {}", clock.cpu()))?;
+        }
+        std::thread::sleep(Duration::from_nanos(period_ns.saturating_mul(CLOCKS + 1)));
+        Ok(Self { clocks, began_ns: Vec::new() })
+    }
+
+    /// The profile begins here.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.began_ns = self.clocks.iter().map(elapsed_ns).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// Stops the clocks and says how long each CPU was watched.
+    pub(super) fn stop(self) -> Result<Vec<Watched>> {
+        for clock in &self.clocks {
+            clock.disable().context(format_args!("cannot stop a clock of CPU {}", clock.cpu()))?;
+        }
+        let mut watched: Vec<Watched> = Vec::new();
+        for (clock, began_ns) in self.clocks.iter().zip(&self.began_ns) {
+            let wall_ns = elapsed_ns(clock)?.saturating_sub(*began_ns);
+            match watched.last_mut() {
+                // The clocks of a CPU are started and stopped one after the other, microseconds apart.
+                Some(last) if last.cpu == clock.cpu() => last.wall_ns = last.wall_ns.min(wall_ns),
+                Some(_) | None => watched.push(Watched { cpu: clock.cpu(), wall_ns }),
+            }
+        }
+        check_cpus(&watched)?;
+        Ok(watched)
+    }
+}
+
+/// Whether a clock can be opened.
+pub(super) fn available(period_ns: u64, sampler: &OwnedFd) -> Result<()> {
+    let cpu = online_cpus()?.first().copied().unwrap_or_default();
+    open(cpu, period_ns, sampler).map(drop)
+}
+
+/// The kernel throttles a clock with more samples in one tick than its limit, which root may have lowered.
+pub(super) fn check_rate(period_ns: u64) -> Result<()> {
+    let text = std::fs::read_to_string(RATE_MAX).context(format_args!("cannot read {RATE_MAX}"))?;
+    let rate_max: u64 = text.trim().parse().context(format_args!("{RATE_MAX} is no number: {text}"))?;
+    let tick_ns = u64::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec).unwrap_or_default().max(1);
+    // One more can fall between two ticks, a late tick lets some more come, and the limit itself is one too many.
+    let [shortest_ns, ..] = periods_ns(period_ns);
+    let wanted = (2_000_000_000 / shortest_ns + 3_000_000_000 / tick_ns).next_multiple_of(1_000);
+    if wanted <= rate_max {
+        return Ok(());
+    }
+    Err(Error::environment(format!("{RATE_MAX} is {rate_max}, too few for a sample every {period_ns} ns"))
+        .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
+}
+
+/// What a sample takes from the CPU it falls on: the median of the gaps it leaves in a loop that reads the time.
+pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
+    const EVERY_NS: u64 = 199_999;
+    const WHILE: Duration = Duration::from_millis(30);
+    /// No reading of the time takes so long, and no interrupt is shorter.
+    const GAP: Duration = Duration::from_nanos(400);
+    let measure = || {
+        let cpu = rustix::thread::sched_getcpu();
+        let mut own = rustix::thread::CpuSet::new();
+        own.set(cpu);
+        rustix::thread::sched_setaffinity(None, &own).context("cannot stay on a CPU")?;
+        let clock = open(u32::try_from(cpu).context("too many CPUs")?, EVERY_NS, sampler)?;
+        clock.enable().context(format_args!("cannot start a clock of CPU {cpu}"))?;
+        let began = Instant::now();
+        let mut last = began;
+        let mut gaps = Vec::new();
+        while last - began < WHILE {
+            let now = Instant::now();
+            if now - last > GAP {
+                gaps.push(now - last);
+            }
+            last = now;
+        }
+        gaps.sort();
+        let median = gaps.get(gaps.len() / 2).copied().unwrap_or(GAP);
+        Ok(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
+    };
+    // On a thread of its own, which may bind itself to a CPU.
+    std::thread::scope(|scope| scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+fn online_cpus() -> Result<Vec<u32>> {
+    let text = std::fs::read_to_string(ONLINE).context(format_args!("cannot read {ONLINE}"))?;
+    cpu_list(&text).ok_or_else(|| Error::environment(format!("{ONLINE} is no list of CPUs: {text}")))
+}
+
+fn open(cpu: u32, period_ns: u64, sampler: &OwnedFd) -> Result<CpuClock> {
+    let clock = CpuClock::open(cpu, period_ns).map_err(|errno| {
+        let error = refused(format_args!("cannot open a clock on CPU {cpu}"), errno, &NEEDED);
+        let many = "every CPU takes 8 descriptors: raise the limit (`ulimit -n`)";
+        if errno == rustix::io::Errno::MFILE { error.hint(many) } else { error }
+    })?;
+    clock
+        .attach(sampler.as_fd())
+        .map_err(|errno| refused(format_args!("cannot attach to the clock of CPU {cpu}"), errno, &NEEDED))?;
+    Ok(clock)
+}
+
+fn elapsed_ns(clock: &CpuClock) -> Result<u64> {
+    let gone = |errno| Error::incomplete(format!("a clock of CPU {} is gone: {errno}", clock.cpu()));
+    clock.elapsed_ns().map_err(gone)
+}
+
+/// A CPU that came meanwhile was not watched, and the clocks of one that went stood still. (The microseconds between
+/// starting one clock and the next do not matter.)
+fn check_cpus(cpus: &[Watched]) -> Result<()> {
+    let longest = cpus.iter().map(|cpu| cpu.wall_ns).max().unwrap_or_default();
+    let tolerated = longest / 50 + 50_000_000;
+    if let Some(short) = cpus.iter().find(|cpu| cpu.wall_ns + tolerated < longest) {
+        let (seen, all) = (short.wall_ns / 1_000_000, longest / 1_000_000);
+        return Err(Error::incomplete(format!("CPU {} was watched for {seen} of {all} ms only", short.cpu)));
+    }
+    if online_cpus()?.iter().eq(cpus.iter().map(|watched| &watched.cpu)) {
+        return Ok(());
+    }
+    Err(Error::incomplete("a CPU came online or went offline while the profiler was running"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_differ_and_together_sample_at_the_rate_asked_for() {
+        let periods = periods_ns(1_000_000);
+        assert_eq!(periods[0], 7_125_000);
+        assert_eq!(periods[7], 8_875_000);
+        // 1 / (1/7.125 + 1/7.375 + ... + 1/8.875) ms
+        assert_eq!(sample_ns(1_000_000), 994_852);
+    }
+
+    #[test]
+    fn a_cpu_that_was_away_makes_the_profile_incomplete() {
+        let watched = |walls: &[u64]| {
+            let cpus = online_cpus().unwrap();
+            let walls = walls.iter().cycle();
+            cpus.into_iter().zip(walls).map(|(cpu, wall)| Watched { cpu, wall_ns: *wall }).collect::<Vec<_>>()
+        };
+        assert_eq!(check_cpus(&watched(&[3_000_000_000])), Ok(()));
+        assert!(check_cpus(&watched(&[3_000_000_000])[1..]).is_err());
+        let mut short = watched(&[3_000_000_000]);
+        short.push(Watched { cpu: 70_000, wall_ns: 1_000_000_000 });
+        assert!(check_cpus(&short).unwrap_err().message().contains("CPU 70000 was watched for 1000 of 3000 ms"));
+    }
+}

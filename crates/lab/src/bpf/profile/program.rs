@@ -1,0 +1,232 @@
+//! The profiler's two programs: what marks a CPU with a packet's namespace, and what counts a sample.
+//!
+//! Contract: the marker does nothing but store one word a packet, since its cost is paid on the measured path (some
+//! 40 ns, nearly all of it the kernel's way to a BPF program at a tracepoint). The sampler may take longer.
+
+use super::super::asm::{
+    Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
+    jump_if, jump_if_register, label, load, load_map, set, set_wide, shift_right, store, store_constant,
+    subtract_register,
+};
+use super::super::btf::Btf;
+use super::super::symbols::Symbols;
+use crate::error::{Error, Result};
+use crate::sys::bpf::Map;
+use std::ops::Range;
+
+/// Key of the counts: `u32` process, `u32` namespace, `u32` mode.
+pub(super) const KEY_BYTES: u32 = 12;
+/// In the key: in the process's own code.
+pub(super) const MODE_USER: i32 = 0;
+/// In the key: in the kernel on the process's behalf.
+pub(super) const MODE_KERNEL: i32 = 1;
+/// In the key: in softirq on top of the process.
+pub(super) const MODE_SOFTIRQ: i32 = 2;
+
+/// Frames of a call chain that are looked at; the kernel's own default limit.
+const FRAMES_MAX: i32 = 127;
+/// Bytes of a call chain.
+pub(super) const FRAMES_BYTES: u32 = 8 * FRAMES_MAX.unsigned_abs();
+
+/// Where those functions lie that tell what a call chain is about.
+#[derive(Debug)]
+pub(super) struct Code {
+    softirq: Vec<Range<u64>>,
+    /// Functions that stay on the stack while a packet is handed up, forwarded or delivered; the first of them to be
+    /// entered is the one that the tracepoint is in or that calls it.
+    receive: Vec<Range<u64>>,
+}
+
+impl Code {
+    /// Finds them; an environment error if this kernel has none of a kind.
+    pub(super) fn of_kernel(symbols: &Symbols) -> Result<Self> {
+        let all = |functions: &[&str]| {
+            let pieces: Vec<_> = functions.iter().flat_map(|function| symbols.pieces(function)).collect();
+            let missing =
+                || Error::environment(format!("this kernel has none of the functions {}", functions.join(", ")));
+            if pieces.is_empty() { Err(missing()) } else { Ok(pieces) }
+        };
+        // The second name of each is that of kernels before 6.10 or of single packets.
+        let softirq = all(&["handle_softirqs", "__do_softirq"])?;
+        let mut receive = all(&["__netif_receive_skb_one_core"])?;
+        receive.extend(all(&["__netif_receive_skb_list_core"])?);
+        Ok(Self { softirq, receive })
+    }
+}
+
+/// What the sampler reads and writes.
+#[derive(Debug)]
+pub(super) struct Maps<'a> {
+    /// Of each CPU: the network namespace of the packet received last.
+    pub(super) marks: &'a Map,
+    /// Of each CPU: space for a call chain.
+    pub(super) frames: &'a Map,
+    /// Samples by key.
+    pub(super) counts: &'a Map,
+    /// Samples that found `counts` full.
+    pub(super) uncounted: &'a Map,
+}
+
+// Places on the stack: the key of the counts, the first count of a key, and the index 0 of the arrays.
+const TGID: i16 = -24;
+const NAMESPACE: i16 = -20;
+const MODE: i16 = -16;
+const COUNT: i16 = -8;
+const ZERO: i16 = -28;
+
+/// `destination =` the address of a place on the stack.
+fn address(destination: Register, place: i16) -> [Line<'static>; 2] {
+    [copy(destination, R10), add(destination, i32::from(place))]
+}
+
+/// `R0 =` this CPU's value in a per-CPU array of one entry, or a jump that is never taken.
+fn own_value<'a>(map: &'a Map, without: &'static str) -> Vec<Line<'a>> {
+    let lookup = [load_map(R1, map.fd()), call(Helper::MapLookup), jump_if(R0, Condition::Equal, 0, without)];
+    [&[store_constant(Width::Word, R10, ZERO, 0)], &address(R2, ZERO)[..], &lookup].concat()
+}
+
+/// `netif_receive_skb(skb)`: the mark becomes the network namespace of the packet's device.
+pub(super) fn mark<'a>(marks: &'a Map, btf: &Btf) -> Result<Vec<Line<'a>>> {
+    let offset = |structure: &str, path: &str| {
+        let offset = btf.offset(structure, path).and_then(|offset| i16::try_from(offset).ok());
+        offset.ok_or_else(|| Error::environment(format!("this kernel's BTF does not place {structure}.{path}")))
+    };
+    // The kernel knows the types behind these pointers, so they can be followed directly; a bad one reads as zero.
+    let namespace = [
+        load(Width::Double, R1, R1, 0),
+        load(Width::Double, R1, R1, offset("sk_buff", "dev")?),
+        load(Width::Double, R1, R1, offset("net_device", "nd_net.net")?),
+        load(Width::Word, R6, R1, offset("net", "ns.inum")?),
+    ];
+    let store = [store(Width::Word, R0, 0, R6), label("out"), set(R0, 0), exit()];
+    Ok([&namespace[..], &own_value(marks, "out"), &store].concat())
+}
+
+/// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
+#[cfg(target_arch = "x86_64")]
+fn unless_kernel() -> Result<Vec<Line<'static>>> {
+    // `struct pt_regs`: the privilege level is in the low bits of cs.
+    Ok(vec![
+        load(Width::Double, R1, R6, 17 * 8),
+        super::super::asm::and(R1, 3),
+        jump_if(R1, Condition::NotEqual, 0, "count"),
+    ])
+}
+
+/// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
+#[cfg(target_arch = "aarch64")]
+fn unless_kernel() -> Result<Vec<Line<'static>>> {
+    // `struct user_pt_regs`: 31 registers, sp, pc, pstate, whose mode bits are zero in EL0.
+    Ok(vec![
+        load(Width::Double, R1, R6, 33 * 8),
+        super::super::asm::and(R1, 0xf),
+        jump_if(R1, Condition::Equal, 0, "count"),
+    ])
+}
+
+/// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
+#[cfg(target_arch = "s390x")]
+fn unless_kernel() -> Result<Vec<Line<'static>>> {
+    // `user_pt_regs`: one word, then the program status word, whose bit 15 (from the left) is the problem state.
+    Ok(vec![
+        load(Width::Double, R1, R6, 8),
+        shift_right(R1, 48),
+        super::super::asm::and(R1, 1),
+        jump_if(R1, Condition::NotEqual, 0, "count"),
+    ])
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "s390x")))]
+fn unless_kernel() -> Result<Vec<Line<'static>>> {
+    Err(Error::environment("the profiler cannot tell user from kernel time on this architecture")
+        .hint("use the accounting method `subtract` or `tick`"))
+}
+
+/// The sampler: counts (process, namespace, mode).
+pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code) -> Result<Vec<Line<'a>>> {
+    let process = [
+        copy(R6, R1),
+        call(Helper::PidTgid),
+        shift_right(R0, 32),
+        store(Width::Word, R10, TGID, R0),
+        store_constant(Width::Word, R10, NAMESPACE, 0),
+        store_constant(Width::Word, R10, MODE, MODE_USER),
+    ];
+    let end = [label("out"), set(R0, 0), exit()];
+    Ok([&process[..], &unless_kernel()?, &walk(maps, code), &name_namespace(maps), &count(maps), &end].concat())
+}
+
+/// Goes through the call chain from the innermost function to the softirq, or to the end: stores the mode, and leaves in
+/// `R6` whether a packet is being received.
+fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
+    let chain = [
+        copy(R7, R0),
+        store_constant(Width::Word, R10, MODE, MODE_KERNEL),
+        copy(R1, R6),
+        copy(R2, R7),
+        set(R3, 8 * FRAMES_MAX),
+        set(R4, 0),
+        call(Helper::Stack),
+        copy(R9, R0),
+        set(R6, 0),
+        set(R8, 0),
+        // A negative error is larger than any length.
+        jump_if(R9, Condition::AtLeast, 8 * FRAMES_MAX + 1, "walked"),
+        label("frame"),
+        jump_if_register(R8, Condition::AtLeast, R9, "walked"),
+        load(Width::Double, R3, R7, 0),
+    ];
+    let within = |ranges: &[Range<u64>], target| {
+        let test = |range: &Range<u64>| {
+            // A return address may lie just behind the last instruction, and never on the first.
+            let length = i32::try_from(range.end - range.start).unwrap_or(i32::MAX);
+            [
+                set_wide(R2, range.start),
+                copy(R1, R3),
+                subtract_register(R1, R2),
+                jump_if(R1, Condition::Less, length, target),
+            ]
+        };
+        ranges.iter().flat_map(test).collect::<Vec<_>>()
+    };
+    let next = [
+        label("next"),
+        add(R7, 8),
+        add(R8, 8),
+        jump_if(R8, Condition::Less, 8 * FRAMES_MAX, "frame"),
+        jump("walked"),
+        label("receiving"),
+        set(R6, 1),
+        jump("next"),
+        label("softirq"),
+        store_constant(Width::Word, R10, MODE, MODE_SOFTIRQ),
+        label("walked"),
+    ];
+    let tests = [within(&code.receive, "receiving"), within(&code.softirq, "softirq")].concat();
+    [&own_value(maps.frames, "out")[..], &chain, &tests, &next].concat()
+}
+
+/// While a packet is being received, the mark of this CPU is its namespace.
+fn name_namespace<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
+    let mark = [load(Width::Word, R1, R0, 0), store(Width::Word, R10, NAMESPACE, R1)];
+    [&[jump_if(R6, Condition::Equal, 0, "count")], &own_value(maps.marks, "out")[..], &mark].concat()
+}
+
+/// Adds one to the count whose key is on the stack.
+fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
+    let key = address(R2, TGID);
+    let lookup =
+        [load_map(R1, maps.counts.fd()), call(Helper::MapLookup), jump_if(R0, Condition::NotEqual, 0, "known")];
+    let insert = [
+        store_constant(Width::Double, R10, COUNT, 1),
+        load_map(R1, maps.counts.fd()),
+        set(R4, 0),
+        call(Helper::MapUpdate),
+        jump_if(R0, Condition::Equal, 0, "out"),
+    ];
+    // One CPU's samples do not interrupt each other, and nobody else writes this CPU's values.
+    let increase = [label("known"), load(Width::Double, R1, R0, 0), add(R1, 1), store(Width::Double, R0, 0, R1)];
+    let start = [label("count")];
+    let uncounted = own_value(maps.uncounted, "out");
+    [&start[..], &key, &lookup, &key, &address(R3, COUNT), &insert, &uncounted, &increase].concat()
+}

@@ -1,0 +1,90 @@
+//! Where the kernel's functions lie, from /proc/kallsyms.
+//!
+//! Contract: a function is found with all pieces the compiler cut it into (`name`, `name.constprop.0`, `name.cold`), each
+//! as a range of addresses. Addresses that the kernel hides are an error. It knows nothing of data or of modules.
+
+use crate::error::{Error, IoContext, Result};
+use std::ops::Range;
+
+const PLACE: &str = "/proc/kallsyms";
+
+/// The kernel's table of symbols, as text.
+#[derive(Debug)]
+pub struct Symbols {
+    text: String,
+}
+
+impl Symbols {
+    /// Reads the running kernel's table.
+    ///
+    /// # Errors
+    /// Environment: there is none, or its addresses are hidden from this process.
+    pub fn of_kernel() -> Result<Self> {
+        let text = std::fs::read_to_string(PLACE).context(format_args!("cannot read {PLACE}"))?;
+        let symbols = Self { text };
+        if symbols.lines().all(|(address, _)| address == 0) {
+            return Err(Error::environment(format!("{PLACE} hides the addresses of the kernel's functions"))
+                .hint("it shows them to root and with CAP_SYSLOG, unless the sysctl kernel.kptr_restrict is 2"));
+        }
+        Ok(symbols)
+    }
+
+    /// All pieces of a function of the kernel proper, in order; empty if it has none, as when it was inlined everywhere.
+    pub fn pieces(&self, function: &str) -> Vec<Range<u64>> {
+        let mut pieces: Vec<Range<u64>> = Vec::new();
+        // The table is in order of addresses, and several names may share one, so a piece ends at the next higher.
+        let mut open = None;
+        for (address, name) in self.lines() {
+            if let Some(start) = open
+                && address != start
+            {
+                if address > start {
+                    pieces.push(start..address);
+                }
+                open = None;
+            }
+            if name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+                open = Some(address);
+            }
+        }
+        pieces
+    }
+
+    /// Address and name of the symbols that are not in a module.
+    fn lines(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.text.lines().filter(|line| !line.ends_with(']')).filter_map(|line| {
+            let (address, rest) = line.split_once(' ')?;
+            let (_kind, name) = rest.split_once(' ')?;
+            Some((u64::from_str_radix(address, 16).ok()?, name))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str) -> Vec<(u64, u64)> {
+        let pieces = Symbols { text: text.into() }.pieces("serve");
+        pieces.into_iter().map(|piece| (piece.start, piece.end)).collect()
+    }
+
+    #[test]
+    fn a_function_ends_where_the_next_address_begins() {
+        assert_eq!(pieces("10 t before\n20 t serve\n20 t alias\n38 t after\n"), [(0x20, 0x38)]);
+    }
+
+    #[test]
+    fn all_pieces_count_and_longer_names_do_not() {
+        let text =
+            "10 t serve.cold\n14 t observe\n20 T serve\n28 t server\n30 t serve.part.0\n40 t x\n50 t serve\t[module]\n";
+        assert_eq!(pieces(text), [(0x10, 0x14), (0x20, 0x28), (0x30, 0x40)]);
+    }
+
+    #[test]
+    fn nonsense_and_an_open_end_are_left_out() {
+        assert!(pieces("").is_empty());
+        assert!(pieces("zz t serve\n10\n20 t\n30 t serve").is_empty());
+        assert!(pieces("30 t serve\n10 t before").is_empty());
+    }
+}

@@ -1,0 +1,336 @@
+//! What the tests of the command line share: running the program in a directory of its own, reading what it left there,
+//! finding its processes.
+//!
+//! Every program started here carries a mark in its environment, by which its processes are found whatever became of
+//! their parent.
+#![allow(dead_code, reason = "each test program uses a part of this")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CapabilitySet, capabilities};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) const SIGA: &str = env!("CARGO_BIN_EXE_siga");
+/// The user id commonly called `nobody`.
+pub(crate) const NOBODY: u32 = 65_534;
+/// Trials that show that it works, no more.
+pub(crate) const SHORT: [&str; 6] = ["--seconds", "0.05", "--warm-up", "0.01", "--trials", "1"];
+/// How long anything may take that has to happen soon.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+const MARK: &str = "SIGA_TEST";
+
+/// A directory that one test works in, and whose processes and files are its own.
+pub(crate) struct Bench {
+    directory: tempfile::TempDir,
+    mark: String,
+    /// The program that runs.
+    pub(crate) program: PathBuf,
+    user: Option<u32>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("tmp")).unwrap();
+        let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        Self { directory, mark, program: SIGA.into(), user: None }
+    }
+
+    /// Runs a copy of the program as a user without any privilege; `None` without the privilege to change users.
+    pub(crate) fn unprivileged() -> Option<Self> {
+        if !root("run as another user") {
+            return None;
+        }
+        let mut bench = Self::new();
+        bench.program = bench.path("siga");
+        bench.user = Some(NOBODY);
+        fs::copy(SIGA, &bench.program).unwrap();
+        fs::set_permissions(&bench.program, fs::Permissions::from_mode(0o755)).unwrap();
+        for directory in [bench.path(""), bench.path("tmp")] {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+            std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        Some(bench)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A command that runs here, marked, without input.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.directory.path()).env(MARK, &self.mark).env("TMPDIR", self.path("tmp"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    /// The program with these arguments, parted by spaces.
+    pub(crate) fn siga(&self, arguments: &str) -> Command {
+        let mut command = self.command(&self.program);
+        command.args(arguments.split_whitespace());
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, arguments: &str) -> Ended {
+        Ended::new(arguments, self.siga(arguments).output().unwrap())
+    }
+
+    /// Runs `siga run` with short trials into directory `run`.
+    pub(crate) fn measure(&self, arguments: &str) -> Ended {
+        let mut command = self.siga(&format!("run --out run {arguments}"));
+        Ended::new(arguments, command.args(SHORT).output().unwrap())
+    }
+
+    /// Starts the program and leaves it running; it does not outlive the value.
+    pub(crate) fn start(&self, arguments: &str) -> Running {
+        Running::new(self.siga(arguments))
+    }
+
+    /// Whole lines of a file of the run directory `run`.
+    pub(crate) fn lines(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.path("run").join(file)).unwrap_or_default();
+        text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
+    }
+
+    /// The trials on record.
+    pub(crate) fn trials(&self) -> Vec<Value> {
+        self.lines("trials.jsonl").iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Processes that were started from here and still run.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mark = format!("{MARK}={}", self.mark).into_bytes();
+        let marked = |pid: &u32| {
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environment| environment.split(|&byte| byte == 0).any(|word| word == mark))
+        };
+        processes().into_iter().filter(marked).collect()
+    }
+
+    /// Waits until no process and no temporary file of this bench is left.
+    pub(crate) fn assert_nothing_left(&self) {
+        let begun = Instant::now();
+        let left = || (self.processes(), names(&self.path("tmp")));
+        while left() != (Vec::new(), Vec::new()) {
+            assert!(begun.elapsed() < SOON, "left behind: {:?}", left());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // Namespaces live on only where a process is in them or a mount names them.
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(self.directory.path().to_str().unwrap()), "a mount is left: {mounts}");
+        assert!(!fs::read_to_string("/proc/net/dev").unwrap().contains("siga-"), "an interface is left");
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            signal(pid, Signal::KILL);
+        }
+    }
+}
+
+/// A program that runs.
+pub(crate) struct Running {
+    child: Option<Child>,
+    arguments: String,
+}
+
+impl Running {
+    pub(crate) fn new(mut command: Command) -> Self {
+        let child = command.spawn().unwrap();
+        let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+        Self { child: Some(child), arguments: arguments.join(" ") }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub(crate) fn signal(&self, what: Signal) {
+        signal(self.pid(), what);
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        Ended::new(&self.arguments, self.child.take().unwrap().wait_with_output().unwrap())
+    }
+
+    /// Waits until `condition` holds while it runs.
+    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !condition() {
+            let status = self.child.as_mut().unwrap().try_wait().unwrap();
+            assert!(status.is_none(), "{}: ended before {what}: {status:?}", self.arguments);
+            assert!(begun.elapsed() < SOON, "{}: no {what}", self.arguments);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // Errors mean that it is gone already.
+            let _gone = child.kill();
+            let _status = child.wait();
+        }
+    }
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    arguments: String,
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    pub(crate) fn new(arguments: &str, output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let ended = Self {
+            arguments: arguments.to_owned(),
+            status: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        };
+        assert!(!ended.err.contains("panicked"), "{ended}");
+        ended
+    }
+
+    #[track_caller]
+    pub(crate) fn status(self, status: i32) -> Self {
+        assert_eq!(self.status, Some(status), "{self}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        self.status(0)
+    }
+
+    /// It failed with one message that has all these words, and with a way out below it.
+    #[track_caller]
+    pub(crate) fn refused(self, status: i32, words: &[&str]) -> Self {
+        assert_eq!(self.status, Some(status), "{self}");
+        for word in words {
+            assert!(self.err.contains(word), "nothing about `{word}`: {self}");
+        }
+        let starts = |line: &&str| line.starts_with("siga: ") || line.starts_with("error: ");
+        assert_eq!(self.err.lines().filter(starts).count(), 1, "not one message: {self}");
+        let way_out = self.err.lines().skip_while(|line| !starts(line)).skip(1);
+        assert!(way_out.filter(|line| !line.trim().is_empty()).count() > 0, "no way out: {self}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    /// The cells of a JSON report.
+    #[track_caller]
+    pub(crate) fn cells(&self) -> Vec<Value> {
+        self.json()["cells"].as_array().unwrap().clone()
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { arguments, status, out, err } = self;
+        write!(f, "siga {arguments}\nended with {status:?}\n--- stdout\n{out}\n--- stderr\n{err}")
+    }
+}
+
+/// True if this test may do anything; says what is skipped if not.
+pub(crate) fn root(purpose: &str) -> bool {
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN | CapabilitySet::SETUID | CapabilitySet::KILL;
+    let held = capabilities(None).unwrap().effective.contains(needed);
+    if !held {
+        println!("skipped, because it takes root to {purpose}");
+    }
+    held
+}
+
+/// True if there is such a program; says what is skipped if not.
+pub(crate) fn has(program: &str) -> bool {
+    let place = |directory: &str| Path::new(directory).join(program).is_file();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let found = path.split(':').chain(["/usr/sbin", "/sbin"]).any(place);
+    if !found {
+        println!("skipped, because there is no {program}");
+    }
+    found
+}
+
+/// True if paths can be built on this host; says what is skipped if not.
+pub(crate) fn paths_build(bench: &Bench) -> bool {
+    let ended = bench.run("run --out probe --path unix --workload rr-1-1 --clients 1 --seconds 0.01 --trials 1");
+    let built = ended.status == Some(0);
+    if !built {
+        println!("skipped, because no path can be built: {ended}");
+    }
+    built
+}
+
+/// Names in a directory.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+/// Ids of all processes that are not dead.
+pub(crate) fn processes() -> BTreeSet<u32> {
+    fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let is_child = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // "PID (name) state PPID"; a name may hold anything.
+        let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        after_name.split(' ').nth(1) == Some(parent.to_string().as_str())
+    };
+    processes().into_iter().filter(is_child).collect()
+}
+
+/// Child processes that have a thread of that name, as drivers do.
+pub(crate) fn children_with_thread(parent: u32, name: &str) -> Vec<u32> {
+    let has_thread = |pid: &u32| {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        threads
+            .into_iter()
+            .any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+    };
+    children(parent).into_iter().filter(has_thread).collect()
+}
+
+/// Sends a signal to a process of the test; one that is gone already needs none.
+pub(crate) fn signal(pid: u32, what: Signal) {
+    let _gone = kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), what);
+}
+
+/// Writes an executable script.
+pub(crate) fn script(path: &Path, text: &str) {
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -1,0 +1,670 @@
+//! The drivers over sockets that misbehave, and against peers that do: what is wrong is counted, what is right goes on,
+//! and both ends come to their standstill with the same counts.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+use rustix::fd::OwnedFd;
+use siga_lab::driver::client::{Client, ClientConfig, Phase, PhaseReport};
+use siga_lab::driver::server::{Server, ServerConfig};
+use siga_lab::driver::{Close, Counts, Shared, UNKNOWN};
+use siga_lab::limits;
+use siga_lab::socket::kernel::{Kernel, KernelOptions, Wait};
+use siga_lab::socket::{Endpoint, Ready, Sockets, Token, Waker};
+use siga_lab::workload::Workload;
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything may take that has to happen soon.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What goes wrong with every so many operations; 0: nothing.
+#[derive(Debug, Clone, Copy, Default)]
+struct Faults {
+    /// One byte received is another.
+    flip: u64,
+    /// Fewer bytes than there was room for are sent or received.
+    short: u64,
+    /// An operation that could go on says that it cannot.
+    not_yet: u64,
+    /// The connection ends with an error.
+    reset: u64,
+    /// A connection is refused when it is accepted.
+    refuse: u64,
+}
+
+/// The kernel's sockets with faults; keeps the contract of `Sockets` all the same.
+struct Faulty {
+    kernel: Kernel,
+    faults: Faults,
+    random: u64,
+    /// Told too little or "not yet" although there was more: `poll` has to report them again.
+    owed: BTreeSet<usize>,
+}
+
+impl Faulty {
+    fn new(faults: Faults, seed: u64) -> Self {
+        let options = KernelOptions { wait: Wait::Block, direct: false, congestion: None };
+        Self { kernel: Kernel::new(options, None).unwrap(), faults, random: seed, owed: BTreeSet::new() }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random >> 33
+    }
+
+    fn happens(&mut self, every: u64) -> bool {
+        every > 0 && self.next().is_multiple_of(every)
+    }
+
+    /// What happens to any operation on a connection.
+    fn fault(&mut self, token: Token) -> io::Result<()> {
+        if self.happens(self.faults.reset) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if self.happens(self.faults.not_yet) {
+            self.owed.insert(token.0);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, length: usize) -> usize {
+        if length > 1 && self.happens(self.faults.short) {
+            1 + usize::try_from(self.next()).unwrap() % (length - 1)
+        } else {
+            length
+        }
+    }
+}
+
+impl Sockets for Faulty {
+    type Socket = (OwnedFd, Token);
+    type Listener = OwnedFd;
+
+    fn listen(&mut self, at: &Endpoint, token: Token) -> io::Result<(OwnedFd, Endpoint)> {
+        self.kernel.listen(at, token)
+    }
+
+    fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<(OwnedFd, Token)> {
+        let socket = self.kernel.accept(listener, token)?;
+        if self.happens(self.faults.refuse) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok((socket, token))
+    }
+
+    fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<(OwnedFd, Token)> {
+        Ok((self.kernel.connect(to, token)?, token))
+    }
+
+    fn connected(&mut self, (socket, _): &(OwnedFd, Token)) -> io::Result<bool> {
+        self.kernel.connected(socket)
+    }
+
+    fn send(&mut self, (socket, token): &(OwnedFd, Token), bytes: &[u8]) -> io::Result<usize> {
+        self.fault(*token)?;
+        let length = self.part(bytes.len());
+        self.kernel.send(socket, &bytes[..length])
+    }
+
+    fn receive(&mut self, (socket, token): &(OwnedFd, Token), buffer: &mut [u8]) -> io::Result<usize> {
+        self.fault(*token)?;
+        let length = self.part(buffer.len());
+        let received = self.kernel.receive(socket, &mut buffer[..length])?;
+        if length < buffer.len() {
+            self.owed.insert(token.0);
+        }
+        if received > 0 && self.happens(self.faults.flip) {
+            let at = usize::try_from(self.next()).unwrap() % received;
+            buffer[at] ^= 0x10;
+        }
+        Ok(received)
+    }
+
+    fn close(&mut self, (socket, _): (OwnedFd, Token)) {
+        self.kernel.close(socket);
+    }
+
+    fn receive_from(&mut self, listener: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.kernel.receive_from(listener, buffer)
+    }
+
+    fn send_to(&mut self, listener: &OwnedFd, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.kernel.send_to(listener, bytes, to)
+    }
+
+    fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
+        self.kernel.poll(ready, if self.owed.is_empty() { timeout } else { Some(Duration::ZERO) })?;
+        let owed = std::mem::take(&mut self.owed).into_iter();
+        ready.extend(owed.map(|token| Ready { token: Token(token), ended: false }));
+        Ok(())
+    }
+
+    fn operations_wait(&self) -> bool {
+        false
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        self.kernel.waker()
+    }
+}
+
+fn localhost() -> Endpoint {
+    Endpoint::Tcp((Ipv4Addr::LOCALHOST, 0).into())
+}
+
+/// A server in a thread, steered as an agent steers it.
+struct ServerEnd {
+    shared: Arc<Shared>,
+    stride: Arc<AtomicU64>,
+    waker: Arc<dyn Waker>,
+    endpoint: Endpoint,
+    thread: Option<thread::JoinHandle<io::Result<Counts>>>,
+}
+
+impl ServerEnd {
+    fn start<S>(sockets: S, workload: Workload, close: Close, at: Endpoint) -> Self
+    where
+        S: Sockets + Send + 'static,
+        S::Socket: Send,
+        S::Listener: Send,
+    {
+        let config = ServerConfig { workload, endpoint: at, close, write_bytes: 128 << 10, burn_ns: 0, delay_ns: 0 };
+        let (mut server, endpoint) = Server::listen(sockets, config).unwrap();
+        let (shared, stride) = (Arc::new(Shared::default()), Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES)));
+        let waker = server.waker();
+        let thread = {
+            let (shared, stride) = (Arc::clone(&shared), Arc::clone(&stride));
+            thread::spawn(move || server.serve(&shared, &stride))
+        };
+        Self { shared, stride, waker, endpoint, thread: Some(thread) }
+    }
+
+    /// Waits until so much has arrived, or nothing more does, and holds still.
+    fn hold(&self, received: u64) -> Counts {
+        self.shared.ending.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while self.shared.received.load(Ordering::Relaxed) < received && begun.elapsed() < Duration::from_secs(1) {
+            thread::sleep(Duration::from_micros(100));
+        }
+        self.shared.hold(&*self.waker, SOON).expect("the server holds still").counts
+    }
+
+    fn go_on(&self, stride: u64) {
+        self.stride.store(stride, Ordering::Relaxed);
+        assert!(self.shared.go_on(SOON), "the server goes on");
+    }
+
+    /// Waits for a count, as others cannot know when a server has seen something.
+    fn until(&self, what: &str, seen: impl Fn(&Counts) -> bool) -> Counts {
+        let begun = Instant::now();
+        loop {
+            let counts = self.hold(0);
+            if seen(&counts) {
+                return counts;
+            }
+            assert!(begun.elapsed() < SOON, "never {what}: {counts:?}");
+            self.go_on(limits::STAMP_STRIDE_BYTES);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn quit(mut self) -> Counts {
+        self.shared.quit(&*self.waker);
+        self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+}
+
+/// A client in a thread, steered as an agent steers it.
+struct ClientEnd {
+    shared: Arc<Shared>,
+    waker: Arc<dyn Waker>,
+    phases: Sender<Phase>,
+    reports: Receiver<io::Result<PhaseReport>>,
+    /// How long to wait for a server that may never answer.
+    patience: Duration,
+}
+
+impl ClientEnd {
+    fn start<S>(sockets: S, workload: Workload, close: Close, pairs: u32, to: &Endpoint) -> Self
+    where
+        S: Sockets + Send + 'static,
+        S::Socket: Send,
+    {
+        let shared = Arc::new(Shared::default());
+        let waker = sockets.waker();
+        let endpoints = vec![to.clone()];
+        let config =
+            ClientConfig { workload, pairs, first_pair: 0, endpoints, close, write_bytes: 128 << 10, burn_ns: 0 };
+        let mut client = Client::new(sockets, config);
+        client.connect(&shared).unwrap();
+        let (phases, orders) = channel();
+        let (answers, reports) = channel();
+        let thread = Arc::clone(&shared);
+        thread::spawn(move || {
+            while let Ok(phase) = orders.recv() {
+                let _nobody_listens = answers.send(client.phase(phase, &thread));
+            }
+        });
+        Self { shared, waker, phases, reports, patience: Duration::from_secs(5) }
+    }
+
+    /// Runs a phase until nothing more is initiated; bytes sent so far.
+    fn run(&self, time: Duration, stride: u64, rate: Option<f64>) -> u64 {
+        self.shared.expected.store(UNKNOWN, Ordering::Relaxed);
+        self.shared.stopped.store(false, Ordering::Relaxed);
+        self.shared.ending.store(false, Ordering::Relaxed);
+        let duration_ns = u64::try_from(time.as_nanos()).unwrap();
+        self.phases.send(Phase { start_ns: 0, duration_ns, stride, rate }).unwrap();
+        thread::sleep(time);
+        self.shared.ending.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let begun = Instant::now();
+        while !self.shared.stopped.load(Ordering::Acquire) && begun.elapsed() < self.patience {
+            thread::sleep(Duration::from_micros(100));
+        }
+        self.shared.sent.load(Ordering::Relaxed)
+    }
+
+    /// Lets the phase end once so much has arrived, or at once if that never will.
+    fn finish(&self, received: u64) -> io::Result<PhaseReport> {
+        self.shared.expected.store(received, Ordering::Release);
+        self.waker.wake();
+        if let Ok(report) = self.reports.recv_timeout(self.patience) {
+            return report;
+        }
+        self.shared.give_up.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        let report = self.reports.recv_timeout(SOON).expect("a phase that is given up ends");
+        self.shared.give_up.store(false, Ordering::Relaxed);
+        report
+    }
+}
+
+/// One phase between two ends, and what both have counted in it.
+fn phase(client: &ClientEnd, server: &ServerEnd, stride: u64) -> (PhaseReport, Counts) {
+    let before = server.hold(0);
+    server.go_on(stride);
+    let sent = client.run(Duration::from_millis(60), stride, None);
+    let held = server.hold(sent);
+    let report = client.finish(held.sent).unwrap();
+    (report, held.since(before))
+}
+
+/// Every kind of workload, sizes around the stride included.
+const WORKLOADS: [&str; 9] = [
+    "rr:1/1",
+    "rr:4095/4097",
+    "rr:65537/4096",
+    "crr:64/8k",
+    "crr:1/1",
+    "crr:100k/300k",
+    "strg:20/1m",
+    "strp:1m/20",
+    "rr:8/1m",
+];
+
+#[test]
+fn short_and_premature_operations_change_nothing_but_the_rate() {
+    let faults = Faults { short: 2, not_yet: 3, ..Faults::default() };
+    for (seed, text) in (1..).zip(WORKLOADS) {
+        for close in [Close::Server, Close::Client] {
+            let workload: Workload = text.parse().unwrap();
+            let server = ServerEnd::start(Faulty::new(faults, seed), workload, close, localhost());
+            let client = ClientEnd::start(Faulty::new(faults, seed + 99), workload, close, 5, &server.endpoint);
+            // Twice, so that a stream goes on where it was stopped; first with every byte checked.
+            for stride in [limits::STAMP_BYTES, limits::STAMP_STRIDE_BYTES] {
+                let (report, held) = phase(&client, &server, stride);
+                assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{text}: {:?} {held:?}", report.counts);
+                assert_eq!(report.counts.sent, held.received, "{text}");
+                assert_eq!(report.counts.received, held.sent, "{text}");
+                assert!(held.received + held.sent > 0, "{text}: nothing moved");
+                if !workload.is_stream() {
+                    assert_eq!(report.counts.transactions, held.transactions, "{text}");
+                    assert_eq!(report.latency.len(), held.transactions, "{text}");
+                }
+            }
+            server.quit();
+        }
+    }
+}
+
+#[test]
+fn changed_content_is_found_by_the_end_that_receives_it() {
+    let flips = Faults { flip: 1, ..Faults::default() };
+    for text in ["rr:200/1000", "rr:1/1", "rr:8/70000", "crr:64/8k", "strg:20/1m", "strp:1m/20"] {
+        let workload: Workload = text.parse().unwrap();
+        for at_client in [true, false] {
+            let faults = |here: bool| if here { flips } else { Faults::default() };
+            let sockets = Faulty::new(faults(!at_client), 5);
+            let server = ServerEnd::start(sockets, workload, Close::Server, localhost());
+            let sockets = Faulty::new(faults(at_client), 6);
+            let client = ClientEnd::start(sockets, workload, Close::Server, 3, &server.endpoint);
+            let (report, held) = phase(&client, &server, limits::STAMP_BYTES);
+            let found = if at_client { report.counts.wrong_content } else { held.wrong_content };
+            assert!(found > 0, "{text}, changed at the client {at_client}: {:?} {held:?}", report.counts);
+            assert!(report.counts.errors() + held.errors() > 0);
+            server.quit();
+        }
+    }
+}
+
+#[test]
+fn with_sound_sockets_no_content_is_wrong_at_any_size() {
+    for request in [1, 7, 8, 9, 15, 4_095, 4_096, 4_097, 4_103, 65_537] {
+        for response in [1, 9, 4_096, 4_104, 131_073] {
+            let workload: Workload = format!("rr:{request}/{response}").parse().unwrap();
+            let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+            let sockets = Faulty::new(Faults::default(), 1);
+            let client = ClientEnd::start(sockets, workload, Close::Server, 1, &server.endpoint);
+            server.hold(0);
+            server.go_on(limits::STAMP_BYTES);
+            let sent = client.run(Duration::from_millis(5), limits::STAMP_BYTES, None);
+            let held = server.hold(sent);
+            let report = client.finish(held.sent).unwrap();
+            assert!(report.counts.transactions > 0, "{workload}");
+            assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{workload}: {:?} {held:?}", report.counts);
+            server.quit();
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_is_counted_and_the_others_go_on() {
+    for (seed, text, reset) in [(20, "rr:200/1000", 2_000), (21, "strg:20/1m", 100), (22, "strp:1m/20", 100)] {
+        let faults = Faults { reset, ..Faults::default() };
+        let workload: Workload = text.parse().unwrap();
+        let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+        let mut client = ClientEnd::start(Faulty::new(faults, seed), workload, Close::Server, 200, &server.endpoint);
+        client.patience = Duration::from_millis(500);
+        let (report, held) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
+        let failed = report.counts.resets + report.counts.short_reads;
+        assert!(failed > 0 && failed < 200, "{text}: {:?}", report.counts);
+        assert!(report.counts.transactions > 0 || workload.is_stream(), "{text}: {:?}", report.counts);
+        assert_eq!(report.counts.wrong_content + held.wrong_content, 0, "{text}");
+        server.quit();
+    }
+}
+
+#[test]
+fn a_client_whose_every_connection_broke_says_so() {
+    let workload: Workload = "rr:1/1".parse().unwrap();
+    let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+    let faults = Faults { reset: 2, ..Faults::default() };
+    let mut client = ClientEnd::start(Faulty::new(faults, 1), workload, Close::Server, 3, &server.endpoint);
+    client.patience = Duration::from_millis(200);
+    client.run(Duration::from_millis(20), limits::STAMP_STRIDE_BYTES, None);
+    let error = client.finish(0).unwrap_err();
+    assert!(error.to_string().contains("every connection failed"), "{error}");
+    server.quit();
+}
+
+#[test]
+fn transactions_with_connections_of_their_own_go_on_after_a_refusal() {
+    let workload: Workload = "crr:64/8k".parse().unwrap();
+    for close in [Close::Server, Close::Client] {
+        let refusing = Faults { refuse: 5, reset: 50, ..Faults::default() };
+        let server = ServerEnd::start(Faulty::new(refusing, 3), workload, close, localhost());
+        let breaking = Faults { reset: 50, ..Faults::default() };
+        let mut client = ClientEnd::start(Faulty::new(breaking, 4), workload, close, 20, &server.endpoint);
+        client.patience = Duration::from_millis(500);
+        for _ in 0..2 {
+            let (report, held) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
+            let counts = report.counts;
+            assert!(counts.transactions > 100, "{counts:?}");
+            assert!(counts.resets > 0 && held.connect_failures > 0, "{counts:?} {held:?}");
+            assert_eq!(counts.wrong_content + held.wrong_content, 0, "{counts:?} {held:?}");
+        }
+        server.quit();
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_counted_not_waited_for() {
+    let workload: Workload = "crr:64/8k".parse().unwrap();
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let client =
+        ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, 2, &Endpoint::Tcp(closed));
+    client.run(Duration::from_millis(30), limits::STAMP_STRIDE_BYTES, None);
+    let report = client.finish(0).unwrap();
+    assert_eq!(report.counts.transactions, 0);
+    assert!(report.counts.connect_failures > 2, "{:?}", report.counts);
+}
+
+/// Accepts connections and does something with each.
+fn rogue(act: impl Fn(TcpStream) + Send + Sync + 'static) -> Endpoint {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let act = Arc::new(act);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let act = Arc::clone(&act);
+            thread::spawn(move || act(stream));
+        }
+    });
+    Endpoint::Tcp(address)
+}
+
+fn against(to: &Endpoint, text: &str, pairs: u32) -> io::Result<PhaseReport> {
+    let workload: Workload = text.parse().unwrap();
+    let mut client = ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, pairs, to);
+    client.patience = Duration::from_millis(200);
+    client.run(Duration::from_millis(50), limits::STAMP_BYTES, None);
+    client.finish(u64::MAX - 1)
+}
+
+#[test]
+fn a_server_that_answers_nonsense_is_found_out() {
+    let zeros = rogue(|mut stream| {
+        let mut request = [0; 200];
+        while stream.read_exact(&mut request).and_then(|()| stream.write_all(&[0; 1_000])).is_ok() {}
+    });
+    let report = against(&zeros, "rr:200/1000", 2).unwrap();
+    assert!(report.counts.wrong_content > 0 && report.counts.transactions > 0, "{:?}", report.counts);
+
+    let short = rogue(|mut stream| {
+        let _gone = stream.read_exact(&mut [0; 64]).and_then(|()| stream.write_all(&[1; 100]));
+    });
+    let report = against(&short, "crr:64/8k", 2).unwrap();
+    assert_eq!(report.counts.transactions, 0);
+    assert!(report.counts.short_reads > 0, "{:?}", report.counts);
+
+    let long = rogue(|mut stream| {
+        let _gone = stream.read_exact(&mut [0; 64]).and_then(|()| stream.write_all(&[1; 9_000]));
+    });
+    let report = against(&long, "crr:64/8k", 2).unwrap();
+    assert_eq!(report.counts.transactions, 0, "more than the response is no response");
+    assert!(report.counts.resets > 0, "{:?}", report.counts);
+
+    let slamming = rogue(drop);
+    let counts = against(&slamming, "crr:64/8k", 2).unwrap().counts;
+    assert!(counts.transactions == 0 && counts.errors() > 0, "{counts:?}");
+    assert!(against(&rogue(drop), "rr:1/1", 2).is_err());
+}
+
+#[test]
+fn a_server_that_never_answers_or_reads_ends_the_phase_all_the_same() {
+    for text in ["rr:200/1000", "crr:64/8k", "strg:20/20m", "strp:20m/20"] {
+        let silent = rogue(|stream| {
+            thread::sleep(Duration::from_secs(30));
+            drop(stream);
+        });
+        let report = against(&silent, text, 3).unwrap();
+        assert_eq!((report.counts.transactions, report.counts.received), (0, 0), "{text}");
+    }
+}
+
+#[test]
+fn a_client_that_misbehaves_costs_its_own_connection_only() {
+    let workload: Workload = "rr:200/1000".parse().unwrap();
+    let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+    let Endpoint::Tcp(address) = server.endpoint.clone() else { panic!("TCP was asked for") };
+    let connect = || TcpStream::connect(address).unwrap();
+    let idle = connect();
+    let half = {
+        let mut stream = connect();
+        stream.write_all(&[7; 100]).unwrap();
+        stream
+    };
+    // Says more than it may before it is asked, and never reads the answers.
+    let mut greedy = connect();
+    greedy.set_nonblocking(true).unwrap();
+    while greedy.write(&[1; 64 << 10]).is_ok() {}
+    connect().write_all(&[9; 150]).unwrap();
+    for _ in 0..50 {
+        drop(connect());
+    }
+    let counts = server.until("all of them", |counts| counts.connections >= 54 && counts.short_reads >= 1);
+    assert_eq!(counts.short_reads, 1, "{counts:?}");
+    assert!(counts.wrong_content > 0, "the greedy one's second request is not what it had to be: {counts:?}");
+    server.go_on(limits::STAMP_STRIDE_BYTES);
+
+    let sockets = Faulty::new(Faults::default(), 1);
+    let client = ClientEnd::start(sockets, workload, Close::Server, 3, &server.endpoint);
+    let sent = client.run(Duration::from_millis(50), limits::STAMP_STRIDE_BYTES, None);
+    let held = server.hold(counts.received + sent);
+    let report = client.finish(held.sent - counts.sent);
+    let report = report.unwrap();
+    assert!(report.counts.transactions > 10 && report.counts.errors() == 0, "{:?}", report.counts);
+    drop((idle, half, greedy));
+    server.quit();
+}
+
+#[test]
+fn datagrams_of_strangers_are_counted_and_answers_to_others_too() {
+    let workload: Workload = "udp-rr:64/64".parse().unwrap();
+    let any = Endpoint::Udp((Ipv4Addr::LOCALHOST, 0).into());
+    let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, any);
+    let Endpoint::Udp(address) = server.endpoint.clone() else { panic!("UDP was asked for") };
+    let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for bytes in [&b""[..], b"short", &[5; 63], &[5; 65], &[5; 1_400], &[5; 60_000]] {
+        stranger.send_to(bytes, address).unwrap();
+    }
+    let counts = server.until("all datagrams", |counts| counts.short_reads >= 6);
+    assert_eq!((counts.short_reads, counts.transactions), (6, 0), "{counts:?}");
+
+    let sockets = Faulty::new(Faults::default(), 1);
+    let client = ClientEnd::start(sockets, workload, Close::Server, 4, &server.endpoint);
+    let (report, held) = phase(&client, &server, limits::STAMP_BYTES);
+    assert!(report.counts.transactions > 10, "{:?}", report.counts);
+    assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{:?} {held:?}", report.counts);
+    server.quit();
+}
+
+#[test]
+fn answers_too_short_too_long_late_or_never_are_told_apart() {
+    let answer = |act: fn(&UdpSocket, &[u8], SocketAddr, u64)| {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut buffer = [0; 2_000];
+            for number in 0.. {
+                let Ok((length, from)) = socket.recv_from(&mut buffer) else { return };
+                act(&socket, &buffer[..length], from, number);
+            }
+        });
+        let workload: Workload = "udp-rr:64/64".parse().unwrap();
+        let to = Endpoint::Udp(address);
+        let client = ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, 1, &to);
+        client.run(Duration::from_millis(450), limits::STAMP_STRIDE_BYTES, None);
+        client.finish(0).unwrap().counts
+    };
+    let counts = answer(|_, _, _, _| ());
+    assert!(counts.lost >= 2 && counts.transactions == 0, "{counts:?}");
+    let counts = answer(|socket, _, from, _| drop(socket.send_to(&[0; 64], from)));
+    assert!(counts.wrong_content >= 1 && counts.lost >= 1 && counts.transactions == 0, "{counts:?}");
+    // Right as far as it goes, then cut or with more behind it.
+    for length in [32, 65, 1_400] {
+        let counts = match length {
+            32 => answer(|socket, request, from, _| drop(socket.send_to(&response(request, 64)[..32], from))),
+            65 => answer(|socket, request, from, _| drop(socket.send_to(&response(request, 65), from))),
+            _ => answer(|socket, request, from, _| drop(socket.send_to(&response(request, 1_400), from))),
+        };
+        assert_eq!(counts.transactions, 0, "{length}: {counts:?}");
+        assert!(counts.short_reads >= 1 && counts.lost >= 1, "{length}: {counts:?}");
+    }
+    let counts = answer(|socket, request, from, number| {
+        // Every second answer comes after it was given up.
+        let (answer, socket) = (response(request, 64), socket.try_clone().unwrap());
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(if number % 2 == 0 { 260 } else { 0 }));
+            socket.send_to(&answer, from)
+        });
+    });
+    assert!(counts.lost >= 1 && counts.transactions >= 1, "{counts:?}");
+    assert_eq!(counts.wrong_content, 0, "late is not wrong: {counts:?}");
+}
+
+/// What a server answers to a UDP request, with `0`s behind it.
+fn response(request: &[u8], length: usize) -> Vec<u8> {
+    use siga_lab::driver::content::{Direction, Message};
+    let connection = u64::from_le_bytes(request[..8].try_into().unwrap());
+    let mut bytes = vec![0; length];
+    let message = Message { connection, number: 0, direction: Direction::Response };
+    message.write(&mut bytes, 0, limits::STAMP_STRIDE_BYTES);
+    bytes
+}
+
+#[test]
+fn an_open_loop_counts_from_the_planned_start() {
+    let workload: Workload = "rr:200/1000".parse().unwrap();
+    let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+    let client = ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, 2, &server.endpoint);
+    let sent = client.run(Duration::from_millis(100), limits::STAMP_STRIDE_BYTES, Some(1_000.0));
+    let held = server.hold(sent);
+    let report = client.finish(held.sent).unwrap();
+    let corrected = report.corrected.unwrap();
+    let planned = report.counts.transactions + report.counts.unstarted;
+    assert!((99..=101).contains(&planned), "100 in 100 ms: {:?}", report.counts);
+    assert_eq!((corrected.len(), report.latency.len()), (report.counts.transactions, report.counts.transactions));
+    for quantile in [0.1, 0.5, 0.9, 1.0] {
+        let (raw, corrected) = (report.latency.value_at_quantile(quantile), corrected.value_at_quantile(quantile));
+        assert!(corrected >= raw, "at {quantile}: {corrected} from the plan, {raw} from the start");
+    }
+    server.quit();
+}
+
+#[test]
+fn more_than_can_be_done_shows_in_the_corrected_latency_and_in_what_was_never_begun() {
+    let workload: Workload = "rr:1/1m".parse().unwrap();
+    let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+    let client = ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, 1, &server.endpoint);
+    let sent = client.run(Duration::from_millis(100), limits::STAMP_STRIDE_BYTES, Some(1e6));
+    let held = server.hold(sent);
+    let report = client.finish(held.sent).unwrap();
+    assert!(report.counts.unstarted > 50_000, "{:?}", report.counts);
+    let corrected = report.corrected.unwrap();
+    assert!(corrected.value_at_quantile(0.5) > report.latency.value_at_quantile(0.5), "waiting counts");
+    server.quit();
+}
+
+#[test]
+fn a_server_holds_still_and_leaves_whatever_it_is_doing() {
+    for text in ["rr:200/1000", "crr:64/8k", "strg:20/20m", "strp:20m/20"] {
+        let workload: Workload = text.parse().unwrap();
+        let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
+        let sockets = Faulty::new(Faults::default(), 1);
+        let client = ClientEnd::start(sockets, workload, Close::Server, 10, &server.endpoint);
+        let busy = thread::spawn(move || {
+            client.run(Duration::from_millis(200), limits::STAMP_STRIDE_BYTES, None);
+            client
+        });
+        for _ in 0..50 {
+            let held = server.hold(0);
+            assert_eq!(server.hold(0), held, "{text}: nothing moves at a standstill");
+            server.go_on(limits::STAMP_STRIDE_BYTES);
+            thread::sleep(Duration::from_micros(500));
+        }
+        let client = busy.join().unwrap();
+        let held = server.hold(client.shared.sent.load(Ordering::Relaxed));
+        let report = client.finish(held.sent).unwrap();
+        assert_eq!(report.counts.errors(), 0, "{text}: {:?}", report.counts);
+        assert_eq!((report.counts.sent, report.counts.received), (held.received, held.sent), "{text}");
+        server.quit();
+    }
+}

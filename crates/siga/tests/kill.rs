@@ -1,0 +1,244 @@
+//! Processes that die: an end in the middle of a trial, the coordinator at any moment, or a user who has seen enough.
+//! Nothing is left behind and nothing measured is lost.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, Running, children, children_with_thread, paths_build, signal};
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// Waits until the trial of a cell is measured, which its agents show by their drivers' threads, and some time more.
+fn until_measuring(run: &mut Running, nth: usize, bench: &Bench) {
+    let pid = run.pid();
+    run.until("agents of the trial", || {
+        bench.lines("trials.jsonl").len() == nth
+            && !children_with_thread(pid, "client").is_empty()
+            && !children_with_thread(pid, "server").is_empty()
+    });
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+#[test]
+fn a_run_goes_on_without_the_end_that_died() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for victim in ["server", "client"] {
+        let arguments =
+            "run --out run --path loopback,unix,veth --workload rr-1-1 --clients 3 --seconds 0.4 --trials 1";
+        let mut run = bench.start(arguments);
+        until_measuring(&mut run, 1, &bench);
+        for pid in children_with_thread(run.pid(), victim) {
+            signal(pid, Signal::KILL);
+        }
+        let ended = run.end();
+        assert!(ended.err.contains(&format!("{victim}: the process died (signal: 9 (SIGKILL))")), "{ended}");
+        assert!(ended.out.contains(&format!("{victim}: the process died")), "the report says it too: {ended}");
+        let ended = ended.refused(4, &["1 of 3 cells have no figure", "--resume run"]);
+        assert_eq!(bench.trials().len(), 2, "{ended}");
+        bench.run("run --resume run").ok();
+        assert_eq!(bench.trials().len(), 3, "what is missing is measured");
+        assert!(!bench.run("show run").ok().out.contains("the process died"));
+        std::fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_trial_that_is_missing_is_told_even_if_its_cell_has_others() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut run =
+        bench.start("run --out run --path unix --workload rr-1-1 --clients 2 --processes --seconds 0.4 --trials 3");
+    until_measuring_crew(&mut run, 1, &bench);
+    // One process of the server's crew.
+    let agents = children(run.pid()).into_iter().filter(|&agent| !children_with_thread(agent, "server").is_empty());
+    let agents: Vec<u32> = agents.collect();
+    signal(children_with_thread(agents[0], "server")[0], Signal::KILL);
+    let ended = run.end().refused(4, &["1 trial gave no figure", "--resume run"]);
+    assert!(ended.err.contains("server: process ") && ended.err.contains("died"), "{ended}");
+    assert!(ended.out.contains("Caution: unix rr-1-1 x2: no figure: "), "{ended}");
+    let resumed = bench.run("run --resume run").ok();
+    assert_eq!(bench.trials().len(), 3);
+    assert!(!resumed.out.contains("no figure"), "{resumed}");
+    bench.assert_nothing_left();
+}
+
+fn until_measuring_crew(run: &mut Running, nth: usize, bench: &Bench) {
+    let pid = run.pid();
+    run.until("crews of the trial", || {
+        let has = |name: &str| children(pid).into_iter().any(|agent| !children_with_thread(agent, name).is_empty());
+        bench.lines("trials.jsonl").len() == nth && has("server") && has("client")
+    });
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+#[test]
+fn a_run_goes_on_without_the_keeper_that_died() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut run = bench
+        .start("run --out run --path veth-routed,unix --workload rr-1-1,strp-20m --clients 3 --seconds 0.3 --trials 1");
+    until_measuring(&mut run, 1, &bench);
+    let keepers = children(run.pid())
+        .into_iter()
+        .filter(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"keep\0")));
+    keepers.for_each(|pid| signal(pid, Signal::KILL));
+    let ended = run.end().refused(4, &["1 of 4 cells have no figure"]);
+    assert!(ended.err.contains("the process died") || ended.err.contains("stopped answering"), "{ended}");
+    assert_eq!(bench.trials().len(), 3, "{ended}");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_end_that_is_stopped_does_not_hold_up_an_interrupt() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut run =
+        bench.start("run --out run --path loopback,unix --workload strp-20m --clients 2 --seconds 0.3 --trials 1");
+    until_measuring(&mut run, 1, &bench);
+    for pid in children_with_thread(run.pid(), "client") {
+        signal(pid, Signal::STOP);
+    }
+    // The user need not wait for every limit of time.
+    std::thread::sleep(Duration::from_millis(500));
+    run.signal(Signal::INT);
+    let ended = run.end().refused(4, &["interrupted", "--resume run"]);
+    assert_eq!(bench.trials().len(), 1, "{ended}");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn kill_at_any_moment_leaves_nothing_and_the_run_goes_on() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut random = random();
+    let mut measured: Vec<String> = Vec::new();
+    for round in 0..15 {
+        let begin = "run --out run --path veth-routed,unix,loopback --workload rr-1-1,crr-64-8k --clients 8 --seconds 0.05 \
+            --warm-up 0.02 --trials 20";
+        let arguments = if round == 0 { begin } else { "run --resume run" };
+        let run = bench.start(arguments);
+        // Starting up, building, connecting and measuring each take tens of milliseconds.
+        std::thread::sleep(Duration::from_micros(random() % 700_000));
+        run.signal(Signal::KILL);
+        run.end();
+        bench.assert_nothing_left();
+        let lines = bench.lines("trials.jsonl");
+        let whole = measured.len();
+        assert_eq!(lines[..whole.min(lines.len())], measured[..whole.min(lines.len())], "kept from round {round}");
+        assert!(lines.len() >= whole, "lost lines in round {round}");
+        measured = lines;
+        if !bench.path("run/plan.toml").exists() {
+            // Killed before there was a run: the next one begins it.
+            let mut first = bench.start(begin);
+            first.until("run directory", || bench.path("run/plan.toml").exists());
+            first.signal(Signal::KILL);
+            first.end();
+            bench.assert_nothing_left();
+        }
+    }
+    assert!(!measured.is_empty(), "not one trial was measured in 15 rounds");
+    let shown = bench.run("show run").ok();
+    assert!(shown.out.contains(&format!("{} trials in run", bench.trials().len())), "{shown}");
+}
+
+#[test]
+fn kill_leaves_no_process_of_a_crew() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut random = random();
+    for path in ["unix", "veth-routed", "loopback", "veth", "unix"] {
+        let mut run = bench.start(&format!(
+            "run --path {path} --workload rr-1-1,strg-20m --clients 8 --processes --seconds 0.3 --trials 9"
+        ));
+        // Two agents, each with up to 8 processes.
+        run.until("crew", || bench.processes().len() > 3);
+        std::thread::sleep(Duration::from_micros(random() % 600_000));
+        run.signal(Signal::KILL);
+        run.end();
+        bench.assert_nothing_left();
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_run_between_two_lines_and_it_goes_on_from_there() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for what in [Signal::INT, Signal::TERM] {
+        let arguments = "run --out run --path unix,loopback,veth --workload rr-1-1 --clients 2 --seconds 0.1 \
+            --warm-up 0.02 --trials 4 --format json";
+        let mut run = bench.start(arguments);
+        run.until("two trials", || bench.lines("trials.jsonl").len() >= 2);
+        run.signal(what);
+        let ended = run.end().refused(4, &["interrupted; what was measured is kept", "siga run --resume run"]);
+        let measured = bench.lines("trials.jsonl");
+        assert!(measured.len() < 12, "interrupted at the very end");
+        let trials: u64 = ended.cells().iter().filter_map(|cell| cell["trials"].as_u64()).sum();
+        assert_eq!(trials, measured.len() as u64, "the report holds what was measured: {ended}");
+        bench.assert_nothing_left();
+
+        let resumed = bench.run("run --resume run --format json").ok();
+        let lines = bench.lines("trials.jsonl");
+        assert_eq!(lines[..measured.len()], measured, "no finished trial is repeated");
+        assert_eq!(lines.len(), 12);
+        assert!(resumed.cells().iter().all(|cell| cell["trials"] == 4), "{resumed}");
+        std::fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+}
+
+#[test]
+fn an_impatient_interrupt_ends_at_once_and_leaves_nothing() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut run = bench.start("run --path veth-routed --workload strg-20m --clients 4 --seconds 30 --trials 1");
+    let pid = run.pid();
+    run.until("agents", || !children_with_thread(pid, "client").is_empty());
+    run.signal(Signal::INT);
+    run.signal(Signal::INT);
+    let ended = run.end();
+    assert!(ended.status.is_none() || ended.status == Some(4), "{ended}");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_agent_without_a_coordinator_leaves() {
+    let bench = Bench::new();
+    for arguments in ["agent", "keep"] {
+        let ended = bench.run(arguments).ok();
+        assert!(ended.err.is_empty(), "{ended}");
+    }
+    let ended = bench.run("agent --net /nonexistent").ok();
+    assert!(ended.out.contains("\"error\"") && ended.out.contains("/nonexistent"), "{ended}");
+    bench.run("agent --sockmap 999").ok();
+    bench.assert_nothing_left();
+}
+
+/// A sequence that differs from run to run; its start is printed, to repeat a failure.
+fn random() -> impl FnMut() -> u64 {
+    let mut state = std::env::var("SIGA_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        u64::from(now.subsec_nanos())
+    });
+    println!("SIGA_TEST_SEED={state}");
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
+}

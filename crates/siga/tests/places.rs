@@ -1,0 +1,438 @@
+//! Places that exist: namespaces, containers, hosts behind ssh; and all that can be wrong with a place.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, Ended, Running, SHORT, has, names, paths_build, root, script};
+use rustix::process::Signal;
+use std::fs;
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const RR: &str = "--workload rr-1-1 --clients 2";
+
+#[test]
+fn a_port_in_use_is_named_with_the_way_out() {
+    let bench = Bench::new();
+    let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let ended = bench.measure(&format!("--client local --server local --port {port} {RR}"));
+    ended.refused(3, &[&format!("cannot listen on tcp 0.0.0.0:{port}"), "in use", "another port with --port"]);
+    drop(taken);
+    let second = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
+    fs::remove_dir_all(bench.path("run")).unwrap();
+    bench.measure(&format!("--client local --server local --port {second} {RR}")).ok();
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn too_few_descriptors_are_told_with_the_number_needed() {
+    let Some(bench) = Bench::unprivileged() else { return };
+    if !paths_build(&bench) {
+        return;
+    }
+    for (arguments, number) in [
+        ("--path loopback --workload rr-1-1 --clients 10000", "10064"),
+        ("--path veth --workload rr-1-1 --clients 300 --processes", "664"),
+    ] {
+        let mut command = bench.command("sh");
+        command.args(["-c", "ulimit -n 256; exec \"$0\" run --out run \"$@\""]).arg(&bench.program);
+        command.args(arguments.split(' ')).args(SHORT);
+        let ended = Ended::new(arguments, command.output().unwrap());
+        ended.refused(3, &[&format!("need {number} file descriptors"), "is 256", "ulimit -n", "--clients"]);
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_place_that_is_not_there_is_named() {
+    let bench = Bench::new();
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    for (place, words) in [
+        ("netns:nope".to_owned(), &["netns:nope: no such network namespace", "ip netns list"][..]),
+        (format!("pid:{}", gone.id()), &["no such process", "container"]),
+        ("pid:4294967295".to_owned(), &["pid:4294967295: no such process"]),
+    ] {
+        for ends in [format!("--client {place} --server local"), format!("--client local --server {place}")] {
+            let ended = bench.measure(&format!("{ends} {RR}"));
+            ended.refused(3, words);
+            fs::remove_dir_all(bench.path("run")).unwrap();
+        }
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_place_that_refuses_is_named() {
+    let Some(bench) = Bench::unprivileged() else { return };
+    let ended = bench.measure(&format!("--client pid:1 --server local {RR}"));
+    ended.refused(3, &["pid:1: ", "cannot open /proc/1/ns/", "Permission denied", "needs root"]);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_address_that_nobody_answers_on_is_named() {
+    if !root("make network namespaces") || !has("unshare") || !has("ip") {
+        return;
+    }
+    // In a namespace of its own: `lo`, and an interface that leads nowhere.
+    let setup = "ip link set lo up; ip link add v0 type veth peer v1; ip addr add 192.0.2.1/24 dev v0; \
+        ip link set v0 up; ip link set v1 up; echo ready; exec sleep 60";
+    let bench = Bench::new();
+    let container = Container::start(&bench, setup);
+    let nowhere = Container::start(&bench, "ip link set lo up; echo ready; exec sleep 60");
+    for (client, address, words) in [
+        (container.place(), "192.0.2.99", "No route to host"),
+        (nowhere.place(), "192.0.2.99", "Network is unreachable"),
+        (nowhere.place(), "127.0.0.1", "Connection refused"),
+    ] {
+        let ended =
+            bench.measure(&format!("--client {client} --server {} --server-address {address} {RR}", container.place()));
+        let ended = ended.refused(3, &[&format!("cannot connect to tcp {address}:"), words]);
+        assert!(ended.out.contains(words), "{ended}");
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    let ended = bench.measure(&format!("--client local --server {} {RR}", nowhere.place()));
+    ended.refused(3, &["has no address that a client could reach", "--server-address"]);
+    drop((container, nowhere));
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn the_namespace_of_a_process_is_measured_in() {
+    if !root("make a network namespace") || !has("unshare") || !has("ip") {
+        return;
+    }
+    let bench = Bench::new();
+    let container = Container::start(&bench, "ip link set lo up; echo ready; exec sleep 60");
+    let place = container.place();
+    let workloads = "--workload rr-1-1,crr-64-8k,strg-20m,udp-rr:64/64 --clients 3";
+    for options in ["", "--processes", "--ipv6", "--congestion reno"] {
+        bench.measure(&format!("--client {place} --server {place} {workloads} {options}")).ok();
+        sound(&bench, 4);
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    drop(container);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_unprivileged_container_is_measured_in_by_its_owner() {
+    let Some(bench) = Bench::unprivileged() else { return };
+    if !has("unshare") || !has("ip") {
+        return;
+    }
+    let mut command = bench.command("unshare");
+    command.args(["--user", "--map-root-user", "--net", "sh", "-c", "ip link set lo up; echo ready; exec sleep 60"]);
+    let Some(container) = Container::new(command) else { return };
+    let place = container.place();
+    bench.measure(&format!("--client {place} --server {place} --workload rr-1-1,crr-64-8k --clients 3")).ok();
+    sound(&bench, 2);
+    drop(container);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn named_namespaces_are_measured_between() {
+    if !root("name network namespaces") || !has("ip") {
+        return;
+    }
+    let bench = Bench::new();
+    let namespaces = Namespaces::new();
+    let (client, server) = (&namespaces.0[0], &namespaces.0[1]);
+    for options in ["", "--ipv6", "--processes"] {
+        let ended = bench.measure(&format!(
+            "--client netns:{client} --server netns:{server} --workload rr-1-1,strp-20m,crr-64-8k,udp-rr:64/64 \
+             --clients 3 {options}"
+        ));
+        let ended = ended.ok();
+        assert!(ended.out.contains(&format!("netns:{client}>netns:{server}")), "{ended}");
+        sound(&bench, 4);
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    drop(namespaces);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_ssh_command_that_fails_or_lies_is_told() {
+    let bench = Bench::new();
+    let hello = r#"{"ok":{"is":"hello","version":99,"addresses":[]}}"#;
+    for (name, text, words) in [
+        ("lies", "echo nonsense; cat >/dev/null", &["answered `nonsense`"][..]),
+        ("odd", "printf 'a\\033[31mb\\n'; cat >/dev/null", &["answered `a\\u{1b}[31mb`"]),
+        ("leaves", "head -c 1000 >/dev/null", &["the process died (exit status: 0)"]),
+        ("complains", "echo 'no such host' >&2; exit 255", &["exit status: 255", "no such host"]),
+        ("other", &format!("echo '{hello}'; cat >/dev/null"), &["version 99"]),
+        ("binary", "head -c 1000 /dev/urandom; echo; cat >/dev/null", &["answered"]),
+        ("closes", "exec >&-; cat >/dev/null; exec sleep 100", &["closed its channel"]),
+    ] {
+        script(&bench.path(name), &format!("#!/bin/sh\n{text}\n"));
+        refused_ssh(&bench, &bench.path(name).display().to_string(), words);
+    }
+    refused_ssh(&bench, "/bin/false", &["exit status: 1"]);
+    refused_ssh(&bench, "/nonexistent/ssh", &["cannot start /nonexistent/ssh"]);
+    bench.assert_nothing_left();
+}
+
+fn refused_ssh(bench: &Bench, ssh: &str, words: &[&str]) {
+    let ended = bench.measure(&format!("--client local --server ssh:blue --ssh {ssh} {RR}"));
+    let told = ended.err.clone();
+    let ended = ended.refused(3, words);
+    assert!(told.contains("ssh:blue: server: ") && told.contains("--ssh"), "{ended}");
+    assert!(!ended.out.contains('\u{1b}') && !told.contains('\u{1b}'), "{ended}");
+    fs::remove_dir_all(bench.path("run")).unwrap();
+}
+
+#[test]
+fn another_host_is_measured_and_left_as_it_was() {
+    let Some((bench, host)) = Host::start() else { return };
+    let ssh = format!("ssh -F {}", bench.path("ssh_config").display());
+    for (client, server, options, cells) in [
+        ("local", "ssh:blue", "--workload rr-1-1,strg-20m --clients 1", 2),
+        ("ssh:blue", "local", "--workload rr-1-1 --clients 3 --processes", 1),
+        ("ssh:blue", "ssh:blue", "--workload strp-20m --clients 2", 1),
+    ] {
+        let mut command = bench.siga(&format!("run --out run {options}"));
+        command.args(["--client", client, "--server", server, "--server-address", "127.0.0.1", "--ssh", &ssh]);
+        let ended = Ended::new(options, command.args(SHORT).output().unwrap()).ok();
+        sound(&bench, cells);
+        assert!(ended.out.contains(&format!("{client}>{server}")), "{ended}");
+        assert_eq!(names(&bench.path("remote")), [""; 0], "the copy is gone");
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+    drop(host);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_coordinator_that_is_killed_leaves_nothing_on_another_host() {
+    let Some((bench, host)) = Host::start() else { return };
+    let config = bench.path("ssh_config").display().to_string();
+    let remote = bench.path("remote");
+    // While the program is copied, while the agent starts, while a long trial is measured.
+    for (moment, pause) in [("copy", 0), ("copy", 20), ("copy", 100), ("trial", 0), ("trial", 300)] {
+        let mut command = bench.siga("run --client local --server ssh:blue --workload strg-20m --clients 2 --trials 1");
+        command.args(["--seconds", "60", "--server-address", "127.0.0.1", "--ssh"]).arg(format!("ssh -F {config}"));
+        let mut run = Running::new(command);
+        let pid = run.pid();
+        match moment {
+            "copy" => run.until("copy", || !names(&remote).is_empty()),
+            _ => run.until("trial", || !common::children_with_thread(pid, "client").is_empty()),
+        }
+        std::thread::sleep(Duration::from_millis(pause));
+        run.signal(Signal::KILL);
+        run.end();
+        let begun = Instant::now();
+        let left = || (names(&remote), host.agents());
+        while left() != (Vec::new(), Vec::new()) {
+            assert!(begun.elapsed() < common::SOON, "{moment} {pause}: left on the host: {:?}", left());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    drop(host);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_host_that_cannot_hold_the_program_is_left_clean() {
+    let Some((bench, host)) = Host::start() else { return };
+    // The remote side runs what it is told in a shell that has no room for the program.
+    let ssh = bench.path("small");
+    let config = bench.path("ssh_config").display().to_string();
+    script(
+        &ssh,
+        &format!(
+            "#!/bin/sh\nfor last; do :; done\nexec ssh -F {config} -T -o BatchMode=yes blue \"ulimit -f 100; $last\"\n"
+        ),
+    );
+    refused_ssh(&bench, &ssh.display().to_string(), &["the process died"]);
+    assert_eq!(names(&bench.path("remote")), [""; 0]);
+    drop(host);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_unprivileged_user_measures_a_router_by_subtraction() {
+    let Some(bench) = Bench::unprivileged() else { return };
+    if !paths_build(&bench) {
+        return;
+    }
+    let ended = bench
+        .run(
+            "run --out run --path veth,veth-routed,bridge,unix --workload rr-1-1 --clients 2 --seconds 0.05 --trials 2",
+        )
+        .ok();
+    assert!(ended.err.contains("note: no profile"), "{ended}");
+    assert!(ended.out.contains("A router hop costs"), "{ended}");
+    assert!(ended.out.contains("CPU by subtract:"), "{ended}");
+    let shown = bench.run("show run --format json").ok();
+    for cell in shown.cells() {
+        let routed = cell["path"] == "veth-routed" || cell["path"] == "bridge";
+        assert_eq!(cell["cpu"]["method"], if routed { "subtract" } else { "tick" }, "{cell}");
+        assert_eq!(cell["cpu"]["components"]["router"].is_object(), routed, "{cell}");
+    }
+    sound(&bench, 8);
+    bench.run("run --path veth-routed --workload rr-1-1 --accounting profile --quick").refused(3, &["--accounting"]);
+    assert!(!bench.path("runs").exists(), "what is refused leaves no run");
+    bench.run("run --out other --path sockmap --workload rr-1-1 --quick").refused(3, &["sockmap", "root"]);
+    let ended = bench.run("run --out third --path veth-routed --workload rr-1-1 --plant router=5 --quick");
+    ended.refused(3, &["root"]);
+    bench.assert_nothing_left();
+}
+
+/// As many trials, and nothing wrong with any but what a busy host does to rates.
+#[track_caller]
+fn sound(bench: &Bench, count: usize) {
+    let trials = bench.trials();
+    assert_eq!(trials.len(), count);
+    for trial in trials {
+        let flags = trial["flags"].as_array().unwrap();
+        assert!(flags.iter().all(|flag| flag.as_str().unwrap().starts_with("the rate collapsed")), "{trial}");
+        assert!(
+            trial["client"]["sent"].as_u64().unwrap() + trial["client"]["received"].as_u64().unwrap() > 0,
+            "{trial}"
+        );
+    }
+}
+
+/// A process in a network namespace of its own, as containers are.
+struct Container(Child);
+
+impl Container {
+    fn start(bench: &Bench, setup: &str) -> Self {
+        let mut command = bench.command("unshare");
+        command.args(["--net", "sh", "-c", setup]);
+        Self::new(command).unwrap()
+    }
+
+    fn new(mut command: Command) -> Option<Self> {
+        let mut container = Self(command.stderr(Stdio::inherit()).spawn().unwrap());
+        let mut ready = [0; 6];
+        if container.0.stdout.as_mut().unwrap().read_exact(&mut ready).is_err() {
+            println!("skipped, because this host refuses {command:?}");
+            return None;
+        }
+        Some(container)
+    }
+
+    fn place(&self) -> String {
+        format!("pid:{}", self.0.id())
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Two named network namespaces, joined.
+struct Namespaces([String; 2]);
+
+impl Namespaces {
+    fn new() -> Self {
+        let names = ["a", "b"].map(|end| format!("siga-test-{}-{end}", std::process::id()));
+        let this = Self(names);
+        let [a, b] = &this.0;
+        for command in [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("-n {a} link add v0 type veth peer name v0 netns {b}"),
+            format!("-n {a} addr add 192.0.2.1/24 dev v0"),
+            format!("-n {b} addr add 192.0.2.2/24 dev v0"),
+            format!("-n {a} addr add 2001:db8::1/64 dev v0 nodad"),
+            format!("-n {b} addr add 2001:db8::2/64 dev v0 nodad"),
+            format!("-n {a} link set v0 up"),
+            format!("-n {b} link set v0 up"),
+        ] {
+            let status = Command::new("ip").args(command.split(' ')).status().unwrap();
+            assert!(status.success(), "ip {command}");
+        }
+        this
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            let _gone = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+/// An ssh server on loopback that stands for another host.
+struct Host {
+    server: Child,
+    remote: String,
+}
+
+impl Host {
+    fn start() -> Option<(Bench, Self)> {
+        let needed = ["sshd", "ssh", "ssh-keygen", "unshare"];
+        if !root("run an sshd of its own") || !needed.into_iter().all(has) {
+            return None;
+        }
+        let bench = Bench::new();
+        let directory = bench.path("").display().to_string();
+        fs::create_dir(bench.path("remote")).unwrap();
+        for key in ["host", "user"] {
+            let mut keygen = bench.command("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(bench.path(key));
+            assert!(keygen.status().unwrap().success());
+        }
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let server = format!(
+            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {directory}host\nAuthorizedKeysFile {directory}user.pub\n\
+             PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n\
+             SetEnv TMPDIR={directory}remote\n"
+        );
+        fs::write(bench.path("sshd_config"), server).unwrap();
+        let host_key = fs::read_to_string(bench.path("host.pub")).unwrap();
+        fs::write(bench.path("known_hosts"), format!("[127.0.0.1]:{port} {host_key}")).unwrap();
+        let client = format!(
+            "Host blue\nHostName 127.0.0.1\nPort {port}\nUser root\nIdentityFile {directory}user\nIdentitiesOnly yes\n\
+             UserKnownHostsFile {directory}known_hosts\nGlobalKnownHostsFile none\nStrictHostKeyChecking yes\n"
+        );
+        fs::write(bench.path("ssh_config"), client).unwrap();
+        // sshd insists on a directory below /run, which is there in a mount namespace only.
+        let mut command = bench.command("unshare");
+        let script = "mount -t tmpfs none /run && mkdir /run/sshd && exec /usr/sbin/sshd -D -e -f sshd_config";
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+        let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let host = Self { server, remote: bench.path("remote").display().to_string() };
+        let begun = Instant::now();
+        loop {
+            let mut ssh = bench.command("ssh");
+            let output = ssh.args(["-F", "ssh_config", "-o", "BatchMode=yes", "blue", "true"]).output().unwrap();
+            if output.status.success() {
+                return Some((bench, host));
+            }
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            if begun.elapsed() > Duration::from_secs(5) {
+                println!("skipped, because the sshd of the test lets nobody in: {text}");
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Command lines of processes that were started from a copy on the host.
+    fn agents(&self) -> Vec<String> {
+        let line = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let agent = |line: &String| line.contains(&self.remote);
+        common::processes().into_iter().map(line).filter(agent).collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+}

@@ -1,0 +1,299 @@
+//! The run directory: whole lines whatever happens, one writer, and a run that goes on from wherever it was cut off.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, Ended, names, paths_build, root};
+use rustix::fs::{FlockOperation, flock};
+use std::fs;
+use std::path::Path;
+
+/// Two cells, three trials each.
+const SIX: &str = "--path unix,loopback --workload rr-1-1 --clients 1";
+
+fn six(bench: &Bench) -> Ended {
+    bench.run(&format!("run --out run {SIX} --seconds 0.02 --warm-up 0 --trials 3"))
+}
+
+fn append(file: &Path, text: &str) {
+    let whole = fs::read_to_string(file).unwrap();
+    fs::write(file, whole + text).unwrap();
+}
+
+#[test]
+fn a_line_cut_off_is_told_then_mended_and_no_trial_is_repeated() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    let whole = bench.lines("trials.jsonl");
+    assert_eq!(whole.len(), 6);
+    let file = bench.path("run/trials.jsonl");
+    let cut = format!("{}\n{}", whole[..4].join("\n"), &whole[4][..100]);
+    fs::write(&file, &cut).unwrap();
+
+    let shown = bench.run("show run").ok();
+    assert!(shown.out.contains("Damaged: run/trials.jsonl: a last line of 100 bytes was cut off"), "{shown}");
+    assert!(shown.out.contains("4 trials in run"), "{shown}");
+    assert_eq!(bench.run("show run --format json").ok().json()["damage"].as_array().unwrap().len(), 1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), cut, "showing changes nothing");
+
+    let resumed = bench.run("run --resume run").ok();
+    assert!(resumed.err.contains("note: mended run/trials.jsonl: a last line of 100 bytes"), "{resumed}");
+    assert!(!resumed.out.contains("Damaged"), "{resumed}");
+    let mended = bench.lines("trials.jsonl");
+    assert_eq!(mended[..4], whole[..4], "what was measured stays as it is");
+    assert_eq!(mended.len(), 6);
+    assert_all_trials_once(&bench, 6);
+    assert!(!bench.run("show run").ok().out.contains("Damaged"));
+}
+
+#[test]
+fn every_file_of_a_run_can_be_cut_anywhere() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    let whole = bench.lines("trials.jsonl");
+    let trials = fs::read(bench.path("run/trials.jsonl")).unwrap();
+    let paths = fs::read(bench.path("run/paths.jsonl")).unwrap();
+    for length in [0, 1, whole[0].len(), whole[0].len() + 1, whole[0].len() + 2, trials.len() - 1] {
+        fs::write(bench.path("run/trials.jsonl"), &trials[..length]).unwrap();
+        fs::write(bench.path("run/paths.jsonl"), &paths[..paths.len() - length.min(paths.len())]).unwrap();
+        let kept = trials[..length].iter().filter(|&&byte| byte == b'\n').count();
+        let shown = bench.run("show run").ok();
+        assert!(shown.out.contains(&format!("{kept} trials in run")), "{shown}");
+        bench.run("run --resume run").ok();
+        assert_eq!(bench.lines("trials.jsonl")[..kept], whole[..kept]);
+        assert_all_trials_once(&bench, 6);
+    }
+}
+
+#[test]
+fn a_damaged_line_is_named_and_nothing_is_written_over_it() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    let file = bench.path("run/trials.jsonl");
+    let mut lines = bench.lines("trials.jsonl");
+    lines[2].replace_range(10..20, "\u{0}garbage\u{0}\u{0}");
+    fs::write(&file, lines.join("\n") + "\n").unwrap();
+    let before = fs::read(&file).unwrap();
+    for arguments in ["show run", "run --resume run"] {
+        bench.run(arguments).refused(3, &["run/trials.jsonl line 3", "remove the line"]);
+        assert_eq!(fs::read(&file).unwrap(), before, "{arguments} leaves the file alone");
+    }
+    // The way out that the message names.
+    lines.remove(2);
+    fs::write(&file, lines.join("\n") + "\n").unwrap();
+    bench.run("run --resume run").ok();
+    assert_all_trials_once(&bench, 6);
+
+    let mut lines = bench.lines("trials.jsonl");
+    for line in &mut lines {
+        let at = line.find("\"latency\":\"").unwrap() + 11;
+        line.replace_range(at..at + 8, "AAAAAAAA");
+    }
+    fs::write(&file, lines.join("\n") + "\n").unwrap();
+    let ended = bench.run("show run").status(3);
+    assert!(ended.err.contains("siga: run: ") && ended.err.contains("trial of 20"), "{ended}");
+}
+
+#[test]
+fn a_directory_is_a_run_by_its_plan() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    six(&bench).refused(2, &["run holds a run already", "--resume DIR"]);
+    let trials = bench.lines("trials.jsonl");
+
+    let plan = fs::read_to_string(bench.path("run/plan.toml")).unwrap();
+    fs::remove_file(bench.path("run/plan.toml")).unwrap();
+    for arguments in ["show run", "run --resume run"] {
+        bench.run(arguments).refused(2, &["run is no run directory", "plan.toml"]);
+    }
+    six(&bench).refused(2, &["run holds trials.jsonl of a run that has no plan.toml", "another --out"]);
+    assert_eq!(bench.lines("trials.jsonl"), trials, "records without a plan are not mixed with others");
+
+    fs::write(bench.path("run/plan.toml"), format!("{plan}workload = 1\n")).unwrap();
+    bench.run("show run").refused(2, &["run/plan.toml", "workload"]);
+    fs::write(bench.path("run/plan.toml"), &plan).unwrap();
+    fs::write(bench.path("run/environment.json"), "{").unwrap();
+    let ended = bench.run("show run").status(3);
+    assert!(ended.err.contains("run/environment.json is damaged"), "{ended}");
+}
+
+#[test]
+fn one_process_at_a_time_writes() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let mut first = bench.start(&format!("run --out run {SIX} --seconds 0.1 --trials 8"));
+    first.until("first trial", || bench.lines("trials.jsonl").len() > 1);
+    bench.run("run --resume run").refused(3, &["another process is writing to run", "wait for it to end"]);
+    six(&bench).refused(2, &["run holds a run already"]);
+    let shown = bench.run("show run").ok();
+    assert!(shown.out.contains("trials in run"), "a running run can be shown: {shown}");
+    first.end().ok();
+    assert_all_trials_once(&bench, 16);
+
+    // A lock that somebody else holds on a directory that is not a run yet.
+    fs::create_dir(bench.path("other")).unwrap();
+    let file = fs::File::create(bench.path("other/trials.jsonl")).unwrap();
+    flock(&file, FlockOperation::LockExclusive).unwrap();
+    bench.run("run --out other --quick").refused(3, &["another process is writing to other"]);
+    assert_eq!(names(&bench.path("other")), ["trials.jsonl"]);
+}
+
+#[test]
+fn two_runs_begun_at_once_do_not_share_a_directory() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let arguments = format!("run --out run {SIX} --seconds 0.02 --warm-up 0 --trials 3");
+    let both = [bench.start(&arguments), bench.start(&arguments)].map(common::Running::end);
+    let statuses = both.each_ref().map(|ended| ended.status.unwrap());
+    assert!(statuses.contains(&0) && statuses.iter().any(|status| [2, 3].contains(status)), "{both:?}");
+    assert_all_trials_once(&bench, 6);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let Some(bench) = Bench::unprivileged() else { return };
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    let before = bench.lines("trials.jsonl");
+    fs::create_dir(bench.path("fixed")).unwrap();
+    fs::write(bench.path("file"), "").unwrap();
+    for (out, words) in [
+        ("fixed/run", &["cannot make fixed/run: Permission denied", "--out"][..]),
+        ("fixed", &["cannot write fixed/trials.jsonl: Permission denied", "--out"]),
+        ("file", &["cannot make file", "--out"]),
+        ("file/run", &["cannot make file/run", "--out"]),
+        ("/proc/run", &["cannot make /proc/run", "--out"]),
+    ] {
+        bench.run(&format!("run --out {out} {SIX} --quick")).refused(3, words);
+    }
+    for file in names(&bench.path("run")) {
+        std::os::unix::fs::chown(bench.path("run").join(file), Some(0), Some(0)).unwrap();
+    }
+    bench.run("run --resume run").refused(3, &["cannot write run/trials.jsonl: Permission denied"]);
+    assert_eq!(bench.lines("trials.jsonl"), before);
+    bench.run("show run").ok();
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_what_was_measured_stays() {
+    let bench = Bench::new();
+    if !root("mount a small file system") || !paths_build(&bench) {
+        return;
+    }
+    // Everything happens in a mount namespace that ends with the script. Each file takes whole pages.
+    fs::create_dir(bench.path("disk")).unwrap();
+    let script = "set -e; mount -t tmpfs -o size=40k none disk; s=0; \
+        \"$0\" run --out disk/run \"$@\" --trials 100 || s=$?; \
+        \"$0\" show disk/run --format json >shown; cp -r disk/run run; exit $s";
+    let mut command = bench.command("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&bench.program);
+    command.args(SIX.split(' ')).args(["--seconds", "0.01", "--warm-up", "0"]);
+    let ended = Ended::new("run on a full disk", command.output().unwrap());
+    let ended = ended.refused(3, &["cannot write disk/run/", "No space left", "--resume DIR"]);
+    assert!(ended.out.contains("trials in disk/run"), "the report of what there is comes first: {ended}");
+    let shown: serde_json::Value = serde_json::from_slice(&fs::read(bench.path("shown")).unwrap()).unwrap();
+    assert_eq!(shown["damage"].as_array().unwrap().len(), 0, "the line that did not fit is taken back");
+    assert!(bench.trials().len() > 1, "{}", bench.trials().len());
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_beginning_is_told_as_such() {
+    let bench = Bench::new();
+    if !root("mount a small file system") || !paths_build(&bench) {
+        return;
+    }
+    fs::create_dir(bench.path("disk")).unwrap();
+    let script = "mount -t tmpfs -o size=4k none disk && exec \"$0\" run --out disk/run --quick";
+    let mut command = bench.command("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(&bench.program);
+    let ended = Ended::new("run on a full disk", command.output().unwrap());
+    ended.refused(3, &["cannot write disk/run/environment.json", "No space left", "--out"]);
+}
+
+#[test]
+fn a_limit_of_file_size_ends_the_run_and_it_goes_on_without_it() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    // In units of 512 bytes: trials of about 2.5 KB each, records of paths of about 2 KB.
+    let mut command = bench.command("sh");
+    command.args(["-c", "ulimit -f 20; exec \"$0\" \"$@\""]).arg(&bench.program).args(["run", "--out", "run"]);
+    command.args(SIX.split(' ')).args(["--seconds", "0.02", "--warm-up", "0", "--trials", "10"]);
+    let ended = Ended::new("run below ulimit -f", command.output().unwrap());
+    ended.refused(3, &["cannot write run/trials.jsonl: File too large", "--resume DIR"]);
+    let measured = bench.lines("trials.jsonl");
+    assert!(measured.len() > 1 && measured.len() < 20, "{}", measured.len());
+    assert!(!bench.run("show run").ok().out.contains("Damaged"));
+    bench.run("run --resume run").ok();
+    assert_eq!(bench.lines("trials.jsonl")[..measured.len()], measured);
+    assert_all_trials_once(&bench, 20);
+}
+
+#[test]
+fn a_run_goes_on_with_what_it_was_begun_with() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    fs::write(bench.path("own.toml"), "name = \"own\"\ncongestion = \"reno\"\n").unwrap();
+    let arguments =
+        "run --out run --path loopback --workload rr-1-1 --clients 1 --level own.toml --seconds 0.02 --trials 2";
+    bench.run(arguments).ok();
+    let kept = bench.lines("trials.jsonl")[0].clone();
+    fs::write(bench.path("run/trials.jsonl"), kept + "\n").unwrap();
+    fs::write(bench.path("own.toml"), "name = \"own\"\ncongestion = \"cubic\"\n").unwrap();
+    bench.run("run --resume run").refused(2, &["level own", "has changed"]);
+    assert_eq!(bench.trials().len(), 1);
+    fs::remove_file(bench.path("own.toml")).unwrap();
+    bench.run("show run").ok();
+}
+
+#[test]
+fn an_empty_run_shows_that_nothing_was_measured() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    for file in ["trials.jsonl", "paths.jsonl", "skipped.jsonl"] {
+        fs::remove_file(bench.path("run").join(file)).unwrap();
+    }
+    for format in ["text", "json", "csv", "md"] {
+        bench.run(&format!("show run --format {format}")).ok();
+    }
+    let zvm = bench.run("show run --layout zvm").ok();
+    assert!(bench.run("show run").ok().out.contains("Nothing was measured"), "{zvm}");
+    append(&bench.path("run/plan.toml"), "# a comment\n");
+    bench.run("run --resume run").ok();
+    assert_all_trials_once(&bench, 6);
+}
+
+/// Each round of each cell is on record once.
+fn assert_all_trials_once(bench: &Bench, count: usize) {
+    let mut keys: Vec<String> =
+        bench.trials().iter().map(|trial| format!("{} {}", trial["cell"], trial["round"])).collect();
+    keys.sort();
+    let all = keys.len();
+    keys.dedup();
+    assert_eq!((keys.len(), all), (count, count), "{keys:?}");
+}

@@ -1,0 +1,226 @@
+//! What cannot be asked for is refused before anything is begun, with the place and the way out; what is printed can be
+//! read by people, programs and pipes.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, Ended, has, names, paths_build};
+use std::fs;
+use std::process::Stdio;
+
+/// Arguments, and words that the message must have.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("run nosuch", &["unknown plan `nosuch`", "default, mtu, paths"]),
+    ("run absent.toml", &["cannot read plan absent.toml"]),
+    ("run misspelt.toml", &["misspelt.toml", "line 2", "workload"]),
+    ("run --path vlan", &["unknown path `vlan`", "veth-routed"]),
+    ("run --workload crr-64", &["unknown workload `crr-64`", "strg-20m"]),
+    ("run --workload rr:0/1", &["a request of 0 bytes", "1 to 1073741824"]),
+    ("run --workload rr:1/2g", &["a response of 2147483648 bytes"]),
+    ("run --workload rr:1/99999999999999999999", &["`99999999999999999999` is no size"]),
+    ("run --workload udp-rr:8/65508", &["one datagram"]),
+    ("run --workload udp-strg:8/8", &["UDP"]),
+    ("run --level none", &["unknown level `none`", "bigtcp"]),
+    ("run --format yaml", &["unknown format `yaml`", "csv"]),
+    ("run --layout wide", &["unknown layout `wide`", "zvm"]),
+    ("run --accounting guess", &["profile, subtract or tick"]),
+    ("run --clients 0", &["0 clients", "1 to 10000"]),
+    ("run --clients 10001", &["10001 clients", "1 to 10000"]),
+    ("run --clients many", &["--clients"]),
+    ("run --processes --clients 1001", &["1001 clients with a process each", "1000"]),
+    ("run --processes --clients 2 --port 65535", &["65535", "--port"]),
+    ("run --path veth --mtu 67", &["veth takes an MTU of", "not 67", "--mtu"]),
+    ("run --path veth,bridge --mtu 65536", &["65535 bytes, not 65536"]),
+    ("run --path veth --ipv6 --mtu 1279", &["1280", "not 1279"]),
+    ("run --path unix --workload udp-rr:8/8", &["unix has no UDP"]),
+    ("run --path unix --ipv6", &["unix has no addresses"]),
+    ("run --client local --server local --mtu 1500", &["MTU of a path it has not built"]),
+    ("run --seconds 0", &["seconds = 0"]),
+    ("run --seconds nan", &["seconds = NaN"]),
+    ("run --warm-up=-1", &["warm_up_seconds = -1"]),
+    ("run --budget 0", &["budget_seconds = 0"]),
+    ("run --trials 0", &["trials = 0"]),
+    ("run --trials 1001", &["trials = 1001"]),
+    ("run --rate 0", &["rate = 0"]),
+    ("run --rate 5 --workload strg-20m", &["no transactions to plan"]),
+    ("run --write 0", &["a write of 0 bytes", "--write"]),
+    ("run --write 17m", &["17825792"]),
+    ("run --write x", &["`x` is no size"]),
+    ("run --seed 18446744073709551615", &["seed", "9223372036854775807"]),
+    ("run --client-cpus zero", &["`zero` is no list of CPUs"]),
+    ("run --wait maybe", &["block or poll"]),
+    ("run --close both", &["server or client"]),
+    ("run --plant client", &["`client` plants nothing", "--plant client=US"]),
+    ("run --plant moon=1", &["`moon=1` plants nothing"]),
+    ("run --plant client=x", &["`client=x` plants nothing"]),
+    ("run --plant client=-1", &["plant.client_us = -1"]),
+    ("run --plant router=51 --path veth-routed", &["plant.router_us = 51", "50"]),
+    ("run --plant router=5 --path veth", &["no path has one", "veth-routed"]),
+    ("run --client local", &["--server"]),
+    ("run --client local --server moon", &["`moon` is no place", "netns:NAME"]),
+    ("run --client local --server pid:0", &["`pid:0` is no place"]),
+    ("run --client local --server ssh:-oProxyCommand=x", &["is no place"]),
+    ("run --server-address 127.0.0.1", &["server address", "--client and --server"]),
+    ("run --ssh ssh2", &["ssh command", "--client and --server"]),
+    ("run --congestion reno", &["congestion control", "--client and --server"]),
+    ("run --resume run --trials 3", &["cannot be used with", "--trials"]),
+    ("run --resume run --out other", &["cannot be used with", "--out"]),
+    ("run --resume absent", &["absent is no run directory", "plan.toml"]),
+    ("show absent", &["absent is no run directory", "plan.toml"]),
+    ("show tmp --accounting guess", &["profile, subtract or tick"]),
+    ("plan --path vlan", &["unknown path `vlan`"]),
+    ("published 99", &["99"]),
+    ("measure", &["measure"]),
+];
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_nothing() {
+    let bench = Bench::new();
+    fs::write(bench.path("misspelt.toml"), "paths = [\"veth\"]\nworkload = [\"rr-1-1\"]\n").unwrap();
+    let mut before = names(&bench.path(""));
+    before.sort();
+    for (arguments, words) in REFUSED {
+        bench.run(arguments).refused(2, words);
+        let mut after = names(&bench.path(""));
+        after.sort();
+        assert_eq!(after, before, "siga {arguments} left something behind");
+    }
+}
+
+#[test]
+fn a_plan_is_checked_to_its_last_value() {
+    let bench = Bench::new();
+    for (text, words) in [
+        ("paths = [\"veth\"]\n[[exclude]]\npath = \"veht\"\n", &["unknown path `veht`"][..]),
+        ("paths = [\"veth\"]\n[[exclude]]\nworkload = \"rr\"\n", &["unknown workload `rr`"]),
+        ("paths = [\"veth\"]\n[[exclude]]\npath = \"veth\"\n", &["no cells"]),
+        ("paths = []\n", &["no cells"]),
+        ("trials = \"three\"\n", &["line 1", "three"]),
+        ("paths = [\"veth\"", &["line 1"]),
+        ("levels = [\"plain\", \"own.toml\"]\n", &["two levels are named `plain`"]),
+        ("levels = [\"bad.toml\"]\n", &["bad.toml", "mtu"]),
+        ("[plant]\nserver = 5\n", &["line 2", "server"]),
+        ("[reach]\nport = 65536\n", &["line 2", "65536"]),
+    ] {
+        fs::write(bench.path("own.toml"), "name = \"plain\"\ngro = false\n").unwrap();
+        fs::write(bench.path("bad.toml"), "name = \"bad\"\nmtu = 5\n").unwrap();
+        fs::write(bench.path("plan.toml"), text).unwrap();
+        bench.run("plan plan.toml").refused(2, words);
+    }
+}
+
+#[test]
+fn too_many_cells_are_refused_before_they_are_laid_out() {
+    let bench = Bench::new();
+    let clients: Vec<String> = (1..=10_000).map(|number| number.to_string()).collect();
+    let text = format!("paths = [\"veth\", \"unix\"]\nworkloads = [\"rr-1-1\"]\nclients = [{}]\n", clients.join(","));
+    fs::write(bench.path("plan.toml"), text).unwrap();
+    bench.run("plan plan.toml").refused(2, &["more than 10000 cells"]);
+}
+
+#[test]
+fn a_matrix_is_printed_with_what_is_left_out_and_how_long_it_takes() {
+    let bench = Bench::new();
+    let ended = bench.run("plan --path veth,unix --workload rr-1-1,udp-rr:8/8 --clients 1,1,3 --trials 2").ok();
+    assert_eq!(ended.out.matches("rr-1-1").count(), 4, "equal cells are one: {ended}");
+    assert!(ended.out.contains("unix udp-rr:8/8 x3: skipped: unix has no UDP"), "{ended}");
+    assert!(ended.out.contains("6 cells, 2 rounds of trials, about"), "{ended}");
+    assert_eq!(ended.err, "");
+    serde_json::from_str::<serde_json::Value>(&bench.run("plan --schema").ok().out).unwrap();
+}
+
+#[test]
+fn every_command_has_examples_in_its_help() {
+    let bench = Bench::new();
+    let list = bench.run("--help").ok().out;
+    let commands = list.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Names are indented by two; what is indented by more goes on from the line before.
+    let names = commands.filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    let commands: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"run") && commands.contains(&"show"), "{list}");
+    assert!(list.contains("Examples:"), "{list}");
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        let help = bench.run(&format!("{command} --help")).ok();
+        let examples = help.out.split("Examples:\n").nth(1).unwrap_or_default();
+        assert!(examples.contains(&format!("  siga {command}")), "{help}");
+    }
+}
+
+#[test]
+fn reports_are_for_people_programs_and_pipes() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let ended = bench.measure("--path veth,veth-routed,unix --workload rr-1-1,strg-20m,udp-rr:8/8 --clients 1").ok();
+    let plain = |text: &str| !text.contains(|letter: char| letter.is_control() && letter != '\n');
+    assert!(plain(&ended.out) && plain(&ended.err), "no progress line, no colours: {ended}");
+    assert!(ended.out.contains("A router hop costs") && ended.out.contains("8 trials in run"), "{ended}");
+    assert!(ended.err.contains("unix udp-rr:8/8 x1: unix has no UDP"), "{ended}");
+
+    let shown = bench.run("show run").ok();
+    assert_eq!(shown.out, ended.out, "a finished run shows as it ended");
+    assert_eq!(shown.err, "");
+    assert_eq!(bench.run("show run --format json").ok().cells().len(), 9);
+    let csv = bench.run("show run --format csv").ok().out;
+    assert_eq!(csv.lines().count(), 1 + 9, "{csv}");
+    assert!(csv.lines().all(|line| line.split(',').count() >= 30), "{csv}");
+    let markdown = bench.run("show run --format md").ok().out;
+    assert!(markdown.contains("|path ") && markdown.contains("|---"), "{markdown}");
+    let zvm = bench.run("show run --layout zvm").ok().out;
+    assert!(zvm.contains("Number of clients"), "{zvm}");
+    for method in ["profile", "subtract", "tick"] {
+        bench.run(&format!("show run --format json --accounting {method}")).ok();
+    }
+}
+
+#[test]
+fn nobody_has_to_read_what_is_written() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let arguments = "run --out run --path unix,loopback --workload rr-1-1 --clients 1 --seconds 0.05 --trials 2";
+    // A pipe without a reader.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = bench.siga(arguments).stderr(writer.try_clone().unwrap()).stdout(writer).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "`siga run 2>&1 | head -0` measures to its end");
+    assert_eq!(bench.trials().len(), 4);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = bench.siga("show run --format json").stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{output:?}");
+    if fs::exists("/dev/full").unwrap() {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = bench.siga("show run").stdout(full).output().unwrap();
+        let ended = Ended::new("show run >/dev/full", output).status(3);
+        assert!(ended.err.contains("cannot write to standard output"), "{ended}");
+    }
+}
+
+#[test]
+fn a_run_needs_no_input_and_no_terminal() {
+    let bench = Bench::new();
+    if !paths_build(&bench) || !has("setsid") {
+        return;
+    }
+    let mut command = bench.command("setsid");
+    command.args(["--wait", bench.program.to_str().unwrap(), "run", "--out", "run", "--path", "unix", "--quick"]);
+    command.args(["--workload", "rr-1-1", "--clients", "1"]).stdin(Stdio::null());
+    let ended = Ended::new("setsid siga run", command.output().unwrap()).ok();
+    assert!(ended.out.starts_with("SMOKE RUN"), "{ended}");
+}
+
+#[test]
+fn cpus_that_are_not_there_are_named() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for cpus in ["1000", "4294967295"] {
+        let ended = bench.run(&format!("run --path unix --workload rr-1-1 --clients 1 --quick --client-cpus {cpus}"));
+        assert!(ended.err.contains(cpus), "{ended}");
+        ended.refused(3, &["CPU"]);
+    }
+}
