@@ -197,7 +197,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
         cpus: after.iter().map(|host| host.cpus).sum(),
         wall_ns: hosts.iter().map(|(before, after)| after.at_ns.saturating_sub(before.at_ns)).max().unwrap_or(0),
         busy_ns: hosts.iter().map(|(before, after)| after.busy_since(before)).sum(),
-        resolution_ns: after.iter().map(|host| host.resolution_ns * u64::from(host.cpus)).sum(),
+        resolution_ns: hosts.iter().map(|(before, after)| after.resolution_since(before)).sum(),
         user_tick_ns: sum(|host| host.user_tick_ns),
         system_tick_ns: sum(|host| host.system_tick_ns),
         softirq_tick_ns: sum(|host| host.softirq_tick_ns),

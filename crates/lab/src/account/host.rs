@@ -21,12 +21,12 @@ pub struct HostCpu {
     pub at_ns: u64,
     /// CPUs that are online.
     pub cpus: u32,
-    /// Idle and waiting for I/O, all CPUs.
+    /// Idle and waiting for I/O, all CPUs, in hundredths of a second.
     pub idle_ns: u64,
+    /// The same to the nanosecond, where that could be read.
+    pub exact_idle_ns: Option<u64>,
     /// Taken by the hypervisor for others, all CPUs.
     pub steal_ns: u64,
-    /// How far a difference of two readings can be off.
-    pub resolution_ns: u64,
     /// By the tick: user mode (nice included), all CPUs.
     pub user_tick_ns: u64,
     /// By the tick: kernel mode, hard interrupts included.
@@ -52,17 +52,30 @@ impl HostCpu {
         cpu.at_ns = crate::driver::now_ns();
         if let Some((at_ns, idle_ns)) = timers.as_deref().and_then(parse_timer_list) {
             cpu.at_ns = at_ns;
-            cpu.idle_ns = idle_ns;
-            cpu.resolution_ns = 0;
+            cpu.exact_idle_ns = Some(idle_ns);
         }
         Ok(cpu)
+    }
+
+    /// Idle time since `earlier` and how far it can be off: the exact sums and the rounded ones do not mix.
+    fn idle_since(&self, earlier: &Self) -> (u64, u64) {
+        match (self.exact_idle_ns, earlier.exact_idle_ns) {
+            (Some(now), Some(then)) => (now.saturating_sub(then), 0),
+            (None, _) | (_, None) => {
+                (self.idle_ns.saturating_sub(earlier.idle_ns), USER_TICK_NS * u64::from(self.cpus))
+            }
+        }
+    }
+
+    /// How far [`busy_since`](Self::busy_since) can be off.
+    pub fn resolution_since(&self, earlier: &Self) -> u64 {
+        self.idle_since(earlier).1
     }
 
     /// CPU time spent between `earlier` and this reading: wall x CPUs - idle - iowait - steal.
     pub fn busy_since(&self, earlier: &Self) -> u64 {
         let wall = self.at_ns.saturating_sub(earlier.at_ns) * u64::from(self.cpus);
-        wall.saturating_sub(self.idle_ns.saturating_sub(earlier.idle_ns))
-            .saturating_sub(self.steal_ns.saturating_sub(earlier.steal_ns))
+        wall.saturating_sub(self.idle_since(earlier).0).saturating_sub(self.steal_ns.saturating_sub(earlier.steal_ns))
     }
 }
 
@@ -77,8 +90,8 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
         at_ns: 0,
         cpus: u32::try_from(cpus).ok()?,
         idle_ns: (idle + iowait) * USER_TICK_NS,
+        exact_idle_ns: None,
         steal_ns: steal * USER_TICK_NS,
-        resolution_ns: USER_TICK_NS,
         user_tick_ns: (user + nice) * USER_TICK_NS,
         system_tick_ns: (system + irq) * USER_TICK_NS,
         softirq_tick_ns: softirq * USER_TICK_NS,
@@ -166,6 +179,23 @@ mod tests {
         assert_eq!(cpu.idle_ns, 304 * USER_TICK_NS);
         assert_eq!((cpu.user_tick_ns, cpu.system_tick_ns), (11 * USER_TICK_NS, 22 * USER_TICK_NS));
         assert!(parse_stat("cpu 1 2").is_none() && parse_stat("").is_none());
+    }
+
+    #[test]
+    fn a_reading_without_exact_sums_is_compared_by_the_rounded_ones() {
+        let reading = |at_ms: u64, idle_ms: u64, exact_ms: Option<u64>| HostCpu {
+            at_ns: at_ms * 1_000_000,
+            idle_ns: idle_ms * 1_000_000,
+            exact_idle_ns: exact_ms.map(|ms| ms * 1_000_000),
+            ..parse_stat("cpu 0 0 0 0 0 0 0 0\ncpu0\ncpu1\n").unwrap()
+        };
+        // The exact sums stand 500 ms higher: the kernel rounds each CPU's, and a sleeping one's is not up to date.
+        let (begin, end) = (reading(0, 100, Some(600)), reading(1_000, 900, Some(1_403)));
+        assert_eq!((end.busy_since(&begin), end.resolution_since(&begin)), (1_197_000_000, 0));
+        let coarse = reading(1_000, 900, None);
+        assert_eq!((coarse.busy_since(&begin), coarse.resolution_since(&begin)), (1_200_000_000, 2 * USER_TICK_NS));
+        let late = reading(2_000, 1_700, Some(2_206));
+        assert_eq!((late.busy_since(&coarse), late.resolution_since(&coarse)), (1_200_000_000, 2 * USER_TICK_NS));
     }
 
     #[test]

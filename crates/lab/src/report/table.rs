@@ -122,7 +122,7 @@ fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
 }
 
 fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
-    let most = group.iter().map(|summary| summary.cpu.total.total).fold(f64::MIN_POSITIVE, f64::max);
+    let most = group.iter().map(|summary| placed(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
     let base = group[0];
     group
         .iter()
@@ -170,13 +170,20 @@ fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
     format!("{ratio:.2}x rate, {sign}{} CPU", number(more))
 }
 
+/// What was charged to components; in a trial too short for the host's counters that can be more than the total.
+fn placed(cpu: &Cpu) -> f64 {
+    let components = [cpu.client, cpu.router.unwrap_or_default(), cpu.server, cpu.other];
+    components.iter().map(|component| component.total.max(0.0)).sum()
+}
+
+/// `most` is at least what is [`placed`], so that no bar is longer than [`BAR`].
 fn bar(cpu: &Cpu, most: f64) -> String {
     let router = cpu.router.unwrap_or_default();
     let mut bar = String::new();
     let mut reached = 0.0;
     for (sign, component) in SIGNS.iter().zip([cpu.client, router, cpu.server, cpu.other]) {
         reached += component.total.max(0.0);
-        let end = (reached / most * BAR).round();
+        let end = (reached / most.max(f64::MIN_POSITIVE) * BAR).round().min(BAR);
         while (bar.chars().count() as f64) < end {
             bar.push(*sign);
         }
@@ -192,7 +199,8 @@ fn methods(reduced: &Reduced) -> String {
         if cells.is_empty() {
             continue;
         }
-        let share = |value: f64, summary: &Summary| 100.0 * value / summary.cpu.total.total.max(f64::MIN_POSITIVE);
+        let whole = |cpu: &Cpu| if cpu.total.total > 0.0 { cpu.total.total } else { placed(cpu) };
+        let share = |value: f64, summary: &Summary| 100.0 * value / whole(&summary.cpu).max(f64::MIN_POSITIVE);
         let worst = |pick: &dyn Fn(&Summary) -> f64| {
             cells.iter().map(|summary| share(pick(summary), summary).abs()).fold(0.0, f64::max)
         };
@@ -232,4 +240,32 @@ fn align(table: &mut Table) {
 
 fn trim_lines(text: &str) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::Component;
+
+    #[test]
+    fn a_bar_ends_whatever_was_charged() {
+        let component = |total| Component { total, ..Component::default() };
+        let mut cpu = Cpu {
+            method: Method::Tick,
+            total: component(0.0),
+            client: component(0.2),
+            router: None,
+            server: component(0.1),
+            other: component(0.1),
+            residue: -0.4,
+            utilisation: 0.0,
+        };
+        // A total that came out as nothing must not make the bar endless.
+        assert_eq!(bar(&cpu, placed(&cpu).max(cpu.total.total)).chars().count(), 24);
+        assert_eq!(bar(&cpu, f64::MIN_POSITIVE).chars().count(), 24);
+        for part in [&mut cpu.client, &mut cpu.server, &mut cpu.other] {
+            *part = component(0.0);
+        }
+        assert_eq!(bar(&cpu, 0.0), "", "nothing by nothing is no bar");
+    }
 }
