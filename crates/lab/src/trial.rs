@@ -195,7 +195,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     CpuRecord {
         hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
         cpus: after.iter().map(|host| host.cpus).sum(),
-        wall_ns: hosts.iter().map(|(before, after)| after.at_ns.saturating_sub(before.at_ns)).max().unwrap_or(0),
+        wall_ns: hosts.iter().map(|(before, after)| after.wall_since(before)).max().unwrap_or(0),
         busy_ns: hosts.iter().map(|(before, after)| after.busy_since(before)).sum(),
         resolution_ns: hosts.iter().map(|(before, after)| after.resolution_since(before)).sum(),
         user_tick_ns: sum(|host| host.user_tick_ns),
