@@ -23,7 +23,7 @@ use scene::Scene;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// How long the unmeasured phase lasts in which every byte is checked.
+/// How long the unmeasured phase lasts in which every byte is checked, unless the trial itself is shorter.
 const CHECK_SECONDS: f64 = 0.1;
 
 /// What all trials of a run share.
@@ -55,7 +55,7 @@ impl Bench<'_> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let mut scene = Scene::set(self.plan, self.matrix, cell)?;
         if check {
-            let checked = self.phase(&mut scene, CHECK_SECONDS, limits::STAMP_BYTES)?;
+            let checked = self.phase(&mut scene, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
             sound_content(&checked, "checking every byte")?;
         }
         if self.plan.warm_up_seconds > 0.0 {
