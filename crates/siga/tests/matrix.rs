@@ -202,7 +202,8 @@ fn an_open_loop_shows_both_latencies() {
         let (mut trials, mut cells) = measure(&bench, &arguments, 2);
         let udp = format!("--path veth --workload udp-rr:8/8 --clients 3 --rate 5000 {options}");
         let (more_trials, more_cells) = measure(&bench, &udp, 1);
-        (trials.extend(more_trials), cells.extend(more_cells));
+        trials.extend(more_trials);
+        cells.extend(more_cells);
         for cell in &cells {
             let (raw, corrected) = (&cell["latency_us"], &cell["latency_corrected_us"]);
             assert!(corrected["p50"].as_f64().unwrap() >= raw["p50"].as_f64().unwrap(), "{cell}");
