@@ -87,6 +87,8 @@ pub enum Helper {
     PidTgid,
     /// `long bpf_get_stack(context, buffer, bytes, flags)`.
     Stack,
+    /// `long bpf_probe_read_kernel(to, bytes, from)`.
+    ReadKernel,
     /// `long bpf_msg_redirect_hash(message, map, key, flags)`.
     MessageRedirectHash,
 }
@@ -99,6 +101,7 @@ impl Helper {
             Self::Nanoseconds => 5,
             Self::PidTgid => 14,
             Self::Stack => 67,
+            Self::ReadKernel => 113,
             Self::MessageRedirectHash => 71,
         }
     }

@@ -207,11 +207,15 @@ mod tests {
         assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), own);
         let gone = Burner { spent, _links: Vec::new() };
         ping_pong(&path, |rounds| rounds == 10);
-        let while_attached = gone.spent().unwrap();
-        assert!(while_attached.packets >= 20, "{while_attached:?}");
+        assert!(gone.spent().unwrap().packets >= 20);
         drop(_links);
-        ping_pong(&path, |rounds| rounds == 10);
-        assert_eq!(gone.spent().unwrap(), while_attached);
+        // A process being started elsewhere in this test program may hold copies of the descriptors for a moment.
+        let unmoved = |_| {
+            let before = gone.spent().unwrap();
+            ping_pong(&path, |rounds| rounds == 10);
+            gone.spent().unwrap() == before
+        };
+        assert!((0..100).any(unmoved));
     }
 
     #[test]

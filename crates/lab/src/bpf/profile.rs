@@ -20,15 +20,15 @@ use super::{Capability, load_program, refused};
 use crate::error::{Error, IoContext, Result};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_tracepoint};
 use clocks::Clocks;
-use program::{Code, FRAMES_BYTES, KEY_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps};
+use program::{Code, FRAMES_BYTES, KEY_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps, Offsets};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// Periods to choose from, in nanoseconds; no simple fractions of any tick.
 const PERIODS_NS: [u64; 6] = [199_999, 400_009, 700_001, 1_000_003, 1_500_007, 2_500_009];
 
-/// A sample may take this part of the period from the CPU: 2%.
-const COST_DIVISOR: u64 = 50;
+/// A sample may take this part of the period from the CPU: 1.5%.
+const COST_DIVISOR: u64 = 66;
 
 /// Shortest and longest period taken.
 const PERIOD_RANGE_NS: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
@@ -124,7 +124,7 @@ pub fn available() -> Result<()> {
 
 impl Profiler {
     /// Loads the programs, and finds out what a sample costs on this host: from 1 us on bare metal to 20 us in a virtual
-    /// machine inside another. It then samples as often as takes no more than 2% of a CPU, 405 to 5,155 times a second.
+    /// machine inside another. It then samples as often as takes no more than 1.5% of a CPU, 400 to 5,000 times a second.
     ///
     /// # Errors
     /// Environment: what this host or process lacks.
@@ -148,17 +148,18 @@ impl Profiler {
         }
         check_pid_namespace()?;
         clocks::check_rate(period_ns)?;
-        let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, 4, 1)?;
+        let marks = create_map(MapKind::PerCpuArray, "siga_marks", 4, 8, 1)?;
         let frames = create_map(MapKind::PerCpuArray, "siga_frames", 4, FRAMES_BYTES, 1)?;
         let counts = create_map(MapKind::PerCpuHash, "siga_counts", KEY_BYTES, 8, KEYS_MAX)?;
         let uncounted = create_map(MapKind::PerCpuArray, "siga_uncounted", 4, 8, 1)?;
         let btf = Btf::of_kernel()?;
+        let offsets = Offsets::of_kernel(&btf)?;
         let id = btf.id(Kind::Typedef, "btf_trace_netif_receive_skb");
         let id = id.ok_or_else(|| Error::environment("this kernel has no tracepoint netif_receive_skb"))?;
-        let marker = load_program(ProgramKind::Tracepoint(id), "siga_mark", &program::mark(&marks, &btf)?, &NEEDED)?;
+        let marker = load_program(ProgramKind::Tracepoint(id), "siga_mark", &program::mark(&marks, offsets), &NEEDED)?;
         let code = Code::of_kernel(&Symbols::of_kernel()?)?;
         let maps = Maps { marks: &marks, frames: &frames, counts: &counts, uncounted: &uncounted };
-        let sampler = program::sample(&maps, &code)?;
+        let sampler = program::sample(&maps, &code, offsets)?;
         let sampler = load_program(ProgramKind::PerfEvent, "siga_sample", &sampler, &NEEDED)?;
         Ok(Self { counts, uncounted, marker, sampler, period_ns, sample_cost_ns: None, running: None })
     }
@@ -342,7 +343,8 @@ mod tests {
             child.wait().unwrap();
         }
         assert_eq!(profile.cpus.iter().map(|watched| watched.cpu).collect::<Vec<_>>(), online);
-        assert!(profile.cpus.iter().all(|watched| watched.wall_ns >= 2_000_000_000), "{:?}", profile.cpus);
+        // The kernel's clock of CPUs is not steered by NTP.
+        assert!(profile.cpus.iter().all(|watched| watched.wall_ns >= 1_990_000_000), "{:?}", profile.cpus);
         assert_eq!(profile.uncounted, 0);
         let (ran, wall) = (profile.time_ns(|_| true), profile.wall_ns());
         assert!(ran <= wall, "{ran} of {wall} ns");

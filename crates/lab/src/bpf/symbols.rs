@@ -22,7 +22,7 @@ impl Symbols {
     pub fn of_kernel() -> Result<Self> {
         let text = std::fs::read_to_string(PLACE).context(format_args!("cannot read {PLACE}"))?;
         let symbols = Self { text };
-        if symbols.lines().all(|(address, _)| address == 0) {
+        if symbols.lines().all(|(address, _)| read(address) == Some(0)) {
             return Err(Error::environment(format!("{PLACE} hides the addresses of the kernel's functions"))
                 .hint("it shows them to root and with CAP_SYSLOG, unless the sysctl kernel.kptr_restrict is 2"));
         }
@@ -35,29 +35,36 @@ impl Symbols {
         // The table is in order of addresses, and several names may share one, so a piece ends at the next higher.
         let mut open = None;
         for (address, name) in self.lines() {
-            if let Some(start) = open
-                && address != start
-            {
-                if address > start {
-                    pieces.push(start..address);
-                }
-                open = None;
+            let is_piece = name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            // Of a hundred thousand addresses only those around a piece are worth reading.
+            if !is_piece && open.is_none() {
+                continue;
             }
-            if name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+            let Some(address) = read(address) else { continue };
+            if let Some(start) = open.take_if(|start| *start != address)
+                && start < address
+            {
+                pieces.push(start..address);
+            }
+            if is_piece {
                 open = Some(address);
             }
         }
         pieces
     }
 
-    /// Address and name of the symbols that are not in a module.
-    fn lines(&self) -> impl Iterator<Item = (u64, &str)> {
+    /// Address, in hexadecimal digits, and name of the symbols that are not in a module.
+    fn lines(&self) -> impl Iterator<Item = (&str, &str)> {
         self.text.lines().filter(|line| !line.ends_with(']')).filter_map(|line| {
             let (address, rest) = line.split_once(' ')?;
             let (_kind, name) = rest.split_once(' ')?;
-            Some((u64::from_str_radix(address, 16).ok()?, name))
+            Some((address, name))
         })
     }
+}
+
+fn read(address: &str) -> Option<u64> {
+    u64::from_str_radix(address, 16).ok()
 }
 
 #[cfg(test)]

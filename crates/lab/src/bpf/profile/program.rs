@@ -1,7 +1,7 @@
 //! The profiler's two programs: what marks a CPU with a packet's namespace, and what counts a sample.
 //!
-//! Contract: the marker does nothing but store one word a packet, since its cost is paid on the measured path (some
-//! 40 ns, nearly all of it the kernel's way to a BPF program at a tracepoint). The sampler may take longer.
+//! Contract: the marker does nothing but store one word a packet, since its cost is paid on the measured path (some 40 to
+//! 50 ns, of which 35 are the kernel's way to a BPF program at a tracepoint). The sampler may take longer.
 
 use super::super::asm::{
     Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
@@ -57,7 +57,7 @@ impl Code {
 /// What the sampler reads and writes.
 #[derive(Debug)]
 pub(super) struct Maps<'a> {
-    /// Of each CPU: the network namespace of the packet received last.
+    /// Of each CPU: the device of the packet received last.
     pub(super) marks: &'a Map,
     /// Of each CPU: space for a call chain.
     pub(super) frames: &'a Map,
@@ -67,7 +67,8 @@ pub(super) struct Maps<'a> {
     pub(super) uncounted: &'a Map,
 }
 
-// Places on the stack: the key of the counts, the first count of a key, and the index 0 of the arrays.
+// Places on the stack: the key of the counts, the first count of a key (and, before that, a pointer), and the index 0 of
+// the arrays.
 const TGID: i16 = -24;
 const NAMESPACE: i16 = -20;
 const MODE: i16 = -16;
@@ -85,21 +86,35 @@ fn own_value<'a>(map: &'a Map, without: &'static str) -> Vec<Line<'a>> {
     [&[store_constant(Width::Word, R10, ZERO, 0)], &address(R2, ZERO)[..], &lookup].concat()
 }
 
-/// `netif_receive_skb(skb)`: the mark becomes the network namespace of the packet's device.
-pub(super) fn mark<'a>(marks: &'a Map, btf: &Btf) -> Result<Vec<Line<'a>>> {
-    let offset = |structure: &str, path: &str| {
-        let offset = btf.offset(structure, path).and_then(|offset| i16::try_from(offset).ok());
-        offset.ok_or_else(|| Error::environment(format!("this kernel's BTF does not place {structure}.{path}")))
-    };
-    // The kernel knows the types behind these pointers, so they can be followed directly; a bad one reads as zero.
-    let namespace = [
-        load(Width::Double, R1, R1, 0),
-        load(Width::Double, R1, R1, offset("sk_buff", "dev")?),
-        load(Width::Double, R1, R1, offset("net_device", "nd_net.net")?),
-        load(Width::Word, R6, R1, offset("net", "ns.inum")?),
-    ];
-    let store = [store(Width::Word, R0, 0, R6), label("out"), set(R0, 0), exit()];
-    Ok([&namespace[..], &own_value(marks, "out"), &store].concat())
+/// Where the kernel keeps the way from a packet to its namespace, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offsets {
+    device_in_packet: i16,
+    namespace_in_device: i32,
+    inode_in_namespace: i32,
+}
+
+impl Offsets {
+    /// Finds them; an environment error if this kernel's types do not tell.
+    pub(super) fn of_kernel(btf: &Btf) -> Result<Self> {
+        let offset = |structure: &str, path: &str| {
+            let missing = || Error::environment(format!("this kernel's BTF does not place {structure}.{path}"));
+            btf.offset(structure, path).and_then(|offset| i16::try_from(offset).ok()).ok_or_else(missing)
+        };
+        Ok(Self {
+            device_in_packet: offset("sk_buff", "dev")?,
+            namespace_in_device: offset("net_device", "nd_net.net")?.into(),
+            inode_in_namespace: offset("net", "ns.inum")?.into(),
+        })
+    }
+}
+
+/// `netif_receive_skb(skb)`: the mark becomes the packet's device.
+pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
+    // The kernel knows the type behind the pointer, so it can be followed directly; a bad one reads as zero.
+    let device = [load(Width::Double, R1, R1, 0), load(Width::Double, R6, R1, offsets.device_in_packet)];
+    let store = [store(Width::Double, R0, 0, R6), label("out"), set(R0, 0), exit()];
+    [&device[..], &own_value(marks, "out"), &store].concat()
 }
 
 /// Jumps to `count` unless the sample interrupted the kernel. `R6` is the context, which begins with the registers.
@@ -143,7 +158,7 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
 }
 
 /// The sampler: counts (process, namespace, mode).
-pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code) -> Result<Vec<Line<'a>>> {
+pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Result<Vec<Line<'a>>> {
     let process = [
         copy(R6, R1),
         call(Helper::PidTgid),
@@ -153,7 +168,8 @@ pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code) -> Result<Vec<Line<'a>>> 
         store_constant(Width::Word, R10, MODE, MODE_USER),
     ];
     let end = [label("out"), set(R0, 0), exit()];
-    Ok([&process[..], &unless_kernel()?, &walk(maps, code), &name_namespace(maps), &count(maps), &end].concat())
+    Ok([&process[..], &unless_kernel()?, &walk(maps, code), &name_namespace(maps, offsets), &count(maps), &end]
+        .concat())
 }
 
 /// Goes through the call chain from the innermost function to the softirq, or to the end: stores the mode, and leaves in
@@ -206,10 +222,25 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     [&own_value(maps.frames, "out")[..], &chain, &tests, &next].concat()
 }
 
-/// While a packet is being received, the mark of this CPU is its namespace.
-fn name_namespace<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
-    let mark = [load(Width::Word, R1, R0, 0), store(Width::Word, R10, NAMESPACE, R1)];
-    [&[jump_if(R6, Condition::Equal, 0, "count")], &own_value(maps.marks, "out")[..], &mark].concat()
+/// While a packet is being received, the mark of this CPU leads to its namespace. The device is in use by the very code
+/// that the sample interrupted; should it be gone all the same, reading it fails and the sample has no namespace.
+fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
+    let read = |offset: i32, bytes: i32, place: i16| {
+        let from = [copy(R3, R6), add(R3, offset), set(R2, bytes)];
+        let check = [call(Helper::ReadKernel), jump_if(R0, Condition::NotEqual, 0, "count")];
+        [&from[..], &address(R1, place), &check].concat()
+    };
+    let device = [load(Width::Double, R6, R0, 0)];
+    let namespace = [load(Width::Double, R6, R10, COUNT)];
+    [
+        &[jump_if(R6, Condition::Equal, 0, "count")],
+        &own_value(maps.marks, "out")[..],
+        &device,
+        &read(offsets.namespace_in_device, 8, COUNT),
+        &namespace,
+        &read(offsets.inode_in_namespace, 4, NAMESPACE),
+    ]
+    .concat()
 }
 
 /// Adds one to the count whose key is on the stack.
