@@ -436,6 +436,11 @@ impl Plan {
             return Err(Error::usage("a cost is planted in the router, and no path has one")
                 .hint("add a path such as veth-routed, or leave out plant router="));
         }
+        let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
+        if self.plant.delay_us >= lost_us && matrix.cells.iter().any(|cell| cell.workload.udp) {
+            return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.plant.delay_us))
+                .hint(format!("datagrams without an answer for {lost_us} us are lost; plant less than that")));
+        }
         let existing = |route: &Route| matches!(route, Route::Places(..));
         let default = Reach::default();
         for (what, set) in [

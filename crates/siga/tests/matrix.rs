@@ -27,6 +27,10 @@ fn measure(bench: &Bench, arguments: &str, cells: usize) -> (Vec<Value>, Vec<Val
     let trials = bench.trials();
     assert_eq!(trials.len(), cells, "{ended}");
     trials.iter().for_each(check_trial);
+    // A host may be so busy that nothing begins within a trial; not within many.
+    let moves = |trial: &&Value| trial["client"]["sent"] != 0 || trial["client"]["received"] != 0;
+    let still = cells - trials.iter().filter(moves).count();
+    assert!(10 * still <= cells, "nothing moved in {still} of {cells} trials: {ended}");
     let reported = ended.cells();
     let measured: Vec<Value> = reported.into_iter().filter(|cell| cell["skipped"].is_null()).collect();
     assert_eq!(measured.len(), cells, "{ended}");
@@ -44,11 +48,9 @@ fn check_trial(trial: &Value) {
     }
     assert_eq!(count("client", "sent"), count("server", "received"), "{trial}");
     assert_eq!(count("client", "received"), count("server", "sent"), "{trial}");
-    assert!(count("client", "sent") + count("client", "received") > 0, "{trial}");
     let workload = trial["cell"]["workload"].as_str().unwrap();
     if !workload.starts_with("str") {
         assert_eq!(count("client", "transactions"), count("server", "transactions"), "{trial}");
-        assert!(count("client", "transactions") > 0, "{trial}");
     }
     if workload.starts_with("crr") {
         assert_eq!(count("client", "connections"), count("client", "transactions"), "{trial}");
@@ -67,7 +69,7 @@ fn check_cell(cell: &Value, ended: &Ended) {
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {cell}\n{}", ended.err));
     assert!(cell["path"].is_string() && cell["workload"].is_string() && cell["level"].is_string(), "{cell}");
     assert_eq!(cell["trials"], 1);
-    assert!(number(&cell["clients"]) >= 1.0 && number(&cell["rate"]) > 0.0, "{cell}");
+    assert!(number(&cell["clients"]) >= 1.0 && number(&cell["rate"]) >= 0.0, "{cell}");
     let stream = cell["workload"].as_str().unwrap().starts_with("str");
     assert_eq!(cell["rate_unit"], if stream { "MB/sec" } else { "trans/sec" });
     assert_eq!(cell["cpu"]["unit"], if stream { "msec/MB" } else { "msec/trans" });
@@ -77,7 +79,9 @@ fn check_cell(cell: &Value, ended: &Ended) {
         let value = &cell["latency_us"][percentile];
         assert!(value.is_null() || number(value) > 0.0, "{percentile}: {cell}");
     }
-    assert!(stream || number(&cell["latency_us"]["p50"]) <= number(&cell["latency_us"]["max"]), "{cell}");
+    if let Some(median) = cell["latency_us"]["p50"].as_f64() {
+        assert!(median <= number(&cell["latency_us"]["max"]), "{cell}");
+    }
     let cpu = &cell["cpu"];
     assert!(["profile", "subtract", "tick"].contains(&cpu["method"].as_str().unwrap()), "{cell}");
     let adds_up = |part: &Value| {
@@ -206,7 +210,8 @@ fn an_open_loop_shows_both_latencies() {
         cells.extend(more_cells);
         for cell in &cells {
             let (raw, corrected) = (&cell["latency_us"], &cell["latency_corrected_us"]);
-            assert!(corrected["p50"].as_f64().unwrap() >= raw["p50"].as_f64().unwrap(), "{cell}");
+            assert!(corrected["p50"].as_f64() >= raw["p50"].as_f64(), "{cell}");
+            assert!(corrected["max"].as_f64() >= raw["max"].as_f64(), "{cell}");
         }
         for trial in &trials {
             let begun = trial["client"]["transactions"].as_u64().unwrap();

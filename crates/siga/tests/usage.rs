@@ -56,6 +56,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --plant client=-1", &["plant.client_us = -1"]),
     ("run --plant router=51 --path veth-routed", &["plant.router_us = 51", "50"]),
     ("run --plant router=5 --path veth", &["no path has one", "veth-routed"]),
+    ("run --plant delay=200000 --path veth --workload udp-rr:8/8", &["plant.delay_us = 200000", "lost"]),
     ("run --client local", &["--server"]),
     ("run --client local --server moon", &["`moon` is no place", "netns:NAME"]),
     ("run --client local --server pid:0", &["`pid:0` is no place"]),

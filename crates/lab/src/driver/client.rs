@@ -55,7 +55,7 @@ pub struct Phase {
 pub struct PhaseReport {
     /// First start on this host's monotonic clock.
     pub start_ns: u64,
-    /// Last byte received.
+    /// Last byte received; in an open loop at least the end of its time.
     pub end_ns: u64,
     /// What was counted in this phase.
     pub counts: Counts,
@@ -333,9 +333,11 @@ impl<S: Sockets> Client<S> {
         let units = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes));
         let next = Run::new(self.run.phase, 0);
         let run = std::mem::replace(&mut self.run, next);
+        // An open loop is over with its time, however long before that its last transaction was.
+        let least = if run.phase.rate.is_some() { run.deadline_ns } else { run.start_ns + 1 };
         PhaseReport {
             start_ns: run.start_ns,
-            end_ns: run.last_ns.max(run.start_ns + 1),
+            end_ns: run.last_ns.max(least),
             counts: self.counts.since(before),
             latency: run.latency,
             corrected: run.corrected,
