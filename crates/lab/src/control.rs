@@ -270,9 +270,9 @@ fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
     pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
 }
 
-/// A helper process that is told what to do line by line; ends with this value.
+/// A worker process that is told what to do line by line; ends with this value.
 #[derive(Debug)]
-pub struct Helper {
+pub struct Worker {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
@@ -281,7 +281,7 @@ pub struct Helper {
     complaints: Option<ChildStderr>,
 }
 
-impl Helper {
+impl Worker {
     /// Starts `command` as `name`, in a process group of its own so that the terminal's Ctrl-C does not reach it.
     ///
     /// # Errors
@@ -436,7 +436,7 @@ impl Helper {
     fn end(&mut self) {
         self.input = None;
         let deadline = Instant::now() + LEAVE_TIME_MAX;
-        // The end of its output is its end, or as good as, for all helpers of our own.
+        // The end of its output is its end, or as good as, for all workers of our own.
         if !(self.output.drain(deadline) && self.leaves(deadline)) {
             // An error means that it is gone already.
             let _ = self.child.kill();
@@ -445,13 +445,13 @@ impl Helper {
     }
 }
 
-/// Most that is read of what a helper says on standard error: as much as a pipe holds.
+/// Most that is read of what a worker says on standard error: as much as a pipe holds.
 const COMPLAINT_BYTES_MAX: usize = 64 << 10;
 
-/// How long a helper may take to leave before it is killed.
+/// How long a worker may take to leave before it is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
-impl Drop for Helper {
+impl Drop for Worker {
     fn drop(&mut self) {
         self.end();
     }

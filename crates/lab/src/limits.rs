@@ -30,9 +30,9 @@ pub const STALL_TIME_MAX: Duration = Duration::from_secs(10);
 pub const DATAGRAM_LOST_AFTER: Duration = Duration::from_millis(200);
 /// Longest a driver thread stays in one system call: bounds the time to notice the end of a phase.
 pub const WAIT_TIME_MAX: Duration = Duration::from_millis(20);
-/// Time a helper process has to answer a request that does not itself take time.
+/// Time a worker process has to answer a request that does not itself take time.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Longest line accepted from a helper process: bounds memory against a broken or hostile far end.
+/// Longest line accepted from a worker process: bounds memory against a broken or hostile far end.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 /// Parts a trial is cut into to notice a rate that collapses.
 pub const SLICES: usize = 10;

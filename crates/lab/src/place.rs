@@ -7,7 +7,7 @@
 mod ssh;
 
 use crate::agent::AgentOptions;
-use crate::control::{Answer, Helper, VERSION};
+use crate::control::{Answer, VERSION, Worker};
 use crate::error::{Error, IoContext, Result};
 use crate::limits;
 use rustix::fd::{AsFd, OwnedFd};
@@ -106,9 +106,9 @@ impl Place {
             Self::Built(net, user) => inside(net.clone(), user.clone()),
             Self::Ssh(host) => return ssh::agent(host, name, ssh),
         };
-        let mut helper = start_agent(&options, name)?;
-        let addresses = greet(&mut helper).map_err(|error| error.at(self))?;
-        Ok(Agent { helper, addresses })
+        let mut worker = start_agent(&options, name)?;
+        let addresses = greet(&mut worker).map_err(|error| error.at(self))?;
+        Ok(Agent { worker, addresses })
     }
 }
 
@@ -116,7 +116,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Agent {
     /// The process.
-    pub helper: Helper,
+    pub worker: Worker,
     /// Addresses of its place that others can reach, best first.
     pub addresses: Vec<IpAddr>,
 }
@@ -132,7 +132,7 @@ fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
 ///
 /// # Errors
 /// Environment: out of processes.
-pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Helper> {
+pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Worker> {
     // Whatever file it was started from, and even if that is gone, this is the running program.
     let mut command = Command::new("/proc/self/exe");
     command.arg("agent");
@@ -145,18 +145,18 @@ pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Helper> {
     if let Some(fd) = options.sockmap {
         command.arg("--sockmap").arg(fd.to_string());
     }
-    Helper::start(command, name)
+    Worker::start(command, name)
 }
 
 /// Waits for an agent's hello; returns the addresses of its place.
 ///
 /// # Errors
 /// It cannot enter its place, or is of another build.
-pub fn greet(helper: &mut Helper) -> Result<Vec<IpAddr>> {
-    let answer = helper.hear(limits::ANSWER_TIME_MAX)?;
-    let Answer::Hello { version, addresses } = answer else { return Err(helper.unexpected(&answer)) };
+pub fn greet(worker: &mut Worker) -> Result<Vec<IpAddr>> {
+    let answer = worker.hear(limits::ANSWER_TIME_MAX)?;
+    let Answer::Hello { version, addresses } = answer else { return Err(worker.unexpected(&answer)) };
     if version != VERSION {
-        let name = helper.name();
+        let name = worker.name();
         return Err(Error::environment(format!(
             "{name}: speaks version {version} of the control protocol, not {VERSION}"
         )));

@@ -135,6 +135,14 @@ pub struct Samples {
     pub kernel: u64,
 }
 
+impl Samples {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { user: self.user + other.user, kernel: self.kernel + other.kernel }
+    }
+}
+
 /// A cell without a trial, with its reason. One JSON line in `skipped.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Skipped {

@@ -23,7 +23,7 @@ use scene::Scene;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// How long the unmeasured phase lasts in which every byte is checked.
+/// How long the unmeasured phase lasts in which every byte is checked, unless the trial itself is shorter.
 const CHECK_SECONDS: f64 = 0.1;
 
 /// What all trials of a run share.
@@ -55,7 +55,7 @@ impl Bench<'_> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let mut scene = Scene::set(self.plan, self.matrix, cell)?;
         if check {
-            let checked = self.phase(&mut scene, CHECK_SECONDS, limits::STAMP_BYTES)?;
+            let checked = self.phase(&mut scene, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
             sound_content(&checked, "checking every byte")?;
         }
         if self.plan.warm_up_seconds > 0.0 {
@@ -195,7 +195,7 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
     CpuRecord {
         hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
         cpus: after.iter().map(|host| host.cpus).sum(),
-        wall_ns: hosts.iter().map(|(before, after)| after.at_ns.saturating_sub(before.at_ns)).max().unwrap_or(0),
+        wall_ns: hosts.iter().map(|(before, after)| after.wall_since(before)).max().unwrap_or(0),
         busy_ns: hosts.iter().map(|(before, after)| after.busy_since(before)).sum(),
         resolution_ns: hosts.iter().map(|(before, after)| after.resolution_since(before)).sum(),
         user_tick_ns: sum(|host| host.user_tick_ns),

@@ -91,6 +91,11 @@ Examples:
     /// Say what this host can measure and how well.
     ///
     /// Everything is tried for real; of what is missing it says what that costs and the way out. Takes some ten seconds.
+    #[command(after_help = "\
+Examples:
+  siga doctor
+  siga doctor --format json
+  siga doctor --calibrate                     whether planted costs are found again (minutes)")]
     Doctor(doctor::DoctorArgs),
     /// Work in a place of a path (started by siga itself).
     #[command(hide = true)]

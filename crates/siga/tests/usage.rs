@@ -70,6 +70,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("show tmp --accounting guess", &["profile, subtract or tick"]),
     ("plan --path vlan", &["unknown path `vlan`"]),
     ("published 99", &["99"]),
+    ("doctor --format csv", &["does not write csv", "json"]),
+    ("doctor --calibrate --clean", &["cannot be used with"]),
     ("measure", &["measure"]),
 ];
 

@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 pub struct HostCpu {
     /// Identity of the running kernel: tells whether two places are one host.
     pub boot_id: String,
-    /// Monotonic clock when read.
+    /// Monotonic clock when the sums in hundredths of a second were read.
     pub at_ns: u64,
     /// CPUs that are online.
     pub cpus: u32,
     /// Idle and waiting for I/O, all CPUs, in hundredths of a second.
     pub idle_ns: u64,
-    /// The same to the nanosecond, where that could be read.
-    pub exact_idle_ns: Option<u64>,
+    /// Idle time to the nanosecond, where that could be read.
+    pub exact: Option<Exact>,
     /// Taken by the hypervisor for others, all CPUs.
     pub steal_ns: u64,
     /// By the tick: user mode (nice included), all CPUs.
@@ -33,6 +33,15 @@ pub struct HostCpu {
     pub system_tick_ns: u64,
     /// By the tick: softirq.
     pub softirq_tick_ns: u64,
+}
+
+/// Idle time to the nanosecond, of all CPUs, and when it was read: a little after the rest, since all CPUs are woken first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exact {
+    /// Monotonic clock.
+    pub at_ns: u64,
+    /// Idle and waiting for I/O.
+    pub idle_ns: u64,
 }
 
 /// Nanoseconds of one unit of /proc/stat (USER_HZ is 100 on every architecture in use).
@@ -45,37 +54,42 @@ impl HostCpu {
     /// Environment: /proc is not mounted or not readable.
     pub fn read() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        let at_ns = crate::driver::now_ns();
         let timers = read_timer_list();
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut cpu = parse_stat(&stat).ok_or_else(|| Error::environment("/proc/stat is not understood"))?;
         cpu.boot_id = boot_id.trim().to_owned();
-        cpu.at_ns = crate::driver::now_ns();
-        if let Some((at_ns, idle_ns)) = timers.as_deref().and_then(parse_timer_list) {
-            cpu.at_ns = at_ns;
-            cpu.exact_idle_ns = Some(idle_ns);
-        }
+        cpu.at_ns = at_ns;
+        cpu.exact = timers.as_deref().and_then(parse_timer_list);
         Ok(cpu)
     }
 
-    /// Idle time since `earlier` and how far it can be off: the exact sums and the rounded ones do not mix.
-    fn idle_since(&self, earlier: &Self) -> (u64, u64) {
-        match (self.exact_idle_ns, earlier.exact_idle_ns) {
-            (Some(now), Some(then)) => (now.saturating_sub(then), 0),
-            (None, _) | (_, None) => {
-                (self.idle_ns.saturating_sub(earlier.idle_ns), USER_TICK_NS * u64::from(self.cpus))
-            }
-        }
+    /// Time since `earlier`, idle time in it, and how far that can be off: the exact sums and the rounded ones do not mix.
+    fn since(&self, earlier: &Self) -> (Exact, u64) {
+        let rounded = |reading: &Self| Exact { at_ns: reading.at_ns, idle_ns: reading.idle_ns };
+        let (now, then, resolution_ns) = match (self.exact, earlier.exact) {
+            (Some(now), Some(then)) => (now, then, 0),
+            (None, _) | (_, None) => (rounded(self), rounded(earlier), USER_TICK_NS * u64::from(self.cpus)),
+        };
+        let (at_ns, idle_ns) = (now.at_ns.saturating_sub(then.at_ns), now.idle_ns.saturating_sub(then.idle_ns));
+        (Exact { at_ns, idle_ns }, resolution_ns)
+    }
+
+    /// Time between `earlier` and this reading.
+    pub fn wall_since(&self, earlier: &Self) -> u64 {
+        self.since(earlier).0.at_ns
     }
 
     /// How far [`busy_since`](Self::busy_since) can be off.
     pub fn resolution_since(&self, earlier: &Self) -> u64 {
-        self.idle_since(earlier).1
+        self.since(earlier).1
     }
 
     /// CPU time spent between `earlier` and this reading: wall x CPUs - idle - iowait - steal.
     pub fn busy_since(&self, earlier: &Self) -> u64 {
-        let wall = self.at_ns.saturating_sub(earlier.at_ns) * u64::from(self.cpus);
-        wall.saturating_sub(self.idle_since(earlier).0).saturating_sub(self.steal_ns.saturating_sub(earlier.steal_ns))
+        let (passed, _) = self.since(earlier);
+        let wall = passed.at_ns * u64::from(self.cpus);
+        wall.saturating_sub(passed.idle_ns).saturating_sub(self.steal_ns.saturating_sub(earlier.steal_ns))
     }
 }
 
@@ -90,7 +104,7 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
         at_ns: 0,
         cpus: u32::try_from(cpus).ok()?,
         idle_ns: (idle + iowait) * USER_TICK_NS,
-        exact_idle_ns: None,
+        exact: None,
         steal_ns: steal * USER_TICK_NS,
         user_tick_ns: (user + nice) * USER_TICK_NS,
         system_tick_ns: (system + irq) * USER_TICK_NS,
@@ -151,23 +165,24 @@ fn only(cpu: usize) -> CpuSet {
 }
 
 /// The moment of reading and the idle time of all online CPUs, to the nanosecond.
-fn parse_timer_list(text: &str) -> Option<(u64, u64)> {
+fn parse_timer_list(text: &str) -> Option<Exact> {
     let mut now = None;
-    let (mut idle, mut cpus) = (0, 0);
+    let (mut idle_ns, mut cpus) = (0, 0);
     for line in text.lines() {
         // "now at 12 nsecs", ".idle_sleeptime : 12 nsecs", ".iowait_sleeptime: 12 nsecs".
         let mut words = line.split([' ', ':']).filter(|word| !word.is_empty());
         match words.next() {
             Some("now") => now = words.nth(1)?.parse().ok(),
             Some(".idle_sleeptime") => {
-                idle += words.next()?.parse::<u64>().ok()?;
+                idle_ns += words.next()?.parse::<u64>().ok()?;
                 cpus += 1;
             }
-            Some(".iowait_sleeptime") => idle += words.next()?.parse::<u64>().ok()?,
+            Some(".iowait_sleeptime") => idle_ns += words.next()?.parse::<u64>().ok()?,
             Some(_) | None => {}
         }
     }
-    (cpus > 0).then_some((now?, idle))
+    let at_ns = now?;
+    (cpus > 0).then_some(Exact { at_ns, idle_ns })
 }
 
 #[cfg(test)]
@@ -188,7 +203,8 @@ mod tests {
         let reading = |at_ms: u64, idle_ms: u64, exact_ms: Option<u64>| HostCpu {
             at_ns: at_ms * 1_000_000,
             idle_ns: idle_ms * 1_000_000,
-            exact_idle_ns: exact_ms.map(|ms| ms * 1_000_000),
+            // Waking the CPUs takes a while.
+            exact: exact_ms.map(|ms| Exact { at_ns: (at_ms + 3) * 1_000_000, idle_ns: ms * 1_000_000 }),
             ..parse_stat("cpu 0 0 0 0 0 0 0 0\ncpu0\ncpu1\n").unwrap()
         };
         // The exact sums stand 500 ms higher: the kernel rounds each CPU's, and a sleeping one's is not up to date.
@@ -204,7 +220,7 @@ mod tests {
     fn idle_and_iowait_of_all_cpus_add_up() {
         let text = "now at 1000 nsecs\n  .idle_sleeptime : 50 nsecs\n  .iowait_sleeptime: 7 nsecs\n\
                     cpu: 1\n  .idle_sleeptime : 20 nsecs\n  .iowait_sleeptime: 3 nsecs\n";
-        assert_eq!(parse_timer_list(text), Some((1000, 80)));
+        assert_eq!(parse_timer_list(text), Some(Exact { at_ns: 1000, idle_ns: 80 }));
         assert!(parse_timer_list("garbage").is_none());
     }
 

@@ -5,7 +5,7 @@
 
 use super::AgentOptions;
 use crate::account::process::ProcessCpu;
-use crate::control::{Answer, Helper, Order, Report};
+use crate::control::{Answer, Order, Report, Worker};
 use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::server::ServerConfig;
 use crate::driver::{new_histogram, now_ns};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Crew {
-    members: Vec<Helper>,
+    members: Vec<Worker>,
 }
 
 impl Crew {

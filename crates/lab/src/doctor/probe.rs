@@ -116,7 +116,7 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
 fn totals() -> Check {
     let name = "total";
     match HostCpu::read() {
-        Ok(host) if host.exact_idle_ns.is_some() => {
+        Ok(host) if host.exact.is_some() => {
             Check::ok(Group::Accounting, name, "CPU time of the whole host, to the nanosecond")
         }
         Ok(_) => Check::ok(Group::Accounting, name, "CPU time of the whole host, in hundredths of a second").with(

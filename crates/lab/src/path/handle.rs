@@ -4,7 +4,7 @@
 
 use super::keeper::Request;
 use super::{Built, Counters, PathSpec};
-use crate::control::Helper;
+use crate::control::Worker;
 use crate::error::Result;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -20,7 +20,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Path {
     /// What was built.
     pub built: Built,
-    keeper: Helper,
+    keeper: Worker,
 }
 
 impl Path {
@@ -35,7 +35,7 @@ impl Path {
         spec.check()?;
         let mut command = Command::new(program);
         command.arg("keep");
-        let mut keeper = Helper::start(command, format!("path {}", spec.kind))?;
+        let mut keeper = Worker::start(command, format!("path {}", spec.kind))?;
         let request = Request::Build { spec: spec.clone(), parent: std::process::id() };
         let built = keeper.ask(&request, BUILD_TIME_MAX)?;
         Ok(Self { built, keeper })

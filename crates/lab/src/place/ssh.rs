@@ -5,7 +5,7 @@
 //! configuration. Nothing asks for a password: a place that needs one is refused.
 
 use super::{Agent, greet};
-use crate::control::Helper;
+use crate::control::Worker;
 use crate::error::{Error, IoContext, Result};
 use crate::limits;
 use std::fs::File;
@@ -17,10 +17,10 @@ pub(super) fn agent(host: &str, name: &str, ssh: &str) -> Result<Agent> {
     let bytes = program.metadata().context("cannot read the running program")?.len();
     let mut command = command(ssh)?;
     command.arg(host).arg(script(bytes)).stderr(Stdio::piped());
-    let started = Helper::start(command, name).and_then(|mut helper| {
-        helper.feed(&mut program, limits::STALL_TIME_MAX)?;
-        let addresses = greet(&mut helper)?;
-        Ok(Agent { helper, addresses })
+    let started = Worker::start(command, name).and_then(|mut worker| {
+        worker.feed(&mut program, limits::STALL_TIME_MAX)?;
+        let addresses = greet(&mut worker)?;
+        Ok(Agent { worker, addresses })
     });
     started.map_err(|error| {
         Error::environment(format!("ssh:{host}: {}", error.message()))

@@ -109,14 +109,15 @@ pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
         }
         Component::split(all, user, 1.96 * variance.sqrt())
     };
+    let routed = hop::has_router(&trial.cell);
     let client = component(|charges| charges.client);
     let server = component(|charges| charges.server);
-    let router = component(|charges| charges.router);
-    let other = component(|charges| charges.other);
+    let router = if routed { component(|charges| charges.router) } else { Component::default() };
+    // A node in the middle that no path is without (the parent of macvlans) is nothing that a hop could cost.
+    let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
     let units = trial.units();
     let users = client.user + server.user + router.user + other.user;
     let residue = cpu.busy_ns as f64 - client.total - server.total - router.total - other.total;
-    let routed = hop::has_router(&trial.cell);
     Cpu {
         method: Method::Profile,
         total: total(trial, users).per(units),
@@ -249,6 +250,23 @@ pub(crate) mod tests {
         assert!((cpu.router.unwrap().total - 0.110).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.residue - 0.010).abs() < 1e-9, "{cpu:?}");
         assert!((cpu.utilisation - 37.0).abs() < 1e-9, "{cpu:?}");
+    }
+
+    #[test]
+    fn what_runs_in_the_middle_of_a_path_without_router_is_other() {
+        let samples = |user, kernel| Samples { user, kernel };
+        let profile = ProfileRecord {
+            period_ns: 1_000_000,
+            on_client: Charges { client: samples(40, 40), router: samples(0, 20), ..Charges::default() },
+            on_server: Charges { server: samples(50, 50), ..Charges::default() },
+            elsewhere: Charges { other: samples(3, 2), router: samples(0, 5), ..Charges::default() },
+        };
+        let cpu = by_profile(&trial("macvlan", 0, 740, Some(profile)), &profile);
+        assert!(cpu.router.is_none());
+        // A fifth of the client's 400 ms, and ten samples of 1 ms.
+        assert!((cpu.other.total - 0.090).abs() < 1e-9, "{cpu:?}");
+        let sum = cpu.client.total + cpu.server.total + cpu.other.total + cpu.residue;
+        assert!((sum - cpu.total.total).abs() < 1e-9, "{cpu:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::account::charge::Owners;
 use crate::account::host::HostCpu;
 use crate::bpf::burner::Burner;
 use crate::bpf::sockmap::Sockmap;
-use crate::control::{Answer, Helper, Order, Report};
+use crate::control::{Answer, Order, Report, Worker};
 use crate::driver::Held;
 use crate::driver::client::ClientConfig;
 use crate::driver::server::ServerConfig;
@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 /// Everything a trial stands on; goes in the order of the fields, the path last.
 #[derive(Debug)]
 pub(super) struct Scene {
-    client: Helper,
-    server: Helper,
+    client: Worker,
+    server: Worker,
     burner: Option<Burner>,
     _sockmap: Option<Sockmap>,
     path: Option<BuiltPath>,
@@ -81,8 +81,8 @@ impl Scene {
             Route::Built(_) | Route::Places(..) => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
-        let Agent { helper: server, addresses } = ends.server.agent("server", inherited, &plan.reach.ssh)?;
-        let Agent { helper: client, .. } = ends.client.agent("client", inherited, &plan.reach.ssh)?;
+        let Agent { worker: server, addresses } = ends.server.agent("server", inherited, &plan.reach.ssh)?;
+        let Agent { worker: client, .. } = ends.client.agent("client", inherited, &plan.reach.ssh)?;
         let burner = burner(plan, path.as_ref())?;
         let congestion = ends.congestion.clone();
         let lossy = cell.workload.udp;
@@ -189,9 +189,9 @@ impl Scene {
 
     /// Reads what both ends have counted, client first.
     pub(super) fn spent(&mut self) -> Result<(Spent, Spent)> {
-        let read = |helper: &mut Helper| -> Result<Spent> {
-            let answer = helper.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
-            let Answer::Spent(spent) = answer else { return Err(helper.unexpected(&answer)) };
+        let read = |worker: &mut Worker| -> Result<Spent> {
+            let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
+            let Answer::Spent(spent) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*spent)
         };
         let server = read(&mut self.server)?;
@@ -200,9 +200,9 @@ impl Scene {
 
     /// Reads the counters of each host involved. This process reads those of its own, so that no end is charged for it.
     pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
-        let remote = |helper: &mut Helper| -> Result<HostCpu> {
-            let answer = helper.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
-            let Answer::Host(host) = answer else { return Err(helper.unexpected(&answer)) };
+        let remote = |worker: &mut Worker| -> Result<HostCpu> {
+            let answer = worker.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
+            let Answer::Host(host) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*host)
         };
         let client = if self.remote.0 { remote(&mut self.client)? } else { HostCpu::read()? };

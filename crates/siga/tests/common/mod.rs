@@ -23,7 +23,7 @@ pub(crate) const SIGA: &str = env!("CARGO_BIN_EXE_siga");
 /// The user id commonly called `nobody`.
 pub(crate) const NOBODY: u32 = 65_534;
 /// Trials that show that it works, no more.
-pub(crate) const SHORT: [&str; 6] = ["--seconds", "0.05", "--warm-up", "0.01", "--trials", "1"];
+pub(crate) const SHORT: [&str; 6] = ["--seconds", "0.02", "--warm-up", "0", "--trials", "1"];
 /// How long anything may take that has to happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 

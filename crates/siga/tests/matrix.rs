@@ -1,0 +1,288 @@
+//! Every path carries every workload in every way it can be driven, with the same counts at both ends; and the report
+//! says so in the form that programs rely on.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, Ended, paths_build};
+use rustix::thread::{CapabilitySet, capabilities};
+use serde_json::Value;
+
+const KINDS: &str = "rr-1-1,crr-64-8k,strg-20m,strp-20m";
+
+/// The paths that can be built here: a sockmap takes privilege.
+fn paths(list: &str) -> String {
+    let held = capabilities(None).unwrap().effective;
+    if held.contains(CapabilitySet::SYS_ADMIN) {
+        return list.into();
+    }
+    println!("sockmap skipped, because it takes root");
+    list.split(',').filter(|path| *path != "sockmap").collect::<Vec<_>>().join(",")
+}
+
+/// Measures one short trial of each cell and checks all that was recorded and reported.
+#[track_caller]
+fn measure(bench: &Bench, arguments: &str, cells: usize) -> (Vec<Value>, Vec<Value>) {
+    let ended = bench.measure(&format!("{arguments} --format json")).ok();
+    let trials = bench.trials();
+    assert_eq!(trials.len(), cells, "{ended}");
+    trials.iter().for_each(check_trial);
+    let reported = ended.cells();
+    let measured: Vec<Value> = reported.into_iter().filter(|cell| cell["skipped"].is_null()).collect();
+    assert_eq!(measured.len(), cells, "{ended}");
+    measured.iter().for_each(|cell| check_cell(cell, &ended));
+    std::fs::remove_dir_all(bench.path("run")).unwrap();
+    (trials, measured)
+}
+
+/// Both ends have counted the same, and nothing went wrong.
+#[track_caller]
+fn check_trial(trial: &Value) {
+    let count = |end: &str, what: &str| trial[end][what].as_u64().unwrap();
+    for wrong in ["connect_failures", "resets", "short_reads", "wrong_content", "lost", "late"] {
+        assert_eq!((count("client", wrong), count("server", wrong)), (0, 0), "{wrong}: {trial}");
+    }
+    assert_eq!(count("client", "sent"), count("server", "received"), "{trial}");
+    assert_eq!(count("client", "received"), count("server", "sent"), "{trial}");
+    assert!(count("client", "sent") + count("client", "received") > 0, "{trial}");
+    let workload = trial["cell"]["workload"].as_str().unwrap();
+    if !workload.starts_with("str") {
+        assert_eq!(count("client", "transactions"), count("server", "transactions"), "{trial}");
+        assert!(count("client", "transactions") > 0, "{trial}");
+    }
+    if workload.starts_with("crr") {
+        assert_eq!(count("client", "connections"), count("client", "transactions"), "{trial}");
+        assert_eq!(count("server", "connections"), count("server", "transactions"), "{trial}");
+    }
+    // A busy host may delay planned starts and slow a rate down; nothing else is excused.
+    let excused =
+        |flag: &str| flag.starts_with("the rate collapsed") || flag.ends_with("transactions were never begun");
+    let flags = trial["flags"].as_array().unwrap();
+    assert!(flags.iter().all(|flag| excused(flag.as_str().unwrap())), "{trial}");
+}
+
+/// Every field that programs rely on is there, with a value that can be.
+#[track_caller]
+fn check_cell(cell: &Value, ended: &Ended) {
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {cell}\n{}", ended.err));
+    assert!(cell["path"].is_string() && cell["workload"].is_string() && cell["level"].is_string(), "{cell}");
+    assert_eq!(cell["trials"], 1);
+    assert!(number(&cell["clients"]) >= 1.0 && number(&cell["rate"]) > 0.0, "{cell}");
+    let stream = cell["workload"].as_str().unwrap().starts_with("str");
+    assert_eq!(cell["rate_unit"], if stream { "MB/sec" } else { "trans/sec" });
+    assert_eq!(cell["cpu"]["unit"], if stream { "msec/MB" } else { "msec/trans" });
+    assert_eq!(cell["errors"], 0, "{cell}");
+    assert!(cell["mtu"].is_u64() != (cell["path"] == "unix"), "{cell}");
+    for percentile in ["p50", "p90", "p99", "p999", "max"] {
+        let value = &cell["latency_us"][percentile];
+        assert!(value.is_null() || number(value) > 0.0, "{percentile}: {cell}");
+    }
+    assert!(stream || number(&cell["latency_us"]["p50"]) <= number(&cell["latency_us"]["max"]), "{cell}");
+    let cpu = &cell["cpu"];
+    assert!(["profile", "subtract", "tick"].contains(&cpu["method"].as_str().unwrap()), "{cell}");
+    let adds_up = |part: &Value| {
+        let (total, parts) = (number(&part["total"]), number(&part["virtual"]) + number(&part["cp"]));
+        (total - parts).abs() <= 1e-9 * total.abs().max(1.0)
+    };
+    assert!(adds_up(cpu) && number(&cpu["total"]) > 0.0, "{cell}");
+    let mut sum = number(&cpu["residue"]);
+    for component in ["client", "router", "server", "other"] {
+        let component = &cpu["components"][component];
+        if !component.is_null() {
+            assert!(adds_up(component), "{cell}");
+            sum += number(&component["total"]);
+        }
+    }
+    assert!((sum - number(&cpu["total"])).abs() <= 1e-6 * number(&cpu["total"]), "components and residue: {cell}");
+}
+
+#[test]
+fn every_path_carries_every_workload_over_ipv4() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let paths = paths("loopback,unix,veth,veth-routed,bridge,macvlan,sockmap");
+    let count = paths.split(',').count();
+    let arguments = format!("--path {paths} --workload {KINDS} --clients 1,3");
+    let (_, cells) = measure(&bench, &arguments, count * 4 * 2);
+    assert!(cells.iter().all(|cell| cell["io"] == "epoll, block"));
+    let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000 --clients 1,3";
+    measure(&bench, arguments, 10);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn every_path_carries_every_workload_over_ipv6() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let paths = paths("loopback,veth,veth-routed,bridge,macvlan,sockmap");
+    let count = paths.split(',').count();
+    measure(&bench, &format!("--path {paths} --workload {KINDS} --clients 1,3 --ipv6"), count * 4 * 2);
+    let arguments = "--path loopback,veth,veth-routed,bridge,macvlan --workload udp-rr:64/1000 --clients 3 --ipv6";
+    measure(&bench, arguments, 5);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_process_per_pair_carries_every_workload() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let paths = paths("loopback,unix,veth-routed,sockmap");
+    let count = paths.split(',').count();
+    let arguments = format!("--path {paths} --workload {KINDS} --clients 3 --processes");
+    let (_, cells) = measure(&bench, &arguments, count * 4);
+    assert!(cells.iter().all(|cell| cell["io"] == "process per pair, block"));
+    measure(&bench, "--path veth --workload udp-rr:64/1000,strg-20m --clients 1,3 --processes --port 4711", 4);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn ends_that_spin_carry_every_workload() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for (options, io) in [("", "epoll, poll"), ("--processes", "process per pair, poll")] {
+        let arguments = format!("--path unix,veth --workload {KINDS} --clients 2 --wait poll {options}");
+        let (_, cells) = measure(&bench, &arguments, 8);
+        assert!(cells.iter().all(|cell| cell["io"] == io));
+        measure(&bench, &format!("--path veth --workload udp-rr:8/8 --clients 2 --wait poll {options}"), 1);
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn either_side_can_close_first() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let paths = paths("unix,sockmap");
+    let count = paths.split(',').count();
+    for close in ["server", "client"] {
+        for options in ["", "--processes"] {
+            let arguments =
+                format!("--path {paths} --workload crr:1/1,crr:1m/1m --clients 3 --close {close} {options}");
+            measure(&bench, &arguments, count * 2);
+        }
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn messages_of_any_size_arrive_whole() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let paths = paths("veth,sockmap");
+    let count = paths.split(',').count();
+    let sizes = "rr:1/1m,rr:4095/4097,rr:4096/4096,rr:4097/4095,rr:65537/1,rr:1m/65537,strg:1/4097,strp:65537/4095";
+    measure(&bench, &format!("--path {paths} --workload {sizes} --clients 2"), count * 8);
+    // Writes that cut messages, and stamps, anywhere.
+    measure(&bench, "--path veth --workload rr:4097/65537,strg:9/1m,crr:100/9000 --clients 2 --write 1001", 3);
+    measure(&bench, "--path veth --workload udp-rr:2000/3000,udp-rr:65507/8 --clients 2 --write 1000", 2);
+    measure(&bench, "--path veth --mtu 88,1500,65535 --workload rr:1/20000,udp-rr:8/9000 --clients 2", 6);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_open_loop_shows_both_latencies() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for options in ["", "--processes"] {
+        let arguments = format!("--path unix --workload rr-1-1,crr-64-8k --clients 3 --rate 5000 {options}");
+        let (mut trials, mut cells) = measure(&bench, &arguments, 2);
+        let udp = format!("--path veth --workload udp-rr:8/8 --clients 3 --rate 5000 {options}");
+        let (more_trials, more_cells) = measure(&bench, &udp, 1);
+        trials.extend(more_trials);
+        cells.extend(more_cells);
+        for cell in &cells {
+            let (raw, corrected) = (&cell["latency_us"], &cell["latency_corrected_us"]);
+            assert!(corrected["p50"].as_f64().unwrap() >= raw["p50"].as_f64().unwrap(), "{cell}");
+        }
+        for trial in &trials {
+            let begun = trial["client"]["transactions"].as_u64().unwrap();
+            // 5,000 a second for 20 ms; what the host was too busy for is counted.
+            let planned = begun + trial["client"]["unstarted"].as_u64().unwrap();
+            assert!((97..=104).contains(&planned), "{trial}");
+        }
+    }
+    let (_, cells) = measure(&bench, "--path unix --workload rr-1-1 --clients 1", 1);
+    assert!(cells[0]["latency_corrected_us"].is_null(), "a closed loop has no plan");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_end_that_waits_sleeps_unless_it_is_to_spin() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    // Transactions that are nearly all waiting: for a planted delay, or for their planned start.
+    for options in ["--plant delay=5000", "--rate 100"] {
+        for io in ["", "--processes"] {
+            let arguments = format!("--path unix --workload rr-1-1,crr-64-8k --clients 1 {options} {io}");
+            for trial in measure(&bench, &arguments, 2).0 {
+                let spent = |end: &str| trial["cpu"][end]["run_ns"].as_u64().unwrap();
+                let elapsed = trial["elapsed_ns"].as_u64().unwrap();
+                assert!(spent("client") + spent("server") < elapsed, "{options} {io}: half the time is spent: {trial}");
+            }
+        }
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn planted_costs_are_in_the_time_of_their_place() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    for (place, options) in [("client", ""), ("server", ""), ("client", "--processes"), ("server", "--processes")] {
+        let arguments = format!("--path unix --workload rr-1-1 --clients 1 --plant {place}=500 {options}");
+        for trial in measure(&bench, &arguments, 1).0 {
+            let spent = trial["cpu"][place]["run_ns"].as_u64().unwrap();
+            let planted = trial["client"]["transactions"].as_u64().unwrap() * 500_000;
+            assert!(spent >= planted, "{spent} ns of {planted} ns planted: {trial}");
+        }
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn ten_thousand_pairs_are_served_and_counted() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let (trials, _) =
+        measure(&bench, &format!("--path {} --workload rr-1-1 --clients 10000", paths("veth,sockmap")), 2);
+    for trial in trials {
+        assert!(trial["client"]["transactions"].as_u64().unwrap() > 100, "{trial}");
+    }
+    // With so many streams a round of all of them takes longer than a trial.
+    measure(&bench, "--path loopback,unix --workload crr-64-8k,strg-20m,strp-20m --clients 10000", 6);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn two_hundred_pairs_have_a_process_each() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let (trials, _) = measure(&bench, "--path veth --workload rr-1-1 --clients 200 --processes", 1);
+    for trial in trials {
+        assert!(trial["pair_units"][0].as_f64().unwrap() >= 0.0, "{trial}");
+        assert!(trial["client"]["transactions"].as_u64().unwrap() > 100, "{trial}");
+    }
+    bench.assert_nothing_left();
+}
