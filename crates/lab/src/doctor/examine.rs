@@ -178,6 +178,7 @@ fn summary(examination: &Examination) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::Ratio;
 
     fn examination(present: &[(Group, &str)]) -> Examination {
         let check = |group, name: &str, state| Check {
@@ -225,7 +226,7 @@ mod tests {
     fn a_profiler_that_slows_the_path_down_is_marked() {
         let overhead = |value: f64| Overhead {
             cell: String::new(),
-            rate_ratio: crate::stats::Estimate { value, low: Some(value - 0.02), high: Some(value + 0.02), count: 6 },
+            rate_ratio: Ratio { value, low: Some(value - 0.02), high: Some(value + 0.02), rounds: 10 },
             rate: 1e5,
         };
         let mut examination = examination(&[(Group::Accounting, "profile")]);

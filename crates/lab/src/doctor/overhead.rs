@@ -3,17 +3,18 @@
 //! Both kinds of trial alternate, so that drift of the host falls on both. The other methods read counters before and
 //! after a trial only and cost nothing within it.
 
+use super::recovery::Ratio;
 use crate::bpf::profile::Profiler;
 use crate::control;
 use crate::error::{Error, Result};
 use crate::path::PathKind;
 use crate::plan::Plan;
-use crate::stats::{Estimate, estimate};
+use crate::stats::lower_median;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
 
 /// Trials of each kind.
-const TRIALS: u32 = 6;
+const TRIALS: u32 = 10;
 /// Measured time of one.
 const SECONDS: f64 = 0.3;
 
@@ -22,9 +23,9 @@ const SECONDS: f64 = 0.3;
 pub struct Overhead {
     /// The cell it was measured on, in words.
     pub cell: String,
-    /// Rate with the profiler over rate without, geometric mean of the trials side by side.
-    pub rate_ratio: Estimate,
-    /// Transactions a second without it, mean.
+    /// Rate with the profiler over rate without, of trials side by side.
+    pub rate_ratio: Ratio,
+    /// Transactions a second without it, median.
     pub rate: f64,
 }
 
@@ -64,9 +65,9 @@ pub(super) fn measure(profiler: Profiler, tell: &mut dyn FnMut(&str)) -> Result<
         }
     }
     let nothing = || Error::incomplete("no trial was measured");
-    let log = estimate(&logs).ok_or_else(nothing)?;
-    let rate = estimate(&rates).ok_or_else(nothing)?.value;
-    let exp = |end: Option<f64>| end.map(f64::exp);
-    let rate_ratio = Estimate { value: log.value.exp(), low: exp(log.low), high: exp(log.high), count: log.count };
+    let log = Ratio::of(&logs).ok_or_else(nothing)?;
+    let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;
+    // Ratios are even-handed as logarithms: half and double cancel.
+    let rate_ratio = Ratio { value: log.value.exp(), low: log.low.map(f64::exp), high: log.high.map(f64::exp), ..log };
     Ok(Overhead { cell: cell.to_string(), rate_ratio, rate })
 }

@@ -57,15 +57,15 @@ pub(super) fn examination(examination: &Examination) -> String {
     }
     if let Some(overhead) = &examination.overhead {
         let ratio = overhead.rate_ratio;
-        let interval = match (ratio.low, ratio.high) {
-            (Some(low), Some(high)) => format!(" (95%: {low:.3} to {high:.3})"),
-            _ => String::new(),
-        };
         let _ = writeln!(
             out,
-            "\nThe cost of accounting: with profile the rate is {:.3} of that without{interval},\n{} trials each, {} \
+            "\nThe cost of accounting: with profile the rate is {:.3} of that without (95%: {}),\n{} trials each, {} \
              at {:.0} transactions a second. subtract and tick cost nothing within a trial.",
-            ratio.value, ratio.count, overhead.cell, overhead.rate
+            ratio.value,
+            interval(&ratio),
+            ratio.rounds,
+            overhead.cell,
+            overhead.rate
         );
     }
     out
