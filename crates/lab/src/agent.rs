@@ -252,9 +252,9 @@ impl ClientThread {
             Err(RecvTimeoutError::Disconnected) => return Err(dead()),
         }
         shared.ending.store(true, Ordering::Relaxed);
-        self.waker.0.wake();
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
         while self.finished.is_none() && !shared.stopped.load(Ordering::Acquire) {
+            self.waker.0.wake();
             match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => self.finished = Some(report),
                 Err(RecvTimeoutError::Timeout) => progress.check(shared, &self.waker)?,

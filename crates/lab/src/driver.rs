@@ -155,7 +155,8 @@ impl Held {
 /// What the driver's thread and its control thread share. Counters have one writer, the driver.
 #[derive(Debug)]
 pub struct Shared {
-    /// Control to driver: the phase's time is over; nothing more is initiated, and a stream stops where it is.
+    /// Control to driver: the phase's time is over; nothing more is initiated, and a stream stops where it is. A client
+    /// that began late takes the whole of its time nevertheless, and wants to be woken until it has stopped.
     pub ending: AtomicBool,
     /// Client to control: nothing more will be sent in this phase.
     pub stopped: AtomicBool,

@@ -102,6 +102,11 @@ impl Bench<'_> {
             protocol: grown(&before, &after),
             drops: scene.drops()?.saturating_sub(dropped),
         };
+        if record.units() == 0.0 {
+            let reasons: Vec<_> = record.flags.iter().map(|flag| format!(", {flag}")).collect();
+            return Err(Error::incomplete(format!("nothing was done within the trial{}", reasons.concat()))
+                .hint("give it more --seconds, or the host less to do"));
+        }
         Ok((record, scene.path_record(cell)))
     }
 

@@ -263,10 +263,10 @@ impl ClientEnd {
         self.phases.send(Phase { start_ns: 0, duration_ns, stride, rate }).unwrap();
         thread::sleep(time);
         self.shared.ending.store(true, Ordering::Relaxed);
-        self.waker.wake();
         let begun = Instant::now();
         while !self.shared.stopped.load(Ordering::Acquire) && begun.elapsed() < self.patience {
-            thread::sleep(Duration::from_micros(100));
+            self.waker.wake();
+            thread::sleep(Duration::from_micros(200));
         }
         self.shared.sent.load(Ordering::Relaxed)
     }

@@ -246,8 +246,11 @@ impl<S: Sockets> Client<S> {
 
     /// Lets every pair that can go on do so.
     fn serve(&mut self, shared: &Shared) -> io::Result<()> {
-        if shared.ending.load(Ordering::Relaxed) || shared.give_up.load(Ordering::Relaxed) {
+        if shared.give_up.load(Ordering::Relaxed) {
             self.run.ending = true;
+        } else if shared.ending.load(Ordering::Relaxed) {
+            // By this thread's clock: it may have begun later than it was told to.
+            self.over(now_ns());
         }
         if self.run.phase.rate.is_some() {
             self.start_due();
