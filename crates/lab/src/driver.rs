@@ -21,14 +21,18 @@ use std::time::{Duration, Instant};
 
 /// Nanoseconds of the monotonic clock.
 pub fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
+    clock_ns(ClockId::Monotonic)
+}
+
+/// Nanoseconds of any clock.
+pub(crate) fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// CPU time of the calling thread in nanoseconds.
 fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    clock_ns(ClockId::ThreadCPUTime)
 }
 
 /// Uses `ns` of CPU, all but two short system calls in user mode: the known cost that calibration plants.

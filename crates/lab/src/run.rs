@@ -8,6 +8,7 @@
 use crate::account::Method;
 use crate::bpf::profile::Profiler;
 use crate::control;
+use crate::driver::content::mix;
 use crate::error::{Error, Kind, Result};
 use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{Skipped, TrialRecord};
@@ -297,10 +298,7 @@ fn shuffle(order: &mut [usize], seed: u64) {
     let mut state = seed;
     let mut next = || {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut value = state;
-        value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        value ^ (value >> 31)
+        mix(state)
     };
     for at in (1..order.len()).rev() {
         let other = usize::try_from(next() % (at as u64 + 1)).unwrap_or(0);

@@ -1,7 +1,8 @@
 //! CPU time of this process, exact in its total.
 
+use crate::driver::clock_ns;
 use crate::sys;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
 /// CPU time of one or more processes. The total is the scheduler's and exact; the split is scaled from ticks.
@@ -16,8 +17,7 @@ pub struct ProcessCpu {
 impl ProcessCpu {
     /// Of the calling process with all its threads.
     pub fn own() -> Self {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        let run_ns = u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0);
+        let run_ns = clock_ns(ClockId::ProcessCPUTime);
         let (user_ns, system_ns) = sys::process_times_ns();
         // The kernel keeps user + system equal to its own reading of the run time; rescale to ours.
         let share = user_ns as f64 / (user_ns + system_ns).max(1) as f64;

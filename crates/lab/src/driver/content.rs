@@ -86,7 +86,7 @@ fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usiz
 }
 
 /// The finaliser of SplitMix64: every input bit changes about half of the output bits.
-fn mix(mut value: u64) -> u64 {
+pub(crate) fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     value ^ (value >> 31)
