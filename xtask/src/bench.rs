@@ -55,8 +55,13 @@ const DUELS: [Duel; 4] = [
     },
 ];
 
-/// Runs `rounds` rounds with `seconds` of each measurement and prints the ratios.
-pub(crate) fn run(root: &Path, rounds: u32, seconds: u32) -> Result<(), String> {
+/// Runs `rounds` rounds with `seconds` of each measurement against the peers whose name holds `only`; prints the ratios.
+pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<(), String> {
+    let duels: Vec<&Duel> = DUELS.iter().filter(|duel| duel.name.contains(only)).collect();
+    if duels.is_empty() {
+        let names = DUELS.map(|duel| duel.name).join("; ");
+        return Err(format!("no peer's name holds \"{only}\"; there are {names}"));
+    }
     for program in ["ip", "iperf3", "qperf", "sockperf"] {
         if Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
             return Err(format!("{program} is missing; Debian packages: iproute2 iperf3 qperf sockperf"));
@@ -70,10 +75,10 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32) -> Result<(), String> 
         Server::start(&["sockperf", "server", "--tcp", "-i", ADDRESS, "-p", "11111"])?,
     ];
     sleep(Duration::from_millis(500));
-    let mut ratios = vec![Vec::new(); DUELS.len()];
-    let mut rates = vec![(Vec::new(), Vec::new()); DUELS.len()];
+    let mut ratios = vec![Vec::new(); duels.len()];
+    let mut rates = vec![(Vec::new(), Vec::new()); duels.len()];
     for round in 0..rounds {
-        for (at, duel) in DUELS.iter().enumerate() {
+        for (at, duel) in duels.iter().enumerate() {
             // Who goes first alternates, so that neither always meets the other's aftermath.
             let (peer, own) = if round % 2 == 0 {
                 let peer = (duel.peer)(seconds)?;
@@ -88,14 +93,14 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32) -> Result<(), String> 
             rates[at].1.push(own);
         }
     }
-    let table = table(&mut ratios, &mut rates);
+    let table = table(&duels, &mut ratios, &mut rates);
     std::io::stdout().write_all(table.as_bytes()).map_err(|error| format!("cannot print: {error}"))
 }
 
-fn table(ratios: &mut [Vec<f64>], rates: &mut [(Vec<f64>, Vec<f64>)]) -> String {
+fn table(duels: &[&Duel], ratios: &mut [Vec<f64>], rates: &mut [(Vec<f64>, Vec<f64>)]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{:<30} {:>12} {:>12} {:<10} {:>7}  spread", "peer", "peer", "siga", "unit", "ratio");
-    for ((duel, ratios), (peer, own)) in DUELS.iter().zip(ratios).zip(rates) {
+    for ((duel, ratios), (peer, own)) in duels.iter().zip(ratios).zip(rates) {
         let (ratio, peer, own) = (median(ratios), median(peer), median(own));
         let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
         let (name, unit) = (duel.name, duel.unit);

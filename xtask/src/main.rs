@@ -39,6 +39,9 @@ enum Task {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 2)]
         seconds: u32,
+        /// Only the peers whose name holds this
+        #[arg(long, default_value = "")]
+        only: String,
     },
     /// Write the published JSON Schemas of plans and levels
     Schema {
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(root),
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root),
-        Task::Bench { rounds, seconds } => bench::run(root, rounds, seconds),
+        Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
         Task::Schema { check } => schema::run(root, check),
     };
     match outcome {

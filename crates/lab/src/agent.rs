@@ -257,7 +257,7 @@ impl ClientThread {
             self.waker.0.wake();
             match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => self.finished = Some(report),
-                Err(RecvTimeoutError::Timeout) => progress.check(shared, &self.waker)?,
+                Err(RecvTimeoutError::Timeout) => progress.check(shared)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(dead()),
             }
         }
@@ -275,8 +275,12 @@ impl ClientThread {
             }
             match self.reports.recv_timeout(pause.next()) {
                 Ok(report) => break report,
-                Err(RecvTimeoutError::Timeout) if self.stream => progress.check(&self.shared, &self.waker)?,
-                Err(RecvTimeoutError::Timeout) => self.waker.0.wake(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.waker.0.wake();
+                    if self.stream {
+                        progress.check(&self.shared)?;
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::incomplete("the driver's thread has died"));
                 }
@@ -323,14 +327,14 @@ impl Progress {
         self.since.elapsed()
     }
 
-    fn check(&mut self, shared: &Shared, waker: &WakerHandle) -> Result<()> {
+    /// Gives up on what does not move. The driver still has to be woken to notice.
+    fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
             return Err(Error::incomplete("the peer has stopped answering"));
         }
         if stalled > limits::STALL_TIME_MAX / 2 {
             shared.give_up.store(true, Ordering::Relaxed);
-            waker.0.wake();
         }
         Ok(())
     }

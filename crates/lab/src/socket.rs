@@ -49,9 +49,10 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Interrupts another thread's `poll`.
+/// Interrupts another thread's waiting.
 pub trait Waker: Send + Sync {
-    /// Makes a `poll` that waits, or the next one, return.
+    /// Makes a `poll` that waits, or the next one, return, or else an operation that waits. The latter is lost on an
+    /// operation that is about to begin, so where operations wait, it is to be repeated until it has had its effect.
     fn wake(&self);
 }
 
@@ -120,7 +121,7 @@ pub trait Sockets {
     /// What the network reports; never a mere interruption.
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// True if operations wait for their outcome (`limits::WAIT_TIME_MAX` at most) before they answer `WouldBlock`. Then
+    /// True if operations wait for their outcome, or until they are interrupted, before they answer `WouldBlock`. Then
     /// there is one connection, and `poll` waits only if it is given a time.
     fn operations_wait(&self) -> bool;
 

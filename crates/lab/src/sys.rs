@@ -36,6 +36,29 @@ pub fn duplicate_descriptor(number: i32) -> std::io::Result<OwnedFd> {
     // SAFETY: fcntl has just made `copy`, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
+
+/// Has `interrupt` end system calls that wait, in any thread of this process.
+///
+/// # Errors
+/// The kernel refused to set the signal's action.
+pub fn allow_interrupts() -> std::io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all-zero bytes are a valid sigaction: no flags (SA_RESTART would go on waiting), an empty mask.
+    let action = unsafe { action.assume_init_mut() };
+    action.sa_sigaction = nothing as *const () as libc::sighandler_t;
+    // SAFETY: the action is valid, and its handler does nothing and so is safe at any point of any thread.
+    let status = unsafe { libc::sigaction(libc::SIGUSR1, action, std::ptr::null_mut()) };
+    if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Ends the system call that a thread of this process waits in, after `allow_interrupts`; nothing if it has ended.
+pub fn interrupt(thread: i32) {
+    let process = std::process::id();
+    // SAFETY: tgkill touches no memory, and the process id confines it to this process.
+    let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+}
+
 pub mod bpf;
 pub mod ethtool;
 pub mod namespace;

@@ -2,12 +2,13 @@
 //!
 //! *Epoll* serves any number of sockets from one thread, edge-triggered. *Direct* serves a single socket with plain
 //! `send` and `recv`, as a process per connection does. Either waits in the kernel (`Wait::Block`) or spins
-//! (`Wait::Poll`). A blocking direct socket returns from every call within `limits::WAIT_TIME_MAX`, so that its driver
-//! notices the end of a phase.
+//! (`Wait::Poll`). A blocking direct socket waits in `recv` without a time limit, which would have the CPU's timer set
+//! anew whenever it falls asleep, a price that shows in a round trip; its waker ends the call by a signal. A signal just before
+//! the call is lost, so the driver must be woken until it shows. Where a limit is needed it is `limits::WAIT_TIME_MAX`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::bpf::sockmap::Sockmap;
-use crate::limits;
+use crate::{limits, sys};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a driver does while nothing can go on.
@@ -47,7 +49,7 @@ pub struct KernelOptions {
 pub struct Kernel {
     options: KernelOptions,
     epoll: OwnedFd,
-    wake: Arc<OwnedFd>,
+    wake: Arc<KernelWaker>,
     sockmap: Option<Sockmap>,
     direct: Direct,
 }
@@ -57,21 +59,40 @@ pub struct Kernel {
 struct Direct {
     listener: Option<Token>,
     socket: Option<Token>,
-    /// Accepted sockets do not inherit their listener's timeouts (AF_UNIX).
-    disinherits: bool,
 }
 
 const WAKE: u64 = u64::MAX;
 const EVENTS_AT_ONCE: usize = 512;
 
+/// Wakes by an eventfd what polls, by a signal what waits in an operation.
 #[derive(Debug)]
-struct EventfdWaker(Arc<OwnedFd>);
+struct KernelWaker {
+    event: OwnedFd,
+    /// The thread that waits in operations; 0 while none does.
+    thread: AtomicI32,
+}
 
-impl Waker for EventfdWaker {
+impl KernelWaker {
+    /// Takes the wake-ups there were. The descriptor does not block: without a wake-up there is nothing to take.
+    fn clear(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+    }
+}
+
+impl Waker for KernelWaker {
     fn wake(&self) {
         // An eventfd write fails only at 2^64 - 1 unread wake-ups.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        match self.thread.load(Ordering::Relaxed) {
+            0 => {}
+            thread => sys::interrupt(thread),
+        }
     }
+}
+
+thread_local! {
+    /// Asked for once: the kernel's answer costs a system call.
+    static OWN_THREAD: i32 = rustix::thread::gettid().as_raw_nonzero().get();
 }
 
 impl Kernel {
@@ -81,8 +102,10 @@ impl Kernel {
     /// Out of descriptors.
     pub fn new(options: KernelOptions, sockmap: Option<Sockmap>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        sys::allow_interrupts()?;
+        let wake = Arc::new(KernelWaker { event, thread: AtomicI32::new(0) });
         Ok(Self { options, epoll, wake, sockmap, direct: Direct::default() })
     }
 
@@ -108,24 +131,20 @@ impl Kernel {
         if matches!(endpoint, Endpoint::Tcp(_)) {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
-        self.bound_waits(&socket)?;
-        Ok(socket)
-    }
-
-    /// Has every call on a blocking socket return in time to notice the end of a phase.
-    fn bound_waits(&self, socket: &OwnedFd) -> io::Result<()> {
         if self.blocking() {
-            sockopt::set_socket_timeout(socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
-            sockopt::set_socket_timeout(socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
+            sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
+            // What is lost must be noticed.
+            if matches!(endpoint, Endpoint::Udp(_)) {
+                sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
+            }
         }
-        Ok(())
+        Ok(socket)
     }
 
     /// Waits until somebody wakes it or the time is over.
     fn rest(&self, time: Duration) -> io::Result<()> {
-        await_one(PollFd::new(&self.wake, PollFlags::IN), time)?;
-        // The descriptor does not block: without a wake-up there is nothing to take.
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+        await_one(PollFd::new(&self.wake.event, PollFlags::IN), time)?;
+        self.wake.clear();
         Ok(())
     }
 
@@ -210,7 +229,6 @@ impl Sockets for Kernel {
             Endpoint::Unix(name) => {
                 net::bind(&socket, &abstract_name(name)?)?;
                 net::listen(&socket, limits::BACKLOG)?;
-                self.direct.disinherits = true;
                 at.clone()
             }
         };
@@ -225,9 +243,6 @@ impl Sockets for Kernel {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
-        if self.direct.disinherits {
-            self.bound_waits(&socket)?;
-        }
         self.enter(&socket, false)?;
         self.watch(&socket, token)?;
         self.direct.socket = Some(token);
@@ -290,6 +305,9 @@ impl Sockets for Kernel {
 
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
         if self.options.direct {
+            if self.blocking() {
+                self.wake.thread.store(OWN_THREAD.with(|thread| *thread), Ordering::Relaxed);
+            }
             if let Some(time) = timeout.filter(|time| self.blocking() && !time.is_zero()) {
                 self.rest(time)?;
             }
@@ -309,7 +327,7 @@ impl Sockets for Kernel {
         for event in events.iter() {
             let (data, flags) = (event.data.u64(), event.flags);
             if data == WAKE {
-                let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+                self.wake.clear();
                 continue;
             }
             let end = epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP;
@@ -324,6 +342,6 @@ impl Sockets for Kernel {
     }
 
     fn waker(&self) -> Arc<dyn Waker> {
-        Arc::new(EventfdWaker(Arc::clone(&self.wake)))
+        Arc::<KernelWaker>::clone(&self.wake)
     }
 }
