@@ -14,6 +14,7 @@ pub mod driver;
 pub mod environment;
 pub mod error;
 pub mod histogram;
+pub mod judge;
 pub mod level;
 pub mod limits;
 pub mod path;
