@@ -160,6 +160,13 @@ impl Run {
             damage,
         })
     }
+
+    /// Whether a process is writing to it at this moment.
+    pub fn is_growing(&self) -> bool {
+        let Ok(trials) = File::open(self.directory.join(TRIALS)) else { return false };
+        // Shared and given back at once: two readers never take each other for a writer.
+        flock(&trials, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    }
 }
 
 fn read_plan(directory: &Path) -> Result<Plan> {

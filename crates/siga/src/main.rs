@@ -4,6 +4,7 @@ mod axes;
 mod doctor;
 mod live;
 mod measure;
+mod report;
 
 use axes::Axes;
 use clap::{Parser, Subcommand};
@@ -29,6 +30,7 @@ use std::process::ExitCode;
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
+        siga report runs/DIR                        one HTML file with tables and charts\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
         Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
@@ -75,6 +77,15 @@ Examples:
         #[arg(long, value_parser = axes::method)]
         accounting: Option<Method>,
     },
+    /// Write one HTML file with verdict, environment, tables and charts.
+    ///
+    /// The file works offline and holds all its data.
+    #[command(after_help = "\
+Examples:
+  siga report runs/20261120-104133-default
+  siga report runs/before runs/after -o change.html
+  siga report --published -o published.html")]
+    Report(report::ReportArgs),
     /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
     #[command(after_help = "\
 Examples:
@@ -137,6 +148,7 @@ fn run(command: Command) -> Result<()> {
         Command::Show { directory, format, layout, accounting } => {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
+        Command::Report(args) => report::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Agent { net, user, sockmap, unlink } => {
