@@ -2,10 +2,22 @@
 //!
 //! The trial is the statistical unit. Trials of one run that stood side by side in a round are compared in pairs; those
 //! of two runs, whose hosts may have drifted apart in between, as two samples, which is told. A ratio is new over base.
+//! The statistics lie in `stats`; here stands what is compared with what, and what the figures allow to be said.
+
+mod cells;
+mod settings;
+mod stop;
+mod value;
+
+pub use stop::unsettled;
+pub use value::value;
 
 use crate::environment::Difference;
+use crate::error::{Error, Result};
 use crate::plan::Cell;
+use crate::store::Run;
 use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
 
 /// A figure that is compared. Everything but the rate is better when it is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,6 +87,17 @@ impl Metric {
     pub fn more_is_better(self) -> bool {
         self == Self::Rate
     }
+}
+
+/// What the two sides differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The run: another time, host or build.
+    Runs,
+    /// The level, within one run.
+    Levels,
+    /// The path, within one run.
+    Paths,
 }
 
 /// How the trials of both sides were compared.
@@ -158,6 +181,8 @@ pub struct Comparison {
     pub base: String,
     /// What is compared with it.
     pub new: String,
+    /// What the sides differ in.
+    pub subject: Subject,
     /// How trials were compared.
     pub form: Form,
     /// What differs between the environments: first what matters.
@@ -166,6 +191,140 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Cells without a counterpart or a figure, and why.
     pub skipped: Vec<(Cell, String)>,
-    /// A smoke run is on one of the sides: no verdict but `inconclusive`.
-    pub smoke: bool,
+    /// What to keep in mind with all of it, in words: a run that is not whole, a smoke run.
+    pub cautions: Vec<String>,
+}
+
+impl Comparison {
+    /// Rows whose verdict has this name.
+    pub fn count(&self, verdict: &str) -> usize {
+        self.rows.iter().filter(|row| row.verdict.name() == verdict).count()
+    }
+}
+
+/// Two runs, cell by cell. Where each has a single level, these may go by different names.
+///
+/// # Errors
+/// Usage: no cell in common. Environment: a damaged record.
+pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
+    let (own, others) = (base.cells(), new.cells());
+    let single = |cells: &[Cell]| cells.windows(2).all(|pair| pair[0].level == pair[1].level);
+    let mut pairs = partners(&own, &others, Clone::clone);
+    if let (true, true, Some(other)) = (pairs.is_empty(), single(&own) && single(&others), others.first()) {
+        pairs = partners(&own, &others, |cell| Cell { level: other.level.clone(), ..cell.clone() });
+    }
+    let names = [base, new].map(|run| run.directory.display().to_string());
+    if pairs.is_empty() {
+        let first = |cells: &[Cell]| cells.first().map_or("nothing measured".to_owned(), ToString::to_string);
+        return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1]))
+            .hint(format!("the first has {}, the second {}", first(&own), first(&others))));
+    }
+    let alone = |cells: &[Cell], paired: Vec<&Cell>, run: &str| {
+        let paired: HashSet<&Cell> = paired.into_iter().collect();
+        let alone = cells.iter().filter(|cell| !paired.contains(cell)).cloned();
+        alone.map(|cell| (cell, format!("only in {run}"))).collect::<Vec<_>>()
+    };
+    let mut skipped = alone(&own, pairs.iter().map(|(base, _)| base).collect(), &names[0]);
+    skipped.extend(alone(&others, pairs.iter().map(|(_, new)| new).collect(), &names[1]));
+    cells::compare(Subject::Runs, (base, &names[0]), (new, &names[1]), &pairs, skipped)
+}
+
+/// Two levels of one run, cell by cell.
+///
+/// # Errors
+/// Usage: a level that the run has not measured. Environment: a damaged record.
+pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    let cells = run.cells();
+    let of = |level: &str| cells.iter().filter(|cell| cell.level == level).cloned().collect::<Vec<_>>();
+    let pairs = partners(&of(base), &of(new), |cell| Cell { level: new.to_owned(), ..cell.clone() });
+    within_run(run, Subject::Levels, (base, of(base)), (new, of(new)), &pairs)
+}
+
+/// Two paths of one run, cell by cell.
+///
+/// # Errors
+/// Usage: a path that the run has not measured. Environment: a damaged record.
+pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    let cells = run.cells();
+    let of = |path: &str| cells.iter().filter(|cell| cell.path == path).cloned().collect::<Vec<_>>();
+    let pairs = partners(&of(base), &of(new), |cell| Cell { path: new.to_owned(), ..cell.clone() });
+    within_run(run, Subject::Paths, (base, of(base)), (new, of(new)), &pairs)
+}
+
+/// What a run compares by itself: each further level with the first; with a single level, each path that has a node in
+/// the middle with the same path without it.
+///
+/// # Errors
+/// Environment: a damaged record.
+pub fn within(run: &Run) -> Result<Vec<Comparison>> {
+    subjects(run).iter().map(|(subject, base, new)| match subject {
+        Subject::Levels => levels(run, base, new),
+        Subject::Paths | Subject::Runs => paths(run, base, new),
+    }).collect()
+}
+
+/// The comparisons of [`within`]: subject, base, new.
+fn subjects(run: &Run) -> Vec<(Subject, String, String)> {
+    let cells = run.cells();
+    let mut names: Vec<&str> = run.levels.iter().map(|level| level.name.as_str()).collect();
+    names.retain(|name| cells.iter().any(|cell| cell.level == *name));
+    if let [base, others @ ..] = names.as_slice()
+        && !others.is_empty()
+    {
+        return others.iter().map(|new| (Subject::Levels, (*base).to_owned(), (*new).to_owned())).collect();
+    }
+    let mut paths: Vec<(Subject, String, String)> = Vec::new();
+    for cell in &cells {
+        let base = crate::summary::base_of(cell).filter(|base| cells.contains(base));
+        let entry = base.map(|base| (Subject::Paths, base.path, cell.path.clone()));
+        paths.extend(entry.filter(|entry| !paths.contains(entry)));
+    }
+    paths
+}
+
+fn within_run(
+    run: &Run,
+    subject: Subject,
+    base: (&str, Vec<Cell>),
+    new: (&str, Vec<Cell>),
+    pairs: &[(Cell, Cell)],
+) -> Result<Comparison> {
+    for (name, cells) in [&base, &new] {
+        if cells.is_empty() {
+            let mut names: Vec<String> = run.cells().into_iter().map(|cell| match subject {
+                Subject::Levels => cell.level,
+                Subject::Paths | Subject::Runs => cell.path,
+            }).collect();
+            names.sort();
+            names.dedup();
+            return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display()))
+                .hint(format!("it has {}", names.join(", "))));
+        }
+    }
+    if pairs.is_empty() {
+        return Err(Error::usage(format!("`{}` and `{}` have no cell in common", base.0, new.0))
+            .hint("`siga show` lists the cells of the run"));
+    }
+    let alone = |cell: &&Cell| !pairs.iter().any(|pair| pair.0 == **cell || pair.1 == **cell);
+    let alone = base.1.iter().chain(&new.1).filter(alone);
+    let skipped = alone.map(|cell| (cell.clone(), "nothing to compare it with".to_owned())).collect();
+    cells::compare(subject, (run, base.0), (run, new.0), pairs, skipped)
+}
+
+/// Each cell with the one that `wanted` makes of it. What has that but for its MTU is its partner if it is the only one:
+/// the MTU may be what the sides differ in.
+fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
+    let mut by_mtu: HashMap<Cell, Vec<&Cell>> = HashMap::new();
+    for other in others {
+        by_mtu.entry(Cell { mtu: None, ..other.clone() }).or_default().push(other);
+    }
+    let partner = |cell: &Cell| {
+        let wanted = wanted(cell);
+        let similar = by_mtu.get(&Cell { mtu: None, ..wanted.clone() })?;
+        match similar.as_slice() {
+            [single] => Some((*single).clone()),
+            many => many.contains(&&wanted).then_some(wanted),
+        }
+    };
+    own.iter().filter_map(|cell| Some((cell.clone(), partner(cell)?))).collect()
 }

@@ -7,12 +7,13 @@
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
 use crate::level::Level;
-use crate::plan::Plan;
+use crate::plan::{Cell, Plan};
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub struct Run {
     pub directory: PathBuf,
     /// What was to be measured.
     pub plan: Plan,
+    /// The levels that its cells name, as they were when it began.
+    pub levels: Vec<Level>,
     /// Where it was measured.
     pub environment: Environment,
     /// Every finished trial, in the order they were measured.
@@ -140,6 +143,19 @@ impl Store {
 }
 
 impl Run {
+    /// Cells that have a trial, in the order of the plan.
+    pub fn cells(&self) -> Vec<Cell> {
+        let planned = self.plan.matrix().map(|matrix| matrix.cells).unwrap_or_default();
+        let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
+        let mut cells: Vec<Cell> = planned.into_iter().filter(|cell| left.remove(cell)).collect();
+        for trial in &self.trials {
+            if left.remove(&trial.cell) {
+                cells.push(trial.cell.clone());
+            }
+        }
+        cells
+    }
+
     /// Reads a run directory; a line cut off at the end of a file is told in `damage`.
     ///
     /// # Errors
@@ -153,6 +169,7 @@ impl Run {
         Ok(Self {
             directory: directory.to_owned(),
             plan,
+            levels: read_levels(directory)?,
             environment,
             trials: read_lines(&directory.join(TRIALS), &mut damage)?,
             paths: read_lines(&directory.join(PATHS), &mut damage)?,
@@ -171,11 +188,16 @@ fn read_plan(directory: &Path) -> Result<Plan> {
     Plan::parse(&text, &place.display().to_string())
 }
 
-/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
-fn same_levels(directory: &Path, plan: &Plan) -> Result<()> {
+fn read_levels(directory: &Path) -> Result<Vec<Level>> {
     let place = directory.join(LEVELS);
     let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
-    let begun: Vec<Level> = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
+    serde_json::from_str(&text).context(format!("{} is damaged", place.display()))
+}
+
+/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
+fn same_levels(directory: &Path, plan: &Plan) -> Result<()> {
+    let begun = read_levels(directory)?;
+    let place = directory.join(LEVELS);
     let levels = plan.matrix()?.levels;
     match levels.iter().find(|level| !begun.contains(level)) {
         Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
