@@ -3,8 +3,13 @@
 //! The trial is the statistical unit. Trials of one run that stood side by side in a round are compared in pairs; those
 //! of two runs, whose hosts may have drifted apart in between, as two samples, which is told. A ratio is new over base.
 
+mod value;
+
+pub use value::value;
+
 use crate::environment::Difference;
 use crate::plan::Cell;
+use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
 
 /// A figure that is compared. Everything but the rate is better when it is less.
@@ -47,6 +52,28 @@ pub enum Mode {
 }
 
 impl Metric {
+    /// All of them, in the order of tables and files.
+    pub const ALL: &[Self] = &[
+        Self::Rate,
+        Self::P50,
+        Self::P99,
+        Self::Cpu(Part::Total, Mode::All),
+        Self::Cpu(Part::Total, Mode::Virtual),
+        Self::Cpu(Part::Total, Mode::Cp),
+        Self::Cpu(Part::Client, Mode::All),
+        Self::Cpu(Part::Client, Mode::Virtual),
+        Self::Cpu(Part::Client, Mode::Cp),
+        Self::Cpu(Part::Router, Mode::All),
+        Self::Cpu(Part::Router, Mode::Virtual),
+        Self::Cpu(Part::Router, Mode::Cp),
+        Self::Cpu(Part::Server, Mode::All),
+        Self::Cpu(Part::Server, Mode::Virtual),
+        Self::Cpu(Part::Server, Mode::Cp),
+        Self::Cpu(Part::Other, Mode::All),
+        Self::Cpu(Part::Other, Mode::Virtual),
+        Self::Cpu(Part::Other, Mode::Cp),
+    ];
+
     /// The name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
     pub fn name(self) -> &'static str {
         match self {
@@ -68,6 +95,16 @@ impl Metric {
             Self::Cpu(Part::Other, Mode::All) => "other_cpu",
             Self::Cpu(Part::Other, Mode::Virtual) => "other_virtual",
             Self::Cpu(Part::Other, Mode::Cp) => "other_cp",
+        }
+    }
+
+    /// The unit of its values with a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
+    pub fn unit(self, unit: Unit) -> &'static str {
+        match (self, unit) {
+            (Self::Rate, _) => unit.rate_name(),
+            (Self::P50 | Self::P99, _) => "us",
+            (Self::Cpu(..), Unit::Transaction) => "msec/trans",
+            (Self::Cpu(..), Unit::Megabyte) => "msec/MB",
         }
     }
 

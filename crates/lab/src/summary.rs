@@ -10,8 +10,8 @@ mod hop;
 pub use cpu::{Component, Cpu};
 pub use hop::Hop;
 
-pub(crate) use cpu::{by_profile, by_tick};
-pub(crate) use hop::cpu_ms;
+pub(crate) use cpu::{by_profile, by_tick, of as cpu_of};
+pub(crate) use hop::{cpu_ms, partner};
 
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;
