@@ -7,10 +7,10 @@
 mod cpu;
 mod hop;
 
-pub use cpu::{Component, Cpu};
+pub use cpu::{Component, Cpu, of as cpu_of};
 pub use hop::Hop;
 
-pub(crate) use cpu::{by_profile, by_tick, of as cpu_of};
+pub(crate) use cpu::{by_profile, by_tick};
 pub(crate) use hop::{cpu_ms, partner};
 
 #[cfg(test)]
