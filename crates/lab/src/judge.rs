@@ -5,19 +5,22 @@
 //! The statistics lie in `stats`; here stands what is compared with what, and what the figures allow to be said.
 
 mod cells;
+mod noise;
 mod settings;
 mod stop;
 mod value;
 
-pub use stop::unsettled;
+pub use stop::{rounds_least, unsettled};
 pub use value::value;
 
 use crate::environment::Difference;
 use crate::error::{Error, Result};
+use crate::level::Level;
 use crate::plan::Cell;
 use crate::store::Run;
+use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A figure that is compared. Everything but the rate is better when it is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,6 +62,28 @@ pub enum Mode {
 }
 
 impl Metric {
+    /// All of them, in the order of tables and files.
+    pub const ALL: &[Self] = &[
+        Self::Rate,
+        Self::P50,
+        Self::P99,
+        Self::Cpu(Part::Total, Mode::All),
+        Self::Cpu(Part::Total, Mode::Virtual),
+        Self::Cpu(Part::Total, Mode::Cp),
+        Self::Cpu(Part::Client, Mode::All),
+        Self::Cpu(Part::Client, Mode::Virtual),
+        Self::Cpu(Part::Client, Mode::Cp),
+        Self::Cpu(Part::Router, Mode::All),
+        Self::Cpu(Part::Router, Mode::Virtual),
+        Self::Cpu(Part::Router, Mode::Cp),
+        Self::Cpu(Part::Server, Mode::All),
+        Self::Cpu(Part::Server, Mode::Virtual),
+        Self::Cpu(Part::Server, Mode::Cp),
+        Self::Cpu(Part::Other, Mode::All),
+        Self::Cpu(Part::Other, Mode::Virtual),
+        Self::Cpu(Part::Other, Mode::Cp),
+    ];
+
     /// The name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
     pub fn name(self) -> &'static str {
         match self {
@@ -83,6 +108,21 @@ impl Metric {
         }
     }
 
+    /// The unit of its values with a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
+    pub fn unit(self, unit: Unit) -> &'static str {
+        match (self, unit) {
+            (Self::Rate, _) => unit.rate_name(),
+            (Self::P50 | Self::P99, _) => "us",
+            (Self::Cpu(..), Unit::Transaction) => "msec/trans",
+            (Self::Cpu(..), Unit::Megabyte) => "msec/MB",
+        }
+    }
+
+    /// True for CPU time of a part of the system: what depends on the method of accounting.
+    pub fn is_of_component(self) -> bool {
+        matches!(self, Self::Cpu(Part::Client | Part::Router | Part::Server | Part::Other, _))
+    }
+
     /// True if more is better.
     pub fn more_is_better(self) -> bool {
         self == Self::Rate
@@ -98,6 +138,16 @@ pub enum Subject {
     Levels,
     /// The path, within one run.
     Paths,
+}
+
+impl Subject {
+    /// What a cell is called on its side.
+    fn of(self, cell: &Cell) -> &str {
+        match self {
+            Self::Levels => &cell.level,
+            Self::Paths | Self::Runs => &cell.path,
+        }
+    }
 }
 
 /// How the trials of both sides were compared.
@@ -164,8 +214,8 @@ pub struct Row {
     /// Upper end.
     pub high: Option<f64>,
     /// Two-sided, exact.
-    pub p: Option<f64>,
-    /// The same after Benjamini and Hochberg over the table.
+    pub p: f64,
+    /// The same after Benjamini and Hochberg over the table; `None` if the cells are not comparable.
     pub p_adjusted: Option<f64>,
     /// Half the width of the 95% interval that a comparison of two identical levels has with as many trials, as a part
     /// of the ratio (0.01 is 1%).
@@ -234,10 +284,7 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
 /// # Errors
 /// Usage: a level that the run has not measured. Environment: a damaged record.
 pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
-    let cells = run.cells();
-    let of = |level: &str| cells.iter().filter(|cell| cell.level == level).cloned().collect::<Vec<_>>();
-    let pairs = partners(&of(base), &of(new), |cell| Cell { level: new.to_owned(), ..cell.clone() });
-    within_run(run, Subject::Levels, (base, of(base)), (new, of(new)), &pairs)
+    within_run(run, Subject::Levels, base, new)
 }
 
 /// Two paths of one run, cell by cell.
@@ -245,10 +292,7 @@ pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 /// # Errors
 /// Usage: a path that the run has not measured. Environment: a damaged record.
 pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
-    let cells = run.cells();
-    let of = |path: &str| cells.iter().filter(|cell| cell.path == path).cloned().collect::<Vec<_>>();
-    let pairs = partners(&of(base), &of(new), |cell| Cell { path: new.to_owned(), ..cell.clone() });
-    within_run(run, Subject::Paths, (base, of(base)), (new, of(new)), &pairs)
+    within_run(run, Subject::Paths, base, new)
 }
 
 /// What a run compares by itself: each further level with the first; with a single level, each path that has a node in
@@ -257,58 +301,78 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 /// # Errors
 /// Environment: a damaged record.
 pub fn within(run: &Run) -> Result<Vec<Comparison>> {
-    subjects(run).iter().map(|(subject, base, new)| match subject {
-        Subject::Levels => levels(run, base, new),
-        Subject::Paths | Subject::Runs => paths(run, base, new),
-    }).collect()
+    let subjects = subjects(&run.levels, &run.cells());
+    subjects.iter().map(|(subject, base, new)| within_run(run, *subject, base, new)).collect()
 }
 
 /// The comparisons of [`within`]: subject, base, new.
-fn subjects(run: &Run) -> Vec<(Subject, String, String)> {
-    let cells = run.cells();
-    let mut names: Vec<&str> = run.levels.iter().map(|level| level.name.as_str()).collect();
+fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
+    let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
     names.retain(|name| cells.iter().any(|cell| cell.level == *name));
     if let [base, others @ ..] = names.as_slice()
         && !others.is_empty()
     {
         return others.iter().map(|new| (Subject::Levels, (*base).to_owned(), (*new).to_owned())).collect();
     }
+    let known: HashSet<&Cell> = cells.iter().collect();
     let mut paths: Vec<(Subject, String, String)> = Vec::new();
-    for cell in &cells {
-        let base = crate::summary::base_of(cell).filter(|base| cells.contains(base));
+    for cell in cells {
+        let base = crate::summary::base_of(cell).filter(|base| known.contains(base));
         let entry = base.map(|base| (Subject::Paths, base.path, cell.path.clone()));
         paths.extend(entry.filter(|entry| !paths.contains(entry)));
     }
     paths
 }
 
-fn within_run(
-    run: &Run,
+/// Every two cells that a run with these compares by itself.
+fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
+    let subjects = subjects(levels, cells);
+    subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
+}
+
+/// The cells of either side within one run.
+struct Sides<'a> {
     subject: Subject,
-    base: (&str, Vec<Cell>),
-    new: (&str, Vec<Cell>),
-    pairs: &[(Cell, Cell)],
-) -> Result<Comparison> {
-    for (name, cells) in [&base, &new] {
-        if cells.is_empty() {
-            let mut names: Vec<String> = run.cells().into_iter().map(|cell| match subject {
-                Subject::Levels => cell.level,
-                Subject::Paths | Subject::Runs => cell.path,
-            }).collect();
-            names.sort();
-            names.dedup();
+    new_name: &'a str,
+    base: Vec<Cell>,
+    new: Vec<Cell>,
+}
+
+impl<'a> Sides<'a> {
+    fn of(cells: &[Cell], subject: Subject, base: &str, new_name: &'a str) -> Self {
+        let of = |name: &str| cells.iter().filter(|cell| subject.of(cell) == name).cloned().collect();
+        Self { subject, new_name, base: of(base), new: of(new_name) }
+    }
+
+    fn pairs(&self) -> Vec<(Cell, Cell)> {
+        let new = self.new_name.to_owned();
+        partners(&self.base, &self.new, |cell| match self.subject {
+            Subject::Levels => Cell { level: new.clone(), ..cell.clone() },
+            Subject::Paths | Subject::Runs => Cell { path: new.clone(), ..cell.clone() },
+        })
+    }
+}
+
+fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
+    let cells = run.cells();
+    let sides = Sides::of(&cells, subject, base, new);
+    for (name, own) in [(base, &sides.base), (new, &sides.new)] {
+        if own.is_empty() {
+            let names: BTreeSet<&str> = cells.iter().map(|cell| subject.of(cell)).collect();
+            let names: Vec<&str> = names.into_iter().collect();
             return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display()))
                 .hint(format!("it has {}", names.join(", "))));
         }
     }
+    let pairs = sides.pairs();
     if pairs.is_empty() {
-        return Err(Error::usage(format!("`{}` and `{}` have no cell in common", base.0, new.0))
+        return Err(Error::usage(format!("`{base}` and `{new}` have no cell in common"))
             .hint("`siga show` lists the cells of the run"));
     }
-    let alone = |cell: &&Cell| !pairs.iter().any(|pair| pair.0 == **cell || pair.1 == **cell);
-    let alone = base.1.iter().chain(&new.1).filter(alone);
+    let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
+    let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
     let skipped = alone.map(|cell| (cell.clone(), "nothing to compare it with".to_owned())).collect();
-    cells::compare(subject, (run, base.0), (run, new.0), pairs, skipped)
+    cells::compare(subject, (run, base), (run, new), &pairs, skipped)
 }
 
 /// Each cell with the one that `wanted` makes of it. What has that but for its MTU is its partner if it is the only one:

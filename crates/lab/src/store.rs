@@ -1,8 +1,9 @@
 //! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
 //!
-//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
-//! lines. A line that a crash has cut off is dropped when the run goes on, everything before it stays. One process at a
-//! time may write: it holds a lock on `trials.jsonl`. A directory is taken for a run by its `plan.toml`.
+//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl`
+//! grow by whole lines; `end.json` is there once the run has ended. A line that a crash has cut off is dropped when the run
+//! goes on, everything before it stays. One process at a time may write: it holds a lock on `trials.jsonl`. A directory is
+//! taken for a run by its `plan.toml`.
 
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
@@ -46,6 +47,8 @@ pub struct Run {
     pub skipped: Vec<Skipped>,
     /// Bytes at the end of a file that a crash has cut off, in words.
     pub damage: Vec<String>,
+    /// False if it is still going on, or was cut short.
+    pub ended: bool,
 }
 
 const PLAN: &str = "plan.toml";
@@ -54,6 +57,14 @@ const LEVELS: &str = "levels.json";
 const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
+const END: &str = "end.json";
+
+/// What `end.json` says.
+#[derive(serde::Deserialize)]
+struct End {
+    /// Trials there were: with more, or less, the run has gone on or was cut.
+    trials: usize,
+}
 
 impl Store {
     /// Makes a new run directory.
@@ -133,6 +144,14 @@ impl Store {
         append(&mut self.paths, path, &self.directory.join(PATHS))
     }
 
+    /// Marks the run as ended with so many trials; going on with it later takes the mark away.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn end(&self, trials: usize) -> Result<()> {
+        write_whole(&self.directory.join(END), &format!("{{\"trials\": {trials}}}\n"))
+    }
+
     /// Adds why a cell was not measured.
     ///
     /// # Errors
@@ -166,12 +185,14 @@ impl Run {
         let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
         let environment = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
         let mut damage = Vec::new();
+        let trials: Vec<TrialRecord> = read_lines(&directory.join(TRIALS), &mut damage)?;
         Ok(Self {
             directory: directory.to_owned(),
             plan,
             levels: read_levels(directory)?,
             environment,
-            trials: read_lines(&directory.join(TRIALS), &mut damage)?,
+            ended: read_end(directory) == Some(trials.len()),
+            trials,
             paths: read_lines(&directory.join(PATHS), &mut damage)?,
             skipped: read_lines(&directory.join(SKIPPED), &mut damage)?,
             damage,
@@ -186,6 +207,12 @@ fn read_plan(directory: &Path) -> Result<Plan> {
             .hint("give the directory that `siga run` named at its end")
     })?;
     Plan::parse(&text, &place.display().to_string())
+}
+
+/// Trials of a run when it ended; `None` if it has not.
+fn read_end(directory: &Path) -> Option<usize> {
+    let text = std::fs::read_to_string(directory.join(END)).ok()?;
+    serde_json::from_str::<End>(&text).ok().map(|end| end.trials)
 }
 
 fn read_levels(directory: &Path) -> Result<Vec<Level>> {
