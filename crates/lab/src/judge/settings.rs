@@ -91,7 +91,6 @@ fn names(level: &Level, key: &str) -> bool {
             // Without GSO there is no TSO either.
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),
-            "mtu" => level.mtu.is_some(),
             size if size.starts_with("gso-") || size.starts_with("gro-") => level.big_tcp_bytes.is_some(),
             _ => false,
         },

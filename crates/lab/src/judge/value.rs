@@ -94,6 +94,7 @@ mod tests {
             paths: Vec::new(),
             skipped: Vec::new(),
             damage: Vec::new(),
+            ended: true,
         }
     }
 
