@@ -84,6 +84,9 @@ impl Metric {
         Self::Cpu(Part::Other, Mode::Cp),
     ];
 
+    /// CPU time of the whole system.
+    pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
+
     /// The name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
     pub fn name(self) -> &'static str {
         match self {
@@ -266,8 +269,11 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
     let names = [base, new].map(|run| run.directory.display().to_string());
     if pairs.is_empty() {
         let first = |cells: &[Cell]| cells.first().map_or("nothing measured".to_owned(), ToString::to_string);
-        return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1]))
-            .hint(format!("the first has {}, the second {}", first(&own), first(&others))));
+        return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
+            "the first has {}, the second {}",
+            first(&own),
+            first(&others)
+        )));
     }
     let alone = |cells: &[Cell], paired: Vec<&Cell>, run: &str| {
         let paired: HashSet<&Cell> = paired.into_iter().collect();

@@ -195,7 +195,8 @@ impl<'a> Course<'a> {
             return;
         }
         let open = judge::unsettled(so_far, &self.matrix.cells);
-        self.settled = (0..self.matrix.cells.len()).filter(|&index| !open.contains(&self.matrix.cells[index])).collect();
+        self.settled =
+            (0..self.matrix.cells.len()).filter(|&index| !open.contains(&self.matrix.cells[index])).collect();
     }
 
     fn end(&self, run: Run, cut_short: Option<Error>) -> Ended {
@@ -299,7 +300,7 @@ impl<'a> Course<'a> {
         // What the host cannot do now it cannot do in the next round; a peer that died may live.
         let count = match error.kind() {
             Kind::Usage | Kind::Environment => FAILURES_MAX,
-            Kind::Incomplete => 1,
+            Kind::Incomplete | Kind::Regression => 1,
         };
         self.failed += 1;
         self.died += u32::from(error.kind() == Kind::Incomplete);

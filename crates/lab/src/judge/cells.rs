@@ -44,8 +44,9 @@ impl<'a> Side<'a> {
     fn figures(&self, cell: &Cell) -> Result<(Values, Vec<Method>)> {
         let (mut values, mut methods) = (Values::new(), Vec::new());
         for trial in self.all(cell).iter().filter(|trial| trial.flags.is_empty()) {
-            let histogram = histogram::decode(&trial.latency)
-                .map_err(|error| error.at(format!("{}: {cell}, trial of {}", self.run.directory.display(), trial.at)))?;
+            let histogram = histogram::decode(&trial.latency).map_err(|error| {
+                error.at(format!("{}: {cell}, trial of {}", self.run.directory.display(), trial.at))
+            })?;
             let latency = histogram::percentiles(&histogram);
             let cpu = summary::cpu_of(self.run, trial, self.run.plan.accounting);
             if !methods.contains(&cpu.method) {
@@ -143,7 +144,8 @@ impl Table {
             }
         }
         // By subtraction, the ends of a path with a router are those of the path without it.
-        let derived = self.subject == Subject::Paths && methods.iter().chain(&other_methods).any(|m| *m == Method::Subtract);
+        let derived =
+            self.subject == Subject::Paths && methods.iter().chain(&other_methods).any(|m| *m == Method::Subtract);
         let one_method = methods.len() == 1 && methods == other_methods;
         if !one_method {
             self.skipped.push((other.clone(), "CPU time of components, charged by different methods".into()));

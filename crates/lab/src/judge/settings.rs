@@ -84,8 +84,7 @@ fn names(level: &Level, key: &str) -> bool {
     match key.split(' ').next() {
         Some("congestion") => level.congestion.is_some(),
         Some("sysctl") => {
-            level.sysctl.contains_key(last)
-                || (level.congestion.is_some() && last == "net.ipv4.tcp_congestion_control")
+            level.sysctl.contains_key(last) || (level.congestion.is_some() && last == "net.ipv4.tcp_congestion_control")
         }
         Some("interface") => match last {
             // Without GSO there is no TSO either.
