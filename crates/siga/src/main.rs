@@ -1,6 +1,7 @@
 //! The command line of siga: wiring only. What a command does lives in `siga-lab`.
 
 mod axes;
+mod compare;
 mod doctor;
 mod live;
 mod measure;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
+        siga compare runs/BEFORE runs/AFTER         what became better or worse\n  \
         siga report runs/DIR                        one HTML file with tables and charts\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
@@ -86,6 +88,9 @@ Examples:
   siga report runs/before runs/after -o change.html
   siga report --published -o published.html")]
     Report(report::ReportArgs),
+    /// Say what became better or worse: two runs, or two levels or paths of one run.
+    #[command(after_help = compare::HELP)]
+    Compare(compare::CompareArgs),
     /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
     #[command(after_help = "\
 Examples:
@@ -149,6 +154,7 @@ fn run(command: Command) -> Result<()> {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
         Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Agent { net, user, sockmap, unlink } => {

@@ -5,6 +5,7 @@
 use crate::tell;
 use clap::Args;
 use siga_lab::error::{Error, Result};
+use siga_lab::judge::{self, Comparison};
 use siga_lab::report::html;
 use siga_lab::store::Run;
 use std::fs::{self, File, OpenOptions};
@@ -32,12 +33,21 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         html::published()?
     } else {
         let runs: Vec<Run> = args.runs.iter().map(|directory| Run::load(directory)).collect::<Result<_>>()?;
-        html::html(&runs, &[])?
+        html::html(&runs, &comparisons(&runs)?)?
     };
     ours_to_replace(output)?;
     write_whole(output, &page)?;
     tell(&format!("report: {}", output.display()));
     Ok(())
+}
+
+/// One run within itself; of several, each further one with the first.
+fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
+    match runs {
+        [run] => judge::within(run),
+        [base, others @ ..] => others.iter().map(|new| judge::runs(base, new)).collect(),
+        [] => Ok(Vec::new()),
+    }
 }
 
 const ELSEWHERE: &str = "give another file with -o";

@@ -16,7 +16,7 @@ mod published;
 mod tables;
 mod verdict;
 
-use super::data;
+use super::{Format, data, verdicts};
 use crate::error::{Error, Result};
 use crate::judge::Comparison;
 use crate::store::Run;
@@ -100,12 +100,12 @@ fn downloads(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Vec<Down
             add("trials.jsonl", "application/jsonl", "raw counters and histograms, one line a trial", lines);
         }
     }
-    if !comparisons.is_empty() {
+    for comparison in comparisons {
         all.push(Download {
-            name: "comparisons.csv".into(),
-            about: "every comparison, full precision".into(),
+            name: format!("{}-against-{}.csv", comparison.new, comparison.base),
+            about: format!("{} against {}, full precision", comparison.new, comparison.base),
             media: "text/csv",
-            text: verdict::csv(comparisons)?,
+            text: verdicts::render(comparison, Format::Csv, verdicts::Options::default())?,
         });
     }
     Ok(all)

@@ -99,7 +99,7 @@ fn ratio_bar(comparison: &Comparison, row: &Row) -> Bar {
     };
     Bar {
         group: format!("{} against {}", comparison.new, comparison.base),
-        label: what(row),
+        label: what(comparison, row),
         value: format!("{:.3}", row.ratio),
         parts: vec![(fill, row.ratio)],
         interval: interval(row),
@@ -110,7 +110,7 @@ fn ratio_bar(comparison: &Comparison, row: &Row) -> Bar {
 
 fn ratio_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     vec![
-        what(row),
+        what(comparison, row),
         format!("{} against {}", comparison.new, comparison.base),
         format!("{:.4}", row.ratio),
         interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),
@@ -123,7 +123,7 @@ fn says(comparison: &Comparison, row: &Row) -> String {
     format!(
         "{}: {}\n{} against {}\nratio {:.4}{interval}\n{}\n{}",
         metric(row.metric),
-        what(row),
+        what(comparison, row),
         comparison.new,
         comparison.base,
         row.ratio,
@@ -156,7 +156,7 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
                 .into(),
         drawing: forest(&drawn, &title, "ratio, new over base (log scale)"),
         head: heads(&["what", "figure", "ratio", "95% interval", "noise floor", "verdict"]),
-        rows: order.iter().map(|&at| forest_row(all[at])).collect(),
+        rows: order.iter().map(|&at| forest_row(comparison, all[at])).collect(),
         left_out: left_out(drawn.len(), all.len(), "those with a verdict and the largest differences first"),
         title,
     })
@@ -165,7 +165,7 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
 fn judged<'a>(comparison: &Comparison, row: &'a Row) -> Judged<'a> {
     Judged {
         group: metric(row.metric).into(),
-        label: what(row),
+        label: what(comparison, row),
         ratio: row.ratio,
         interval: interval(row),
         noise: row.noise_floor.filter(|noise| noise.is_finite()),
@@ -174,9 +174,9 @@ fn judged<'a>(comparison: &Comparison, row: &'a Row) -> Judged<'a> {
     }
 }
 
-fn forest_row(row: &Row) -> Vec<String> {
+fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
     vec![
-        what(row),
+        what(comparison, row),
         metric(row.metric).into(),
         format!("{:.4}", row.ratio),
         interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),

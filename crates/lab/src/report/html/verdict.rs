@@ -2,12 +2,11 @@
 
 use super::Shown;
 use super::page::{heads, table};
-use crate::error::{Error, IoContext, Result};
-use crate::judge::{Comparison, Form, Metric, Mode, Part, Row, Verdict};
+use crate::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
+use crate::report::verdicts::{cell_name, how, probability, sentences, summary};
 use crate::report::words::{cpu_scale, headline, number};
 use crate::workload::Unit;
 use maud::{Markup, html};
-use std::fmt::Write;
 
 /// What is said before anything else.
 pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {
@@ -25,33 +24,19 @@ pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {
     }
 }
 
-/// Of how much of its plan a run has a figure, if not of all.
+/// Of how much of its plan a run has a figure, if it has not come to its end.
 fn unfinished(shown: &Shown<'_>) -> Option<String> {
     let run = shown.run;
-    let cells = run.plan.matrix().map(|matrix| matrix.cells).unwrap_or_default();
-    let rounds = run.trials.iter().map(|trial| trial.round + 1).max().unwrap_or(0);
-    let wanted = run.plan.trials.filter(|_| run.plan.budget_seconds.is_none()).unwrap_or(rounds) as usize;
-    let mut counts = std::collections::HashMap::new();
-    for trial in &run.trials {
-        *counts.entry(&trial.cell).or_insert(0) += 1;
-    }
-    let skipped: std::collections::HashSet<_> = run.skipped.iter().map(|skipped| &skipped.cell).collect();
-    let short = |cell: &&crate::plan::Cell| counts.get(cell).copied().unwrap_or(0) < wanted && !skipped.contains(cell);
-    let missing = cells.iter().filter(short).count();
-    let growing = run.is_growing();
-    if missing == 0 && !growing {
-        return None;
-    }
-    let mut words = format!("{} has {} trials", shown.name, run.trials.len());
-    if missing > 0 {
-        let _ = write!(words, "; {missing} of {} cells do not have all of theirs yet", cells.len());
-    }
-    words.push_str(if growing {
-        ". It is being measured at this moment; the figures below are what there is so far."
-    } else {
-        ". It was cut short; `siga run --resume` goes on with it."
-    });
-    Some(words)
+    let planned = run.plan.matrix().map(|matrix| matrix.cells.len()).unwrap_or_default();
+    (!run.ended).then(|| {
+        format!(
+            "{} is still going on, or was cut short. It has {} trials of {} of {planned} cells so far; `siga run --resume` \
+             goes on with one that was cut short.",
+            shown.name,
+            run.trials.len(),
+            run.cells().len()
+        )
+    })
 }
 
 /// The section: what a hop costs, then what each comparison says.
@@ -73,31 +58,33 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
     }
 }
 
+/// Sentences, and rows of one verdict, that a reader sees at once.
+const TELLING_MAX: usize = 6;
+
 /// What one comparison says.
 fn words(comparison: &Comparison) -> Markup {
-    let count = |name: &str| comparison.rows.iter().filter(|row| row.verdict.name() == name).count();
-    let counts: Vec<_> = ["better", "worse", "equivalent", "inconclusive", "not comparable"]
-        .into_iter()
-        .filter(|name| count(name) > 0)
-        .map(|name| format!("{} {name}", count(name)))
-        .collect();
+    let sentences = sentences(comparison);
+    let (first, rest) = sentences.split_at(sentences.len().min(TELLING_MAX));
     html! {
         h3 { (comparison.new) " against " (comparison.base) }
         p class="lead" { (sentence(comparison)) }
-        @if !counts.is_empty() {
-            p { "Of " (comparison.rows.len()) " figures: " (counts.join(", ")) "." }
+        p { (summary(comparison)) "." }
+        @if !first.is_empty() { ul { @for sentence in first { li { (sentence) } } } }
+        @if !rest.is_empty() {
+            details { summary { (rest.len()) " more" } ul { @for sentence in rest { li { (sentence) } } } }
         }
-        @for (verdict, title) in [(Verdict::Worse, "Worse"), (Verdict::Better, "Better")] {
+        @for (verdict, title) in [(Verdict::Worse, "Worse by most"), (Verdict::Better, "Better by most")] {
             @let rows = telling(comparison, &verdict);
             @if !rows.is_empty() {
                 p class="verdict" { (title) }
-                ul { @for row in rows { li { (row_words(row)) } } }
+                ul { @for row in rows { li { (row_words(comparison, row)) } } }
             }
         }
         @if let Some(reason) = comparison.rows.iter().find_map(not_comparable) {
             p { "Not comparable: " (reason) "." }
         }
-        p class="soft" { (form(comparison)) }
+        @for caution in &comparison.cautions { p { strong { "Caution" } ": " (caution) "." } }
+        p class="soft" { (how(comparison.form)) ". A ratio is new over base." }
     }
 }
 
@@ -107,7 +94,6 @@ fn sentence(comparison: &Comparison) -> String {
     let Comparison { base, new, .. } = comparison;
     match (has(&Verdict::Better), has(&Verdict::Worse)) {
         _ if comparison.rows.is_empty() => format!("{new} and {base} have no figure in common."),
-        _ if comparison.smoke => format!("A smoke run says nothing about {new} against {base}."),
         (true, true) => format!("{new} is better than {base} in some figures and worse in others."),
         (true, false) => format!("{new} is better than {base}; nothing was found to be worse."),
         (false, true) => format!("{new} is worse than {base}; nothing was found to be better."),
@@ -118,9 +104,6 @@ fn sentence(comparison: &Comparison) -> String {
         }
     }
 }
-
-/// Sentences of one verdict that a reader sees at once.
-const TELLING_MAX: usize = 6;
 
 /// The rows with that verdict, largest difference first; whole figures before their parts.
 fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
@@ -135,9 +118,9 @@ fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
     rows
 }
 
-fn row_words(row: &Row) -> String {
+fn row_words(comparison: &Comparison, row: &Row) -> String {
     let interval = interval(row).map(|(low, high)| format!(" (95%: {low:.3} to {high:.3})")).unwrap_or_default();
-    format!("{} of {}: {:.3} of what it was{interval}", metric(row.metric), what(row), row.ratio)
+    format!("{} of {}: {:.3} of what it was{interval}", metric(row.metric), cell_name(comparison, row), row.ratio)
 }
 
 fn not_comparable(row: &Row) -> Option<&str> {
@@ -145,21 +128,6 @@ fn not_comparable(row: &Row) -> Option<&str> {
         Verdict::NotComparable { reason } => Some(reason),
         Verdict::Equivalent | Verdict::Better | Verdict::Worse | Verdict::Inconclusive { .. } => None,
     }
-}
-
-fn form(comparison: &Comparison) -> String {
-    let form = match comparison.form {
-        Form::Paired => "Trials of the same round were compared in pairs, so that drift of the host cancels.",
-        Form::TwoSample => {
-            "The trials of the two runs were not interleaved: what drifted between the runs counts as a difference."
-        }
-    };
-    let skipped = match comparison.skipped.len() {
-        0 => String::new(),
-        1 => " One cell has no counterpart or no figure.".to_owned(),
-        count => format!(" {count} cells have no counterpart or no figure."),
-    };
-    format!("{form} A ratio is new over base.{skipped}")
 }
 
 /// Rows from which on a table is opened by its reader.
@@ -180,7 +148,7 @@ pub(super) fn table_of(comparison: &Comparison) -> Markup {
         "trials",
         "verdict",
     ]);
-    let rows: Vec<_> = comparison.rows.iter().map(cells).collect();
+    let rows: Vec<_> = comparison.rows.iter().map(|row| cells(comparison, row)).collect();
     html! {
         h3 { "Comparison: " (comparison.new) " against " (comparison.base) }
         @if rows.len() > OPEN_ROWS_MAX {
@@ -197,9 +165,8 @@ pub(super) fn table_of(comparison: &Comparison) -> Markup {
     }
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
     let (scale, unit) = scaled(row.metric, row.base.workload.unit());
-    let optional = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let verdict = match &row.verdict {
         Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive; {trials} trials would decide"),
         Verdict::NotComparable { reason } => format!("not comparable: {reason}"),
@@ -213,14 +180,14 @@ fn cells(row: &Row) -> Vec<String> {
         format!("{} and {}", row.trials.0, row.trials.1)
     };
     vec![
-        what(row),
+        cell_name(comparison, row),
         metric(row.metric).to_owned(),
         number(row.values.0 * scale),
         number(row.values.1 * scale),
         unit,
         format!("{:.3}", row.ratio),
         interval(row).map_or("-".into(), |(low, high)| format!("{low:.3} to {high:.3}")),
-        optional(row.p_adjusted),
+        row.p_adjusted.map_or("-".into(), probability),
         row.noise_floor.map_or("-".into(), |noise| format!("±{:.1}%", 100.0 * noise)),
         trials,
         verdict,
@@ -232,19 +199,22 @@ pub(super) fn interval(row: &Row) -> Option<(f64, f64)> {
     row.low.zip(row.high)
 }
 
-/// What both sides have in common: the comparison's name says the rest.
-pub(super) fn what(row: &Row) -> String {
+/// What both sides have in common, short enough for a chart; the comparison's name says the rest.
+pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut words = Vec::new();
-    if base.path == new.path {
+    if comparison.subject != Subject::Paths {
         words.push(new.path.clone());
     }
     words.push(new.workload.to_string());
-    if let (Some(mtu), true) = (new.mtu, base.mtu == new.mtu) {
-        words.push(format!("mtu {mtu}"));
+    let mtus = comparison.rows.iter().any(|other| other.new.path == new.path && other.new.mtu != new.mtu);
+    match (base.mtu, new.mtu) {
+        (Some(own), Some(other)) if own != other => words.push(format!("mtu {own}→{other}")),
+        (_, Some(mtu)) if mtus => words.push(format!("mtu {mtu}")),
+        (_, Some(_) | None) => {}
     }
     words.push(format!("x{}", new.clients));
-    if base.level == new.level && new.level != "plain" {
+    if comparison.subject != Subject::Levels && new.level != "plain" {
         words.push(new.level.clone());
     }
     words.join(" ")
@@ -292,57 +262,6 @@ fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
 pub(super) fn values(row: &Row) -> String {
     let (scale, unit) = scaled(row.metric, row.base.workload.unit());
     format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
-}
-
-/// Every comparison as CSV, nothing rounded.
-pub(super) fn csv(comparisons: &[Comparison]) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
-    let head = [
-        "base",
-        "new",
-        "base_cell",
-        "new_cell",
-        "metric",
-        "base_value",
-        "new_value",
-        "ratio",
-        "low",
-        "high",
-        "p",
-        "p_adjusted",
-        "noise_floor",
-        "base_trials",
-        "new_trials",
-        "verdict",
-    ];
-    writer.write_record(head).map_err(failed)?;
-    for comparison in comparisons {
-        for row in &comparison.rows {
-            let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-            let line = [
-                comparison.base.clone(),
-                comparison.new.clone(),
-                row.base.to_string(),
-                row.new.to_string(),
-                row.metric.name().to_owned(),
-                row.values.0.to_string(),
-                row.values.1.to_string(),
-                row.ratio.to_string(),
-                optional(row.low),
-                optional(row.high),
-                optional(row.p),
-                optional(row.p_adjusted),
-                optional(row.noise_floor),
-                row.trials.0.to_string(),
-                row.trials.1.to_string(),
-                row.verdict.name().to_owned(),
-            ];
-            writer.write_record(line).map_err(failed)?;
-        }
-    }
-    let bytes = writer.into_inner().context("cannot write CSV")?;
-    String::from_utf8(bytes).context("cannot write CSV")
 }
 
 /// A sentence begins with a capital.
