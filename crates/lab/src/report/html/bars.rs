@@ -2,7 +2,7 @@
 //!
 //! A row is one mark: it can be hovered, focused and tapped, and says its exact values.
 
-use super::plot::{Scale, axis_across, percent, px, short};
+use super::plot::{Scale, axis_across, percent, px, short, whisker};
 use maud::{Markup, html};
 
 /// What a stretch of a bar stands for; decides its colour and pattern.
@@ -84,34 +84,30 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
     html! {
         svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
             (axis_across(scale, axis, TOP, y))
+            @let reference = reference.map(|value| percent(scale.at(value)));
+            @if let Some(x) = &reference { line class="reference" x1=(x) x2=(x) y1=(px(TOP)) y2=(px(y)) {} }
             @for (number, bar, head, y) in rows {
                 @if let Some(head) = head {
                     text class="group" x="0" y=(px(head)) { (short(&bar.group, 44)) }
                 }
                 (row(number, bar, scale, y))
-            }
-            @if let Some(value) = reference {
-                @let x = percent(scale.at(value));
-                line class="reference" x1=(x) x2=(x) y1=(px(TOP)) y2=(px(y)) {}
+                // Over the bar once more, which hides it.
+                @if let Some(x) = &reference {
+                    line class="reference" x1=(x) x2=(x) y1=(px(y + 18.0)) y2=(px(y + 36.0)) {}
+                }
             }
         }
     }
 }
 
 fn row(number: usize, bar: &Bar, scale: Scale, y: f64) -> Markup {
-    let middle = px(y + 26.0);
     html! {
         g class="mark" tabindex=(if number == 0 { "0" } else { "-1" }) role="img" aria-label=(bar.says) {
             rect class="hit" x="0" width="100%" y=(px(y + 1.0)) height=(px(ROW - 2.0)) rx="3" {}
             text class="label" x="4" y=(px(y + 14.0)) { (short(&bar.label, 30)) }
             text class="value" x="100%" dx="-4" y=(px(y + 14.0)) text-anchor="end" { (bar.value) }
             (stretches(&bar.parts, scale, y + 19.0, 14.0))
-            @if let Some((low, high)) = bar.interval {
-                @let (low, high) = (percent(scale.at(low)), percent(scale.at(high)));
-                line class="whisker" x1=(low) x2=(high) y1=(middle) y2=(middle) {}
-                line class="whisker" x1=(low) x2=(low) y1=(px(y + 22.0)) y2=(px(y + 30.0)) {}
-                line class="whisker" x1=(high) x2=(high) y1=(px(y + 22.0)) y2=(px(y + 30.0)) {}
-            }
+            @if let Some(interval) = bar.interval { (whisker(scale, interval, y + 26.0)) }
             @if let Some(total) = bar.total {
                 @let x = percent(scale.at(total));
                 line class="total" x1=(x) x2=(x) y1=(px(y + 17.0)) y2=(px(y + 35.0)) {}

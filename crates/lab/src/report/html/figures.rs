@@ -409,7 +409,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
         let Some((_, summary)) = items.first() else { continue };
         let histogram = decode(&summary.median.latency)?;
         let us = QUANTILES.iter().filter_map(|&quantile| Some((quantile, at_quantile(&histogram, quantile)?)));
-        let us: Vec<(f64, f64)> = us.filter(|(_, us)| *us > 0.0).collect();
+        let us: Vec<_> = us.filter(|(_, us)| *us > 0.0).collect();
         if !us.is_empty() {
             all.push((label, us));
         }
@@ -434,9 +434,16 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
         drawn.push(Series { label: label.clone(), points });
     }
     let scale = Scale::log(drawn.iter().flat_map(|one| &one.points).map(|point| point.y));
-    let ticks = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999].into_iter().filter(|quantile| *quantile <= deepest);
-    let ticks = ticks.map(|quantile| (across(quantile), name(quantile))).collect();
-    let across = Across { title: "part of the exchanges (log scale of the rest)".into(), ticks };
+    // The well-known ones first, others where there is room.
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999].into_iter().chain(QUANTILES).filter(|one| *one <= deepest)
+    {
+        let place = across(quantile);
+        if ticks.iter().all(|(other, _)| (place - other).abs() > 0.15) {
+            ticks.push((place, name(quantile)));
+        }
+    }
+    let across = Across { title: "percentile (log scale of the tail)".into(), ticks };
     Ok(Some(Figure {
         about: "Of the median trial; a percentile is stated where ten exchanges lie beyond it.".into(),
         drawing: lines(&drawn, &title, &across, scale, "latency in us (log scale)"),

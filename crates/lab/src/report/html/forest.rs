@@ -1,6 +1,6 @@
 //! A forest plot: a ratio a row with its 95% interval, the noise floor behind it, and the verdict as a shape.
 
-use super::plot::{Scale, axis_across, percent, px, short};
+use super::plot::{Scale, axis_across, percent, px, short, whisker};
 use crate::judge::Verdict;
 use maud::{Markup, html};
 
@@ -29,13 +29,7 @@ const TOP: f64 = 22.0;
 
 /// The drawing of all rows.
 pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
-    let values = rows.iter().flat_map(|row| {
-        let (low, high) = row.interval.unwrap_or((row.ratio, row.ratio));
-        let noise = row.noise.unwrap_or(0.0);
-        [low, high, row.ratio, 1.0 - noise, 1.0 + noise]
-    });
-    // However close to 1 they are, the range of equivalence is seen.
-    let scale = Scale::log(values.chain([0.97, 1.03]));
+    let scale = scale(rows);
     let mut y = TOP;
     let mut placed = Vec::new();
     for (number, row) in rows.iter().enumerate() {
@@ -63,6 +57,21 @@ pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
     }
 }
 
+/// Wide enough for all ratios and for the range of equivalence, however close to 1 they are. Intervals from a few trials
+/// can span decades: they widen it so far and no further, and leave it open-ended.
+fn scale(rows: &[Judged<'_>]) -> Scale {
+    const WIDER_MAX: f64 = 2.0;
+    let (least, most) =
+        rows.iter().fold((0.97_f64, 1.03_f64), |(least, most), row| (least.min(row.ratio), most.max(row.ratio)));
+    let inside = move |value: f64| value.clamp(least / WIDER_MAX, most * WIDER_MAX);
+    let ends = rows.iter().flat_map(|row| {
+        let (low, high) = row.interval.unwrap_or((1.0, 1.0));
+        let noise = row.noise.unwrap_or(0.0);
+        [low, high, 1.0 - noise, 1.0 + noise]
+    });
+    Scale::log(ends.map(inside).chain([least, most]))
+}
+
 fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
     let middle = px(y + 25.0);
     let noise = row.noise.map(|noise| (scale.at((1.0 - noise).max(0.0)), scale.at(1.0 + noise)));
@@ -76,12 +85,7 @@ fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
             @if let Some((from, to)) = noise {
                 rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(y + 20.0)) height="10" {}
             }
-            @if let Some((low, high)) = row.interval {
-                @let (low, high) = (percent(scale.at(low)), percent(scale.at(high)));
-                line class="whisker" x1=(low) x2=(high) y1=(middle) y2=(middle) {}
-                line class="whisker" x1=(low) x2=(low) y1=(px(y + 21.0)) y2=(px(y + 29.0)) {}
-                line class="whisker" x1=(high) x2=(high) y1=(px(y + 21.0)) y2=(px(y + 29.0)) {}
-            }
+            @if let Some(interval) = row.interval { (whisker(scale, interval, y + 25.0)) }
             svg class={ "shape " (class(row.verdict)) } x=(percent(scale.at(row.ratio))) y=(middle) width="1" height="1" {
                 path d=(outline(row.verdict)) {}
             }

@@ -46,6 +46,9 @@ const BOTTOM: f64 = 268.0;
 /// The drawing with its legend. `axis` names the values and their unit.
 pub(super) fn lines(series: &[Series], title: &str, across: &Across, scale: Scale, axis: &str) -> Markup {
     let y = |value: f64| BOTTOM - scale.at(value) * (BOTTOM - TOP);
+    // Intervals of one place stand side by side.
+    let several = series.iter().flat_map(|one| &one.points).any(|point| point.interval.is_some());
+    let aside = |number: usize| if several { 5.0 * (number as f64 - (series.len() - 1) as f64 / 2.0) } else { 0.0 };
     let firsts: Vec<usize> = series
         .iter()
         .scan(0, |before, one| {
@@ -68,7 +71,7 @@ pub(super) fn lines(series: &[Series], title: &str, across: &Across, scale: Scal
             }
             text class="axis" x="50%" y=(px(BOTTOM + 38.0)) text-anchor="middle" { (across.title) }
             @for (number, one) in series.iter().enumerate() {
-                g class={ "series s" (number % SERIES_MAX) } {
+                g class={ "series s" (number % SERIES_MAX) } transform=(format!("translate({},0)", px(aside(number)))) {
                     @for pair in one.points.windows(2) {
                         line class="run" x1=(percent(pair[0].x)) y1=(px(y(pair[0].y)))
                             x2=(percent(pair[1].x)) y2=(px(y(pair[1].y))) {}

@@ -54,6 +54,14 @@ impl Scale {
         if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
     }
 
+    /// Whether a value lies within the axis.
+    pub(super) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::Linear { high } => (0.0..=high).contains(&value),
+            Self::Log { low, high } => (low..=high).contains(&value),
+        }
+    }
+
     /// Values to mark, in order.
     pub(super) fn ticks(self) -> Vec<f64> {
         match self {
@@ -100,6 +108,7 @@ pub(super) fn tick(value: f64) -> String {
     let text = format!("{value:.places$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     match value.abs() {
+        magnitude if magnitude >= 1e9 => format!("{}G", tick(value / 1e9)),
         magnitude if magnitude >= 1e6 => format!("{}M", tick(value / 1e6)),
         magnitude if magnitude >= 1e4 => format!("{}k", tick(value / 1e3)),
         _ => text.to_owned(),
@@ -131,6 +140,19 @@ pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> M
             }
         }
         text class="axis" x="50%" y=(px(bottom + 36.0)) text-anchor="middle" { (title) }
+    }
+}
+
+/// A whisker across; an end that lies outside of the scale has no bar across.
+pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
+    html! {
+        line class="whisker" x1=(percent(scale.at(low))) x2=(percent(scale.at(high))) y1=(px(y)) y2=(px(y)) {}
+        @for end in [low, high] {
+            @if scale.holds(end) {
+                @let x = percent(scale.at(end));
+                line class="whisker" x1=(x) x2=(x) y1=(px(y - 4.0)) y2=(px(y + 4.0)) {}
+            }
+        }
     }
 }
 

@@ -66,6 +66,9 @@ pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
     }
 }
 
+/// Letters of a name that is not broken into lines.
+const NAME_MAX: usize = 30;
+
 fn newcomers(reduced: &Reduced) -> Markup {
     html! {
         @if !reduced.cells.is_empty() { (legend(&PARTS)) }
@@ -112,7 +115,8 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     let base = std::ptr::eq(summary, group[0]);
     html! {
         tr {
-            th scope="row" { (path_name(&summary.cell, group)) }
+            @let name = path_name(&summary.cell, group);
+            th scope="row" class=[(name.chars().count() <= NAME_MAX).then_some("name")] { (name) }
             @for figure in figures { td class="number" { (figure) } }
             td class="number" { (number(cpu.total.total * factor)) }
             td class="cpu" { svg aria-hidden="true" { (stretches(&parts(cpu), scale, 1.0, 14.0)) } }

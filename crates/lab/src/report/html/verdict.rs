@@ -63,7 +63,8 @@ const TELLING_MAX: usize = 6;
 
 /// What one comparison says.
 fn words(comparison: &Comparison) -> Markup {
-    let sentences = sentences(comparison);
+    let undecided = |row: &Row| matches!(row.verdict, Verdict::Inconclusive { .. } | Verdict::NotComparable { .. });
+    let sentences = if comparison.rows.iter().all(undecided) { Vec::new() } else { sentences(comparison) };
     let (first, rest) = sentences.split_at(sentences.len().min(TELLING_MAX));
     html! {
         h3 { (comparison.new) " against " (comparison.base) }
