@@ -85,15 +85,14 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
         svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
             (axis_across(scale, axis, TOP, y))
             @let reference = reference.map(|value| percent(scale.at(value)));
-            @if let Some(x) = &reference { line class="reference" x1=(x) x2=(x) y1=(px(TOP)) y2=(px(y)) {} }
             @for (number, bar, head, y) in rows {
                 @if let Some(head) = head {
-                    text class="group" x="0" y=(px(head)) { (short(&bar.group, 44)) }
+                    text class="group" x="0" y=(px(head)) { (short(&bar.group, 36)) }
                 }
                 (row(number, bar, scale, y))
-                // Over the bar once more, which hides it.
+                // Beside the bars only: a line through the labels would make them hard to read.
                 @if let Some(x) = &reference {
-                    line class="reference" x1=(x) x2=(x) y1=(px(y + 18.0)) y2=(px(y + 36.0)) {}
+                    line class="reference" x1=(x) x2=(x) y1=(px(y + 16.0)) y2=(px(y + 37.0)) {}
                 }
             }
         }

@@ -7,18 +7,18 @@ use maud::{Markup, html};
 
 /// A node of the way: its name, what it is, the class of its box.
 const NODES: [(&str, &str, &str); 5] = [
-    ("Clients 1 … 10", "workload driver", "box"),
+    ("1, 5 or 10 clients", "workload driver", "box"),
     ("TCPIP1", "the clients' stack", "box"),
     ("TCPIP2", "the router stack", "box router"),
     ("TCPIP3", "the servers' stack", "box"),
-    ("Servers 1 … 10", "workload driver", "box"),
+    ("As many servers", "workload driver", "box"),
 ];
 /// The links between them, and what is said of each.
 const LINKS: [(&str, &str); 4] = [
-    ("IUCV", "the clients use their stack's sockets from virtual machines of their own"),
+    ("IUCV", "the clients use the sockets of their stack"),
     ("VCTC", "a virtual channel-to-channel device, in all measurements"),
     ("HiperSockets | Guest LAN | QDIO | CLAW | VCTC", "the connectivity that is compared"),
-    ("IUCV", "the servers use their stack's sockets from virtual machines of their own"),
+    ("IUCV", "the servers use the sockets of their stack"),
 ];
 
 const BOX: f64 = 52.0;
@@ -32,8 +32,8 @@ pub(super) fn environment() -> Figure {
     let title = "Figure 1. Environment";
     Figure {
         title: title.into(),
-        about: "Five virtual machines in a row, all in one partition with two dedicated processors. The requests go down, the \
-                responses up. The router stack (hatched) joins two networks; only the lower one changes between tables."
+        about: "Three TCP/IP stacks between clients and servers, all in one partition with two dedicated processors. The router \
+                stack (hatched) joins two networks; only the lower one changes between tables."
             .into(),
         drawing: drawing(title),
         head: heads(&["from", "to", "connectivity", "what it is"]),

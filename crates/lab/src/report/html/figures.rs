@@ -314,7 +314,7 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
     if least == most {
         return None;
     }
-    let across = |clients: u32| 0.03 + 0.94 * (f64::from(clients) / least).ln() / (most / least).ln();
+    let across = |clients: u32| 0.09 + 0.82 * (f64::from(clients) / least).ln() / (most / least).ln();
     let mut all = series(&items);
     let count = all.len();
     all.truncate(SERIES_MAX);

@@ -39,17 +39,15 @@ pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
         placed.push((number, row, head, y));
         y += ROW;
     }
-    let one = percent(scale.at(1.0));
     let (from, to) = (scale.at(0.98), scale.at(1.02));
     html! {
         (legend())
         svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
             rect class="equal" x=(percent(from)) width=(percent(to - from)) y=(px(TOP)) height=(px(y - TOP)) {}
             (axis_across(scale, axis, TOP, y))
-            line class="reference" x1=(one) x2=(one) y1=(px(TOP)) y2=(px(y)) {}
             @for (number, row, head, y) in placed {
                 @if let Some(head) = head {
-                    text class="group" x="0" y=(px(head)) { (short(&row.group, 44)) }
+                    text class="group" x="0" y=(px(head)) { (short(&row.group, 36)) }
                 }
                 (mark(number, row, scale, y))
             }
@@ -73,18 +71,20 @@ fn scale(rows: &[Judged<'_>]) -> Scale {
 }
 
 fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
-    let middle = px(y + 25.0);
+    let (middle, one) = (px(y + 25.0), percent(scale.at(1.0)));
     let noise = row.noise.map(|noise| (scale.at((1.0 - noise).max(0.0)), scale.at(1.0 + noise)));
     html! {
         g class="mark" tabindex=(if number == 0 { "0" } else { "-1" }) role="img" aria-label=(row.says) {
             rect class="hit" x="0" width="100%" y=(px(y + 1.0)) height=(px(ROW - 2.0)) rx="3" {}
-            text class="label" x="4" y=(px(y + 14.0)) { (short(&row.label, 26)) }
+            text class="label" x="4" y=(px(y + 14.0)) { (short(&row.label, 28)) }
             text class="value" x="100%" dx="-4" y=(px(y + 14.0)) text-anchor="end" {
                 (format!("{:.3} {}", row.ratio, row.verdict.name()))
             }
             @if let Some((from, to)) = noise {
                 rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(y + 20.0)) height="10" {}
             }
+            // Beside the figures only: a line through the labels would make them hard to read.
+            line class="reference" x1=(one) x2=(one) y1=(px(y + 17.0)) y2=(px(y + 34.0)) {}
             @if let Some(interval) = row.interval { (whisker(scale, interval, y + 25.0)) }
             svg class={ "shape " (class(row.verdict)) } x=(percent(scale.at(row.ratio))) y=(middle) width="1" height="1" {
                 path d=(outline(row.verdict)) {}

@@ -13,7 +13,7 @@ pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// SHA-256 of the script, base64: the only script that the page's policy lets run.
-const SCRIPT_HASH: &str = "DZ7f1M8sV9mcAESOw/MjUughg+7Qn5qCALR8lRT5GFM=";
+const SCRIPT_HASH: &str = "+PdwHY+osJAXymO0Ltb/wYxSaLWKt2Zm7bSJ+GQCc2U=";
 
 /// A part of the page with a heading.
 #[derive(Debug)]

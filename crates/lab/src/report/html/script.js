@@ -36,7 +36,9 @@
     else hide();
   });
   document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { capture: true, passive: true });
+  // What has the focus keeps what it says while the page moves.
+  const moved = () => shown && shown === document.activeElement ? show(shown) : hide();
+  document.addEventListener("scroll", moved, { capture: true, passive: true });
   document.addEventListener("click", (event) => {
     const mark = markOf(event);
     if (!mark) return hide();
