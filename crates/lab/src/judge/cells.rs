@@ -15,7 +15,7 @@ use crate::stats::decide::Judgement;
 use crate::stats::lower_median;
 use crate::store::Run;
 use crate::summary;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The figures of a cell's trials by metric: round and value, in the order of the rounds.
 pub(super) type Values = BTreeMap<Metric, Vec<(u32, f64)>>;
@@ -236,6 +236,8 @@ fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool) -> Vec<String> {
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
     }
-    cautions.dedup();
+    // Within one run both sides say the same.
+    let mut told = HashSet::new();
+    cautions.retain(|caution| told.insert(caution.clone()));
     cautions
 }
