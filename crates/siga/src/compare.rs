@@ -1,6 +1,6 @@
 //! `siga compare`.
 
-use crate::{parse, print};
+use crate::{parse, print, print_coloured};
 use clap::Args;
 use siga_lab::error::{Error, Result};
 use siga_lab::judge::{self, Comparison, Verdict};
@@ -93,7 +93,12 @@ impl FailOn {
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let comparison = comparison(args)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    print(&verdicts::render(&comparison, args.format, verdicts::Options { all: args.all, colour })?)?;
+    let report = verdicts::render(&comparison, args.format, args.all)?;
+    if colour && args.format == Format::Text {
+        print_coloured(&report)?;
+    } else {
+        print(&report)?;
+    }
     if let Some(fail_on) = args.fail_on {
         fail_on.check(&comparison)?;
     }

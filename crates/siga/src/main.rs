@@ -154,7 +154,27 @@ fn run(command: Command) -> Result<()> {
 
 /// Writes a report to standard output. A reader that has seen enough (`| head`) is no error.
 fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(plain(text).as_bytes()) {
+    write_out(&plain(text))
+}
+
+/// The same, lines that end in a verdict in its colour.
+fn print_coloured(text: &str) -> Result<()> {
+    const GREEN: &str = "\u{1b}[32m";
+    const RED: &str = "\u{1b}[31m";
+    let text = plain(text);
+    let coloured = text.split_inclusive('\n').map(|line| {
+        let colour = match line.trim_end() {
+            line if line.ends_with("  better") => GREEN,
+            line if line.ends_with("  worse") => RED,
+            _ => return line.to_owned(),
+        };
+        format!("{colour}{}\u{1b}[0m\n", line.trim_end())
+    });
+    write_out(&coloured.collect::<String>())
+}
+
+fn write_out(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::environment(format!("cannot write to standard output: {error}")))
         }

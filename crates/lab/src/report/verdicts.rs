@@ -13,15 +13,6 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// How a comparison is shown.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Every figure, and every difference between the hosts, in text and Markdown too.
-    pub all: bool,
-    /// Colour for better and worse.
-    pub colour: bool,
-}
-
 /// What a run says of its levels: for each further one, how it stands against the first; empty for a single level.
 ///
 /// # Errors
@@ -42,14 +33,15 @@ pub(super) fn of_levels(run: &Run) -> Result<String> {
 /// The names of the verdicts in the order of the summary.
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
-/// A comparison in one of the formats.
+/// A comparison in one of the formats; with `all`, text and Markdown too hold every figure and every difference between
+/// the hosts.
 ///
 /// # Errors
 /// Environment: out of memory.
-pub fn render(comparison: &Comparison, format: Format, options: Options) -> Result<String> {
+pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
     match format {
-        Format::Text => Ok(people(comparison, options, false)),
-        Format::Md => Ok(people(comparison, Options { colour: false, ..options }, true)),
+        Format::Text => Ok(people(comparison, all, false)),
+        Format::Md => Ok(people(comparison, all, true)),
         Format::Json => json(comparison),
         Format::Csv => csv(comparison),
     }
@@ -128,16 +120,17 @@ fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
         .collect()
 }
 
-fn people(comparison: &Comparison, options: Options, markdown: bool) -> String {
+fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     let mut out = String::new();
     let (head, item) = if markdown { ("## ", "- ") } else { ("", "  ") };
-    let _ = writeln!(out, "{head}{} against {}", comparison.new, comparison.base);
+    let gap = if markdown { "\n" } else { "" };
+    let _ = writeln!(out, "{head}{} against {}{gap}", comparison.new, comparison.base);
     let _ = writeln!(out, "{}.", summary(comparison));
     let _ = writeln!(out, "{}.", how(comparison.form));
     for caution in &comparison.cautions {
         let _ = writeln!(out, "Caution: {caution}.");
     }
-    environment(comparison, options, item, &mut out);
+    environment(comparison, all, item, &mut out);
     let sentences = sentences(comparison);
     if !sentences.is_empty() {
         out.push('\n');
@@ -155,12 +148,12 @@ fn people(comparison: &Comparison, options: Options, markdown: bool) -> String {
             "\n{title}{} (rate in {rate}, latency in us, CPU in {unit})",
             cell_name(comparison, group[0])
         );
-        let shown: Vec<&Row> = group.iter().copied().filter(|row| options.all || is_shown(row)).collect();
+        let shown: Vec<&Row> = group.iter().copied().filter(|row| all || is_shown(row)).collect();
         hidden += group.len() - shown.len();
         if markdown {
             out.push('\n');
         }
-        out.push_str(&table(&shown, markdown, options.colour));
+        out.push_str(&table(&shown, markdown));
         if let Some(Verdict::NotComparable { reason }) = group.first().map(|row| &row.verdict) {
             let _ = writeln!(out, "Not comparable: {reason}.");
         }
@@ -184,7 +177,7 @@ fn how(form: Form) -> &'static str {
     }
 }
 
-fn environment(comparison: &Comparison, options: Options, item: &str, out: &mut String) {
+fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String) {
     let differences = &comparison.environment;
     if comparison.subject == Subject::Runs && differences.is_empty() {
         let _ = writeln!(out, "Environment: no difference.");
@@ -196,7 +189,7 @@ fn environment(comparison: &Comparison, options: Options, item: &str, out: &mut 
     for difference in matter {
         let _ = writeln!(out, "{item}{difference}");
     }
-    if options.all && !rest.is_empty() {
+    if all && !rest.is_empty() {
         let _ = writeln!(out, "Environment, differences that do not matter:");
         rest.iter().for_each(|difference| {
             let _ = writeln!(out, "{item}{difference}");
@@ -216,29 +209,19 @@ fn is_shown(row: &Row) -> bool {
     main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
 }
 
-fn table(rows: &[&Row], markdown: bool, colour: bool) -> String {
+fn table(rows: &[&Row], markdown: bool) -> String {
     let mut table = Table::new();
     table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
     table.set_header(["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"]);
     table.add_rows(rows.iter().map(|row| cells(row)));
     let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
+        column.set_padding(if index == 0 && !markdown { (0, 1) } else { (1, 1) });
         if index > 0 && index < last {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text = String::new();
-    for line in table.to_string().lines() {
-        let line = line.trim_end();
-        let (start, end) = match line {
-            line if colour && line.ends_with(" better") => ("\u{1b}[32m", "\u{1b}[0m"),
-            line if colour && line.ends_with(" worse") => ("\u{1b}[31m", "\u{1b}[0m"),
-            _ => ("", ""),
-        };
-        let _ = writeln!(text, "{start}{line}{end}");
-    }
-    text
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn cells(row: &Row) -> [String; 10] {
