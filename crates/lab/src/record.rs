@@ -163,6 +163,9 @@ pub struct PathRecord {
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls as read back.
     pub sysctls: BTreeMap<String, String>,
+    /// Packet filters as read back: where, number of rules and chains, hash of what the kernel lists.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub filters: BTreeMap<String, String>,
     /// What could not be set.
     pub notes: Vec<String>,
 }

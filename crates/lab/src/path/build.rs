@@ -1,9 +1,11 @@
 //! Builds the network of a path: namespaces, links, addresses and routes, in the order that needs no waiting.
 //!
 //! Sysctls come first, because an interface takes its defaults when it is made; addresses come last, when every interface
-//! carries frames, because IPv6 uses an address only there. Frames larger than a link carries are cut by the kernel's own
-//! rules; nothing here filters, shapes or delays.
+//! carries frames, because IPv6 uses an address only there. A level's packet filter follows, which may name interfaces and
+//! brings sysctls of its own. Frames larger than a link carries are cut by the kernel's own rules; nothing here shapes or
+//! delays.
 
+use super::filter;
 use super::namespace::{Node, Place, gain_privilege};
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace, PathKind, PathSpec};
@@ -56,6 +58,7 @@ impl Network {
         settings::shape(&mut network, &spec.level)?;
         network.raise()?;
         network.address(spec.kind, ipv6 && spec.frame_mtu().is_none_or(|mtu| mtu >= IPV6_MTU_MIN))?;
+        let filters = filter::load(&mut network, spec)?;
         settings::finish(&network, &spec.level, &mut notes)?;
         let congestion = settings::choose_congestion(&network, spec.level.congestion.as_deref(), &mut notes)?;
 
@@ -66,6 +69,7 @@ impl Network {
             server_address,
             interfaces: settings::read_interfaces(&mut network, &spec.level)?,
             sysctls: settings::read_sysctls(&network, spec, &mut notes)?,
+            filters,
             congestion,
             notes: notes.into_lines(),
         };

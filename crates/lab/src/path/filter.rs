@@ -1,0 +1,278 @@
+//! A level's packet filter: a ruleset in nft's own language, loaded into one namespace of the path and read back.
+//!
+//! The program `nft` does both, as a child of the keeper and inside the namespace; it ends with the keeper and is given
+//! limits of time and of what it may say. A ruleset that does not load whole, or that no packet of the path would meet, is
+//! an error: nothing is filtered in silence, nor left unfiltered.
+
+use super::build::Network;
+use super::namespace::{Node, Place};
+use super::{PathKind, PathSpec};
+use crate::error::{Error, IoContext, Result};
+use crate::limits;
+use crate::sys::end_with_parent;
+use rustix::fs::{Access, MemfdFlags, access, memfd_create};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Directories of programs for administrators, which users often do not search.
+const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
+/// Pause between two looks whether nft has ended; it takes ten milliseconds for a hundred rules.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Lines of a complaint that an error repeats; the first ones name the cause.
+const COMPLAINT_LINES_MAX: usize = 3;
+/// Letters of each of them.
+const COMPLAINT_LETTERS_MAX: usize = 160;
+
+/// The version of the program that loads rulesets, in its own words.
+///
+/// # Errors
+/// Environment: it is absent or does not run.
+pub fn version() -> Result<String> {
+    let mut nft = Nft::find()?;
+    let ran = nft.run(&["--version"], "")?;
+    if !ran.status.success() {
+        return Err(Error::environment(format!("nft: {}", ran.complaint())).hint(INSTALL));
+    }
+    Ok(clean(&ran.said).lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// Loads the level's ruleset, if it has one, and says what the kernel lists afterwards, by the place it is in.
+pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<String, String>> {
+    let Some(ruleset) = &spec.level.nftables else { return Ok(BTreeMap::new()) };
+    let place = place(spec.kind);
+    let listed = apply(network.node(place)?, ruleset).and_then(|listing| {
+        listing.meets(place, spec.ipv6)?;
+        Ok(listing)
+    });
+    let listed = listed.map_err(|error| error.at(format!("level {}", spec.level.name)))?;
+    Ok([(format!("{} nftables", place.name()), listed.summary())].into())
+}
+
+/// Where IP packets of a path are filtered: by its router, else by the host that the server is on. The middle of a bridge
+/// or of macvlan is no host: frames pass below its IP layer.
+fn place(kind: PathKind) -> Place {
+    match kind {
+        PathKind::VethRouted => Place::Router,
+        PathKind::Loopback | PathKind::Unix => Place::Shared,
+        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => Place::Server,
+    }
+}
+
+/// Hooks that packets of the workload pass in a namespace.
+fn hooks(place: Place) -> &'static [&'static str] {
+    match place {
+        Place::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
+        Place::Client | Place::Server | Place::Shared => {
+            &["prerouting", "input", "output", "postrouting", "ingress", "egress"]
+        }
+    }
+}
+
+fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
+    let mut nft = Nft::find()?;
+    node.enter_surely()?;
+    let loading = nft.run(&["-e", "-f", "-"], ruleset)?;
+    if !loading.status.success() {
+        return Err(refused(node, &loading.complaint()));
+    }
+    node.enter_surely()?;
+    let reading = nft.run(&["-s", "-j", "list", "ruleset"], "")?;
+    if !reading.status.success() {
+        return Err(Error::environment(format!("nft cannot list its rules: {}", reading.complaint()))
+            .hint("siga reads them as JSON, which nft may have been built without"));
+    }
+    let listing = Listing::parse(&reading.said)?;
+    let loaded = loaded(&String::from_utf8_lossy(&loading.said));
+    if listing.rules != loaded {
+        return Err(Error::environment(format!("{loaded} rules were loaded, {} are there", listing.rules))
+            .hint("give rules that stay: none that the ruleset itself replaces or flushes"));
+    }
+    Ok(listing)
+}
+
+/// Rules that stay, by what the kernel has echoed of the changes. Chains without a name are listed within their rule.
+fn loaded(echo: &str) -> usize {
+    let rules = |what: &str| {
+        let lines = echo.lines().filter_map(|line| line.strip_prefix(what));
+        lines.filter(|rule| rule.split(' ').nth(2).is_some_and(|chain| !chain.starts_with("__chain"))).count()
+    };
+    (rules("add rule ") + rules("insert rule ")).saturating_sub(rules("delete rule "))
+}
+
+fn refused(node: &Node, complaint: &str) -> Error {
+    let hint = if complaint.contains("Operation not permitted") {
+        "run siga as root, or where unprivileged user namespaces are allowed (in a container: --privileged)"
+    } else if complaint.contains("Message too long") {
+        "without root the kernel takes some 500 rules at once; run siga as root, or put addresses and ports into sets"
+    } else if ["Could not process", "not supported", "netlink"].iter().any(|text| complaint.contains(text)) {
+        "this kernel lacks what the rules ask for (`modprobe nf_tables` may load it); leave it out of the level"
+    } else {
+        "`nft -c -f FILE` checks the rules without loading them"
+    };
+    Error::environment(format!("nft does not load its rules in the {} namespace: {complaint}", node.place.name()))
+        .hint(hint)
+}
+
+/// What the kernel lists.
+#[derive(Debug)]
+struct Listing {
+    rules: usize,
+    chains: usize,
+    /// Family and hook of each chain that has one.
+    hooked: Vec<(String, String)>,
+    /// Of everything but handles and versions.
+    hash: u64,
+}
+
+impl Listing {
+    fn parse(json: &[u8]) -> Result<Self> {
+        let malformed = || Error::environment("nft lists its rules in an unknown form");
+        let all: Value = serde_json::from_slice(json).map_err(|_| malformed())?;
+        let all = all.get("nftables").and_then(Value::as_array).ok_or_else(malformed)?;
+        let mut listing = Self { rules: 0, chains: 0, hooked: Vec::new(), hash: FNV_BASIS };
+        for (kind, value) in all.iter().filter_map(Value::as_object).flatten().filter(|(kind, _)| *kind != "metainfo") {
+            let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            listing.rules += usize::from(kind == "rule");
+            listing.chains += usize::from(kind == "chain");
+            if kind == "chain" && value.get("hook").is_some() {
+                listing.hooked.push((text("family"), text("hook")));
+            }
+            let mut value = value.clone();
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("handle");
+            }
+            listing.hash = fnv(listing.hash, format!("{kind} {value}\n").as_bytes());
+        }
+        Ok(listing)
+    }
+
+    /// Fails unless packets of the path come by one of the chains.
+    fn meets(&self, place: Place, ipv6: bool) -> Result<()> {
+        let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
+        let passed = |(family, hook): &(String, String)| {
+            families.contains(&family.as_str()) && hooks(place).contains(&hook.as_str())
+        };
+        if self.hooked.iter().any(passed) {
+            return Ok(());
+        }
+        Err(Error::usage(format!("no chain of its rules meets the packets in the {} namespace", place.name()))
+            .hint(format!("they pass the hooks {} of the families {}", hooks(place).join(", "), families.join(", "))))
+    }
+
+    fn summary(&self) -> String {
+        format!("rules={} chains={} hash={:016x}", self.rules, self.chains, self.hash)
+    }
+}
+
+/// Fowler, Noll and Vo's hash, variant 1a of 64 bits: the same in every version of this program.
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+const INSTALL: &str = "install nftables (`apt-get install nftables`), or leave `nftables` out of the level";
+
+/// The program and the time it may still take.
+struct Nft {
+    program: PathBuf,
+    deadline: Instant,
+}
+
+/// What came of a run of it.
+struct Ran {
+    status: ExitStatus,
+    said: Vec<u8>,
+    complained: Vec<u8>,
+}
+
+impl Nft {
+    fn find() -> Result<Self> {
+        let searched = std::env::var_os("PATH").unwrap_or_default();
+        let all: Vec<_> = std::env::split_paths(&searched).chain(ALSO_SEARCHED.map(PathBuf::from)).collect();
+        // A relative directory would be anybody's.
+        let mut programs =
+            all.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join("nft"));
+        let found = programs.find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok());
+        let program = found.ok_or_else(|| {
+            Error::environment("there is no program nft, which loads rulesets (nftables)").hint(INSTALL)
+        })?;
+        Ok(Self { program, deadline: Instant::now() + limits::RULESET_TIME_MAX })
+    }
+
+    /// Runs it in the namespace the thread is in. Files in memory stand in for pipes, which would need a thread to serve.
+    fn run(&mut self, arguments: &[&str], input: &str) -> Result<Ran> {
+        let (mut given, mut said, mut complained) = (memory()?, memory()?, memory()?);
+        given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot hand nft its rules")?;
+        let mut command = Command::new(&self.program);
+        command.args(arguments).env("LC_ALL", "C").stdin(given);
+        command.stdout(again(&said)?).stderr(again(&complained)?);
+        end_with_parent(&mut command);
+        let child = command.spawn().map_err(|error| {
+            Error::environment(format!("cannot start {}: {error}", self.program.display())).hint(INSTALL)
+        })?;
+        let status = self.wait(child, &[&said, &complained])?;
+        Ok(Ran { status, said: content(&mut said)?, complained: content(&mut complained)? })
+    }
+
+    fn wait(&self, mut child: Child, outputs: &[&File]) -> Result<ExitStatus> {
+        let ended = loop {
+            let bytes: u64 = outputs.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+            match child.try_wait() {
+                Ok(Some(status)) if bytes <= limits::RULESET_ANSWER_BYTES_MAX => return Ok(status),
+                Ok(None) if Instant::now() > self.deadline => {
+                    break format!("nft has not ended after {:?}", limits::RULESET_TIME_MAX);
+                }
+                Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => break format!("nft has said {bytes} bytes"),
+                Ok(_) => thread::sleep(PAUSE),
+                Err(error) => break format!("cannot wait for nft: {error}"),
+            }
+        };
+        // Errors mean that it is gone already.
+        let _gone = child.kill();
+        let _status = child.wait();
+        Err(Error::environment(ended).hint("give the level fewer rules, and none that lists or waits"))
+    }
+}
+
+impl Ran {
+    /// The first things it complained of, in one line.
+    fn complaint(&self) -> String {
+        let text = clean(&self.complained).replace("/dev/stdin:", "line ");
+        let is_pointer = |line: &str| line.chars().all(|letter| matches!(letter, ' ' | '^' | '~'));
+        let lines: Vec<String> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !is_pointer(line))
+            .take(COMPLAINT_LINES_MAX)
+            .map(|line| line.chars().take(COMPLAINT_LETTERS_MAX).collect())
+            .collect();
+        if lines.is_empty() { format!("{}", self.status) } else { lines.join("; ") }
+    }
+}
+
+/// Text without what could steer a terminal.
+fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect()
+}
+
+fn memory() -> Result<File> {
+    Ok(File::from(memfd_create("siga-nft", MemfdFlags::CLOEXEC).context("cannot make a file in memory")?))
+}
+
+fn again(file: &File) -> Result<File> {
+    file.try_clone().context("cannot hand a file to nft")
+}
+
+fn content(file: &mut File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("cannot read what nft says")?;
+    Ok(bytes)
+}
