@@ -131,7 +131,7 @@ impl Level {
             ranges.into_iter().any(|(least, most)| (least..=most).contains(&mtu))
         };
         if let Some(mtu) = self.mtu.filter(|&mtu| !takes(mtu)) {
-            return Err(Error::usage(format!("no path takes an MTU of {mtu} bytes")));
+            return Err(Error::usage(format!("no path takes mtu = {mtu}")));
         }
         if let Some(ruleset) = &self.nftables {
             check_ruleset(ruleset)?;

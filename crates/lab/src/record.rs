@@ -36,7 +36,7 @@ pub struct TrialRecord {
     pub cpu: CpuRecord,
     /// Protocol counters that grew, by role ("client Tcp RetransSegs").
     pub protocol: BTreeMap<String, u64>,
-    /// Frames dropped by interfaces of the path.
+    /// Frames dropped by interfaces of the path, and packets that connection tracking had no room for.
     pub drops: u64,
     /// What is wrong with the trial, in words; empty on a sound one.
     pub flags: Vec<String>,

@@ -76,7 +76,7 @@ impl Network {
         Ok((network, built))
     }
 
-    /// What every interface of the path has carried, by its label.
+    /// What every interface of the path has carried, by its label; connection tracking, where it has dropped packets.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         let mut counters = BTreeMap::new();
         for interface in self.interfaces.clone() {
@@ -86,6 +86,13 @@ impl Network {
             });
             let stats = stats.ok_or_else(|| Error::environment(format!("{} has no counters", interface.label())))?;
             counters.insert(interface.label(), stats);
+        }
+        for node in &self.nodes {
+            let rx_dropped = filter::dropped(node)?;
+            if rx_dropped > 0 {
+                let label = format!("{}/conntrack", node.place.name());
+                counters.insert(label, Counters { rx_dropped, ..Counters::default() });
+            }
         }
         Ok(counters)
     }

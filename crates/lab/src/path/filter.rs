@@ -54,6 +54,20 @@ pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<St
     Ok([(format!("{} nftables", place.name()), listed.summary())].into())
 }
 
+/// Packets dropped in the namespace because connection tracking could not take them in; 0 where the kernel does not say.
+pub(super) fn dropped(node: &Node) -> Result<u64> {
+    node.enter()?;
+    Ok(std::fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").map_or(0, |text| dropped_in(&text)))
+}
+
+/// The sum of the column `drop`, a line a CPU, in hexadecimal.
+fn dropped_in(table: &str) -> u64 {
+    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let column = lines.next().and_then(|names| names.iter().position(|name| *name == "drop"));
+    let Some(column) = column else { return 0 };
+    lines.filter_map(|line| u64::from_str_radix(line.get(column)?, 16).ok()).sum()
+}
+
 /// Where IP packets of a path are filtered: by its router, else by the host that the server is on. The middle of a bridge
 /// or of macvlan is no host: frames pass below its IP layer.
 fn place(kind: PathKind) -> Place {
@@ -275,4 +289,86 @@ fn content(file: &mut File) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("cannot read what nft says")?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(json: &str) -> Listing {
+        Listing::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_listing_is_counted_and_hashed_without_what_differs_between_hosts() {
+        let rule = |handle: u32, port: u32| {
+            format!(
+                r#"{{"nftables": [{{"metainfo": {{"version": "1.0.{handle}"}}}},
+                {{"table": {{"family": "inet", "name": "t", "handle": {handle}}}}},
+                {{"chain": {{"family": "inet", "table": "t", "name": "c", "handle": {handle}, "hook": "forward"}}}},
+                {{"rule": {{"family": "inet", "table": "t", "chain": "c", "handle": {handle}, "expr": [{port}]}}}}]}}"#
+            )
+        };
+        let one = listing(&rule(1, 22));
+        assert_eq!((one.rules, one.chains), (1, 1));
+        assert_eq!(one.summary(), listing(&rule(7, 22)).summary());
+        assert_ne!(one.summary(), listing(&rule(1, 23)).summary());
+        for nonsense in ["", "[]", "{}", "{\"nftables\": 1}"] {
+            assert!(Listing::parse(nonsense.as_bytes()).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_chain_has_to_be_where_packets_pass() {
+        let chain = |family: &str, hook: &str| {
+            listing(&format!(r#"{{"nftables": [{{"chain": {{"family": "{family}", "hook": "{hook}"}}}}]}}"#))
+        };
+        for (family, hook, place, ipv6, met) in [
+            ("inet", "forward", Place::Router, false, true),
+            ("inet", "input", Place::Router, false, false),
+            ("inet", "input", Place::Server, true, true),
+            ("inet", "forward", Place::Server, false, false),
+            ("ip", "prerouting", Place::Shared, false, true),
+            ("ip", "prerouting", Place::Shared, true, false),
+            ("ip6", "output", Place::Server, true, true),
+            ("netdev", "ingress", Place::Router, false, true),
+            ("bridge", "forward", Place::Router, false, false),
+            ("arp", "input", Place::Server, false, false),
+        ] {
+            assert_eq!(chain(family, hook).meets(place, ipv6).is_ok(), met, "{family} {hook} {place:?}");
+        }
+        let error =
+            listing(r#"{"nftables": [{"chain": {"family": "inet"}}]}"#).meets(Place::Router, false).unwrap_err();
+        assert!(error.to_string().contains("forward"), "{error}");
+    }
+
+    #[test]
+    fn rules_that_were_loaded_are_counted_as_they_are_listed() {
+        let echo = "add table inet t\nadd chain inet t c { type filter hook input priority filter; }\n\
+            add rule inet t c tcp dport 22 drop\ninsert rule inet t c counter packets 0 bytes 0\n\
+            add chain inet t __chain1\nadd rule inet t __chain1 drop\nadd rule inet t c jump __chain1\n\
+            delete rule inet t c handle 2\n";
+        assert_eq!(loaded(echo), 2);
+    }
+
+    #[test]
+    fn a_complaint_is_its_first_lines_and_cannot_steer_a_terminal() {
+        let ran = |complained: &str| Ran {
+            status: ExitStatus::default(),
+            said: Vec::new(),
+            complained: complained.as_bytes().to_vec(),
+        };
+        let complaint =
+            ran("/dev/stdin:3:25-25: Error: syntax error\n \u{1b}[2Jdropp\n   ^^^~\n\nthree\nfour\n").complaint();
+        assert_eq!(complaint, "line 3:25-25: Error: syntax error; [2Jdropp; three");
+        assert_eq!(ran(&"x".repeat(100_000)).complaint().len(), COMPLAINT_LETTERS_MAX);
+        assert!(ran("").complaint().contains("exit status"), "it says at least how it ended");
+    }
+
+    #[test]
+    fn drops_of_all_cpus_add_up() {
+        assert_eq!(dropped_in("entries  found drop early_drop\n00000001 00 0000000a 1\n00000001 00 00000010 1\n"), 26);
+        assert_eq!(dropped_in("entries found\n1 2\n"), 0);
+        assert_eq!(dropped_in(""), 0);
+    }
 }
