@@ -371,4 +371,32 @@ mod tests {
         assert_eq!(dropped_in("entries found\n1 2\n"), 0);
         assert_eq!(dropped_in(""), 0);
     }
+
+    /// A program in nft's place, with a tenth of a second to live.
+    fn stand_in(directory: &tempfile::TempDir, script: &str) -> Nft {
+        use std::os::unix::fs::PermissionsExt;
+        let program = directory.path().join("nft");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Nft { program, deadline: Instant::now() + Duration::from_millis(100) }
+    }
+
+    #[test]
+    fn nft_that_does_not_end_or_says_too_much_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = stand_in(&directory, "exec sleep 1000").run(&[], "").err().unwrap();
+        assert!(error.message().contains("has not ended after 10s"), "{error}");
+        let mut nft = stand_in(&directory, "exec yes");
+        nft.deadline += limits::RULESET_TIME_MAX;
+        let error = nft.run(&[], "").err().unwrap();
+        assert!(error.message().contains("nft has said"), "{error}");
+    }
+
+    #[test]
+    fn nft_is_given_the_rules_and_heard() {
+        let directory = tempfile::tempdir().unwrap();
+        let ran = stand_in(&directory, "cat; cat /dev/stdin >&2; echo $1").run(&["-e"], "rules\n").unwrap();
+        assert!(ran.status.success());
+        assert_eq!((&ran.said[..], &ran.complained[..]), (&b"rules\n-e\n"[..], &b"rules\n"[..]));
+    }
 }
