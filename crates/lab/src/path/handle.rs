@@ -41,7 +41,8 @@ impl Path {
         Ok(Self { built, keeper })
     }
 
-    /// The counters of every interface, by the names of [`Built::interfaces`].
+    /// The counters of every interface, by the names of [`Built::interfaces`]; where connection tracking had no room for
+    /// more and dropped packets, those as `router/conntrack`.
     ///
     /// # Errors
     /// Environment: the keeper is gone or does not answer.
