@@ -476,6 +476,7 @@ mod tests {
             interfaces: [("client/c".to_owned(), "mtu=1500 gro=off".to_owned())].into(),
             sysctls: [("client net.ipv4.tcp_sack".to_owned(), "1".to_owned())].into(),
             notes: Vec::new(),
+            filters: Default::default(),
         };
         let mut run = two_levels(110);
         run.paths = vec![path("plain", "cubic"), path("other", "bbr")];
@@ -493,6 +494,10 @@ mod tests {
         run.paths[1].sysctls.insert("client net.ipv4.tcp_sack".into(), "0".into());
         assert_eq!(reason(&run).unwrap(), "sysctl client net.ipv4.tcp_sack: 1 -> 0");
         run.levels[1].sysctl.insert("net.ipv4.tcp_sack".into(), "0".into());
+        assert_eq!(reason(&run), None);
+        run.paths[1].filters.insert("router".into(), "2 rules".into());
+        assert_eq!(reason(&run).unwrap(), "filter router: absent -> 2 rules");
+        run.levels[1].nftables = Some("flush ruleset".into());
         assert_eq!(reason(&run), None);
         let comparison = levels(&run, "plain", "other").unwrap();
         assert!(comparison.rows.iter().all(|row| row.p_adjusted.is_some()));

@@ -79,13 +79,12 @@ impl FailOn {
             .filter(|row| row.verdict == Verdict::Worse && (row.ratio - 1.0).abs() >= self.least)
             .map(|row| format!("{} {} x{:.3}", row.new, row.metric.name(), row.ratio))
             .collect();
-        match regressions.as_slice() {
-            [] => Ok(()),
-            [one] => Err(Error::regression(format!("a figure is worse: {one}"))),
-            [first, ..] => {
-                Err(Error::regression(format!("{} figures are worse, among them {first}", regressions.len())))
-            }
-        }
+        let Some(first) = regressions.first() else { return Ok(()) };
+        let text = match regressions.len() {
+            1 => format!("a figure is worse: {first}"),
+            count => format!("{count} figures are worse, among them {first}"),
+        };
+        Err(Error::regression(text).hint("the report shows each; --fail-on regression:PERCENT lets smaller ones pass"))
     }
 }
 
