@@ -5,6 +5,7 @@
 
 mod value;
 
+pub(crate) use value::figure;
 pub use value::value;
 
 use crate::environment::Difference;

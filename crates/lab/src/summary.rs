@@ -11,7 +11,7 @@ pub use cpu::{Component, Cpu, of as cpu_of};
 pub use hop::Hop;
 
 pub(crate) use cpu::{by_profile, by_tick};
-pub(crate) use hop::{cpu_ms, partner};
+pub(crate) use hop::{base_of, cpu_ms, partner};
 
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;

@@ -2,6 +2,7 @@
 
 mod axes;
 mod doctor;
+mod export;
 mod live;
 mod measure;
 
@@ -29,6 +30,7 @@ use std::process::ExitCode;
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
+        siga export runs/* --output trials.csv      every trial of several runs, for other programs\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
         Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
@@ -75,6 +77,12 @@ Examples:
         #[arg(long, value_parser = axes::method)]
         accounting: Option<Method>,
     },
+    /// Write the figures of runs for other programs, as CSV.
+    ///
+    /// The long form has a record a trial and metric, for DuckDB, R or a spreadsheet; the form `otava` has a record a run,
+    /// in which Apache Otava looks for change points. docs/export.md has the columns and examples.
+    #[command(after_help = export::HELP)]
+    Export(export::ExportArgs),
     /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
     #[command(after_help = "\
 Examples:
@@ -137,6 +145,7 @@ fn run(command: Command) -> Result<()> {
         Command::Show { directory, format, layout, accounting } => {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
+        Command::Export(args) => export::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Agent { net, user, sockmap, unlink } => {
