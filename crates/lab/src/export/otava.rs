@@ -28,6 +28,7 @@ pub(super) struct History {
     columns: Vec<(Cell, Metric)>,
     index: HashMap<(Cell, Metric), usize>,
     rows: Vec<Row>,
+    smoke: usize,
     notes: Vec<String>,
 }
 
@@ -70,10 +71,7 @@ impl History {
             self.notes.push(format!("note: {} holds no sound trial", run.directory.display()));
             return Ok(());
         };
-        if run.plan.smoke {
-            let directory = run.directory.display();
-            self.notes.push(format!("note: {directory} is a smoke run: its figures are too short to rely on"));
-        }
+        self.smoke += usize::from(run.plan.smoke);
         let mut values = vec![None; self.columns.len()];
         for (column, samples) in samples {
             values[column] = lower_median(&samples).map(|at| samples[at]);
@@ -101,11 +99,24 @@ impl History {
 
     /// What is worth knowing about the runs and their columns.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        let holes = (0..self.columns.len()).filter(|&column| !self.is_whole(column)).count();
-        let of = self.columns.len();
-        let text =
-            format!("note: {holes} of {of} columns are missing in some run; Otava's configuration leaves them out");
-        self.notes.iter().cloned().chain((holes > 0).then_some(text))
+        let (smoke, runs) = (self.smoke, self.rows.len());
+        let smoke_text = format!("note: {smoke} of {runs} runs are smoke runs: their figures are too short to rely on");
+        let (holes, columns) = (self.order().filter(|&column| !self.is_whole(column)).count(), self.columns.len());
+        let holes_text =
+            format!("note: {holes} of {columns} columns have a hole: Otava's configuration leaves them out");
+        let told = [(smoke > 0).then_some(smoke_text), (holes > 0).then_some(holes_text)];
+        self.notes.iter().cloned().chain(told.into_iter().flatten())
+    }
+
+    /// The columns in an order that does not follow from that of the trials, which is random.
+    fn order(&self) -> impl Iterator<Item = usize> {
+        let mut order: Vec<usize> = (0..self.columns.len()).collect();
+        order.sort_by_cached_key(|&column| {
+            let (cell, metric) = &self.columns[column];
+            let Cell { path, workload, mtu, clients, level } = cell.clone();
+            (path, workload.to_string(), mtu, clients, level, *metric)
+        });
+        order.into_iter()
     }
 
     fn is_whole(&self, column: usize) -> bool {
@@ -120,11 +131,12 @@ impl History {
         let name = output.name().to_owned();
         let failed = |error: csv::Error| cannot(&name, error);
         let mut writer = csv::Writer::from_writer(output);
-        let columns = self.columns.iter().map(|(cell, metric)| column_name(cell, *metric));
+        let order: Vec<usize> = self.order().collect();
+        let columns = order.iter().map(|&column| column_name(&self.columns[column].0, self.columns[column].1));
         writer.write_record(HEAD.map(str::to_owned).into_iter().chain(columns)).map_err(failed)?;
         for row in &self.rows {
-            let values = (0..self.columns.len())
-                .map(|column| row.value(column).map(|value| value.to_string()).unwrap_or_default());
+            let value = |&column: &usize| row.value(column).map(|value| value.to_string()).unwrap_or_default();
+            let values = order.iter().map(value);
             writer.write_record(row.fields.iter().cloned().chain(values)).map_err(failed)?;
         }
         writer.flush().map_err(|error| cannot(&name, error))
@@ -135,7 +147,7 @@ impl History {
         if self.rows.is_empty() {
             return Err(nothing());
         }
-        let whole: Vec<_> = (0..self.columns.len()).filter(|&column| self.is_whole(column)).collect();
+        let whole: Vec<_> = self.order().filter(|&column| self.is_whole(column)).collect();
         if whole.is_empty() {
             return Err(Error::incomplete("no figure is there in all of these runs, and Otava takes no holes")
                 .hint("export only runs of one plan"));
@@ -242,6 +254,7 @@ mod tests {
         let csv = written(|output| history.csv(output));
         let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
         assert_eq!(lines.len(), 3, "{csv}");
+        assert!(lines[0][4].starts_with("loopback.") && lines[0].last().unwrap().starts_with("veth."), "{csv}");
         let column = |name: &str| lines[0].iter().position(|other| *other == name).unwrap();
         let (veth, loopback) =
             (column("veth.rr-200-1000.1500.1.plain.rate"), column("loopback.rr-200-1000.1500.1.plain.rate"));
