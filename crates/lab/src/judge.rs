@@ -11,6 +11,7 @@ mod stop;
 mod value;
 
 pub use stop::{rounds_least, unsettled};
+pub(crate) use value::figure;
 pub use value::value;
 
 use crate::environment::Difference;

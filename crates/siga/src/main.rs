@@ -3,6 +3,7 @@
 mod axes;
 mod compare;
 mod doctor;
+mod export;
 mod live;
 mod measure;
 
@@ -31,6 +32,7 @@ use std::process::ExitCode;
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
         siga compare runs/BEFORE runs/AFTER         what became better or worse\n  \
+        siga export runs/* --output trials.csv      every trial of several runs, for other programs\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
         Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
@@ -80,6 +82,12 @@ Examples:
     /// Say what became better or worse: two runs, or two levels or paths of one run.
     #[command(after_help = compare::HELP)]
     Compare(compare::CompareArgs),
+    /// Write the figures of runs for other programs, as CSV.
+    ///
+    /// The long form has a record a trial and metric, for DuckDB, R or a spreadsheet; the form `otava` has a record a run,
+    /// in which Apache Otava looks for change points. docs/export.md has the columns and examples.
+    #[command(after_help = export::HELP)]
+    Export(export::ExportArgs),
     /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
     #[command(after_help = "\
 Examples:
@@ -143,6 +151,7 @@ fn run(command: Command) -> Result<()> {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
         Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Agent { net, user, sockmap, unlink } => {

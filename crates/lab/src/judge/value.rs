@@ -20,7 +20,7 @@ pub fn value(run: &Run, trial: &TrialRecord, cpu: &Cpu, latency: &Percentiles, m
 }
 
 /// The same with a way of its own to find the partner: the trial side by side on the path without the router.
-pub(super) fn figure<'a>(
+pub(crate) fn figure<'a>(
     trial: &TrialRecord,
     cpu: &Cpu,
     latency: &Percentiles,
