@@ -36,7 +36,7 @@ impl Path {
         let mut command = Command::new(program);
         command.arg("keep");
         let mut keeper = Worker::start(command, format!("path {}", spec.kind))?;
-        let request = Request::Build { spec: spec.clone(), parent: std::process::id() };
+        let request = Request::Build { spec: Box::new(spec.clone()), parent: std::process::id() };
         let built = keeper.ask(&request, BUILD_TIME_MAX)?;
         Ok(Self { built, keeper })
     }

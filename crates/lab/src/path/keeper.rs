@@ -19,7 +19,7 @@ pub(super) enum Request {
     /// Build the path; the first request and the only one of its kind.
     Build {
         /// What to build.
-        spec: PathSpec,
+        spec: Box<PathSpec>,
         /// Process id of the coordinator, so that the keeper can tell whether it was orphaned before it could watch.
         parent: u32,
     },
