@@ -20,6 +20,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// The figures of a cell's trials by metric: round and value, in the order of the rounds.
 pub(super) type Values = BTreeMap<Metric, Vec<(u32, f64)>>;
 
+/// A noise floor above this part of the ratio is worth a word.
+const NOISY: f64 = 0.2;
+
 /// A run, its trials by cell, and what the comparison calls it.
 struct Side<'a> {
     run: &'a Run,
@@ -110,14 +113,15 @@ pub(super) fn compare(
         table.add((&base, own), (&new, other), obstacle.as_deref())?;
     }
     let smoke = base.run.plan.smoke || new.run.plan.smoke;
+    let rows = verdicts(table.drafts, smoke);
     Ok(Comparison {
         base: base.name.to_owned(),
         new: new.name.to_owned(),
         subject,
         form: if subject == Subject::Runs { Form::TwoSample } else { Form::Paired },
         environment,
-        cautions: cautions(&base, &new, smoke),
-        rows: verdicts(table.drafts, smoke),
+        cautions: cautions(&base, &new, smoke, &rows),
+        rows,
         skipped: table.skipped,
     })
 }
@@ -223,7 +227,7 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
 }
 
 /// What holds for the table as a whole.
-fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool) -> Vec<String> {
+fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
     let mut cautions = Vec::new();
     if smoke {
         cautions.push("a smoke run shows that everything works; its figures carry no verdict".to_owned());
@@ -235,6 +239,15 @@ fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool) -> Vec<String> {
             cautions.push(format!("{place} has not ended; this is of the {trials} trials that are there"));
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
+    }
+    let floors = rows.iter().filter(|row| row.metric == Metric::Rate).filter_map(|row| row.noise_floor);
+    let worst = floors.fold(0.0, f64::max);
+    if worst > NOISY {
+        cautions.push(format!(
+            "rates of two identical levels would differ by up to {:.0}% here: something else uses the CPUs, or the \
+             scheduler moves the ends about (`siga doctor` looks; --client-cpus and --server-cpus hold them)",
+            100.0 * worst
+        ));
     }
     // Within one run both sides say the same.
     let mut told = HashSet::new();

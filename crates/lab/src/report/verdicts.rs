@@ -7,7 +7,7 @@ use super::Format;
 use super::words::{cpu_scale, number, pairs};
 use crate::environment::Difference;
 use crate::error::{Error, IoContext, Result};
-use crate::judge::{self, Comparison, Form, Metric, Mode, Row, Subject, Verdict};
+use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::store::Run;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
@@ -55,22 +55,37 @@ pub fn summary(comparison: &Comparison) -> String {
     format!("{} of {}: {}", plural(comparison.rows.len(), "figure"), plural(cells, "cell"), counts.join(", "))
 }
 
-/// What a comparison says of the rate and of CPU time, a sentence for each pair of cells.
+/// What a comparison says of the rate, of CPU time, and of the components whose CPU time changed: a sentence for each pair
+/// of cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    let told = |row: &&&Row| match row.metric {
+        Metric::Rate | Metric::TOTAL => true,
+        Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
+        Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+    };
     let sentence = |group: Vec<&Row>| {
-        let told = [Metric::Rate, Metric::TOTAL];
-        let told = told.iter().filter_map(|metric| group.iter().find(|row| row.metric == *metric));
-        let parts: Vec<String> = told.map(|row| change(row)).collect();
+        let parts: Vec<String> = group.iter().filter(told).map(|row| change(row)).collect();
         (!parts.is_empty()).then(|| format!("{}: {}.", cell_name(comparison, group[0]), parts.join("; ")))
     };
     groups(comparison).into_iter().filter_map(sentence).collect()
 }
 
-/// "12.3% less rate (95%: 11.0% to 13.5%)".
+/// "12.3% less rate (95%: 11.0% to 13.5%)", "3.59 times the CPU time in the router (95%: 3.01 to 4.22)".
 fn change(row: &Row) -> String {
-    let noun = if row.metric == Metric::Rate { "rate" } else { "CPU time" };
+    let noun = match row.metric {
+        Metric::Rate => "rate",
+        Metric::P50 | Metric::P99 => "latency",
+        Metric::Cpu(Part::Total, _) => "CPU time",
+        Metric::Cpu(Part::Client, _) => "CPU time in the client",
+        Metric::Cpu(Part::Router, _) => "CPU time in the router",
+        Metric::Cpu(Part::Server, _) => "CPU time in the server",
+        Metric::Cpu(Part::Other, _) => "CPU time of others",
+    };
     let percent = |ratio: f64| format!("{:.1}%", 100.0 * (ratio - 1.0).abs());
     match (&row.verdict, row.low, row.high) {
+        (Verdict::Better | Verdict::Worse, Some(low), Some(high)) if row.ratio >= 2.0 => {
+            format!("{:.2} times the {noun} (95%: {low:.2} to {high:.2})", row.ratio)
+        }
         (Verdict::Better | Verdict::Worse, Some(low), Some(high)) => {
             let (word, least, most) = if row.ratio < 1.0 { ("less", high, low) } else { ("more", low, high) };
             format!("{} {word} {noun} (95%: {} to {})", percent(row.ratio), percent(least), percent(most))
