@@ -192,3 +192,30 @@ fn another_host_is_not_comparable_by_name() {
     assert!(!text.out.contains('\u{1b}'), "a record cannot colour a terminal: {text}");
     assert!(text.out.find("differences that matter") < text.out.find("rr-1-1"), "they come first: {text}");
 }
+
+#[test]
+fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let cells = "--path unix --workload rr-1-1 --clients 1 --level plain,aa --seconds 0.01 --warm-up 0";
+    let planned = bench.run(&format!("plan {cells}")).ok();
+    assert!(planned.out.contains("2 cells, 10 to 30 rounds of trials until what is compared is clear"), "{planned}");
+    bench.run(&format!("run --out run {cells}")).ok();
+    let trials = bench.trials();
+    let of = |level: &str| trials.iter().filter(|trial| trial["cell"]["level"] == level).count();
+    assert!((10..=30).contains(&of("plain")), "{} trials", of("plain"));
+    assert_eq!(of("plain"), of("aa"), "both sides go on as long as either has to");
+    let shown = bench.run("compare plain aa --run run").ok();
+    assert!(!shown.out.contains("has not ended"), "{shown}");
+    // Going on with a run that has ended adds nothing.
+    bench.run("run --resume run").ok();
+    assert_eq!(bench.trials().len(), trials.len());
+    // What is killed has not ended.
+    fs::remove_file(bench.path("run/end.json")).unwrap();
+    assert!(bench.run("compare plain aa --run run").ok().out.contains("has not ended"));
+    // A budget ends it earlier.
+    let short = bench.run(&format!("run --out short {cells} --budget 0.1")).ok();
+    assert!(short.out.contains("2 trials in short"), "{short}");
+}
