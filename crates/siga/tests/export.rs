@@ -91,7 +91,7 @@ fn every_figure_is_exported_once_and_is_what_the_report_says() {
         for record in &exported {
             let is_cell = |cell: &&Value| {
                 ["path", "workload", "level", "io"].iter().all(|key| cell[key] == record[*key].as_str())
-                    && ["mtu", "clients"].iter().all(|key| cell[key].to_string() == record[*key])
+                    && ["mtu", "clients"].iter().all(|key| cell[key].as_u64() == record[*key].parse().ok())
             };
             let cell = cells.iter().find(is_cell).unwrap();
             let (value, wanted) = (record["value"].parse::<f64>().unwrap(), figures(cell)[&record["metric"]]);
@@ -339,8 +339,8 @@ fn a_file_is_there_whole_or_as_it_was() {
 }
 
 #[test]
-fn thousands_of_cells_are_exported() {
-    const CELLS: usize = 2_000;
+fn a_thousand_cells_are_exported() {
+    const CELLS: usize = 500;
     let bench = Bench::new();
     if !small(&bench) {
         return;
