@@ -310,8 +310,9 @@ fn a_file_is_there_whole_or_as_it_was() {
     bench.run("export run --output trials.csv").ok();
     assert_eq!(text("trials.csv"), printed);
     copy(&bench, "run", "line", "trials.jsonl", |text| format!("{text}nonsense\n"));
+    fs::write(bench.path("trials.csv"), "before").unwrap();
     bench.run("export run line -o trials.csv").refused(3, &["line/trials.jsonl"]);
-    assert_eq!(text("trials.csv"), printed, "what was there stays");
+    assert_eq!(text("trials.csv"), "before", "what was there stays");
     std::os::unix::fs::symlink("trials.csv", bench.path("link.csv")).unwrap();
     bench.run("export run --form otava --output link.csv").ok();
     assert!(text("trials.csv").starts_with("time,"), "a link is followed");
