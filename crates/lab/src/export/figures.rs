@@ -110,6 +110,8 @@ mod tests {
             paths: Vec::new(),
             skipped: Vec::new(),
             damage: Vec::new(),
+            levels: Vec::new(),
+            ended: true,
         }
     }
 

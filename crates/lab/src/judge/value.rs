@@ -88,11 +88,13 @@ mod tests {
         Run {
             directory: "run".into(),
             plan: Plan::default(),
+            levels: Vec::new(),
             environment: Environment::default(),
             trials,
             paths: Vec::new(),
             skipped: Vec::new(),
             damage: Vec::new(),
+            ended: true,
         }
     }
 
