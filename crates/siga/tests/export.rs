@@ -91,7 +91,7 @@ fn every_figure_is_exported_once_and_is_what_the_report_says() {
         for record in &exported {
             let is_cell = |cell: &&Value| {
                 ["path", "workload", "level", "io"].iter().all(|key| cell[key] == record[*key].as_str())
-                    && ["mtu", "clients"].iter().all(|key| cell[key].to_string() == record[*key])
+                    && ["mtu", "clients"].iter().all(|key| cell[key].as_u64() == record[*key].parse().ok())
             };
             let cell = cells.iter().find(is_cell).unwrap();
             let (value, wanted) = (record["value"].parse::<f64>().unwrap(), figures(cell)[&record["metric"]]);
@@ -310,8 +310,9 @@ fn a_file_is_there_whole_or_as_it_was() {
     bench.run("export run --output trials.csv").ok();
     assert_eq!(text("trials.csv"), printed);
     copy(&bench, "run", "line", "trials.jsonl", |text| format!("{text}nonsense\n"));
+    fs::write(bench.path("trials.csv"), "before").unwrap();
     bench.run("export run line -o trials.csv").refused(3, &["line/trials.jsonl"]);
-    assert_eq!(text("trials.csv"), printed, "what was there stays");
+    assert_eq!(text("trials.csv"), "before", "what was there stays");
     std::os::unix::fs::symlink("trials.csv", bench.path("link.csv")).unwrap();
     bench.run("export run --form otava --output link.csv").ok();
     assert!(text("trials.csv").starts_with("time,"), "a link is followed");
@@ -339,8 +340,8 @@ fn a_file_is_there_whole_or_as_it_was() {
 }
 
 #[test]
-fn thousands_of_cells_are_exported() {
-    const CELLS: usize = 2_000;
+fn a_thousand_cells_are_exported() {
+    const CELLS: usize = 500;
     let bench = Bench::new();
     if !small(&bench) {
         return;
