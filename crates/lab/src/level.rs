@@ -91,6 +91,11 @@ impl Level {
         Self::parse(&text, name_or_file)
     }
 
+    /// True if only name and description differ.
+    pub fn sets_the_same(&self, other: &Self) -> bool {
+        Self { name: other.name.clone(), about: other.about.clone(), ..self.clone() } == *other
+    }
+
     /// Names of the shipped levels.
     pub fn names() -> Vec<&'static str> {
         SHIPPED.iter().map(|(name, _)| *name).collect()

@@ -42,6 +42,8 @@ pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 pub const TRIAL_SECONDS_MAX: f64 = 3_600.0;
 /// Most trials of one cell.
 pub const TRIALS_MAX: u32 = 1_000;
+/// Trials of a cell after which a run that goes by the width of its intervals stops.
+pub const STOP_TRIALS_MAX: usize = 30;
 /// Most cells of one plan.
 pub const CELLS_MAX: usize = 10_000;
 /// Longest ruleset of a level: some 2,500 rules of one line.

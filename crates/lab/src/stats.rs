@@ -1,4 +1,26 @@
-//! The little statistics a run needs to say how sure it is of a mean.
+//! Statistics: how sure a run is of a mean, and how sure a comparison is of a difference.
+//!
+//! Pure functions over slices; nothing is drawn at random, so that the same samples always say the same. Where samples
+//! cannot carry an answer (none, too few, not finite) it is `None`, never a panic. The judging statistics assume no
+//! shape of the noise: a trial that went wrong counts by its rank, not by its size.
+
+pub mod adjust;
+pub mod decide;
+mod normal;
+mod rank;
+pub mod rank_sum;
+pub mod signed_rank;
+
+/// Where samples lie: an estimate with an interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Location {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of the interval; `None` if there are too few samples for the confidence.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
 
 /// A mean with its 95% interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -4,6 +4,7 @@
 //! means of two rounds) with the interval that belongs to it, that of the signed-rank test: a few rounds gone wrong move
 //! neither far, and no shape of the noise is assumed but its symmetry.
 
+use crate::stats::{Location, signed_rank};
 use serde::{Deserialize, Serialize};
 
 /// A ratio this close to 1 counts as recovered.
@@ -37,17 +38,9 @@ pub enum Verdict {
 }
 
 impl Ratio {
-    /// The ratio behind one ratio a round; `None` without a round.
+    /// The ratio behind one ratio a round; `None` without a round, or if one is not finite.
     pub fn of(rounds: &[f64]) -> Option<Self> {
-        let mut means = Vec::with_capacity(rounds.len() * (rounds.len() + 1) / 2);
-        for (at, left) in rounds.iter().enumerate() {
-            means.extend(rounds[at..].iter().map(|right| f64::midpoint(*left, *right)));
-        }
-        means.sort_by(f64::total_cmp);
-        let middle = means.len().checked_sub(1)?;
-        let value = f64::midpoint(means[middle / 2], means[middle.div_ceil(2)]);
-        let cut = cut(rounds.len());
-        let (low, high) = (cut.map(|cut| means[cut]), cut.map(|cut| means[middle - cut]));
+        let Location { value, low, high } = signed_rank::location(rounds, 0.95)?;
         Some(Self { value, low, high, rounds: rounds.len() })
     }
 
@@ -77,37 +70,9 @@ impl Ratio {
     }
 }
 
-/// How many of the sorted means of two lie outside of each end of the 95% interval; `None` for too few rounds.
-fn cut(rounds: usize) -> Option<usize> {
-    // The number of sets of ranks 1..=n by their sum, rank by rank, as a share of all 2^n sets.
-    let mut shares = vec![0.0_f64; rounds * (rounds + 1) / 2 + 1];
-    shares[0] = 1.0;
-    for rank in 1..=rounds {
-        for sum in (0..shares.len()).rev() {
-            let with = if sum >= rank { shares[sum - rank] } else { 0.0 };
-            shares[sum] = f64::midpoint(shares[sum], with);
-        }
-    }
-    let mut tail = 0.0;
-    let beyond = shares.iter().take_while(|&&share| {
-        tail += share;
-        2.0 * tail <= 0.05
-    });
-    beyond.count().checked_sub(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_interval_is_that_of_the_signed_rank_test() {
-        // Critical values of the two-sided test at 5% (as in the tables of Wilcoxon): 0, 2, 3, 5, 8, 10, 13 for 6 to 12.
-        let table = [(5, None), (6, Some(0)), (7, Some(2)), (8, Some(3)), (9, Some(5)), (10, Some(8)), (12, Some(13))];
-        for (rounds, critical) in table {
-            assert_eq!(cut(rounds), critical, "{rounds} rounds");
-        }
-    }
 
     #[test]
     fn rounds_gone_wrong_do_not_move_the_estimate_far() {

@@ -22,7 +22,7 @@ pub struct Hop {
 }
 
 /// The cell on the path without the router; `None` where the path has none.
-pub(super) fn base_of(cell: &Cell) -> Option<Cell> {
+pub(crate) fn base_of(cell: &Cell) -> Option<Cell> {
     let kind: PathKind = cell.path.parse().ok()?;
     let base = kind.without_router()?;
     Some(Cell { path: base.name().into(), ..cell.clone() })
@@ -39,6 +39,11 @@ fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a T
     let bases = sound(base);
     let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.round == trial.round)?));
     sound(cell).into_iter().filter_map(pair).collect()
+}
+
+/// The trial of the same round on the path without the router: a sound one, unless that path has none.
+pub(crate) fn partner<'a>(trials: &'a [TrialRecord], trial: &TrialRecord) -> Option<&'a TrialRecord> {
+    super::sound(trials, &base_of(&trial.cell)?).into_iter().find(|base| base.round == trial.round)
 }
 
 /// CPU milliseconds per unit of the whole host, whoever spent them.

@@ -1,0 +1,196 @@
+//! From samples to a verdict: the ratio of two sides with its intervals and its p, and what they say together.
+//!
+//! Samples are logarithms, so that half and double cancel. A verdict needs the p that is adjusted for the whole table, so
+//! it is a second step. Whether two sides can be compared at all is not decided here.
+
+use super::adjust::trials_least;
+use super::{Location, normal, rank_sum, signed_rank};
+use crate::judge::Verdict;
+
+/// Ratios within these count as the same.
+pub const EQUIVALENT: (f64, f64) = (0.98, 1.02);
+/// An adjusted p below this is a difference.
+pub const LEVEL: f64 = 0.05;
+/// More trials than this are not told: nobody will run them.
+const TRIALS_TOLD_MAX: usize = 1_000_000;
+
+/// One figure of two sides, compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judgement {
+    /// New over base: the Hodges-Lehmann estimate.
+    pub ratio: f64,
+    /// Lower end of its 95% interval; `None` from too few trials.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Lower end of its 90% interval.
+    pub low90: Option<f64>,
+    /// Upper end.
+    pub high90: Option<f64>,
+    /// Two-sided, exact for up to 50 trials of each side.
+    pub p: f64,
+    /// Trials of each side: pairs, or the harmonic mean of two samples, of which the spread of a difference is made.
+    pub trials: f64,
+}
+
+impl Judgement {
+    /// From logarithms of ratios new / base, one a pair; `None` without one, or if one is not finite.
+    pub fn paired(log_ratios: &[f64]) -> Option<Self> {
+        let ends = |confidence| signed_rank::location(log_ratios, confidence);
+        Self::of(ends(0.95)?, ends(0.9)?, signed_rank::p(log_ratios)?, log_ratios.len() as f64)
+    }
+
+    /// From the logarithms of either side; `None` if a side has none, or one that is not finite.
+    pub fn two_samples(base_logs: &[f64], new_logs: &[f64]) -> Option<Self> {
+        let ends = |confidence| rank_sum::location(base_logs, new_logs, confidence);
+        let trials = 2.0 / (1.0 / base_logs.len() as f64 + 1.0 / new_logs.len() as f64);
+        Self::of(ends(0.95)?, ends(0.9)?, rank_sum::p(base_logs, new_logs)?, trials)
+    }
+
+    fn of(wide: Location, narrow: Location, p: f64, trials: f64) -> Option<Self> {
+        let ratio = wide.value.exp();
+        let exp = |end: Option<f64>| end.map(f64::exp);
+        let (low, high, low90, high90) = (exp(wide.low), exp(wide.high), exp(narrow.low), exp(narrow.high));
+        ratio.is_normal().then_some(Self { ratio, low, high, low90, high90, p, trials })
+    }
+
+    /// Half the width of the 95% interval as a part of the ratio (0.01 is 1%); `None` from too few trials.
+    pub fn half_width(&self) -> Option<f64> {
+        let (low, high) = self.low.zip(self.high)?;
+        Some((high - low) / 2.0 / self.ratio)
+    }
+
+    /// What it says, one of `tests` with this p after the adjustment for all of them.
+    ///
+    /// Equivalence comes first: a difference can be certain and still too small to matter.
+    pub fn verdict(&self, p_adjusted: f64, tests: usize, more_is_better: bool) -> Verdict {
+        if self.low90.is_some_and(|low| low >= EQUIVALENT.0) && self.high90.is_some_and(|high| high <= EQUIVALENT.1) {
+            return Verdict::Equivalent;
+        }
+        let (above, below) = (self.low.is_some_and(|low| low > 1.0), self.high.is_some_and(|high| high < 1.0));
+        if p_adjusted < LEVEL && (above || below) {
+            return if above == more_is_better { Verdict::Better } else { Verdict::Worse };
+        }
+        Verdict::Inconclusive { trials: self.trials_needed(p_adjusted, tests) }
+    }
+
+    /// Trials of each side that would decide if estimate and spread stayed as they are: half a width shrinks with the
+    /// root of the number of trials, until the 95% interval is clear of 1 or the 90% interval lies inside of 2%.
+    fn trials_needed(&self, p_adjusted: f64, tests: usize) -> Option<usize> {
+        let half = |low: Option<f64>, high: Option<f64>| Some((high?.ln() - low?.ln()) / 2.0);
+        let (wide, narrow) = (half(self.low, self.high)?, half(self.low90, self.high90)?);
+        let estimate = self.ratio.ln();
+        // To be called a difference among many tests takes an interval at a stricter level than 95%.
+        let factor = if self.p > 0.0 { (p_adjusted / self.p).max(1.0) } else { 1.0 };
+        let stricter = normal::quantile(LEVEL / factor / 2.0) / normal::quantile(LEVEL / 2.0);
+        let clear = shrunk(wide * stricter, estimate.abs());
+        let inside = shrunk(narrow, (EQUIVALENT.1.ln() - estimate).min(estimate - EQUIVALENT.0.ln()));
+        let fewest = [clear, inside].into_iter().flatten().min_by(f64::total_cmp)? * self.trials;
+        // So many did not decide.
+        let most = TRIALS_TOLD_MAX as f64;
+        let needed = fewest.max(self.trials.floor() + 1.0).ceil();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the limit")]
+        let needed = (needed <= most).then_some(needed as usize)?;
+        Some(needed.max(trials_least(tests)))
+    }
+}
+
+/// By how much the number of trials must grow for `half` a width to shrink to `room`; `None` if there is no room.
+fn shrunk(half: f64, room: f64) -> Option<f64> {
+    (room > 0.0).then(|| (half / room).powi(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logarithms of ratios around `ratio`, `spread` apart at most.
+    fn around(ratio: f64, spread: f64, count: u32) -> Vec<f64> {
+        let place = |at: u32| (f64::from(at) + 0.5) / f64::from(count) - 0.5;
+        (0..count).map(|at| ratio.ln() + spread * place(at)).collect()
+    }
+
+    fn verdict(logs: &[f64], more_is_better: bool) -> Verdict {
+        let judgement = Judgement::paired(logs).unwrap();
+        judgement.verdict(judgement.p, 1, more_is_better)
+    }
+
+    #[test]
+    fn every_verdict_can_be_reached() {
+        assert_eq!(verdict(&around(1.001, 0.02, 10), true), Verdict::Equivalent);
+        let more = around(1.1, 0.1, 10);
+        assert_eq!((verdict(&more, true), verdict(&more, false)), (Verdict::Better, Verdict::Worse));
+        let less = around(0.9, 0.1, 10);
+        assert_eq!((verdict(&less, true), verdict(&less, false)), (Verdict::Worse, Verdict::Better));
+        assert!(matches!(verdict(&around(1.03, 0.2, 10), true), Verdict::Inconclusive { trials: Some(_) }));
+    }
+
+    #[test]
+    fn equivalence_comes_before_a_certain_difference() {
+        let logs = around(0.99, 0.001, 12);
+        let judgement = Judgement::paired(&logs).unwrap();
+        assert!(judgement.p < 0.001 && judgement.high.unwrap() < 1.0, "{judgement:?}");
+        assert_eq!(verdict(&logs, true), Verdict::Equivalent);
+    }
+
+    #[test]
+    fn a_difference_needs_both_the_interval_and_the_adjusted_p() {
+        let judgement = Judgement::paired(&around(1.1, 0.1, 10)).unwrap();
+        assert_eq!(judgement.verdict(0.049, 20, true), Verdict::Better);
+        assert!(matches!(judgement.verdict(0.05, 20, true), Verdict::Inconclusive { .. }));
+        let judgement = Judgement { low: Some(0.999), ..judgement };
+        assert!(matches!(judgement.verdict(0.049, 20, true), Verdict::Inconclusive { .. }));
+    }
+
+    #[test]
+    fn the_trials_that_decide_grow_with_the_square_of_the_spread() {
+        let judgement = |ratio: f64, half: f64, half90: f64| {
+            let ends = |half: f64| (Some(ratio * (-half).exp()), Some(ratio * half.exp()));
+            let ((low, high), (low90, high90)) = (ends(half), ends(half90));
+            Judgement { ratio, low, high, low90, high90, p: 0.5, trials: 10.0 }
+        };
+        let trials = |judgement: Judgement, tests: usize| match judgement.verdict(judgement.p, tests, true) {
+            Verdict::Inconclusive { trials } => trials,
+            Verdict::NotComparable { .. } | Verdict::Equivalent | Verdict::Better | Verdict::Worse => panic!("decided"),
+        };
+        // By hand: 10 x (0.1 / ln 1.06)^2 = 29.5, and no width of an interval around 1.06 lies inside of 2%.
+        assert_eq!(trials(judgement(1.06, 0.1, 0.08), 1), Some(30));
+        // 10 x (0.04 / ln 1.02)^2 = 40.8 is fewer than clear of 1 would take from so near to it.
+        assert_eq!(trials(judgement(1.0, 0.05, 0.04), 1), Some(41));
+        assert_eq!(trials(judgement(1.02, 0.05, 0.04), 1), Some(64), "(0.05 / ln 1.02)^2: clear of 1");
+        assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1), Some(11), "so many as there are did not decide");
+        assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1_000), Some(16), "2^16 is the first above 40,000");
+        assert_eq!(trials(judgement(1.0, 90.0, 80.0), 1), None, "more than anybody runs");
+        assert_eq!(trials(Judgement { low: None, high: None, ..judgement(1.0, 0.1, 0.08) }, 1), None);
+    }
+
+    #[test]
+    fn a_table_of_many_needs_more_trials_for_the_same_difference() {
+        let judgement = Judgement::paired(&around(1.1, 0.2, 8)).unwrap();
+        let alone = judgement.verdict(judgement.p, 1, true);
+        let among = judgement.verdict(judgement.p * 20.0, 20, true);
+        assert_eq!((alone, among), (Verdict::Better, Verdict::Inconclusive { trials: Some(10) }), "{judgement:?}");
+    }
+
+    #[test]
+    fn two_samples_are_judged_by_their_shift() {
+        let (base, new) = (around(200.0, 0.05, 8), around(220.0, 0.05, 12));
+        let judgement = Judgement::two_samples(&base, &new).unwrap();
+        assert!((judgement.ratio - 1.1).abs() < 0.001, "{judgement:?}");
+        assert!((judgement.trials - 9.6).abs() < 1e-12, "{judgement:?}");
+        assert_eq!(judgement.verdict(judgement.p, 1, false), Verdict::Worse);
+        let half = judgement.half_width().unwrap();
+        assert!(half > 0.01 && half < 0.025, "{half}");
+    }
+
+    #[test]
+    fn few_trials_have_no_interval_and_no_verdict() {
+        let judgement = Judgement::paired(&around(2.0, 0.01, 4)).unwrap();
+        assert_eq!((judgement.low, judgement.low90, judgement.half_width()), (None, None, None));
+        assert_eq!(judgement.verdict(judgement.p, 1, true), Verdict::Inconclusive { trials: None });
+        assert_eq!(Judgement::paired(&[]), None);
+        assert_eq!(Judgement::paired(&[0.0_f64.ln(), 0.1]), None, "a rate of zero");
+        assert_eq!(Judgement::two_samples(&[1.0], &[]), None);
+        assert_eq!(Judgement::paired(&[800.0; 6]), None, "the ratio overflows");
+    }
+}

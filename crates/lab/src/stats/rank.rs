@@ -1,0 +1,106 @@
+//! What the rank tests share: midranks, the cut through an exact distribution, and an estimate picked out of many values.
+//!
+//! Values count as tied when they are equal to the last bit (0.0 and -0.0 are). Ranks are doubled, so that the mean rank
+//! of tied values is a whole number and the sums of ranks can index a table.
+
+use super::Location;
+
+/// Room for rounding where a share is compared with the one that was asked for (1 - 0.9 is a little less than 0.1).
+const ROUNDING: f64 = 1e-9;
+
+/// Ranks of values, with ties.
+pub(super) struct Ranks {
+    /// Twice the midrank of each value, in the order of the values.
+    pub(super) doubled: Vec<usize>,
+    /// The sum of t^3 - t over groups of t tied values.
+    pub(super) ties: f64,
+}
+
+impl Ranks {
+    /// Ranks of finite values, the least first.
+    pub(super) fn of(values: &[f64]) -> Self {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_unstable_by(|&left, &right| values[left].total_cmp(&values[right]));
+        let (mut doubled, mut ties) = (vec![0; values.len()], 0.0);
+        let mut before = 0;
+        for group in order.chunk_by(|&left, &right| values[left] == values[right]) {
+            // The ranks of a group run from before + 1 to before + its length.
+            let first_and_last = 2 * before + 1 + group.len();
+            group.iter().for_each(|&at| doubled[at] = first_and_last);
+            let size = group.len() as f64;
+            ties += size * (size * size - 1.0);
+            before += group.len();
+        }
+        Self { doubled, ties }
+    }
+}
+
+/// The largest value of a statistic, counted from 0, that it stays at or below with a share of at most `both / 2`.
+///
+/// `shares` holds the share of each value from 0 on, up to the middle. `None` if even 0 has too large a share.
+pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
+    let mut tail = 0.0;
+    let fit = shares.iter().take_while(|&&share| {
+        tail += share;
+        2.0 * tail <= both * (1.0 + ROUNDING)
+    });
+    fit.count().checked_sub(1)
+}
+
+/// The median of `values`, with the values `cut` places from either end; `None` without a value or if one is not finite.
+pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location> {
+    if values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let last = values.len().checked_sub(1)?;
+    let (left, right) = (last / 2, last.div_ceil(2));
+    let (below, &mut left_value, above) = values.select_nth_unstable_by(left, f64::total_cmp);
+    // Everything above the left of two in the middle: the least of it is the right one.
+    let right_value =
+        if right == left { left_value } else { above.iter().copied().min_by(f64::total_cmp).unwrap_or(left_value) };
+    let value = f64::midpoint(left_value, right_value);
+    let Some(cut) = cut.filter(|&cut| cut <= left) else { return Some(Location { value, low: None, high: None }) };
+    let low = if cut == left { left_value } else { *below.select_nth_unstable_by(cut, f64::total_cmp).1 };
+    let from_left = last - cut - left;
+    let high = match from_left.checked_sub(1) {
+        None => left_value,
+        Some(at) => *above.select_nth_unstable_by(at, f64::total_cmp).1,
+    };
+    Some(Location { value, low: Some(low), high: Some(high) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tied_values_share_the_mean_of_their_ranks() {
+        let ranks = Ranks::of(&[3.0, 1.0, 3.0, 0.0, -0.0, 3.0]);
+        assert_eq!(ranks.doubled, [10, 6, 10, 3, 3, 10]);
+        assert_eq!(ranks.ties, 24.0 + 6.0);
+    }
+
+    #[test]
+    fn picking_agrees_with_sorting() {
+        // Multiples of 7 modulo a prime: no order that a selection could profit from.
+        for count in 1..40_usize {
+            let values: Vec<f64> = (0..count).map(|at| ((at * 7 + 3) % 41) as f64).collect();
+            let mut sorted = values.clone();
+            sorted.sort_by(f64::total_cmp);
+            let middle = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
+            for cut in 0..=(count - 1) / 2 {
+                let expected = Location { value: middle, low: Some(sorted[cut]), high: Some(sorted[count - 1 - cut]) };
+                assert_eq!(pick(values.clone(), Some(cut)), Some(expected), "{count} values, cut {cut}");
+            }
+        }
+        assert_eq!(pick(vec![], None), None);
+        assert_eq!(pick(vec![1.0, f64::INFINITY], None), None);
+    }
+
+    #[test]
+    fn a_share_that_is_met_exactly_is_in() {
+        // The least of the 20 sums of 3 out of 6 ranks: 5% on either side, and 1 - 0.9 is less than 0.1 in an f64.
+        assert_eq!(cut(&[0.05, 0.05, 0.1], 1.0 - 0.9), Some(0));
+        assert_eq!(cut(&[0.05, 0.05, 0.1], 0.05), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Two samples that were not paired: the Hodges-Lehmann estimate of the shift between them, the interval of Moses, and
+//! the rank-sum test of Mann, Whitney and Wilcoxon.
+//!
+//! The interval is that of the exact distribution without ties, so its level is at least the one asked for. The test is
+//! exact with ties (midranks, all ways to deal the values out to both samples): twice the smaller tail. Above
+//! [`EXACT_MAX`] values in all the normal distribution takes over, corrected for ties and continuity. What is not finite
+//! is never judged: the answer is `None`.
+
+use super::rank::{self, Ranks};
+use super::{Location, normal};
+
+/// Most values, both samples together, whose exact distribution is worked out.
+pub const EXACT_MAX: usize = 100;
+
+/// The median of all differences new - base, and its interval at `confidence`.
+///
+/// The ends are `None` if there are too few values for that confidence: fewer than four against four for 0.95.
+pub fn location(base: &[f64], new: &[f64], confidence: f64) -> Option<Location> {
+    let differences = new.iter().flat_map(|new| base.iter().map(move |base| new - base)).collect();
+    rank::pick(differences, cut(base.len(), new.len(), 1.0 - confidence))
+}
+
+/// The two-sided p of no shift.
+pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
+    if base.is_empty() || new.is_empty() || base.iter().chain(new).any(|value| !value.is_finite()) {
+        return None;
+    }
+    let (fewer, more) = if base.len() <= new.len() { (base, new) } else { (new, base) };
+    let mut ranks = Ranks::of(&[fewer, more].concat());
+    // Counted from the end that the sum is nearer to, so that the smaller tail is a sum and not a difference.
+    let (count, twice_mean) = (ranks.doubled.len(), fewer.len() * (fewer.len() + more.len() + 1));
+    let mut sum: usize = ranks.doubled[..fewer.len()].iter().sum();
+    if sum > twice_mean {
+        ranks.doubled.iter_mut().for_each(|rank| *rank = 2 * (count + 1) - *rank);
+        sum = 2 * twice_mean - sum;
+    }
+    if count <= EXACT_MAX {
+        let shares = shares(&ranks.doubled, fewer.len(), sum);
+        let below: f64 = shares[..sum].iter().sum();
+        return Some((2.0 * (below + shares[sum]).min(1.0 - below)).min(1.0));
+    }
+    let n = count as f64;
+    let (_, untied) = moments(fewer.len(), more.len());
+    let variance = untied * (1.0 - ranks.ties / (n * (n * n - 1.0)));
+    let distance = ((twice_mean - sum) as f64 / 2.0 - 0.5).max(0.0);
+    Some(if variance > 0.0 { 2.0 * normal::tail(distance / variance.sqrt()) } else { 1.0 })
+}
+
+/// How many of the sorted differences lie outside of each end of an interval that misses a share of `both`.
+fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
+    let middle = (left * right).checked_sub(1)? / 2;
+    let (count, fewer) = (left + right, left.min(right));
+    if count <= EXACT_MAX {
+        let ranks: Vec<usize> = (1..=count).collect();
+        let least = fewer * (fewer + 1) / 2;
+        return rank::cut(&shares(&ranks, fewer, least + middle)[least..], both);
+    }
+    let (mean, variance) = moments(left, right);
+    normal::cut(mean, variance.sqrt(), both, middle + 1)
+}
+
+/// Mean and variance, without ties, of how often a value of one sample is above one of the other.
+fn moments(left: usize, right: usize) -> (f64, f64) {
+    let (product, n) = (left as f64 * right as f64, (left + right) as f64);
+    (product / 2.0, product * (n + 1.0) / 12.0)
+}
+
+/// Of all ways to choose `chosen` of these ranks, the share with each sum from 0 to `most`.
+fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
+    // One row for each number of ranks chosen so far: in how many ways each sum comes about.
+    let width = most + 1;
+    let mut ways = vec![0.0; (chosen + 1) * width];
+    ways[0] = 1.0;
+    let mut all = 1.0;
+    for (seen, &rank) in ranks.iter().enumerate() {
+        let left = ranks.len() - seen - 1;
+        // Rows from which the ranks that are left cannot reach `chosen` need no counting.
+        for row in (chosen.saturating_sub(left).max(1)..=chosen.min(seen + 1)).rev() {
+            let (without, with) = ways.split_at_mut(row * width);
+            let from = &without[(row - 1) * width..];
+            with[..width].iter_mut().skip(rank).zip(from).for_each(|(into, from)| *into += from);
+        }
+        if seen < chosen {
+            all *= (left + 1) as f64 / (seen + 1) as f64;
+        }
+    }
+    ways[chosen * width..].iter().map(|ways| ways / all).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_rank_sum_test() {
+        // Critical values of the two-sided test at 5% (as in the tables of Mann and Whitney).
+        let table = [
+            (3, 4, None),
+            (4, 4, Some(0)),
+            (5, 5, Some(2)),
+            (6, 4, Some(2)),
+            (6, 6, Some(5)),
+            (10, 10, Some(23)),
+            (8, 20, Some(41)),
+            (20, 20, Some(127)),
+        ];
+        for (left, right, critical) in table {
+            assert_eq!(cut(left, right, 0.05), critical, "{left} and {right}");
+            assert_eq!(cut(right, left, 0.05), critical, "{right} and {left}");
+        }
+        assert_eq!(cut(3, 3, 1.0 - 0.9), Some(0), "exactly 5% on either side");
+        assert_eq!(cut(0, 3, 0.05), None);
+    }
+
+    #[test]
+    fn the_estimate_is_the_median_of_differences() {
+        // By hand: 11 - 1, 11 - 4, 13 - 1, 13 - 4 are 10, 7, 12, 9.
+        let location = location(&[1.0, 4.0], &[11.0, 13.0], 0.95).unwrap();
+        assert_eq!(location, Location { value: 9.5, low: None, high: None });
+    }
+
+    #[test]
+    fn p_is_counted_out() {
+        // By hand: of the 20 ways to choose three of six ranks one is as far to either side.
+        let near = |p: Option<f64>, expected: f64| assert!((p.unwrap() - expected).abs() < 1e-12, "{p:?} {expected}");
+        near(p(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 0.1);
+        near(p(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0]), 0.1);
+        // Doubled midranks 3, 3, 7, 7: of six pairs one sums to 6, four to 10, one to 14.
+        near(p(&[1.0, 1.0], &[2.0, 2.0]), 1.0 / 3.0);
+        // Doubled midranks 4, 4, 4, 8: the one value is the greatest in one of four ways.
+        near(p(&[1.0, 1.0, 1.0], &[2.0]), 0.5);
+        near(p(&[1.0, 1.0, 2.0], &[1.0]), 1.0);
+        near(p(&[1.0; 60], &[1.0; 60]), 1.0);
+    }
+
+    #[test]
+    fn approximation_and_exact_distribution_meet() {
+        let sample = |count: u32, shift: f64| -> Vec<f64> {
+            (0..count).map(|at| f64::from((at * 37) % 101) / 101.0 + shift).collect()
+        };
+        let [exact, approximate] = [50, 51].map(|count| p(&sample(50, 0.0), &sample(count, 0.1)).unwrap());
+        assert!((exact - approximate).abs() < 0.02, "{exact} {approximate}");
+        let (mean, variance) = moments(50, 50);
+        let normal = normal::cut(mean, variance.sqrt(), 0.05, 1_250).unwrap();
+        assert!(normal.abs_diff(cut(50, 50, 0.05).unwrap()) <= 2, "{normal}");
+    }
+
+    #[test]
+    fn a_thousand_against_a_thousand_are_judged() {
+        let base: Vec<f64> = (0..1_000).map(|at| f64::from((at * 619) % 1_000) / 1_000.0).collect();
+        let new: Vec<f64> = base.iter().map(|value| value + 0.1).collect();
+        let location = location(&base, &new, 0.95).unwrap();
+        assert!((location.value - 0.1).abs() < 1e-9, "{location:?}");
+        assert!(location.low.unwrap() > 0.06 && location.high.unwrap() < 0.14, "{location:?}");
+        assert!(p(&base, &new).unwrap() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_not_judged() {
+        let fine = [1.0, 2.0];
+        for sample in [&[][..], &[1.0, f64::NAN], &[f64::INFINITY, 1.0], &[f64::NEG_INFINITY]] {
+            assert_eq!((p(sample, &fine), location(sample, &fine, 0.95)), (None, None), "{sample:?}");
+            assert_eq!((p(&fine, sample), location(&fine, sample, 0.95)), (None, None), "{sample:?}");
+        }
+        assert_eq!(location(&[f64::MIN], &[f64::MAX], 0.95), None, "the difference overflows");
+    }
+}
