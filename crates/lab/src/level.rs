@@ -124,19 +124,22 @@ impl Level {
 
     fn check(&self) -> Result<()> {
         if self.name.is_empty() || self.name.contains([',', '/', '"']) || self.name.chars().any(char::is_control) {
-            return Err(Error::usage(format!("`{}` is no level name", self.name)));
+            return Err(Error::usage(format!("`{}` is no level name", self.name))
+                .hint("a name has letters and digits, and no comma, slash or quotation mark"));
         }
         if let Some(bytes) = self.big_tcp_bytes
             && !(65_537..=524_280).contains(&bytes)
         {
-            return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside 65537..=524280")));
+            return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside 65537..=524280"))
+                .hint("leave it out for segments of 64 KB"));
         }
         let takes = |mtu: u32| {
             let ranges = PathKind::ALL.into_iter().filter_map(|kind| kind.mtu_range(false));
             ranges.into_iter().any(|(least, most)| (least..=most).contains(&mtu))
         };
         if let Some(mtu) = self.mtu.filter(|&mtu| !takes(mtu)) {
-            return Err(Error::usage(format!("no path takes mtu = {mtu}")));
+            return Err(Error::usage(format!("no path takes mtu = {mtu}"))
+                .hint("each type of path has its own range; 1280 to 65535 suits all that have frames"));
         }
         if let Some(ruleset) = &self.nftables {
             check_ruleset(ruleset)?;
@@ -211,7 +214,9 @@ mod tests {
             "name = \"x\"\n[sysctl]\n\"net..ipv4\" = \"1\"",
             "name = \"x\"\n[sysctl]\n\"net./../../tmp/x\" = \"1\"",
         ] {
-            assert_eq!(Level::parse(text, "test").unwrap_err().exit_status(), 2, "{text}");
+            let error = Level::parse(text, "test").unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{text}");
+            assert!(error.to_string().contains('\n'), "{text} has no way out: {error}");
         }
         assert_eq!(Level::load("nosuch").unwrap_err().exit_status(), 2);
     }

@@ -169,3 +169,17 @@ pub struct PathRecord {
     /// What could not be set.
     pub notes: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_recorded_before_filters_were_loads() {
+        let line = r#"{"cell": {"path": "veth", "workload": "rr-1-1", "mtu": 1500, "clients": 1, "level": "plain"},
+            "congestion": null, "interfaces": {}, "sysctls": {}, "notes": []}"#;
+        let path: PathRecord = serde_json::from_str(line).unwrap();
+        assert!(path.filters.is_empty());
+        assert!(!serde_json::to_string(&path).unwrap().contains("filters"));
+    }
+}
