@@ -4,7 +4,6 @@
 //! One run at a time is in memory (of a history, its medians too). A field of text never holds a control character, so a
 //! record is a line; one that a spreadsheet would take for a formula has an apostrophe before it. Nothing is judged here.
 
-mod figures;
 mod otava;
 mod output;
 mod trials;

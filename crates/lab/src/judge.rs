@@ -5,14 +5,13 @@
 //! The statistics lie in `stats`; here stands what is compared with what, and what the figures allow to be said.
 
 mod cells;
+mod figures;
 mod noise;
 mod settings;
 mod stop;
-mod value;
 
+pub(crate) use figures::Figures;
 pub use stop::{rounds_least, unsettled};
-pub(crate) use value::figure;
-pub use value::value;
 
 use crate::environment::Difference;
 use crate::error::{Error, Result};

@@ -4,11 +4,11 @@
 //! empty field, and what it does with other signs for one it does not say; so a column with a hole is in the CSV for others
 //! to read, and not in the configuration. Change points themselves are Otava's.
 
-use super::figures::Figures;
 use super::output::{Output, cannot};
 use super::{nothing, text};
 use crate::account::Method;
 use crate::error::{Error, Result};
+use crate::judge::Figures;
 use crate::judge::Metric;
 use crate::plan::Cell;
 use crate::stats::lower_median;

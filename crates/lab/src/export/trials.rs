@@ -1,10 +1,10 @@
 //! The long form: a record a run, trial and metric. A figure that a trial does not have has no record.
 
-use super::figures::Figures;
 use super::output::{Output, cannot};
 use super::{nothing, text};
 use crate::account::Method;
 use crate::error::Result;
+use crate::judge::Figures;
 use crate::judge::Metric;
 use crate::record::TrialRecord;
 use crate::store::Run;

@@ -3,18 +3,17 @@
 //! Only sound trials count. A figure that is not above zero has no ratio: the metric is left out, and told if it is one
 //! that every trial should have. CPU time of components is compared only where one method has charged it on both sides.
 
-use super::{Comparison, Form, Metric, Row, Subject, Verdict, noise, settings, value};
+use super::figures::Figures;
+use super::{Comparison, Form, Metric, Row, Subject, Verdict, noise, settings};
 use crate::account::Method;
 use crate::environment::differences;
 use crate::error::Result;
-use crate::histogram;
 use crate::plan::Cell;
 use crate::record::TrialRecord;
 use crate::stats::adjust::benjamini_hochberg;
 use crate::stats::decide::Judgement;
 use crate::stats::lower_median;
 use crate::store::Run;
-use crate::summary;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The figures of a cell's trials by metric: round and value, in the order of the rounds.
@@ -28,6 +27,7 @@ struct Side<'a> {
     run: &'a Run,
     name: &'a str,
     trials: HashMap<&'a Cell, Vec<&'a TrialRecord>>,
+    figures: Figures<'a>,
 }
 
 impl<'a> Side<'a> {
@@ -36,7 +36,7 @@ impl<'a> Side<'a> {
         for trial in &run.trials {
             trials.entry(&trial.cell).or_default().push(trial);
         }
-        Self { run, name, trials }
+        Self { run, name, trials, figures: Figures::new(run, run.plan.accounting) }
     }
 
     fn all(&self, cell: &Cell) -> &[&'a TrialRecord] {
@@ -47,18 +47,12 @@ impl<'a> Side<'a> {
     fn figures(&self, cell: &Cell) -> Result<(Values, Vec<Method>)> {
         let (mut values, mut methods) = (Values::new(), Vec::new());
         for trial in self.all(cell).iter().filter(|trial| trial.flags.is_empty()) {
-            let histogram = histogram::decode(&trial.latency).map_err(|error| {
-                error.at(format!("{}: {cell}, trial of {}", self.run.directory.display(), trial.at))
-            })?;
-            let latency = histogram::percentiles(&histogram);
-            let cpu = summary::cpu_of(self.run, trial, self.run.plan.accounting);
-            if !methods.contains(&cpu.method) {
-                methods.push(cpu.method);
+            let (method, figures) = self.figures.of(trial)?;
+            if !methods.contains(&method) {
+                methods.push(method);
             }
-            for &metric in Metric::ALL {
-                if let Some(value) = value(self.run, trial, &cpu, &latency, metric) {
-                    values.entry(metric).or_default().push((trial.round, value));
-                }
+            for (metric, value) in figures {
+                values.entry(metric).or_default().push((trial.round, value));
             }
         }
         values.values_mut().for_each(|values| values.sort_by_key(|(round, _)| *round));
