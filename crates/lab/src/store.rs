@@ -218,7 +218,9 @@ fn read_end(directory: &Path) -> Option<usize> {
 fn read_levels(directory: &Path) -> Result<Vec<Level>> {
     let place = directory.join(LEVELS);
     let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
-    serde_json::from_str(&text).context(format!("{} is damaged", place.display()))
+    serde_json::from_str(&text)
+        .context(format!("{} is damaged", place.display()))
+        .map_err(|error| error.hint("it was changed after it was written; put it back as it was"))
 }
 
 /// Fails if a level is not what it was when the run began: trials of two would stand under one name.

@@ -7,11 +7,11 @@
 mod cpu;
 mod hop;
 
-pub use cpu::{Component, Cpu, of as cpu_of};
+pub use cpu::{Component, Cpu};
 pub use hop::Hop;
 
 pub(crate) use cpu::{by_profile, by_tick};
-pub(crate) use hop::{base_of, cpu_ms, partner};
+pub(crate) use hop::{base_of, cpu_ms};
 
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;

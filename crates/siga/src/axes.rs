@@ -13,7 +13,8 @@ pub(crate) const HELP: &str = "\
 Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
-Levels:     plain, bigtcp, gro-on, gro-off, reno, cubic, bbr, or a TOML file
+Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
+            nft-100-rules, conntrack, or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
 Plans:      default, mtu, paths, or a TOML file
 

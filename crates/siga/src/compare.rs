@@ -1,6 +1,6 @@
 //! `siga compare`.
 
-use crate::{parse, print};
+use crate::{parse, print, print_coloured};
 use clap::Args;
 use siga_lab::error::{Error, Result};
 use siga_lab::judge::{self, Comparison, Verdict};
@@ -79,13 +79,12 @@ impl FailOn {
             .filter(|row| row.verdict == Verdict::Worse && (row.ratio - 1.0).abs() >= self.least)
             .map(|row| format!("{} {} x{:.3}", row.new, row.metric.name(), row.ratio))
             .collect();
-        match regressions.as_slice() {
-            [] => Ok(()),
-            [one] => Err(Error::regression(format!("a figure is worse: {one}"))),
-            [first, ..] => {
-                Err(Error::regression(format!("{} figures are worse, among them {first}", regressions.len())))
-            }
-        }
+        let Some(first) = regressions.first() else { return Ok(()) };
+        let text = match regressions.len() {
+            1 => format!("a figure is worse: {first}"),
+            count => format!("{count} figures are worse, among them {first}"),
+        };
+        Err(Error::regression(text).hint("the report shows each; --fail-on regression:PERCENT lets smaller ones pass"))
     }
 }
 
@@ -93,7 +92,12 @@ impl FailOn {
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let comparison = comparison(args)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    print(&verdicts::render(&comparison, args.format, verdicts::Options { all: args.all, colour })?)?;
+    let report = verdicts::render(&comparison, args.format, args.all)?;
+    if colour && args.format == Format::Text {
+        print_coloured(&report)?;
+    } else {
+        print(&report)?;
+    }
     if let Some(fail_on) = args.fail_on {
         fail_on.check(&comparison)?;
     }

@@ -3,28 +3,31 @@
 //! Only sound trials count. A figure that is not above zero has no ratio: the metric is left out, and told if it is one
 //! that every trial should have. CPU time of components is compared only where one method has charged it on both sides.
 
-use super::{Comparison, Form, Metric, Row, Subject, Verdict, noise, settings, value};
+use super::figures::Figures;
+use super::{Comparison, Form, Metric, Row, Subject, Verdict, noise, settings};
 use crate::account::Method;
 use crate::environment::differences;
 use crate::error::Result;
-use crate::histogram;
 use crate::plan::Cell;
 use crate::record::TrialRecord;
 use crate::stats::adjust::benjamini_hochberg;
 use crate::stats::decide::Judgement;
 use crate::stats::lower_median;
 use crate::store::Run;
-use crate::summary;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The figures of a cell's trials by metric: round and value, in the order of the rounds.
 pub(super) type Values = BTreeMap<Metric, Vec<(u32, f64)>>;
+
+/// A noise floor above this part of the ratio is worth a word.
+const NOISY: f64 = 0.2;
 
 /// A run, its trials by cell, and what the comparison calls it.
 struct Side<'a> {
     run: &'a Run,
     name: &'a str,
     trials: HashMap<&'a Cell, Vec<&'a TrialRecord>>,
+    figures: Figures<'a>,
 }
 
 impl<'a> Side<'a> {
@@ -33,7 +36,7 @@ impl<'a> Side<'a> {
         for trial in &run.trials {
             trials.entry(&trial.cell).or_default().push(trial);
         }
-        Self { run, name, trials }
+        Self { run, name, trials, figures: Figures::new(run, run.plan.accounting) }
     }
 
     fn all(&self, cell: &Cell) -> &[&'a TrialRecord] {
@@ -44,18 +47,12 @@ impl<'a> Side<'a> {
     fn figures(&self, cell: &Cell) -> Result<(Values, Vec<Method>)> {
         let (mut values, mut methods) = (Values::new(), Vec::new());
         for trial in self.all(cell).iter().filter(|trial| trial.flags.is_empty()) {
-            let histogram = histogram::decode(&trial.latency).map_err(|error| {
-                error.at(format!("{}: {cell}, trial of {}", self.run.directory.display(), trial.at))
-            })?;
-            let latency = histogram::percentiles(&histogram);
-            let cpu = summary::cpu_of(self.run, trial, self.run.plan.accounting);
-            if !methods.contains(&cpu.method) {
-                methods.push(cpu.method);
+            let (method, figures) = self.figures.of(trial)?;
+            if !methods.contains(&method) {
+                methods.push(method);
             }
-            for &metric in Metric::ALL {
-                if let Some(value) = value(self.run, trial, &cpu, &latency, metric) {
-                    values.entry(metric).or_default().push((trial.round, value));
-                }
+            for (metric, value) in figures {
+                values.entry(metric).or_default().push((trial.round, value));
             }
         }
         values.values_mut().for_each(|values| values.sort_by_key(|(round, _)| *round));
@@ -110,14 +107,15 @@ pub(super) fn compare(
         table.add((&base, own), (&new, other), obstacle.as_deref())?;
     }
     let smoke = base.run.plan.smoke || new.run.plan.smoke;
+    let rows = verdicts(table.drafts, smoke);
     Ok(Comparison {
         base: base.name.to_owned(),
         new: new.name.to_owned(),
         subject,
         form: if subject == Subject::Runs { Form::TwoSample } else { Form::Paired },
         environment,
-        cautions: cautions(&base, &new, smoke),
-        rows: verdicts(table.drafts, smoke),
+        cautions: cautions(&base, &new, smoke, &rows),
+        rows,
         skipped: table.skipped,
     })
 }
@@ -223,7 +221,7 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
 }
 
 /// What holds for the table as a whole.
-fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool) -> Vec<String> {
+fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
     let mut cautions = Vec::new();
     if smoke {
         cautions.push("a smoke run shows that everything works; its figures carry no verdict".to_owned());
@@ -236,6 +234,17 @@ fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool) -> Vec<String> {
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
     }
-    cautions.dedup();
+    let floors = rows.iter().filter(|row| row.metric == Metric::Rate).filter_map(|row| row.noise_floor);
+    let worst = floors.fold(0.0, f64::max);
+    if worst > NOISY {
+        cautions.push(format!(
+            "rates of two identical levels would differ by up to {:.0}% here: something else uses the CPUs, or the \
+             scheduler moves the ends about (`siga doctor` looks; --client-cpus and --server-cpus hold them)",
+            100.0 * worst
+        ));
+    }
+    // Within one run both sides say the same.
+    let mut told = HashSet::new();
+    cautions.retain(|caution| told.insert(caution.clone()));
     cautions
 }

@@ -55,6 +55,7 @@ fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
             all.insert(format!("interface {interface} {name}"), value.to_owned());
         }
     }
+    all.extend(path.filters.iter().map(|(place, filter)| (format!("filter {place}"), filter.clone())));
     all.extend(path.sysctls.iter().map(|(name, value)| (format!("sysctl {name}"), value.clone())));
     all
 }
@@ -82,6 +83,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
 fn names(level: &Level, key: &str) -> bool {
     let last = key.rsplit(' ').next().unwrap_or(key);
     match key.split(' ').next() {
+        Some("filter") => level.nftables.is_some(),
         Some("congestion") => level.congestion.is_some(),
         Some("sysctl") => {
             level.sysctl.contains_key(last) || (level.congestion.is_some() && last == "net.ipv4.tcp_congestion_control")
@@ -90,6 +92,7 @@ fn names(level: &Level, key: &str) -> bool {
             // Without GSO there is no TSO either.
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),
+            "mtu" => level.mtu.is_some(),
             size if size.starts_with("gso-") || size.starts_with("gro-") => level.big_tcp_bytes.is_some(),
             _ => false,
         },

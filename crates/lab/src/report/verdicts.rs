@@ -7,20 +7,11 @@ use super::Format;
 use super::words::{cpu_scale, number, pairs};
 use crate::environment::Difference;
 use crate::error::{Error, IoContext, Result};
-use crate::judge::{self, Comparison, Form, Metric, Mode, Row, Subject, Verdict};
+use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::store::Run;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::fmt::Write;
-
-/// How a comparison is shown.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Every figure, and every difference between the hosts, in text and Markdown too.
-    pub all: bool,
-    /// Colour for better and worse.
-    pub colour: bool,
-}
 
 /// What a run says of its levels: for each further one, how it stands against the first; empty for a single level.
 ///
@@ -42,14 +33,15 @@ pub(super) fn of_levels(run: &Run) -> Result<String> {
 /// The names of the verdicts in the order of the summary.
 const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
 
-/// A comparison in one of the formats.
+/// A comparison in one of the formats; with `all`, text and Markdown too hold every figure and every difference between
+/// the hosts.
 ///
 /// # Errors
 /// Environment: out of memory.
-pub fn render(comparison: &Comparison, format: Format, options: Options) -> Result<String> {
+pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
     match format {
-        Format::Text => Ok(people(comparison, options, false)),
-        Format::Md => Ok(people(comparison, Options { colour: false, ..options }, true)),
+        Format::Text => Ok(people(comparison, all, false)),
+        Format::Md => Ok(people(comparison, all, true)),
         Format::Json => json(comparison),
         Format::Csv => csv(comparison),
     }
@@ -63,22 +55,37 @@ pub fn summary(comparison: &Comparison) -> String {
     format!("{} of {}: {}", plural(comparison.rows.len(), "figure"), plural(cells, "cell"), counts.join(", "))
 }
 
-/// What a comparison says of the rate and of CPU time, a sentence for each pair of cells.
+/// What a comparison says of the rate, of CPU time, and of the components whose CPU time changed: a sentence for each pair
+/// of cells.
 pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    let told = |row: &&&Row| match row.metric {
+        Metric::Rate | Metric::TOTAL => true,
+        Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
+        Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+    };
     let sentence = |group: Vec<&Row>| {
-        let told = [Metric::Rate, Metric::TOTAL];
-        let told = told.iter().filter_map(|metric| group.iter().find(|row| row.metric == *metric));
-        let parts: Vec<String> = told.map(|row| change(row)).collect();
+        let parts: Vec<String> = group.iter().filter(told).map(|row| change(row)).collect();
         (!parts.is_empty()).then(|| format!("{}: {}.", cell_name(comparison, group[0]), parts.join("; ")))
     };
     groups(comparison).into_iter().filter_map(sentence).collect()
 }
 
-/// "12.3% less rate (95%: 11.0% to 13.5%)".
+/// "12.3% less rate (95%: 11.0% to 13.5%)", "3.59 times the CPU time in the router (95%: 3.01 to 4.22)".
 fn change(row: &Row) -> String {
-    let noun = if row.metric == Metric::Rate { "rate" } else { "CPU time" };
+    let noun = match row.metric {
+        Metric::Rate => "rate",
+        Metric::P50 | Metric::P99 => "latency",
+        Metric::Cpu(Part::Total, _) => "CPU time",
+        Metric::Cpu(Part::Client, _) => "CPU time in the client",
+        Metric::Cpu(Part::Router, _) => "CPU time in the router",
+        Metric::Cpu(Part::Server, _) => "CPU time in the server",
+        Metric::Cpu(Part::Other, _) => "CPU time of others",
+    };
     let percent = |ratio: f64| format!("{:.1}%", 100.0 * (ratio - 1.0).abs());
     match (&row.verdict, row.low, row.high) {
+        (Verdict::Better | Verdict::Worse, Some(low), Some(high)) if row.ratio >= 2.0 => {
+            format!("{:.2} times the {noun} (95%: {low:.2} to {high:.2})", row.ratio)
+        }
         (Verdict::Better | Verdict::Worse, Some(low), Some(high)) => {
             let (word, least, most) = if row.ratio < 1.0 { ("less", high, low) } else { ("more", low, high) };
             format!("{} {word} {noun} (95%: {} to {})", percent(row.ratio), percent(least), percent(most))
@@ -128,16 +135,17 @@ fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
         .collect()
 }
 
-fn people(comparison: &Comparison, options: Options, markdown: bool) -> String {
+fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     let mut out = String::new();
     let (head, item) = if markdown { ("## ", "- ") } else { ("", "  ") };
-    let _ = writeln!(out, "{head}{} against {}", comparison.new, comparison.base);
+    let gap = if markdown { "\n" } else { "" };
+    let _ = writeln!(out, "{head}{} against {}{gap}", comparison.new, comparison.base);
     let _ = writeln!(out, "{}.", summary(comparison));
     let _ = writeln!(out, "{}.", how(comparison.form));
     for caution in &comparison.cautions {
         let _ = writeln!(out, "Caution: {caution}.");
     }
-    environment(comparison, options, item, &mut out);
+    environment(comparison, all, item, &mut out);
     let sentences = sentences(comparison);
     if !sentences.is_empty() {
         out.push('\n');
@@ -155,12 +163,12 @@ fn people(comparison: &Comparison, options: Options, markdown: bool) -> String {
             "\n{title}{} (rate in {rate}, latency in us, CPU in {unit})",
             cell_name(comparison, group[0])
         );
-        let shown: Vec<&Row> = group.iter().copied().filter(|row| options.all || is_shown(row)).collect();
+        let shown: Vec<&Row> = group.iter().copied().filter(|row| all || is_shown(row)).collect();
         hidden += group.len() - shown.len();
         if markdown {
             out.push('\n');
         }
-        out.push_str(&table(&shown, markdown, options.colour));
+        out.push_str(&table(&shown, markdown));
         if let Some(Verdict::NotComparable { reason }) = group.first().map(|row| &row.verdict) {
             let _ = writeln!(out, "Not comparable: {reason}.");
         }
@@ -184,7 +192,7 @@ pub(super) fn how(form: Form) -> &'static str {
     }
 }
 
-fn environment(comparison: &Comparison, options: Options, item: &str, out: &mut String) {
+fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String) {
     let differences = &comparison.environment;
     if comparison.subject == Subject::Runs && differences.is_empty() {
         let _ = writeln!(out, "Environment: no difference.");
@@ -196,7 +204,7 @@ fn environment(comparison: &Comparison, options: Options, item: &str, out: &mut 
     for difference in matter {
         let _ = writeln!(out, "{item}{difference}");
     }
-    if options.all && !rest.is_empty() {
+    if all && !rest.is_empty() {
         let _ = writeln!(out, "Environment, differences that do not matter:");
         rest.iter().for_each(|difference| {
             let _ = writeln!(out, "{item}{difference}");
@@ -216,29 +224,19 @@ fn is_shown(row: &Row) -> bool {
     main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
 }
 
-fn table(rows: &[&Row], markdown: bool, colour: bool) -> String {
+fn table(rows: &[&Row], markdown: bool) -> String {
     let mut table = Table::new();
     table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
     table.set_header(["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"]);
     table.add_rows(rows.iter().map(|row| cells(row)));
     let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
+        column.set_padding(if index == 0 && !markdown { (0, 1) } else { (1, 1) });
         if index > 0 && index < last {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text = String::new();
-    for line in table.to_string().lines() {
-        let line = line.trim_end();
-        let (start, end) = match line {
-            line if colour && line.ends_with(" better") => ("\u{1b}[32m", "\u{1b}[0m"),
-            line if colour && line.ends_with(" worse") => ("\u{1b}[31m", "\u{1b}[0m"),
-            _ => ("", ""),
-        };
-        let _ = writeln!(text, "{start}{line}{end}");
-    }
-    text
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn cells(row: &Row) -> [String; 10] {

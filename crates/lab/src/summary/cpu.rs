@@ -58,7 +58,7 @@ impl Component {
 }
 
 /// The figures of `trial` by `method`, or by the best method its run allows.
-pub fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
+pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
     let best = if trial.cpu.profile.is_some() {
         Method::Profile
     } else if hop::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {

@@ -41,11 +41,6 @@ fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a T
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
-/// The trial of the same round on the path without the router: a sound one, unless that path has none.
-pub(crate) fn partner<'a>(trials: &'a [TrialRecord], trial: &TrialRecord) -> Option<&'a TrialRecord> {
-    super::sound(trials, &base_of(&trial.cell)?).into_iter().find(|base| base.round == trial.round)
-}
-
 /// CPU milliseconds per unit of the whole host, whoever spent them.
 pub(crate) fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)

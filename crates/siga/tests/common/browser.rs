@@ -39,7 +39,7 @@ impl Browser {
         command.args(["-c", script, "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]);
         command.args(["--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update"]);
         command.arg("--remote-debugging-pipe");
-        command.arg(format!("--user-data-dir={}", bench.path("browser").display())).env("HOME", bench.path("tmp"));
+        command.arg(format!("--user-data-dir={}", bench.path("browser").display())).env("HOME", bench.path("browser"));
         command.stdin(orders_end).stdout(answers_end).stderr(Stdio::null());
         let process = command.spawn().unwrap();
         let mut browser =

@@ -1,4 +1,4 @@
-//! One figure of one trial, for comparisons and for export.
+//! Every figure of every trial of a run, for comparisons and for export.
 //!
 //! A summary shows what belongs to a cell; here each trial stands for itself. That matters under `subtract`, where a
 //! summary's router is the mean over all rounds and its ends are those of another path's median trial: for one trial both
@@ -6,21 +6,78 @@
 
 use super::{Metric, Mode, Part};
 use crate::account::Method;
-use crate::histogram::Percentiles;
+use crate::error::Result;
+use crate::histogram::{self, Percentiles};
+use crate::plan::Cell;
 use crate::record::TrialRecord;
 use crate::store::Run;
-use crate::summary::{Component, Cpu, by_tick, cpu_ms, partner};
+use crate::summary::{Component, Cpu, base_of, by_profile, by_tick, cpu_ms};
+use std::collections::HashMap;
+
+/// The trials of a cell by round: the sound ones, or all where none is.
+type Rounds<'a> = HashMap<u32, &'a TrialRecord>;
+
+/// A run whose trials can be asked for their figures.
+pub(crate) struct Figures<'a> {
+    run: &'a Run,
+    method: Option<Method>,
+    cells: HashMap<&'a Cell, Rounds<'a>>,
+    /// The cells of which at least one trial has a partner, and the partner's cell.
+    paired: HashMap<&'a Cell, Cell>,
+}
+
+impl<'a> Figures<'a> {
+    pub(crate) fn new(run: &'a Run, method: Option<Method>) -> Self {
+        let mut all: HashMap<&Cell, Vec<&TrialRecord>> = HashMap::new();
+        for trial in &run.trials {
+            all.entry(&trial.cell).or_default().push(trial);
+        }
+        let rounds = |trials: &[&'a TrialRecord]| {
+            let sound = trials.iter().any(|trial| trial.flags.is_empty());
+            let mut rounds = Rounds::new();
+            for trial in trials.iter().filter(|trial| !sound || trial.flags.is_empty()) {
+                rounds.entry(trial.round).or_insert(trial);
+            }
+            rounds
+        };
+        let cells: HashMap<&Cell, Rounds<'_>> = all.iter().map(|(cell, trials)| (*cell, rounds(trials))).collect();
+        let pair = |(cell, own): (&&'a Cell, &Rounds<'_>)| {
+            let base = base_of(cell)?;
+            let others = cells.get(&base)?;
+            own.keys().any(|round| others.contains_key(round)).then_some((*cell, base))
+        };
+        let paired = cells.iter().filter_map(pair).collect();
+        Self { run, method, cells, paired }
+    }
+
+    /// The figures of a trial in the order of `Metric::ALL`, those that it has, and the method behind its CPU times.
+    pub(crate) fn of(&self, trial: &TrialRecord) -> Result<(Method, Vec<(Metric, f64)>)> {
+        let cpu = self.cpu(trial);
+        let latency = histogram::decode(&trial.latency).map_err(|error| {
+            let place = format!("{}: {}, trial of {}", self.run.directory.display(), trial.cell, trial.at);
+            error.at(place).hint("the run was changed after it was written; leave it out")
+        })?;
+        let latency = histogram::percentiles(&latency);
+        let partner = || self.cells.get(self.paired.get(&trial.cell)?)?.get(&trial.round).copied();
+        let one = |&metric: &Metric| Some((metric, figure(trial, &cpu, &latency, metric, partner)?));
+        Ok((cpu.method, Metric::ALL.iter().filter_map(one).collect()))
+    }
+
+    fn cpu(&self, trial: &TrialRecord) -> Cpu {
+        let own = by_tick(trial);
+        match (self.method, &trial.cpu.profile) {
+            (None | Some(Method::Profile), Some(profile)) => by_profile(trial, profile),
+            (None | Some(Method::Subtract), _) if self.paired.contains_key(&trial.cell) => {
+                Cpu { method: Method::Subtract, ..own }
+            }
+            (None | Some(Method::Profile | Method::Subtract | Method::Tick), _) => own,
+        }
+    }
+}
 
 /// The figure of `trial`, in the unit that [`Metric::unit`] names; `None` where the method of `cpu` does not see it, where
 /// the sample is too small, and where there is no finite value.
-///
-/// `cpu` and `latency` are the trial's own: CPU time by one method, percentiles of its histogram.
-pub fn value(run: &Run, trial: &TrialRecord, cpu: &Cpu, latency: &Percentiles, metric: Metric) -> Option<f64> {
-    figure(trial, cpu, latency, metric, || partner(&run.trials, trial))
-}
-
-/// The same with a way of its own to find the partner: the trial side by side on the path without the router.
-pub(super) fn figure<'a>(
+fn figure<'a>(
     trial: &TrialRecord,
     cpu: &Cpu,
     latency: &Percentiles,
@@ -80,9 +137,7 @@ mod tests {
     use crate::environment::Environment;
     use crate::plan::Plan;
     use crate::record::{Charges, ProfileRecord, Samples};
-    use crate::summary::{cpu_of, trial_of};
-
-    const NONE: Percentiles = Percentiles { p50: None, p90: None, p99: None, p999: None, max: None };
+    use crate::summary::trial_of;
 
     fn run(trials: Vec<TrialRecord>) -> Run {
         Run {
@@ -98,12 +153,15 @@ mod tests {
         }
     }
 
+    fn all(run: &Run, index: usize, method: Option<Method>) -> Vec<(&'static str, f64)> {
+        let (_, figures) = Figures::new(run, method).of(&run.trials[index]).unwrap();
+        figures.into_iter().map(|(metric, value)| (metric.name(), value)).collect()
+    }
+
     /// All CPU figures of a trial by name.
     fn cpu_figures(run: &Run, index: usize, method: Option<Method>) -> Vec<(&'static str, f64)> {
-        let trial = &run.trials[index];
-        let cpu = cpu_of(run, trial, method);
-        let figure = |&metric: &Metric| Some((metric.name(), value(run, trial, &cpu, &NONE, metric)?));
-        Metric::ALL.iter().filter(|metric| matches!(metric, Metric::Cpu(..))).filter_map(figure).collect()
+        let all = all(run, index, method).into_iter();
+        all.filter(|(name, _)| name.contains("cpu") || name.contains("virtual") || name.ends_with("_cp")).collect()
     }
 
     #[track_caller]
@@ -165,19 +223,29 @@ mod tests {
         let routed = trial_of("veth-routed", 0, 1, None);
         let run = run(vec![idle, routed]);
         assert_eq!(cpu_figures(&run, 0, None), []);
-        let cpu = cpu_of(&run, &run.trials[0], None);
-        assert_eq!(value(&run, &run.trials[0], &cpu, &NONE, Metric::Rate), Some(0.0));
+        assert_eq!(all(&run, 0, None), [("rate", 0.0)]);
         assert_figure(&cpu_figures(&run, 1, Some(Method::Subtract)), "client_cpu", None);
     }
 
     #[test]
     fn latencies_are_there_where_the_sample_has_them() {
-        let run = run(vec![trial_of("veth", 0, 740, None)]);
-        let (trial, latency) = (&run.trials[0], Percentiles { p50: Some(62.5), ..NONE });
-        let cpu = cpu_of(&run, trial, None);
-        assert_eq!(value(&run, trial, &cpu, &latency, Metric::P50), Some(62.5));
-        assert_eq!(value(&run, trial, &cpu, &latency, Metric::P99), None);
-        assert_eq!(value(&run, trial, &cpu, &latency, Metric::Rate), Some(1_000.0));
+        let mut trial = trial_of("veth", 0, 740, None);
+        let mut histogram = crate::driver::new_histogram();
+        (0..100).for_each(|_| histogram.record(62_500).unwrap());
+        trial.latency = histogram::encode(&histogram).unwrap();
+        let run = run(vec![trial]);
+        let figures = all(&run, 0, None);
+        assert_figure(&figures, "rate", Some(1_000.0));
+        assert!((figures[1].1 - 62.5).abs() < 0.1 && figures[1].0 == "p50", "{figures:?}");
+        assert_figure(&figures, "p99", None);
+    }
+
+    #[test]
+    fn a_damaged_histogram_is_named() {
+        let mut run = run(vec![trial_of("veth", 0, 740, None)]);
+        run.trials[0].latency = "###".into();
+        let error = Figures::new(&run, None).of(&run.trials[0]).unwrap_err();
+        assert!(error.message().contains("run: veth rr-200-1000") && error.way_out().is_some(), "{error}");
     }
 
     #[test]
