@@ -14,6 +14,8 @@ mod page;
 mod plot;
 mod published;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod verdict;
 
 use super::{Format, data, verdicts};
@@ -53,7 +55,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
     let sections = [
         Section { id: "verdict", title: "Verdict", body: verdict::section(&shown, comparisons) },
         Section { id: "environment", title: "Environment", body: environment::section(&shown, comparisons) },
-        Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons)? },
+        Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
         Section { id: "charts", title: "Charts", body: figures::section(&shown, comparisons)? },
     ];
     Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
@@ -105,7 +107,7 @@ fn downloads(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Vec<Down
             name: format!("{}-against-{}.csv", comparison.new, comparison.base),
             about: format!("{} against {}, full precision", comparison.new, comparison.base),
             media: "text/csv",
-            text: verdicts::render(comparison, Format::Csv, verdicts::Options::default())?,
+            text: verdicts::render(comparison, Format::Csv, true)?,
         });
     }
     Ok(all)

@@ -37,6 +37,7 @@ pub(super) fn environment() -> Figure {
             .into(),
         drawing: drawing(title),
         head: heads(&["from", "to", "connectivity", "what it is"]),
+        numbers: 0..0,
         rows: LINKS.iter().enumerate().map(row).collect(),
         left_out: None,
     }

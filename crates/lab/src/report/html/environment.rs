@@ -4,6 +4,7 @@ use super::Shown;
 use super::page::{heads, table};
 use crate::environment::Environment;
 use crate::judge::Comparison;
+use crate::level::Level;
 use crate::record::PathRecord;
 use maud::{Markup, html};
 
@@ -12,17 +13,21 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
     let mut head = vec![String::new()];
     head.extend(shown.iter().map(|shown| shown.name.clone()));
     html! {
-        (table(&head, &facts(shown), head.len()))
+        (table(&head, &facts(shown), 0..0))
         @for one in shown { (warnings(one, shown.len() > 1)) }
         (differences(shown, comparisons))
         @for one in shown {
+            @if !one.run.levels.is_empty() {
+                h3 { "Levels" @if shown.len() > 1 { " of " (one.name) } }
+                (table(&heads(&["level", "what it is", "what it sets"]), &levels(&one.run.levels), 0..0))
+            }
             details {
                 summary { "The whole record" @if shown.len() > 1 { " of " (one.name) } }
-                (table(&heads(&["what", "value"]), &record(&one.run.environment), 2))
+                (table(&heads(&["what", "value"]), &record(&one.run.environment), 0..0))
             }
             details {
                 summary { "Paths as they were built" @if shown.len() > 1 { " in " (one.name) } }
-                (table(&heads(&["path", "interfaces", "settings", "could not be set"]), &paths(&one.run.paths), 4))
+                (table(&heads(&["path", "interfaces", "settings", "could not be set"]), &paths(&one.run.paths), 0..0))
             }
         }
     }
@@ -89,7 +94,7 @@ fn differences(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
                 @if comparison.environment.is_empty() {
                     p { "Nothing." }
                 } @else {
-                    (table(&head, &rows(comparison), 4))
+                    (table(&head, &rows(comparison), 0..0))
                 }
             }
         } @else {
@@ -104,6 +109,18 @@ fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
         vec![difference.key.clone(), difference.base.clone(), difference.new.clone(), matters.to_owned()]
     };
     comparison.environment.iter().map(row).collect()
+}
+
+/// What each level is and sets; by way of its JSON form, so that a setting added to levels shows here.
+fn levels(levels: &[Level]) -> Vec<Vec<String>> {
+    let row = |level: &Level| {
+        let tree = serde_json::to_value(level).unwrap_or_default();
+        let settings = tree.as_object().into_iter().flatten().filter(|(name, _)| *name != "name" && *name != "about");
+        let settings: Vec<_> = settings.map(|(name, value)| format!("{name} = {value}")).collect();
+        let settings = if settings.is_empty() { "nothing".to_owned() } else { settings.join("; ") };
+        vec![level.name.clone(), level.about.clone(), settings]
+    };
+    levels.iter().map(row).collect()
 }
 
 fn record(environment: &Environment) -> Vec<Vec<String>> {
@@ -124,7 +141,7 @@ fn paths(paths: &[PathRecord]) -> Vec<Vec<String>> {
             map.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join("; ")
         };
         let mtu = record.cell.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
-        let mut settings = pairs(&record.sysctls);
+        let mut settings = [pairs(&record.sysctls), pairs(&record.filters)].join("; ");
         if let Some(congestion) = &record.congestion {
             settings = format!("congestion control {congestion}; {settings}");
         }

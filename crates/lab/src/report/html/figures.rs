@@ -84,6 +84,7 @@ fn ratios(comparisons: &[Comparison]) -> Vec<Figure> {
             about: format!("New over base, with the 95% interval where there is one; 1 is no difference. {about}"),
             drawing: bars(&drawn, title, "ratio, new over base", Some(1.0)),
             head: heads(&["what", "comparison", "ratio", "95% interval", "verdict"]),
+            numbers: 2..4,
             left_out: left_out(drawn.len(), rows.len(), "the first"),
             rows: table,
         })
@@ -156,6 +157,7 @@ fn forest_of(comparison: &Comparison) -> Option<Figure> {
                 .into(),
         drawing: forest(&drawn, &title, "ratio, new over base (log scale)"),
         head: heads(&["what", "figure", "ratio", "95% interval", "noise floor", "verdict"]),
+        numbers: 2..5,
         rows: order.iter().map(|&at| forest_row(comparison, all[at])).collect(),
         left_out: left_out(drawn.len(), all.len(), "those with a verdict and the largest differences first"),
         title,
@@ -263,6 +265,7 @@ fn stack(items: &[Item<'_>]) -> Option<Figure> {
             .enumerate()
             .map(|(at, name)| if (1..7).contains(&at) { format!("{name}, {unit}") } else { (*name).to_owned() })
             .collect(),
+        numbers: 1..7,
         rows: items.iter().take(ROWS_MAX).map(row).collect(),
         left_out: left_out(drawn.len(), items.len(), "the first"),
         title,
@@ -356,6 +359,7 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
             "95% interval".into(),
             format!("median trial, {unit}"),
         ],
+        numbers: 1..5,
         rows,
         left_out: series_left_out(count),
         title,
@@ -448,6 +452,7 @@ fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
         about: "Of the median trial; a percentile is stated where ten exchanges lie beyond it.".into(),
         drawing: lines(&drawn, &title, &across, scale, "latency in us (log scale)"),
         head: heads(&["series", "percentile", "latency, us"]),
+        numbers: 1..3,
         rows,
         left_out: series_left_out(count),
         title,

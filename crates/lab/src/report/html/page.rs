@@ -6,6 +6,7 @@
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
+use std::ops::Range;
 
 /// How a report begins; a file that begins otherwise is not ours to replace.
 pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
@@ -50,6 +51,8 @@ pub(super) struct Figure {
     pub(super) drawing: Markup,
     /// Heads of the table's columns.
     pub(super) head: Vec<String>,
+    /// Which of them are of numbers.
+    pub(super) numbers: Range<usize>,
     /// Its rows, in the order of the marks.
     pub(super) rows: Vec<Vec<String>>,
     /// What had no room, in words.
@@ -107,15 +110,15 @@ pub(super) fn figure(figure: &Figure) -> Markup {
             @if let Some(left_out) = &figure.left_out { p class="note" { (left_out) } }
             details {
                 summary { "Figures of this chart as a table" }
-                (table(&figure.head, &figure.rows, 1))
+                (table(&figure.head, &figure.rows, figure.numbers.clone()))
             }
         }
     }
 }
 
-/// A table that scrolls by itself where the page is too narrow; all columns but the first `left` hold numbers.
-pub(super) fn table(head: &[String], rows: &[Vec<String>], left: usize) -> Markup {
-    let class = |column: usize| (column >= left).then_some("number");
+/// A table that scrolls by itself where the page is too narrow; `numbers` are the columns of numbers.
+pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>) -> Markup {
+    let class = |column: usize| numbers.contains(&column).then_some("number");
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             table {
@@ -226,5 +229,34 @@ fn patterns() -> Markup {
                 (pattern("worse", 7, html! { path d="M-2,5L2,9M0,0L7,7M5,-2L9,2" {} }))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_policy_lets_our_script_run() {
+        let started = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut program) = started else {
+            println!("skipped, because there is no sha256sum");
+            return;
+        };
+        program.stdin.take().unwrap().write_all(SCRIPT.as_bytes()).unwrap();
+        let printed = String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap();
+        let digits = printed.split_whitespace().next().unwrap();
+        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        let hash: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        assert_eq!(SCRIPT_HASH, STANDARD.encode(hash), "SCRIPT_HASH is not that of script.js");
+    }
+
+    #[test]
+    fn a_size_is_told_in_a_unit_that_fits() {
+        assert_eq!([size(0), size(999), size(1_001), size(5_000_001)], ["0 bytes", "999 bytes", "2 kB", "6 MB"]);
     }
 }

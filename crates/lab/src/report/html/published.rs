@@ -151,7 +151,7 @@ fn environment() -> Markup {
     ];
     let rows: Vec<_> = rows.map(|(what, value)| vec![what.to_owned(), value.to_owned()]).into();
     html! {
-        (table(&heads(&["what", "as the source tells it"]), &rows, 2))
+        (table(&heads(&["what", "as the source tells it"]), &rows, 0..0))
         p { "Base and changed level ran on the same machine; what differs is the level. Figure 1 below draws who spoke to whom." }
     }
 }
@@ -202,6 +202,7 @@ fn ratio_figure(tables: &[Shown], title: &str, part: &str) -> Figure {
         about: format!("Level 430 over level 420, by connectivity, workload and MTU; 1 is no difference, {reading}."),
         drawing: bars(&drawn, title, "ratio, level 430 over level 420", Some(1.0)),
         head: heads(&["what", "level 420", "level 430", "ratio"]),
+        numbers: 1..4,
         rows: all.iter().map(row).collect(),
         left_out: None,
     }
@@ -251,6 +252,7 @@ fn stack_figure(tables: &[Shown], title: &str, ids: &[&str], unit: &str) -> Figu
             .into(),
         drawing: html! { (legend(&names)) (bars(&drawn, title, &format!("CPU time in msec/{unit}"), None)) },
         head: heads(&["what", "total", "TCPIP1", "TCPIP2", "TCPIP3", "other"]),
+        numbers: 1..6,
         rows,
         left_out: None,
     }

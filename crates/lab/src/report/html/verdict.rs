@@ -153,9 +153,9 @@ pub(super) fn table_of(comparison: &Comparison) -> Markup {
     html! {
         h3 { "Comparison: " (comparison.new) " against " (comparison.base) }
         @if rows.len() > OPEN_ROWS_MAX {
-            details class="print" { summary { "All " (rows.len()) " figures" } (table(&head, &rows, 2)) }
+            details { summary { "All " (rows.len()) " figures" } (table(&head, &rows, 2..10)) }
         } @else if !rows.is_empty() {
-            (table(&head, &rows, 2))
+            (table(&head, &rows, 2..10))
         }
         @if !comparison.skipped.is_empty() {
             details {
