@@ -244,7 +244,7 @@ mod tests {
     fn the_policy_lets_our_script_run() {
         let started = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let Ok(mut program) = started else {
-            println!("skipped, because there is no sha256sum");
+            eprintln!("skipped, because there is no sha256sum");
             return;
         };
         program.stdin.take().unwrap().write_all(SCRIPT.as_bytes()).unwrap();

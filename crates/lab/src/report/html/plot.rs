@@ -206,7 +206,7 @@ mod tests {
         for nothing in [0.0, f64::NAN] {
             assert_eq!((linear(nothing).len(), linear(nothing)[5]), (6, 1.0), "nothing but zeros still has an axis");
         }
-        assert_eq!(Scale::Log { low: 0.9, high: 1.15 }.ticks().len(), 5);
+        assert_eq!(Scale::Log { low: 0.9, high: 1.15 }.ticks().len(), 6);
         assert_eq!(Scale::Log { low: 9.0, high: 1_100.0 }.ticks(), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0]);
         assert_eq!(Scale::Log { low: 1.0, high: 10_000.0 }.ticks(), [1.0, 10.0, 100.0, 1_000.0, 10_000.0]);
         for (value, text) in [(0.0, "0"), (1.5, "1.5"), (100.0, "100"), (25_000.0, "25k"), (2e6, "2M"), (0.05, "0.05")]
