@@ -67,11 +67,7 @@ const TOP: f64 = 22.0;
 
 /// The drawing of all bars. `reference` is a value with a line of its own: 1 for ratios.
 pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>) -> Markup {
-    let ends = bars.iter().flat_map(|bar| {
-        let sum = bar.parts.iter().map(|(_, value)| value.max(0.0)).sum::<f64>();
-        [sum, bar.total.unwrap_or(0.0), bar.interval.map_or(0.0, |(_, high)| high)]
-    });
-    let scale = Scale::linear(ends.chain(reference));
+    let scale = scale(bars, reference);
     let mut y = TOP;
     let mut rows = Vec::new();
     for (number, bar) in bars.iter().enumerate() {
@@ -97,6 +93,17 @@ pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>
             }
         }
     }
+}
+
+/// Wide enough for all bars. An interval from a few trials can be many times as wide: it widens the scale so far and no
+/// further, and leaves it open-ended.
+fn scale(bars: &[Bar], reference: Option<f64>) -> Scale {
+    const WIDER_MAX: f64 = 1.5;
+    let sum = |bar: &Bar| bar.parts.iter().map(|(_, value)| value.max(0.0)).sum::<f64>();
+    let ends = bars.iter().flat_map(|bar| [sum(bar), bar.total.unwrap_or(0.0)]).chain(reference);
+    let most = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
+    let intervals = bars.iter().filter_map(|bar| bar.interval).map(|(_, high)| high.min(most * WIDER_MAX));
+    Scale::linear(intervals.chain([most]))
 }
 
 fn row(number: usize, bar: &Bar, scale: Scale, y: f64) -> Markup {

@@ -126,13 +126,19 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>
                 tbody {
                     @for row in rows {
                         tr { @for (column, cell) in row.iter().enumerate() {
-                            @if column == 0 { th scope="row" { (cell) } } @else { td class=[class(column)] { (cell) } }
+                            @if column == 0 { th scope="row" class=[name_class(cell)] { (cell) } } @else { td class=[class(column)] { (cell) } }
                         } }
                     }
                 }
             }
         }
     }
+}
+
+/// A name that is short enough is not broken into lines.
+pub(super) fn name_class(name: &str) -> Option<&'static str> {
+    const LETTERS_MAX: usize = 32;
+    (name.chars().count() <= LETTERS_MAX).then_some("name")
 }
 
 /// Text in columns, as printers had it.

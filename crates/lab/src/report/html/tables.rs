@@ -1,7 +1,7 @@
 //! The tables: a newcomer's with CPU bars, every comparison, z/VM's layout, and what to be careful with.
 
 use super::bars::{Fill, stretches};
-use super::page::columns;
+use super::page::{columns, name_class};
 use super::plot::Scale;
 use super::{Shown, verdict};
 use crate::judge::Comparison;
@@ -65,9 +65,6 @@ pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
     }
 }
 
-/// Letters of a name that is not broken into lines.
-const NAME_MAX: usize = 30;
-
 fn newcomers(reduced: &Reduced) -> Markup {
     html! {
         @if !reduced.cells.is_empty() { (legend(&PARTS)) }
@@ -115,7 +112,7 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
     html! {
         tr {
             @let name = path_name(&summary.cell, group);
-            th scope="row" class=[(name.chars().count() <= NAME_MAX).then_some("name")] { (name) }
+            th scope="row" class=[name_class(&name)] { (name) }
             @for figure in figures { td class="number" { (figure) } }
             td class="number" { (number(cpu.total.total * factor)) }
             td class="cpu" { svg aria-hidden="true" { (stretches(&parts(cpu), scale, 1.0, 14.0)) } }

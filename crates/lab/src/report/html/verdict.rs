@@ -121,7 +121,7 @@ fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
 
 fn row_words(comparison: &Comparison, row: &Row) -> String {
     let interval = interval(row).map(|(low, high)| format!(" (95%: {low:.3} to {high:.3})")).unwrap_or_default();
-    format!("{} of {}: {:.3} of what it was{interval}", metric(row.metric), cell_name(comparison, row), row.ratio)
+    format!("{} of {}: {:.3} times what it was{interval}", metric(row.metric), cell_name(comparison, row), row.ratio)
 }
 
 fn not_comparable(row: &Row) -> Option<&str> {
