@@ -318,8 +318,13 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
         return None;
     }
     let across = |clients: u32| 0.09 + 0.82 * (f64::from(clients) / least).ln() / (most / least).ln();
+    // Points that would lie on each other are left out.
+    let kept = apart(&counts, across, 0.02);
     let mut all = series(&items);
-    let count = all.len();
+    let left_out = [
+        series_left_out(all.len()),
+        (kept.len() < counts.len()).then(|| format!("{} of {} numbers of pairs are drawn.", kept.len(), counts.len())),
+    ];
     all.truncate(SERIES_MAX);
     let unit = workload.unit().rate_name();
     let mut rows = Vec::new();
@@ -339,19 +344,15 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
             );
             Point { x: across(clients), y: estimate.value, interval, says }
         };
-        let points = items.iter().map(point).collect();
+        let points = items.iter().filter(|(_, summary)| kept.contains(&summary.cell.clients)).map(point).collect();
         drawn.push(Series { label: label.clone(), points });
     }
-    let ends = drawn
-        .iter()
-        .flat_map(|one| &one.points)
-        .flat_map(|point| [point.y, point.interval.map_or(0.0, |(_, high)| high)]);
-    let scale = Scale::linear(ends);
-    let across = Across { title: "client-server pairs (log scale)".into(), ticks: spaced(&counts, across) };
+    let ticks = apart(&counts, across, 0.11).into_iter().map(|count| (across(count), count.to_string())).collect();
+    let across = Across { title: "client-server pairs (log scale)".into(), ticks };
     let title = format!("Rate over pairs: {workload}");
     Some(Figure {
         about: "Mean over the trials with its 95% interval (Student's).".into(),
-        drawing: lines(&drawn, &title, &across, scale, unit),
+        drawing: lines(&drawn, &title, &across, rate_scale(&drawn), unit),
         head: vec![
             "series".into(),
             "pairs".into(),
@@ -361,9 +362,18 @@ fn rates(items: &[Item<'_>]) -> Option<Figure> {
         ],
         numbers: 1..5,
         rows,
-        left_out: series_left_out(count),
+        left_out: left_out.into_iter().flatten().reduce(|all, one| format!("{all} {one}")),
         title,
     })
+}
+
+/// Wide enough for all means; the interval from two trials can be many times as wide.
+fn rate_scale(series: &[Series]) -> Scale {
+    const WIDER_MAX: f64 = 1.5;
+    let points = || series.iter().flat_map(|one| &one.points);
+    let most = points().map(|point| point.y).fold(0.0, f64::max);
+    let intervals = points().filter_map(|point| point.interval).map(|(_, high)| high.min(most * WIDER_MAX));
+    Scale::linear(intervals.chain([most]))
 }
 
 fn series_left_out(count: usize) -> Option<String> {
@@ -371,16 +381,15 @@ fn series_left_out(count: usize) -> Option<String> {
     (count > SERIES_MAX).then(words)
 }
 
-/// Ticks at measured values, as far as their names do not touch.
-fn spaced(counts: &[u32], across: impl Fn(u32) -> f64) -> Vec<(f64, String)> {
-    let mut ticks: Vec<(f64, String)> = Vec::new();
+/// Those of the numbers that lie at least so far from each other, as parts of the width.
+fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
+    let mut kept: Vec<u32> = Vec::new();
     for &count in counts {
-        let place = across(count);
-        if ticks.last().is_none_or(|(last, _)| place - last > 0.11) {
-            ticks.push((place, count.to_string()));
+        if kept.last().is_none_or(|last| across(count) - across(*last) >= least) {
+            kept.push(count);
         }
     }
-    ticks
+    kept
 }
 
 /// Where percentiles are read off.
