@@ -11,6 +11,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    /// A comparison found a regression, and was asked to fail on one (exit status 1).
+    Regression,
     /// The command, plan or level asks for something impossible (exit status 2).
     Usage,
     /// The host lacks a privilege, a program, memory, a port or disk space (exit status 3).
@@ -31,6 +33,11 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// A comparison found what it was asked to fail on.
+    pub fn regression(message: impl Into<String>) -> Self {
+        Self { kind: Kind::Regression, message: message.into(), hint: None }
+    }
+
     /// The user asked for something that cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { kind: Kind::Usage, message: message.into(), hint: None }
@@ -78,6 +85,7 @@ impl Error {
     /// The exit status of a program that ends with this error.
     pub fn exit_status(&self) -> u8 {
         match self.kind {
+            Kind::Regression => 1,
             Kind::Usage => 2,
             Kind::Environment => 3,
             Kind::Incomplete => 4,

@@ -2,10 +2,25 @@
 //!
 //! The trial is the statistical unit. Trials of one run that stood side by side in a round are compared in pairs; those
 //! of two runs, whose hosts may have drifted apart in between, as two samples, which is told. A ratio is new over base.
+//! The statistics lie in `stats`; here stands what is compared with what, and what the figures allow to be said.
+
+mod cells;
+mod figures;
+mod noise;
+mod settings;
+mod stop;
+
+pub(crate) use figures::Figures;
+pub use stop::{rounds_least, unsettled};
 
 use crate::environment::Difference;
+use crate::error::{Error, Result};
+use crate::level::Level;
 use crate::plan::Cell;
+use crate::store::Run;
+use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A figure that is compared. Everything but the rate is better when it is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +62,31 @@ pub enum Mode {
 }
 
 impl Metric {
+    /// All of them, in the order of tables and files.
+    pub const ALL: &[Self] = &[
+        Self::Rate,
+        Self::P50,
+        Self::P99,
+        Self::Cpu(Part::Total, Mode::All),
+        Self::Cpu(Part::Total, Mode::Virtual),
+        Self::Cpu(Part::Total, Mode::Cp),
+        Self::Cpu(Part::Client, Mode::All),
+        Self::Cpu(Part::Client, Mode::Virtual),
+        Self::Cpu(Part::Client, Mode::Cp),
+        Self::Cpu(Part::Router, Mode::All),
+        Self::Cpu(Part::Router, Mode::Virtual),
+        Self::Cpu(Part::Router, Mode::Cp),
+        Self::Cpu(Part::Server, Mode::All),
+        Self::Cpu(Part::Server, Mode::Virtual),
+        Self::Cpu(Part::Server, Mode::Cp),
+        Self::Cpu(Part::Other, Mode::All),
+        Self::Cpu(Part::Other, Mode::Virtual),
+        Self::Cpu(Part::Other, Mode::Cp),
+    ];
+
+    /// CPU time of the whole system.
+    pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
+
     /// The name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
     pub fn name(self) -> &'static str {
         match self {
@@ -71,9 +111,45 @@ impl Metric {
         }
     }
 
+    /// The unit of its values with a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
+    pub fn unit(self, unit: Unit) -> &'static str {
+        match (self, unit) {
+            (Self::Rate, _) => unit.rate_name(),
+            (Self::P50 | Self::P99, _) => "us",
+            (Self::Cpu(..), Unit::Transaction) => "msec/trans",
+            (Self::Cpu(..), Unit::Megabyte) => "msec/MB",
+        }
+    }
+
+    /// True for CPU time of a part of the system: what depends on the method of accounting.
+    pub fn is_of_component(self) -> bool {
+        matches!(self, Self::Cpu(Part::Client | Part::Router | Part::Server | Part::Other, _))
+    }
+
     /// True if more is better.
     pub fn more_is_better(self) -> bool {
         self == Self::Rate
+    }
+}
+
+/// What the two sides differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The run: another time, host or build.
+    Runs,
+    /// The level, within one run.
+    Levels,
+    /// The path, within one run.
+    Paths,
+}
+
+impl Subject {
+    /// What a cell is called on its side.
+    fn of(self, cell: &Cell) -> &str {
+        match self {
+            Self::Levels => &cell.level,
+            Self::Paths | Self::Runs => &cell.path,
+        }
     }
 }
 
@@ -141,8 +217,8 @@ pub struct Row {
     /// Upper end.
     pub high: Option<f64>,
     /// Two-sided, exact.
-    pub p: Option<f64>,
-    /// The same after Benjamini and Hochberg over the table.
+    pub p: f64,
+    /// The same after Benjamini and Hochberg over the table; `None` if the cells are not comparable.
     pub p_adjusted: Option<f64>,
     /// Half the width of the 95% interval that a comparison of two identical levels has with as many trials, as a part
     /// of the ratio (0.01 is 1%).
@@ -158,6 +234,8 @@ pub struct Comparison {
     pub base: String,
     /// What is compared with it.
     pub new: String,
+    /// What the sides differ in.
+    pub subject: Subject,
     /// How trials were compared.
     pub form: Form,
     /// What differs between the environments: first what matters.
@@ -166,6 +244,399 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Cells without a counterpart or a figure, and why.
     pub skipped: Vec<(Cell, String)>,
-    /// A smoke run is on one of the sides: no verdict but `inconclusive`.
-    pub smoke: bool,
+    /// What to keep in mind with all of it, in words: a run that is not whole, a smoke run.
+    pub cautions: Vec<String>,
+}
+
+impl Comparison {
+    /// Rows whose verdict has this name.
+    pub fn count(&self, verdict: &str) -> usize {
+        self.rows.iter().filter(|row| row.verdict.name() == verdict).count()
+    }
+}
+
+/// Two runs, cell by cell. Where each has a single level, these may go by different names.
+///
+/// # Errors
+/// Usage: no cell in common. Environment: a damaged record.
+pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
+    let (own, others) = (base.cells(), new.cells());
+    let single = |cells: &[Cell]| cells.windows(2).all(|pair| pair[0].level == pair[1].level);
+    let mut pairs = partners(&own, &others, Clone::clone);
+    if let (true, true, Some(other)) = (pairs.is_empty(), single(&own) && single(&others), others.first()) {
+        pairs = partners(&own, &others, |cell| Cell { level: other.level.clone(), ..cell.clone() });
+    }
+    let names = [base, new].map(|run| run.directory.display().to_string());
+    if pairs.is_empty() {
+        let first = |cells: &[Cell]| cells.first().map_or("nothing measured".to_owned(), ToString::to_string);
+        return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
+            "the first has {}, the second {}",
+            first(&own),
+            first(&others)
+        )));
+    }
+    let alone = |cells: &[Cell], paired: Vec<&Cell>, run: &str| {
+        let paired: HashSet<&Cell> = paired.into_iter().collect();
+        let alone = cells.iter().filter(|cell| !paired.contains(cell)).cloned();
+        alone.map(|cell| (cell, format!("only in {run}"))).collect::<Vec<_>>()
+    };
+    let mut skipped = alone(&own, pairs.iter().map(|(base, _)| base).collect(), &names[0]);
+    skipped.extend(alone(&others, pairs.iter().map(|(_, new)| new).collect(), &names[1]));
+    cells::compare(Subject::Runs, (base, &names[0]), (new, &names[1]), &pairs, skipped)
+}
+
+/// Two levels of one run, cell by cell.
+///
+/// # Errors
+/// Usage: a level that the run has not measured. Environment: a damaged record.
+pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    within_run(run, Subject::Levels, base, new)
+}
+
+/// Two paths of one run, cell by cell.
+///
+/// # Errors
+/// Usage: a path that the run has not measured. Environment: a damaged record.
+pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    within_run(run, Subject::Paths, base, new)
+}
+
+/// What a run compares by itself: each further level with the first; with a single level, each path that has a node in
+/// the middle with the same path without it.
+///
+/// # Errors
+/// Environment: a damaged record.
+pub fn within(run: &Run) -> Result<Vec<Comparison>> {
+    let subjects = subjects(&run.levels, &run.cells());
+    subjects.iter().map(|(subject, base, new)| within_run(run, *subject, base, new)).collect()
+}
+
+/// The comparisons of [`within`]: subject, base, new.
+fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
+    let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+    names.retain(|name| cells.iter().any(|cell| cell.level == *name));
+    if let [base, others @ ..] = names.as_slice()
+        && !others.is_empty()
+    {
+        return others.iter().map(|new| (Subject::Levels, (*base).to_owned(), (*new).to_owned())).collect();
+    }
+    let known: HashSet<&Cell> = cells.iter().collect();
+    let mut paths: Vec<(Subject, String, String)> = Vec::new();
+    for cell in cells {
+        let base = crate::summary::base_of(cell).filter(|base| known.contains(base));
+        let entry = base.map(|base| (Subject::Paths, base.path, cell.path.clone()));
+        paths.extend(entry.filter(|entry| !paths.contains(entry)));
+    }
+    paths
+}
+
+/// Every two cells that a run with these compares by itself.
+fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
+    let subjects = subjects(levels, cells);
+    subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
+}
+
+/// The cells of either side within one run.
+struct Sides<'a> {
+    subject: Subject,
+    new_name: &'a str,
+    base: Vec<Cell>,
+    new: Vec<Cell>,
+}
+
+impl<'a> Sides<'a> {
+    fn of(cells: &[Cell], subject: Subject, base: &str, new_name: &'a str) -> Self {
+        let of = |name: &str| cells.iter().filter(|cell| subject.of(cell) == name).cloned().collect();
+        Self { subject, new_name, base: of(base), new: of(new_name) }
+    }
+
+    fn pairs(&self) -> Vec<(Cell, Cell)> {
+        let new = self.new_name.to_owned();
+        partners(&self.base, &self.new, |cell| match self.subject {
+            Subject::Levels => Cell { level: new.clone(), ..cell.clone() },
+            Subject::Paths | Subject::Runs => Cell { path: new.clone(), ..cell.clone() },
+        })
+    }
+}
+
+fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
+    let cells = run.cells();
+    let sides = Sides::of(&cells, subject, base, new);
+    for (name, own) in [(base, &sides.base), (new, &sides.new)] {
+        if own.is_empty() {
+            let names: BTreeSet<&str> = cells.iter().map(|cell| subject.of(cell)).collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display()))
+                .hint(format!("it has {}", names.join(", "))));
+        }
+    }
+    let pairs = sides.pairs();
+    if pairs.is_empty() {
+        return Err(Error::usage(format!("`{base}` and `{new}` have no cell in common"))
+            .hint("`siga show` lists the cells of the run"));
+    }
+    let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
+    let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
+    let skipped = alone.map(|cell| (cell.clone(), "nothing to compare it with".to_owned())).collect();
+    cells::compare(subject, (run, base), (run, new), &pairs, skipped)
+}
+
+/// Each cell with the one that `wanted` makes of it. What has that but for its MTU is its partner if it is the only one:
+/// the MTU may be what the sides differ in.
+fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
+    let mut by_mtu: HashMap<Cell, Vec<&Cell>> = HashMap::new();
+    for other in others {
+        by_mtu.entry(Cell { mtu: None, ..other.clone() }).or_default().push(other);
+    }
+    let partner = |cell: &Cell| {
+        let wanted = wanted(cell);
+        let similar = by_mtu.get(&Cell { mtu: None, ..wanted.clone() })?;
+        match similar.as_slice() {
+            [single] => Some((*single).clone()),
+            many => many.contains(&&wanted).then_some(wanted),
+        }
+    };
+    own.iter().filter_map(|cell| Some((cell.clone(), partner(cell)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::plan::Plan;
+    use crate::record::{PathRecord, TrialRecord};
+    use crate::summary::trial_of;
+
+    /// A trial of a veth pair that takes `ms` for its 1,000 transactions.
+    fn trial(level: &str, round: u32, ms: u64) -> TrialRecord {
+        let mut trial = trial_of("veth", round, 700, None);
+        trial.cell.level = level.into();
+        trial.elapsed_ns = ms * 1_000_000;
+        trial
+    }
+
+    fn level(name: &str) -> Level {
+        Level { name: name.into(), ..Level::default() }
+    }
+
+    fn run(name: &str, trials: Vec<TrialRecord>) -> Run {
+        let mut levels: Vec<Level> = Vec::new();
+        for trial in &trials {
+            if !levels.iter().any(|level| level.name == trial.cell.level) {
+                levels.push(level(&trial.cell.level));
+            }
+        }
+        Run {
+            directory: name.into(),
+            plan: Plan::default(),
+            levels,
+            environment: Environment::default(),
+            trials,
+            paths: Vec::new(),
+            skipped: Vec::new(),
+            damage: Vec::new(),
+            ended: true,
+        }
+    }
+
+    /// Twelve rounds of two levels; the second takes `percent` of the time of the first.
+    fn two_levels(percent: u64) -> Run {
+        let times = |round: u32| 1_000 + u64::from(round * 7 % 5) * 2;
+        let both = |round: u32| {
+            let time = times(round);
+            [trial("plain", round, time), trial("other", round, time * percent / 100 + u64::from(round % 3))]
+        };
+        run("run", (0..12).flat_map(both).collect())
+    }
+
+    fn rate(comparison: &Comparison) -> &Row {
+        comparison.rows.iter().find(|row| row.metric == Metric::Rate).unwrap()
+    }
+
+    #[test]
+    fn a_change_is_found_where_it_is_and_nowhere_else() {
+        let slower = levels(&two_levels(110), "plain", "other").unwrap();
+        let row = rate(&slower);
+        assert_eq!((row.verdict.clone(), row.trials), (Verdict::Worse, (12, 12)));
+        assert!((row.ratio - 1.0 / 1.1).abs() < 0.002 && row.low.unwrap() < row.ratio, "{row:?}");
+        let cpu = slower.rows.iter().find(|row| row.metric == Metric::TOTAL).unwrap();
+        assert_eq!((cpu.verdict.clone(), cpu.ratio), (Verdict::Equivalent, 1.0));
+        assert_eq!(rate(&levels(&two_levels(90), "plain", "other").unwrap()).verdict, Verdict::Better);
+        assert_eq!(rate(&levels(&two_levels(100), "plain", "other").unwrap()).verdict, Verdict::Equivalent);
+        // The other way round it is the other way round.
+        assert_eq!(rate(&levels(&two_levels(110), "other", "plain").unwrap()).verdict, Verdict::Better);
+        assert_eq!(slower.count("worse"), 1, "{:?}", slower.rows);
+    }
+
+    #[test]
+    fn what_differs_beside_the_level_makes_cells_not_comparable_by_name() {
+        let path = |level: &str, congestion: &str| PathRecord {
+            cell: trial(level, 0, 1).cell,
+            congestion: Some(congestion.into()),
+            interfaces: [("client/c".to_owned(), "mtu=1500 gro=off".to_owned())].into(),
+            sysctls: [("client net.ipv4.tcp_sack".to_owned(), "1".to_owned())].into(),
+            notes: Vec::new(),
+            filters: Default::default(),
+        };
+        let mut run = two_levels(110);
+        run.paths = vec![path("plain", "cubic"), path("other", "bbr")];
+        let reason = |run: &Run| match &rate(&levels(run, "plain", "other").unwrap()).verdict {
+            Verdict::NotComparable { reason } => Some(reason.clone()),
+            Verdict::Equivalent | Verdict::Better | Verdict::Worse | Verdict::Inconclusive { .. } => None,
+        };
+        assert_eq!(reason(&run).unwrap(), "congestion control: cubic -> bbr");
+        run.levels[1].congestion = Some("bbr".into());
+        assert_eq!(reason(&run), None, "that is what the level names");
+        run.paths[1].interfaces.insert("client/c".into(), "mtu=1500 gro=on".into());
+        assert_eq!(reason(&run).unwrap(), "interface client/c gro: off -> on");
+        run.levels[1].gro = Some(true);
+        assert_eq!(reason(&run), None);
+        run.paths[1].sysctls.insert("client net.ipv4.tcp_sack".into(), "0".into());
+        assert_eq!(reason(&run).unwrap(), "sysctl client net.ipv4.tcp_sack: 1 -> 0");
+        run.levels[1].sysctl.insert("net.ipv4.tcp_sack".into(), "0".into());
+        assert_eq!(reason(&run), None);
+        run.paths[1].filters.insert("router".into(), "2 rules".into());
+        assert_eq!(reason(&run).unwrap(), "filter router: absent -> 2 rules");
+        run.levels[1].nftables = Some("flush ruleset".into());
+        assert_eq!(reason(&run), None);
+        let comparison = levels(&run, "plain", "other").unwrap();
+        assert!(comparison.rows.iter().all(|row| row.p_adjusted.is_some()));
+    }
+
+    #[test]
+    fn two_runs_are_two_samples_and_their_hosts_are_compared() {
+        let of = |name: &str, ms: u64| {
+            run(name, (0..12).map(|round| trial("plain", round, ms + u64::from(round * 7 % 5))).collect())
+        };
+        let (base, mut new) = (of("before", 1_000), of("after", 1_200));
+        let comparison = runs(&base, &new).unwrap();
+        assert_eq!((comparison.form, comparison.environment.len()), (Form::TwoSample, 0));
+        assert_eq!(rate(&comparison).verdict, Verdict::Worse);
+        new.environment.kernel.release = Some("6.9".into());
+        assert_eq!(rate(&runs(&base, &new).unwrap()).verdict, Verdict::Worse, "one side could not read it");
+        let mut base = base;
+        base.environment.kernel.release = Some("6.8".into());
+        let comparison = runs(&base, &new).unwrap();
+        assert_eq!(rate(&comparison).verdict, Verdict::NotComparable { reason: "kernel.release: 6.8 -> 6.9".into() });
+        assert!(rate(&comparison).p_adjusted.is_none());
+        // Another length of trials is another measurement.
+        new.environment = base.environment.clone();
+        new.plan.seconds = 5.0;
+        let reason = Verdict::NotComparable { reason: "plan seconds: 1 -> 5".into() };
+        assert_eq!(rate(&runs(&base, &new).unwrap()).verdict, reason);
+    }
+
+    #[test]
+    fn runs_of_one_level_each_are_compared_whatever_it_is_called() {
+        let of = |name: &str, level: &str| run(name, (0..6).map(|round| trial(level, round, 1_000)).collect());
+        assert_eq!(rate(&runs(&of("a", "420"), &of("b", "430")).unwrap()).new.level, "430");
+        let mut both = of("b", "430");
+        both.trials.extend(of("b", "440").trials);
+        assert_eq!(runs(&of("a", "420"), &both).unwrap_err().exit_status(), 2, "which of the two?");
+    }
+
+    #[test]
+    fn what_is_in_one_run_only_is_told() {
+        let base = two_levels(100);
+        let mut new = two_levels(100);
+        new.trials.retain(|trial| trial.cell.level == "plain");
+        new.directory = "new".into();
+        let comparison = runs(&base, &new).unwrap();
+        assert_eq!(comparison.skipped.len(), 1);
+        assert_eq!(
+            (comparison.skipped[0].0.level.as_str(), comparison.skipped[0].1.as_str()),
+            ("other", "only in run")
+        );
+        let other_way = runs(&new, &base).unwrap();
+        assert_eq!(other_way.skipped[0].1, "only in run");
+        new.trials.iter_mut().for_each(|trial| trial.cell.clients = 7);
+        let error = runs(&base, &new).unwrap_err();
+        assert_eq!(error.exit_status(), 2);
+        assert!(error.to_string().contains("no cell in common") && error.to_string().contains("x7"), "{error}");
+        assert_eq!(levels(&base, "plain", "nosuch").unwrap_err().exit_status(), 2);
+        assert_eq!(paths(&base, "veth", "bridge").unwrap_err().exit_status(), 2);
+    }
+
+    #[test]
+    fn few_smoky_or_unsound_trials_carry_no_verdict() {
+        let mut one = two_levels(150);
+        one.trials.truncate(2);
+        let comparison = levels(&one, "plain", "other").unwrap();
+        assert_eq!(rate(&comparison).verdict, Verdict::Inconclusive { trials: None });
+        assert_eq!((rate(&comparison).low, rate(&comparison).p), (None, 1.0));
+
+        let mut smoke = two_levels(150);
+        smoke.plan.smoke = true;
+        let comparison = levels(&smoke, "plain", "other").unwrap();
+        assert_eq!(comparison.count("inconclusive"), comparison.rows.len());
+        assert!(comparison.cautions[0].contains("smoke"));
+
+        let mut unsound = two_levels(150);
+        unsound.trials.iter_mut().for_each(|trial| trial.flags.push("5 connections were reset".into()));
+        let comparison = levels(&unsound, "plain", "other").unwrap();
+        assert!(comparison.rows.is_empty());
+        assert!(comparison.skipped[0].1.contains("5 connections were reset"), "{:?}", comparison.skipped);
+    }
+
+    #[test]
+    fn a_figure_of_zero_has_no_ratio_and_is_told() {
+        let mut run = two_levels(100);
+        run.trials[4].client.transactions = 0;
+        run.trials[4].cpu.busy_ns = 0;
+        let comparison = levels(&run, "plain", "other").unwrap();
+        assert!(!comparison.rows.iter().any(|row| row.metric == Metric::Rate));
+        assert!(
+            comparison.skipped.iter().any(|(_, reason)| reason == "rate: a trial has 0"),
+            "{:?}",
+            comparison.skipped
+        );
+        assert!(comparison.rows.iter().all(|row| row.ratio.is_finite()));
+    }
+
+    #[test]
+    fn a_run_that_has_not_ended_says_so() {
+        let mut run = two_levels(110);
+        run.ended = false;
+        run.damage = vec!["trials.jsonl: 12 bytes".into()];
+        let comparison = levels(&run, "plain", "other").unwrap();
+        assert_eq!(comparison.cautions.len(), 2, "{:?}", comparison.cautions);
+        assert!(comparison.cautions[0].contains("has not ended") && comparison.cautions[0].contains("24 trials"));
+    }
+
+    #[test]
+    fn a_run_compares_its_levels_or_else_its_hops() {
+        let comparisons = within(&two_levels(110)).unwrap();
+        assert_eq!((comparisons.len(), comparisons[0].new.as_str()), (1, "other"));
+        let hop = |round| [trial_of("veth", round, 700, None), trial_of("veth-routed", round, 900, None)];
+        let comparisons = within(&run("run", (0..8).flat_map(hop).collect())).unwrap();
+        assert_eq!((comparisons[0].subject, comparisons[0].new.as_str()), (Subject::Paths, "veth-routed"));
+        // By difference, the ends of the routed path are those of the other: nothing to compare.
+        assert!(comparisons[0].rows.iter().all(|row| !row.metric.is_of_component()), "{:?}", comparisons[0].rows);
+        assert!(within(&run("run", vec![trial("plain", 0, 1)])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn sides_may_differ_in_mtu_if_that_leaves_no_choice() {
+        let cell = |level: &str, mtu| Cell { mtu: Some(mtu), ..trial(level, 0, 1).cell };
+        let other = |cell: &Cell| Cell { level: "large".into(), ..cell.clone() };
+        let pairs = partners(&[cell("small", 1_500)], &[cell("large", 8_992)], other);
+        assert_eq!(pairs[0].1.mtu, Some(8_992));
+        let two = [cell("large", 8_992), cell("large", 1_500)];
+        assert_eq!(partners(&[cell("small", 1_500)], &two, other)[0].1.mtu, Some(1_500));
+        assert!(partners(&[cell("small", 9_000)], &two, other).is_empty());
+    }
+
+    #[test]
+    fn thousands_of_cells_are_judged() {
+        let trials = (1..=1_000).flat_map(|clients| {
+            ["plain", "other"].map(|level| {
+                let mut trial = trial(level, 0, 1_000);
+                trial.cell.clients = clients;
+                trial
+            })
+        });
+        let comparison = levels(&run("run", trials.collect()), "plain", "other").unwrap();
+        let rates = comparison.rows.iter().filter(|row| row.metric == Metric::Rate).count();
+        assert_eq!(rates, 1_000);
+    }
 }

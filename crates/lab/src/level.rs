@@ -5,11 +5,14 @@
 //! restricted), offloads on, 64 KB segments. A level says what to set; `path` sets it in every namespace and reads it back.
 
 use crate::error::{Error, Result};
+use crate::limits;
+use crate::path::PathKind;
+use crate::plan::Plant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What a level sets on a built path.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Level {
@@ -18,6 +21,9 @@ pub struct Level {
     /// One line about it, for people.
     #[serde(default)]
     pub about: String,
+    /// MTU of every interface in bytes: its cells have this one and no other; `None`: the plan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// TCP congestion control of every socket on the path; `None`: cubic where allowed, else reno.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
@@ -33,19 +39,31 @@ pub struct Level {
     /// Raises the largest segment (BIG TCP) of every interface to this many bytes (65,537 to 524,280); `None`: 64 KB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub big_tcp_bytes: Option<u32>,
+    /// A ruleset in nft's own language, in force where IP packets of the path pass: in the router, or without one at the
+    /// server. It includes no files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nftables: Option<String>,
+    /// Known costs planted at this level, instead of the plan's; `None`: the plan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plant: Option<Plant>,
     /// Sysctls set in every namespace of the path, by dotted name ("net.ipv4.tcp_rmem").
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctl: BTreeMap<String, String>,
 }
 
-const SHIPPED: [(&str, &str); 7] = [
+const SHIPPED: [(&str, &str); 12] = [
     ("plain", include_str!("../../../levels/plain.toml")),
+    ("aa", include_str!("../../../levels/aa.toml")),
     ("bigtcp", include_str!("../../../levels/bigtcp.toml")),
     ("gro-on", include_str!("../../../levels/gro-on.toml")),
     ("gro-off", include_str!("../../../levels/gro-off.toml")),
     ("reno", include_str!("../../../levels/reno.toml")),
     ("cubic", include_str!("../../../levels/cubic.toml")),
     ("bbr", include_str!("../../../levels/bbr.toml")),
+    ("mtu-1500", include_str!("../../../levels/mtu-1500.toml")),
+    ("mtu-8992", include_str!("../../../levels/mtu-8992.toml")),
+    ("nft-100-rules", include_str!("../../../levels/nft-100-rules.toml")),
+    ("conntrack", include_str!("../../../levels/conntrack.toml")),
 ];
 
 impl Level {
@@ -73,9 +91,29 @@ impl Level {
         Self::parse(&text, name_or_file)
     }
 
+    /// True if only name and description differ.
+    pub fn sets_the_same(&self, other: &Self) -> bool {
+        Self { name: other.name.clone(), about: other.about.clone(), ..self.clone() } == *other
+    }
+
     /// Names of the shipped levels.
     pub fn names() -> Vec<&'static str> {
         SHIPPED.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// What it sets on a path, by the names of its fields; planted costs are on no path.
+    pub fn settings(&self) -> Vec<&'static str> {
+        let all = [
+            ("mtu", self.mtu.is_some()),
+            ("congestion", self.congestion.is_some()),
+            ("gro", self.gro.is_some()),
+            ("gso", self.gso.is_some()),
+            ("tso", self.tso.is_some()),
+            ("big_tcp_bytes", self.big_tcp_bytes.is_some()),
+            ("nftables", self.nftables.is_some()),
+            ("sysctl", !self.sysctl.is_empty()),
+        ];
+        all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()
     }
 
     fn parse(text: &str, place: &str) -> Result<Self> {
@@ -86,12 +124,28 @@ impl Level {
 
     fn check(&self) -> Result<()> {
         if self.name.is_empty() || self.name.contains([',', '/', '"']) || self.name.chars().any(char::is_control) {
-            return Err(Error::usage(format!("`{}` is no level name", self.name)));
+            return Err(Error::usage(format!("`{}` is no level name", self.name))
+                .hint("a name has letters and digits, and no comma, slash or quotation mark"));
         }
         if let Some(bytes) = self.big_tcp_bytes
             && !(65_537..=524_280).contains(&bytes)
         {
-            return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside 65537..=524280")));
+            return Err(Error::usage(format!("big_tcp_bytes = {bytes} is outside 65537..=524280"))
+                .hint("leave it out for segments of 64 KB"));
+        }
+        let takes = |mtu: u32| {
+            let ranges = PathKind::ALL.into_iter().filter_map(|kind| kind.mtu_range(false));
+            ranges.into_iter().any(|(least, most)| (least..=most).contains(&mtu))
+        };
+        if let Some(mtu) = self.mtu.filter(|&mtu| !takes(mtu)) {
+            return Err(Error::usage(format!("no path takes mtu = {mtu}"))
+                .hint("each type of path has its own range; 1280 to 65535 suits all that have frames"));
+        }
+        if let Some(ruleset) = &self.nftables {
+            check_ruleset(ruleset)?;
+        }
+        if let Some(plant) = &self.plant {
+            plant.check()?;
         }
         let outside = self.sysctl.keys().find(|key| {
             !key.starts_with("net.") || key.contains("..") || key.contains('/') || key.chars().any(char::is_control)
@@ -102,6 +156,28 @@ impl Level {
             None => Ok(()),
         }
     }
+}
+
+/// What nft would take and a level may not hold.
+fn check_ruleset(ruleset: &str) -> Result<()> {
+    if ruleset.trim().is_empty() {
+        return Err(Error::usage("the ruleset is empty").hint("leave `nftables` out of the level"));
+    }
+    if ruleset.len() > limits::RULESET_BYTES_MAX {
+        let most = limits::RULESET_BYTES_MAX;
+        return Err(Error::usage(format!("a ruleset of {} bytes", ruleset.len()))
+            .hint(format!("a level takes up to {most} bytes; sets and intervals say the same in less")));
+    }
+    if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {
+        return Err(Error::usage("the ruleset holds control characters").hint("nft reads plain text"));
+    }
+    // An included file would be opened with the rights of siga, and an error in it would show its text. nft's own rules
+    // on where a word begins are not repeated here, so the word is refused anywhere.
+    if ruleset.contains("include") {
+        return Err(Error::usage("the ruleset holds the word `include`")
+            .hint("a level is one file: write the rules into it, and comments in other words"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -123,13 +199,56 @@ mod tests {
             "name = \"\"",
             "name = \"a,b\"",
             "name = \"x\"\nbig_tcp_bytes = 65536",
-            "name = \"x\"\nmtu = 9000",
+            "name = \"x\"\nmtu = 87",
+            "name = \"x\"\nmtu = 65537",
+            "name = \"x\"\nmtu = \"1500\"",
+            "name = \"x\"\nnftables = \" \\n\"",
+            "name = \"x\"\nnftables = \"include \\\"/etc/hostname\\\"\"",
+            "name = \"x\"\nnftables = \"# \\u001b[31m\"",
+            "name = \"x\"\nnftables = \"flush ruleset\\u0000\"",
+            "name = \"x\"\n[plant]\nclient = 5.0",
+            "name = \"x\"\n[plant]\nclient_us = -1.0",
+            "name = \"x\"\n[plant]\nrouter_us = 51.0",
+            "name = \"x\"\n[plant]\ndelay_us = nan",
             "name = \"x\"\n[sysctl]\n\"kernel.panic\" = \"1\"",
             "name = \"x\"\n[sysctl]\n\"net..ipv4\" = \"1\"",
             "name = \"x\"\n[sysctl]\n\"net./../../tmp/x\" = \"1\"",
         ] {
-            assert_eq!(Level::parse(text, "test").unwrap_err().exit_status(), 2, "{text}");
+            let error = Level::parse(text, "test").unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{text}");
+            assert!(error.to_string().contains('\n'), "{text} has no way out: {error}");
         }
         assert_eq!(Level::load("nosuch").unwrap_err().exit_status(), 2);
+    }
+
+    #[test]
+    fn a_ruleset_has_a_greatest_length() {
+        let ruleset = |bytes: usize| Level { nftables: Some("#".repeat(bytes)), name: "x".into(), ..Level::default() };
+        assert!(ruleset(limits::RULESET_BYTES_MAX).check().is_ok());
+        let error = ruleset(limits::RULESET_BYTES_MAX + 1).check().unwrap_err();
+        assert!(error.to_string().contains("65536"), "{error}");
+    }
+
+    #[test]
+    fn an_a_a_comparison_is_of_two_names_for_the_same() {
+        let (aa, plain) = (Level::load("aa").unwrap(), Level::load("plain").unwrap());
+        assert_eq!(Level { name: plain.name.clone(), about: plain.about.clone(), ..aa }, plain);
+    }
+
+    #[test]
+    fn shipped_levels_set_what_their_names_say() {
+        for (name, sets) in [
+            ("plain", &[][..]),
+            ("mtu-1500", &["mtu"]),
+            ("mtu-8992", &["mtu"]),
+            ("nft-100-rules", &["nftables"]),
+            ("reno", &["congestion"]),
+            ("gro-off", &["gro"]),
+            ("bigtcp", &["big_tcp_bytes"]),
+        ] {
+            let level = Level::load(name).unwrap();
+            assert_eq!((level.settings(), level.plant), (sets.to_vec(), None), "{name}");
+        }
+        assert_eq!(Level::load("mtu-8992").unwrap().mtu, Some(8_992));
     }
 }

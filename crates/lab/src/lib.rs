@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod driver;
 pub mod environment;
 pub mod error;
+pub mod export;
 pub mod histogram;
 pub mod judge;
 pub mod level;

@@ -42,5 +42,13 @@ pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 pub const TRIAL_SECONDS_MAX: f64 = 3_600.0;
 /// Most trials of one cell.
 pub const TRIALS_MAX: u32 = 1_000;
+/// Trials of a cell after which a run that goes by the width of its intervals stops.
+pub const STOP_TRIALS_MAX: usize = 30;
 /// Most cells of one plan.
 pub const CELLS_MAX: usize = 10_000;
+/// Longest ruleset of a level: some 2,500 rules of one line.
+pub const RULESET_BYTES_MAX: usize = 64 << 10;
+/// Time that loading a ruleset and reading it back may take together.
+pub const RULESET_TIME_MAX: Duration = Duration::from_secs(10);
+/// Most that nft may say about a ruleset: a listing takes a few hundred bytes a rule.
+pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;

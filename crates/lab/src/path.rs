@@ -4,6 +4,7 @@
 //! so is the path. Nothing here measures: the run takes the namespaces of a [`Built`] path and puts agents into them.
 
 mod build;
+pub mod filter;
 mod handle;
 pub mod keeper;
 mod namespace;
@@ -94,6 +95,27 @@ impl PathKind {
         }
     }
 
+    /// What a level sets that the type does not have, as a reason for not building it; `None` if it has all.
+    pub fn lacks(self, level: &Level) -> Option<String> {
+        let name = &level.name;
+        match self {
+            Self::Unix if level.mtu.is_some() => Some(format!("unix has no frames, and level {name} sets their MTU")),
+            Self::Unix if level.nftables.is_some() => {
+                Some(format!("unix has no packets, and level {name} filters them"))
+            }
+            Self::Sockmap if level.nftables.is_some() => {
+                Some(format!("payload on sockmap is in no packets, and level {name} filters them"))
+            }
+            Self::Unix
+            | Self::Sockmap
+            | Self::Loopback
+            | Self::Veth
+            | Self::VethRouted
+            | Self::Bridge
+            | Self::Macvlan => None,
+        }
+    }
+
     /// The path that differs from this one only by the absence of the node in the middle.
     pub fn without_router(self) -> Option<Self> {
         match self {
@@ -121,11 +143,11 @@ impl FromStr for PathKind {
 }
 
 /// What to build.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
     /// The type.
     pub kind: PathKind,
-    /// MTU of every interface on the path; `None`: the type's default, or no frames.
+    /// MTU of every interface on the path; `None`: the level's, the type's default, or no frames.
     pub mtu: Option<u32>,
     /// Addresses of the path are IPv6.
     pub ipv6: bool,
@@ -140,6 +162,9 @@ impl PathSpec {
     /// Usage: an MTU or address family that the type does not take, a malformed sysctl or congestion control.
     pub fn check(&self) -> Result<()> {
         self.check_mtu()?;
+        if let Some(reason) = self.kind.lacks(&self.level) {
+            return Err(Error::usage(reason).hint("leave out the level for it"));
+        }
         if self.kind == PathKind::Unix && self.ipv6 {
             return Err(Error::usage("path unix has no addresses").hint("leave out IPv6 for it"));
         }
@@ -155,11 +180,14 @@ impl PathSpec {
 
     /// The MTU of every interface; `None` where the type has no frames.
     pub fn frame_mtu(&self) -> Option<u32> {
-        self.mtu.or_else(|| self.kind.mtu_default())
+        self.mtu.or(self.level.mtu).or_else(|| self.kind.mtu_default())
     }
 
     fn check_mtu(&self) -> Result<()> {
-        let Some(mtu) = self.mtu else { return Ok(()) };
+        let Some(mtu) = self.mtu.or(self.level.mtu) else { return Ok(()) };
+        if let Some(other) = self.level.mtu.filter(|&other| other != mtu) {
+            return Err(Error::usage(format!("MTU {mtu} for level {}, whose own is {other}", self.level.name)));
+        }
         let Some((least, most)) = self.kind.mtu_range(self.ipv6) else {
             return Err(Error::usage(format!("path {} has no frames, so it takes no MTU", self.kind))
                 .hint("leave out the MTU for it"));
@@ -232,6 +260,8 @@ pub struct Built {
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls that shape the path as read back: `client net.ipv4.tcp_rmem` to its value.
     pub sysctls: BTreeMap<String, String>,
+    /// Packet filters as read back, by the namespace they are in ("router nftables").
+    pub filters: BTreeMap<String, String>,
     /// The congestion control that sockets on this path shall ask for.
     pub congestion: String,
     /// What could not be set, in words.
@@ -296,6 +326,31 @@ mod tests {
         assert!(check(|spec| spec.kind = PathKind::Unix).is_ok());
         assert!(check(|spec| (spec.kind, spec.mtu) = (PathKind::Unix, Some(1_500))).is_err());
         assert!(check(|spec| (spec.kind, spec.ipv6) = (PathKind::Unix, true)).is_err());
+    }
+
+    #[test]
+    fn a_spec_has_the_mtu_of_its_level_and_no_other() {
+        let level = || Level { mtu: Some(8_992), ..Level::plain() };
+        let spec = PathSpec { kind: PathKind::Veth, mtu: None, ipv6: false, level: level() };
+        assert_eq!(spec.frame_mtu(), Some(8_992));
+        assert!(check(|spec| (spec.mtu, spec.level) = (Some(8_992), level())).is_ok());
+        assert!(check(|spec| (spec.mtu, spec.level) = (Some(1_500), level())).is_err());
+        assert!(check(|spec| spec.level.mtu = Some(65_536)).is_err());
+    }
+
+    #[test]
+    fn what_a_type_lacks_is_refused_and_not_left_out() {
+        let ruleset = || Level { nftables: Some("flush ruleset".into()), ..Level::plain() };
+        let jumbo = || Level { mtu: Some(8_992), ..Level::plain() };
+        for kind in PathKind::ALL {
+            let filters = !matches!(kind, PathKind::Unix | PathKind::Sockmap);
+            assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, ruleset())).is_ok(), filters, "{kind}");
+            assert_eq!(
+                check(|spec| (spec.kind, spec.level) = (kind, jumbo())).is_ok(),
+                kind != PathKind::Unix,
+                "{kind}"
+            );
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Plan {
     pub paths: Vec<String>,
     /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`.
     pub workloads: Vec<String>,
-    /// MTUs in bytes; empty: each path type's own default.
+    /// MTUs in bytes; empty: each path type's own default. A level that has an MTU is measured with that one.
     pub mtus: Vec<u32>,
     /// Numbers of client-server pairs.
     pub clients: Vec<u32>,
@@ -108,6 +108,43 @@ impl Plant {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Checks that every cost is one that can be planted.
+    ///
+    /// # Errors
+    /// Usage: the first that is out of range.
+    pub fn check(&self) -> Result<()> {
+        for (what, value) in [
+            ("plant.client_us", self.client_us),
+            ("plant.server_us", self.server_us),
+            ("plant.delay_us", self.delay_us),
+        ] {
+            within(what, value, 0.0, 1e6)?;
+        }
+        within("plant.router_us", self.router_us, 0.0, f64::from(PER_PACKET_NS_MAX) / 1e3)
+    }
+
+    /// Fails if none of the cells that it is for would have it; `routes` are theirs.
+    fn check_use(&self, cells: &[(&Cell, &Route)]) -> Result<()> {
+        let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
+        if self.router_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {
+            return Err(Error::usage("a cost is planted in the router, and no path has one")
+                .hint("add a path such as veth-routed, or leave out plant router="));
+        }
+        let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
+        if self.delay_us >= lost_us && cells.iter().any(|(cell, _)| cell.workload.udp) {
+            return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.delay_us))
+                .hint(format!("datagrams without an answer for {lost_us} us are lost; plant less than that")));
+        }
+        Ok(())
+    }
+}
+
+fn within(what: &str, value: f64, least: f64, most: f64) -> Result<()> {
+    if value.is_finite() && (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{what} = {value}")).hint(format!("{what} goes from {least} to {most}")))
 }
 
 /// How existing places are reached.
@@ -338,7 +375,8 @@ impl Plan {
                 return Err(Error::usage("an `include` needs a path, a workload and a level"));
             };
             let clients = include.clients.or(self.clients.first().copied()).unwrap_or(1);
-            let mtu = include.mtu.or_else(|| self.mtu_axis().into_iter().next().flatten());
+            let first = || self.mtu_axis().into_iter().next().flatten();
+            let mtu = include.mtu.or(Level::load(level)?.mtu).or_else(first);
             self.add(&mut matrix, path, workload, mtu, clients, level)?;
         }
         match (matrix.cells.as_slice(), matrix.skipped.first()) {
@@ -396,12 +434,6 @@ impl Plan {
     }
 
     fn check_times(&self) -> Result<()> {
-        let within = |what: &str, value: f64, least: f64, most: f64| {
-            if value.is_finite() && (least..=most).contains(&value) {
-                return Ok(());
-            }
-            Err(Error::usage(format!("{what} = {value}")).hint(format!("{what} goes from {least} to {most}")))
-        };
         within("seconds", self.seconds, 0.01, limits::TRIAL_SECONDS_MAX)?;
         within("warm_up_seconds", self.warm_up_seconds, 0.0, limits::TRIAL_SECONDS_MAX)?;
         if let Some(budget) = self.budget_seconds {
@@ -413,14 +445,7 @@ impl Plan {
         if let Some(trials) = self.trials {
             within("trials", f64::from(trials), 1.0, f64::from(limits::TRIALS_MAX))?;
         }
-        for (what, value) in [
-            ("plant.client_us", self.plant.client_us),
-            ("plant.server_us", self.plant.server_us),
-            ("plant.delay_us", self.plant.delay_us),
-        ] {
-            within(what, value, 0.0, 1e6)?;
-        }
-        within("plant.router_us", self.plant.router_us, 0.0, f64::from(PER_PACKET_NS_MAX) / 1e3)?;
+        self.plant.check()?;
         if let Some(seed) = self.seed.filter(|&seed| i64::try_from(seed).is_err()) {
             // TOML's integers are signed.
             return Err(Error::usage(format!("seed = {seed}")).hint(format!("seed goes from 0 to {}", i64::MAX)));
@@ -431,16 +456,7 @@ impl Plan {
     /// Refuses settings that would do nothing in any cell.
     fn check_settings(&self, matrix: &Matrix) -> Result<()> {
         let routes: Vec<Route> = matrix.cells.iter().map(|cell| cell.path.parse()).collect::<Result<_>>()?;
-        let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
-        if self.plant.router_us > 0.0 && !routes.iter().any(routed) {
-            return Err(Error::usage("a cost is planted in the router, and no path has one")
-                .hint("add a path such as veth-routed, or leave out plant router="));
-        }
-        let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
-        if self.plant.delay_us >= lost_us && matrix.cells.iter().any(|cell| cell.workload.udp) {
-            return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.plant.delay_us))
-                .hint(format!("datagrams without an answer for {lost_us} us are lost; plant less than that")));
-        }
+        self.check_plants(matrix, &routes)?;
         let existing = |route: &Route| matches!(route, Route::Places(..));
         let default = Reach::default();
         for (what, set) in [
@@ -455,6 +471,28 @@ impl Plan {
         }
         if self.reach.ssh.trim().is_empty() {
             return Err(Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"));
+        }
+        Ok(())
+    }
+
+    /// Refuses planted costs, the plan's and those of levels, that no cell would have.
+    fn check_plants(&self, matrix: &Matrix, routes: &[Route]) -> Result<()> {
+        let cells_of = |wanted: &dyn Fn(&Level) -> bool| -> Vec<(&Cell, &Route)> {
+            let is_of = |cell: &Cell| matrix.levels.iter().any(|level| level.name == cell.level && wanted(level));
+            matrix.cells.iter().zip(routes).filter(|(cell, _)| is_of(cell)).collect()
+        };
+        let cells = cells_of(&|level| level.plant.is_none());
+        if cells.is_empty() && !self.plant.is_none() {
+            return Err(Error::usage("the plan plants costs, and every level has its own instead")
+                .hint("leave out --plant, or the `plant` of a level"));
+        }
+        self.plant.check_use(&cells)?;
+        for level in &matrix.levels {
+            let Some(plant) = level.plant else { continue };
+            let cells = cells_of(&|other| other.name == level.name);
+            if !cells.is_empty() {
+                plant.check_use(&cells).map_err(|error| error.at(format!("level {}", level.name)))?;
+            }
         }
         Ok(())
     }
@@ -493,21 +531,22 @@ impl Plan {
     ) -> Result<()> {
         let route: Route = path.parse()?;
         let workload: Workload = workload.parse()?;
-        let level = Level::load(level)?.name;
+        let level = Level::load(level)?;
         self.check_pairs(clients)?;
         if self.rate.is_some() && workload.is_stream() {
             return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
                 .hint("--rate goes with rr and crr workloads"));
         }
+        let asked = mtu.or(level.mtu);
         let known = match route {
-            Route::Built(kind) => mtu.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
+            Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
             Route::Places(..) => None,
         };
-        let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level };
+        let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level: level.name.clone() };
         if self.exclude.iter().any(|exclude| exclude.matches(&cell)) || matrix.cells.contains(&cell) {
             return Ok(());
         }
-        if let Some(reason) = self.impossible(&route, &cell, mtu)? {
+        if let Some(reason) = self.impossible(&route, &cell, asked, &level)? {
             if !matrix.skipped.iter().any(|(other, _)| *other == cell) {
                 matrix.skipped.push((cell, reason));
             }
@@ -522,10 +561,24 @@ impl Plan {
     }
 
     /// Why a cell of the matrix makes no sense on its path; an error where the user asked for just this.
-    fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>) -> Result<Option<String>> {
+    fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
         let Route::Built(kind) = route else {
-            return Ok(asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned()));
+            let settings = level.settings();
+            return Ok(if !settings.is_empty() {
+                let settings = settings.join(", ");
+                Some(format!("siga sets nothing in existing places, and level {} sets {settings}", level.name))
+            } else {
+                asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned())
+            });
         };
+        if let Some(reason) = kind.lacks(level) {
+            return Ok(Some(reason));
+        }
+        if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
+            && asked != own
+        {
+            return Ok(Some(format!("level {} has an MTU of its own, {own}", level.name)));
+        }
         if let (Some(mtu), Some((least, most))) = (asked_mtu, kind.mtu_range(self.ipv6))
             && !(least..=most).contains(&mtu)
         {
@@ -536,7 +589,11 @@ impl Plan {
                     .and_then(|kind| kind.mtu_range(self.ipv6))
                     .is_some_and(|(l, m)| (l..=m).contains(&mtu))
             });
-            return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint("give another --mtu")) };
+            let hint = match level.mtu {
+                Some(_) => format!("leave level {} out, or give it another `mtu`", level.name),
+                None => "give another --mtu".into(),
+            };
+            return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint(hint)) };
         }
         let stream_sockets_only = matches!(kind, PathKind::Unix | PathKind::Sockmap);
         if cell.workload.udp && stream_sockets_only {
@@ -637,6 +694,78 @@ mod tests {
         let matrix = plan("paths = [\"veth\", \"loopback\"]\nmtus = [65536]").matrix().unwrap();
         assert_eq!((matrix.cells.len(), matrix.skipped.len()), (1, 1));
         assert!(matrix.skipped[0].1.contains("65535"));
+    }
+
+    /// A level's file, for as long as the directory.
+    fn level_file(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+        let file = directory.path().join(format!("{name}.toml"));
+        std::fs::write(&file, format!("name = \"{name}\"\n{text}")).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn cells_of_a_level_have_its_mtu_and_none_twice() {
+        let mtus = |matrix: &Matrix| -> Vec<_> {
+            matrix.cells.iter().map(|cell| (cell.level.clone(), cell.mtu.unwrap())).collect()
+        };
+        let levels = "paths = [\"veth\"]\nlevels = [\"plain\", \"mtu-1500\", \"mtu-8992\"]\n";
+        let both = [("plain", 1_500), ("mtu-1500", 1_500), ("mtu-8992", 8_992)].map(|(name, mtu)| (name.into(), mtu));
+        let matrix = plan(levels).matrix().unwrap();
+        assert_eq!((mtus(&matrix), matrix.skipped.len()), (both.to_vec(), 0));
+
+        let matrix = plan(&format!("{levels}mtus = [1500, 8992]")).matrix().unwrap();
+        assert_eq!((matrix.cells.len(), matrix.skipped.len()), (4, 2));
+        for (cell, reason) in &matrix.skipped {
+            assert!(reason.contains(&cell.level) && reason.contains("MTU"), "{reason}");
+        }
+
+        // What an `include` leaves out comes from the level before it comes from the axes.
+        let text = "paths = [\"veth\"]\nmtus = [9000]\n[[include]]\nlevel = \"mtu-8992\"";
+        let matrix = plan(text).matrix().unwrap();
+        assert_eq!((mtus(&matrix)[1].1, matrix.skipped.len()), (8_992, 0));
+    }
+
+    #[test]
+    fn a_level_that_a_path_cannot_have_is_skipped_with_the_reason() {
+        let text = "paths = [\"veth\", \"unix\", \"sockmap\", \"local>local\"]\n\
+            levels = [\"aa\", \"mtu-8992\", \"nft-100-rules\", \"gro-off\"]\n";
+        let matrix = plan(text).matrix().unwrap();
+        let of = |path: &str| {
+            let skipped = matrix.skipped.iter().filter(|(cell, _)| cell.path == path);
+            skipped.map(|(cell, reason)| (cell.level.clone(), reason.clone())).unzip::<_, _, Vec<_>, Vec<_>>()
+        };
+        assert_eq!(of("veth").0, Vec::<String>::new());
+        assert_eq!(of("unix").0, ["mtu-8992", "nft-100-rules"]);
+        assert_eq!(of("sockmap").0, ["nft-100-rules"]);
+        let (levels, reasons) = of("local>local");
+        assert_eq!(levels, ["mtu-8992", "nft-100-rules", "gro-off"]);
+        assert!(reasons[2].contains("sets gro"), "{reasons:?}");
+    }
+
+    #[test]
+    fn costs_of_a_level_are_checked_like_the_plans() {
+        let directory = tempfile::tempdir().unwrap();
+        let router = level_file(&directory, "router", "[plant]\nrouter_us = 5.0");
+        let late = level_file(&directory, "late", "[plant]\ndelay_us = 200000.0");
+        let nothing = level_file(&directory, "nothing", "[plant]");
+        let refused = |text: &str| {
+            let error = plan(text).matrix().unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{text}");
+            error.to_string()
+        };
+        let paths = |path: &str, level: &str| format!("paths = [\"{path}\"]\nlevels = [\"plain\", \"{level}\"]\n");
+        assert!(plan(&paths("veth-routed", &router)).matrix().is_ok());
+        let error = refused(&paths("veth", &router));
+        assert!(error.contains("level router") && error.contains("no path has one"), "{error}");
+        assert!(plan(&paths("veth", &late)).matrix().is_ok());
+        let error = refused(&format!("{}workloads = [\"udp-rr:8/8\"]", paths("veth", &late)));
+        assert!(error.contains("level late") && error.contains("lost"), "{error}");
+
+        // A level's own costs, even none, stand for the plan's.
+        let planted = "[plant]\nclient_us = 5.0";
+        assert!(plan(&format!("{}{planted}", paths("veth", &nothing))).matrix().is_ok());
+        let error = refused(&format!("paths = [\"veth\"]\nlevels = [\"{nothing}\"]\n{planted}"));
+        assert!(error.contains("every level has its own"), "{error}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub struct TrialRecord {
     pub cpu: CpuRecord,
     /// Protocol counters that grew, by role ("client Tcp RetransSegs").
     pub protocol: BTreeMap<String, u64>,
-    /// Frames dropped by interfaces of the path.
+    /// Frames dropped by interfaces of the path, and packets that connection tracking had no room for.
     pub drops: u64,
     /// What is wrong with the trial, in words; empty on a sound one.
     pub flags: Vec<String>,
@@ -163,6 +163,23 @@ pub struct PathRecord {
     pub interfaces: BTreeMap<String, String>,
     /// Sysctls as read back.
     pub sysctls: BTreeMap<String, String>,
+    /// Packet filters as read back: where, number of rules and chains, hash of what the kernel lists.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub filters: BTreeMap<String, String>,
     /// What could not be set.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_recorded_before_filters_were_loads() {
+        let line = r#"{"cell": {"path": "veth", "workload": "rr-1-1", "mtu": 1500, "clients": 1, "level": "plain"},
+            "congestion": null, "interfaces": {}, "sysctls": {}, "notes": []}"#;
+        let path: PathRecord = serde_json::from_str(line).unwrap();
+        assert!(path.filters.is_empty());
+        assert!(!serde_json::to_string(&path).unwrap().contains("filters"));
+    }
 }

@@ -1,7 +1,8 @@
 //! A run: the cells of a plan measured in interleaved rounds, every finished trial on disk before the next begins.
 //!
 //! A round measures each cell once, in an order drawn anew for each round, so that drift of the host falls on all cells
-//! alike. Rounds go on until each cell has its trials, or until the next round would not fit into the budget. A cell whose
+//! alike. Rounds go on until each cell has the trials that the plan asks for; without such a number, until what the run
+//! compares is told narrowly enough (`judge::unsettled`) or the next round would not fit into the budget. A cell whose
 //! path cannot be built is skipped with its reason and the run goes on; an end that dies costs its trial. An interrupt
 //! ends the run between two lines of the record.
 
@@ -10,6 +11,8 @@ use crate::bpf::profile::Profiler;
 use crate::control;
 use crate::driver::content::mix;
 use crate::error::{Error, Kind, Result};
+use crate::judge;
+use crate::limits;
 use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{Skipped, TrialRecord};
 use crate::store::{Run, Store};
@@ -63,26 +66,31 @@ pub struct Ended {
 }
 
 /// How long a plan will take, checking and building included.
-pub fn estimate(plan: &Plan, matrix: &Matrix) -> (u32, Duration) {
-    let trial = trial_time(plan);
-    let cells = u32::try_from(matrix.cells.len()).unwrap_or(u32::MAX).max(1);
-    let round = trial * cells;
-    let rounds = match (plan.trials, plan.budget_seconds) {
-        (Some(trials), _) => trials,
-        (None, Some(budget)) => {
-            let fits = budget / round.as_secs_f64().max(1e-3);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a small range")]
-            {
-                fits.clamp(1.0, 1e6) as u32
-            }
-        }
-        (None, None) => DEFAULT_TRIALS,
-    };
-    (rounds, round * rounds)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Fewest and most rounds: they differ where the width of intervals decides.
+    pub rounds: (u32, u32),
+    /// The time these take.
+    pub time: (Duration, Duration),
 }
 
-/// Trials of each cell when a plan gives neither trials nor a budget.
-pub const DEFAULT_TRIALS: u32 = 5;
+/// How long a plan will take.
+pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
+    let cells = u32::try_from(matrix.cells.len()).unwrap_or(u32::MAX).max(1);
+    let round = trial_time(plan) * cells;
+    let most = u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX);
+    let least = u32::try_from(judge::rounds_least(&matrix.levels, &matrix.cells)).unwrap_or(u32::MAX).min(most);
+    let (least, most) = plan.trials.map_or((least, most), |trials| (trials, trials));
+    let fits = plan.budget_seconds.map_or(u32::MAX, |budget| {
+        let fits = budget / round.as_secs_f64().max(1e-3);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a small range")]
+        {
+            fits.clamp(1.0, 1e6) as u32
+        }
+    });
+    let rounds = (least.min(fits), most.min(fits));
+    Extent { rounds, time: (round * rounds.0, round * rounds.1) }
+}
 
 fn trial_time(plan: &Plan) -> Duration {
     AROUND_TRIAL + Duration::from_secs_f64(plan.seconds + plan.warm_up_seconds)
@@ -126,15 +134,19 @@ pub fn run(store: &mut Store, mut so_far: Run, profiler: Option<Profiler>, watch
             so_far.skipped.push(skipped);
         }
     }
+    so_far.ended = false;
     let mut round = 0;
     while course.goes_on(round) {
         if let Err(error) = course.round(round, &mut bench, store, &mut so_far, watch) {
             return Ok(course.end(so_far, Some(error)));
         }
-        watch.round(&so_far, &course.progress(round));
         round += 1;
+        course.settle(&so_far);
+        watch.round(&so_far, &course.progress(round));
     }
-    Ok(course.end(so_far, None))
+    let ended = store.end(so_far.trials.len());
+    so_far.ended = ended.is_ok();
+    Ok(course.end(so_far, ended.err()))
 }
 
 /// Which trials are still to be measured.
@@ -144,6 +156,8 @@ struct Course<'a> {
     begun: Instant,
     done: BTreeSet<(usize, u32)>,
     failures: BTreeMap<usize, u32>,
+    /// Cells that have trials enough.
+    settled: BTreeSet<usize>,
     /// Failures of all cells.
     failed: u32,
     died: u32,
@@ -157,20 +171,32 @@ impl<'a> Course<'a> {
     fn new(plan: &'a Plan, matrix: &'a Matrix, so_far: &Run) -> Self {
         let index = |cell: &Cell| matrix.cells.iter().position(|other| other == cell);
         let done = so_far.trials.iter().filter_map(|trial| Some((index(&trial.cell)?, trial.round))).collect();
-        let (rounds, _) = estimate(plan, matrix);
-        let failures = BTreeMap::new();
-        Self {
+        let (_, rounds) = estimate(plan, matrix).rounds;
+        let mut course = Self {
             plan,
             matrix,
             begun: Instant::now(),
             done,
-            failures,
+            failures: BTreeMap::new(),
+            settled: BTreeSet::new(),
             failed: 0,
             died: 0,
             rounds,
             spent: Duration::ZERO,
             measured: 0,
+        };
+        course.settle(so_far);
+        course
+    }
+
+    /// Notes which cells have trials enough, if that is for the figures to decide.
+    fn settle(&mut self, so_far: &Run) {
+        if self.plan.trials.is_some() {
+            return;
         }
+        let open = judge::unsettled(so_far, &self.matrix.cells);
+        self.settled =
+            (0..self.matrix.cells.len()).filter(|&index| !open.contains(&self.matrix.cells[index])).collect();
     }
 
     fn end(&self, run: Run, cut_short: Option<Error>) -> Ended {
@@ -180,7 +206,7 @@ impl<'a> Course<'a> {
     /// Cells that still take part.
     fn live(&self) -> Vec<usize> {
         let gone = |index: &usize| self.failures.get(index).is_some_and(|&count| count >= FAILURES_MAX);
-        (0..self.matrix.cells.len()).filter(|index| !gone(index)).collect()
+        (0..self.matrix.cells.len()).filter(|index| !gone(index) && !self.settled.contains(index)).collect()
     }
 
     fn missing(&self, round: u32) -> usize {
@@ -201,20 +227,19 @@ impl<'a> Course<'a> {
         if self.live().is_empty() {
             return false;
         }
-        match (self.plan.trials, self.plan.budget_seconds) {
-            (Some(_), None) | (None, None) => round < self.rounds,
-            (trials, Some(budget)) => {
-                let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
-                let fits = self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget);
-                let wanted = trials.is_none_or(|trials| round < trials);
-                if wanted && (fits || round == 0) {
-                    self.rounds = self.rounds.max(round + 1);
-                } else {
-                    self.rounds = round;
-                }
-                wanted && (fits || round == 0)
-            }
+        let fits = self.plan.budget_seconds.is_none_or(|budget| {
+            let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
+            self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget)
+        });
+        // How many rounds a budget is good for shows as they go on.
+        let most = self.plan.trials.unwrap_or_else(|| u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX));
+        let goes_on = round < most && (fits || round == 0);
+        if !goes_on {
+            self.rounds = round;
+        } else if self.plan.budget_seconds.is_some() {
+            self.rounds = self.rounds.max(round + 1);
         }
+        goes_on
     }
 
     fn progress(&self, round: u32) -> Progress {
@@ -275,7 +300,7 @@ impl<'a> Course<'a> {
         // What the host cannot do now it cannot do in the next round; a peer that died may live.
         let count = match error.kind() {
             Kind::Usage | Kind::Environment => FAILURES_MAX,
-            Kind::Incomplete => 1,
+            Kind::Incomplete | Kind::Regression => 1,
         };
         self.failed += 1;
         self.died += u32::from(error.kind() == Kind::Incomplete);
@@ -328,13 +353,15 @@ mod tests {
     fn the_estimate_follows_trials_or_the_budget() {
         let mut plan = Plan::default();
         let matrix = plan.matrix().unwrap();
+        // One pair of cells, veth and veth-routed: as many as its tests need at least, and no more than 30.
+        assert_eq!(estimate(&plan, &matrix).rounds, (10, 30));
         plan.trials = Some(3);
-        assert_eq!(estimate(&plan, &matrix).0, 3);
+        assert_eq!(estimate(&plan, &matrix).rounds, (3, 3));
         plan.trials = None;
-        plan.budget_seconds = Some(60.0);
-        let (rounds, time) = estimate(&plan, &matrix);
-        assert!(rounds >= 10 && time <= Duration::from_secs(60), "{rounds} rounds, {time:?}");
+        plan.budget_seconds = Some(20.0);
+        let Extent { rounds, time } = estimate(&plan, &matrix);
+        assert!(rounds.0 >= 5 && rounds.1 < 10 && time.1 <= Duration::from_secs(20), "{rounds:?}, {time:?}");
         plan.budget_seconds = Some(0.1);
-        assert_eq!(estimate(&plan, &matrix).0, 1, "the first round is always measured");
+        assert_eq!(estimate(&plan, &matrix).rounds, (1, 1), "the first round is always measured");
     }
 }

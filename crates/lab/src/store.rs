@@ -1,18 +1,20 @@
 //! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
 //!
-//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole
-//! lines. A line that a crash has cut off is dropped when the run goes on, everything before it stays. One process at a
-//! time may write: it holds a lock on `trials.jsonl`. A directory is taken for a run by its `plan.toml`.
+//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl`
+//! grow by whole lines; `end.json` is there once the run has ended. A line that a crash has cut off is dropped when the run
+//! goes on, everything before it stays. One process at a time may write: it holds a lock on `trials.jsonl`. A directory is
+//! taken for a run by its `plan.toml`.
 
 use crate::environment::Environment;
 use crate::error::{Error, IoContext, Result};
 use crate::level::Level;
-use crate::plan::Plan;
+use crate::plan::{Cell, Plan};
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -33,6 +35,8 @@ pub struct Run {
     pub directory: PathBuf,
     /// What was to be measured.
     pub plan: Plan,
+    /// The levels that its cells name, as they were when it began.
+    pub levels: Vec<Level>,
     /// Where it was measured.
     pub environment: Environment,
     /// Every finished trial, in the order they were measured.
@@ -43,6 +47,8 @@ pub struct Run {
     pub skipped: Vec<Skipped>,
     /// Bytes at the end of a file that a crash has cut off, in words.
     pub damage: Vec<String>,
+    /// False if it is still going on, or was cut short.
+    pub ended: bool,
 }
 
 const PLAN: &str = "plan.toml";
@@ -51,6 +57,14 @@ const LEVELS: &str = "levels.json";
 const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
+const END: &str = "end.json";
+
+/// What `end.json` says.
+#[derive(serde::Deserialize)]
+struct End {
+    /// Trials there were: with more, or less, the run has gone on or was cut.
+    trials: usize,
+}
 
 impl Store {
     /// Makes a new run directory.
@@ -130,6 +144,14 @@ impl Store {
         append(&mut self.paths, path, &self.directory.join(PATHS))
     }
 
+    /// Marks the run as ended with so many trials; going on with it later takes the mark away.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn end(&self, trials: usize) -> Result<()> {
+        write_whole(&self.directory.join(END), &format!("{{\"trials\": {trials}}}\n"))
+    }
+
     /// Adds why a cell was not measured.
     ///
     /// # Errors
@@ -140,6 +162,19 @@ impl Store {
 }
 
 impl Run {
+    /// Cells that have a trial, in the order of the plan.
+    pub fn cells(&self) -> Vec<Cell> {
+        let planned = self.plan.matrix().map(|matrix| matrix.cells).unwrap_or_default();
+        let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
+        let mut cells: Vec<Cell> = planned.into_iter().filter(|cell| left.remove(cell)).collect();
+        for trial in &self.trials {
+            if left.remove(&trial.cell) {
+                cells.push(trial.cell.clone());
+            }
+        }
+        cells
+    }
+
     /// Reads a run directory; a line cut off at the end of a file is told in `damage`.
     ///
     /// # Errors
@@ -150,11 +185,14 @@ impl Run {
         let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
         let environment = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
         let mut damage = Vec::new();
+        let trials: Vec<TrialRecord> = read_lines(&directory.join(TRIALS), &mut damage)?;
         Ok(Self {
             directory: directory.to_owned(),
             plan,
+            levels: read_levels(directory)?,
             environment,
-            trials: read_lines(&directory.join(TRIALS), &mut damage)?,
+            ended: read_end(directory) == Some(trials.len()),
+            trials,
             paths: read_lines(&directory.join(PATHS), &mut damage)?,
             skipped: read_lines(&directory.join(SKIPPED), &mut damage)?,
             damage,
@@ -171,11 +209,24 @@ fn read_plan(directory: &Path) -> Result<Plan> {
     Plan::parse(&text, &place.display().to_string())
 }
 
-/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
-fn same_levels(directory: &Path, plan: &Plan) -> Result<()> {
+/// Trials of a run when it ended; `None` if it has not.
+fn read_end(directory: &Path) -> Option<usize> {
+    let text = std::fs::read_to_string(directory.join(END)).ok()?;
+    serde_json::from_str::<End>(&text).ok().map(|end| end.trials)
+}
+
+fn read_levels(directory: &Path) -> Result<Vec<Level>> {
     let place = directory.join(LEVELS);
     let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
-    let begun: Vec<Level> = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
+    serde_json::from_str(&text)
+        .context(format!("{} is damaged", place.display()))
+        .map_err(|error| error.hint("it was changed after it was written; put it back as it was"))
+}
+
+/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
+fn same_levels(directory: &Path, plan: &Plan) -> Result<()> {
+    let begun = read_levels(directory)?;
+    let place = directory.join(LEVELS);
     let levels = plan.matrix()?.levels;
     match levels.iter().find(|level| !begun.contains(level)) {
         Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))

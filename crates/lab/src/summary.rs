@@ -11,7 +11,7 @@ pub use cpu::{Component, Cpu};
 pub use hop::Hop;
 
 pub(crate) use cpu::{by_profile, by_tick};
-pub(crate) use hop::cpu_ms;
+pub(crate) use hop::{base_of, cpu_ms};
 
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;
@@ -69,18 +69,9 @@ pub struct Reduced {
 /// # Errors
 /// Environment: a damaged histogram.
 pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
-    let mut order: Vec<Cell> = run.plan.matrix().map(|matrix| matrix.cells).unwrap_or_default();
-    for trial in &run.trials {
-        if !order.contains(&trial.cell) {
-            order.push(trial.cell.clone());
-        }
-    }
     let mut cells = Vec::new();
-    for cell in order {
-        let trials = sound(&run.trials, &cell);
-        if !trials.is_empty() {
-            cells.push(summarize(run, &cell, &trials, method)?);
-        }
+    for cell in run.cells() {
+        cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
     }
     let hops = hop::all(&cells, &run.trials);
     let mut skipped: Vec<Skipped> = Vec::new();

@@ -4,8 +4,11 @@
 //! It takes no decision: policy belongs to the callers.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// User and system time of the calling process in nanoseconds, split by the kernel's ticks.
 pub fn process_times_ns() -> (u64, u64) {
@@ -57,6 +60,19 @@ pub fn interrupt(thread: i32) {
     let process = std::process::id();
     // SAFETY: tgkill touches no memory, and the process id confines it to this process.
     let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+}
+
+/// Has the process that `command` starts end with the thread that starts it, whatever ends that (PR_SET_PDEATHSIG).
+pub fn end_with_parent(command: &mut Command) {
+    let parent = i32::try_from(std::process::id()).ok();
+    let tie = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have ended before the kernel was asked to tell.
+        let same = getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
+        if same { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
+    };
+    // SAFETY: between fork and exec `tie` makes two system calls; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(tie) };
 }
 
 pub mod bpf;

@@ -13,7 +13,8 @@ pub(crate) const HELP: &str = "\
 Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
-Levels:     plain, bigtcp, gro-on, gro-off, reno, cubic, bbr, or a TOML file
+Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
+            nft-100-rules, conntrack, or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
 Plans:      default, mtu, paths, or a TOML file
 
@@ -43,10 +44,10 @@ pub(crate) struct Axes {
     /// MTUs in bytes; without it each path has its own default.
     #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
     mtu: Option<Vec<u32>>,
-    /// Levels: what differs between measurements of one path.
+    /// Levels: what differs between measurements of one path. Several are compared with the first.
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
-    /// Trials of each cell; without it as many rounds as the budget allows.
+    /// Trials of each cell; without it as many as the comparison takes (up to 30), within the budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
     /// Measured seconds of one trial.
@@ -55,7 +56,7 @@ pub(crate) struct Axes {
     /// Unmeasured seconds before each trial.
     #[arg(long, value_name = "S")]
     warm_up: Option<f64>,
-    /// Seconds for the whole run; the first round is always finished.
+    /// Seconds for the whole run; the first round is always finished. Not limited where levels are compared.
     #[arg(long, value_name = "S")]
     budget: Option<f64>,
     /// IPv6 instead of IPv4.
@@ -148,8 +149,9 @@ impl Axes {
         plan.reach.server_address = self.server_address.or(plan.reach.server_address);
         plan.reach.congestion = self.congestion.clone().or(plan.reach.congestion);
         plan.seed = self.seed.or(plan.seed);
-        if self.trials.is_some() {
-            // Trials asked for are trials measured, whatever time the plan would have given them.
+        if self.trials.is_some() || self.level.as_ref().is_some_and(|levels| levels.len() > 1) {
+            // Trials asked for are trials measured, whatever time the plan would have given them; and whether a level
+            // helps takes the trials it takes.
             plan.budget_seconds = None;
         }
         plan.trials = self.trials.or(plan.trials);

@@ -1,7 +1,9 @@
 //! The command line of siga: wiring only. What a command does lives in `siga-lab`.
 
 mod axes;
+mod compare;
 mod doctor;
+mod export;
 mod live;
 mod measure;
 
@@ -29,6 +31,8 @@ use std::process::ExitCode;
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
+        siga compare runs/BEFORE runs/AFTER         what became better or worse\n  \
+        siga export runs/* --output trials.csv      every trial of several runs, for other programs\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
         Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
@@ -75,6 +79,15 @@ Examples:
         #[arg(long, value_parser = axes::method)]
         accounting: Option<Method>,
     },
+    /// Say what became better or worse: two runs, or two levels or paths of one run.
+    #[command(after_help = compare::HELP)]
+    Compare(compare::CompareArgs),
+    /// Write the figures of runs for other programs, as CSV.
+    ///
+    /// The long form has a record a trial and metric, for DuckDB, R or a spreadsheet; the form `otava` has a record a run,
+    /// in which Apache Otava looks for change points. docs/export.md has the columns and examples.
+    #[command(after_help = export::HELP)]
+    Export(export::ExportArgs),
     /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
     #[command(after_help = "\
 Examples:
@@ -137,6 +150,8 @@ fn run(command: Command) -> Result<()> {
         Command::Show { directory, format, layout, accounting } => {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
+        Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Agent { net, user, sockmap, unlink } => {
@@ -148,7 +163,27 @@ fn run(command: Command) -> Result<()> {
 
 /// Writes a report to standard output. A reader that has seen enough (`| head`) is no error.
 fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(plain(text).as_bytes()) {
+    write_out(&plain(text))
+}
+
+/// The same, lines that end in a verdict in its colour.
+fn print_coloured(text: &str) -> Result<()> {
+    const GREEN: &str = "\u{1b}[32m";
+    const RED: &str = "\u{1b}[31m";
+    let text = plain(text);
+    let coloured = text.split_inclusive('\n').map(|line| {
+        let colour = match line.trim_end() {
+            line if line.ends_with("  better") => GREEN,
+            line if line.ends_with("  worse") => RED,
+            _ => return line.to_owned(),
+        };
+        format!("{colour}{}\u{1b}[0m\n", line.trim_end())
+    });
+    write_out(&coloured.collect::<String>())
+}
+
+fn write_out(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::environment(format!("cannot write to standard output: {error}")))
         }

@@ -109,7 +109,7 @@ fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
 pub(crate) fn plan(axes: &Axes) -> Result<()> {
     let plan = axes.plan()?;
     let matrix = plan.matrix()?;
-    let (rounds, time) = run::estimate(&plan, &matrix);
+    let run::Extent { rounds, time } = run::estimate(&plan, &matrix);
     let mut out = String::new();
     for cell in &matrix.cells {
         let _ = writeln!(out, "{cell}");
@@ -117,8 +117,18 @@ pub(crate) fn plan(axes: &Axes) -> Result<()> {
     for (cell, reason) in &matrix.skipped {
         let _ = writeln!(out, "{cell}: skipped: {reason}");
     }
-    let time = humantime::format_duration(Duration::from_secs(time.as_secs().max(1)));
-    let _ = writeln!(out, "\n{} cells, {rounds} rounds of trials, about {time}", matrix.cells.len());
+    let words = |time: Duration| humantime::format_duration(Duration::from_secs(time.as_secs().max(1))).to_string();
+    let (least, most) = (words(time.0), words(time.1));
+    let cells = matrix.cells.len();
+    let _ = match rounds {
+        (rounds, most_rounds) if rounds == most_rounds => {
+            writeln!(out, "\n{cells} cells, {rounds} rounds of trials, about {most}")
+        }
+        (fewest, most_rounds) => writeln!(
+            out,
+            "\n{cells} cells, {fewest} to {most_rounds} rounds of trials until what is compared is clear, about {least} to {most}"
+        ),
+    };
     print(&out)
 }
 

@@ -269,6 +269,36 @@ fn planted_costs_are_in_the_time_of_their_place() {
 }
 
 #[test]
+fn costs_of_a_level_are_planted_at_that_level_only() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let level = |name: &str, plant: &str| {
+        let text = format!("name = \"{name}\"\n[plant]\n{plant}\n");
+        std::fs::write(bench.path(&format!("{name}.toml")), text).unwrap();
+    };
+    level("slow", "client_us = 500.0");
+    let arguments = "--path unix --workload rr-1-1 --clients 1 --level plain,slow.toml --plant server=500";
+    for trial in measure(&bench, arguments, 2).0 {
+        let spent = |end: &str| trial["cpu"][end]["run_ns"].as_u64().unwrap();
+        let planted = trial["client"]["transactions"].as_u64().unwrap() * 500_000;
+        let (with, without) =
+            if trial["cell"]["level"] == "slow" { ("client", "server") } else { ("server", "client") };
+        assert!(spent(with) >= planted && spent(without) < planted, "{trial}");
+    }
+
+    level("burdened", "router_us = 5.0");
+    let arguments = "--path veth-routed --workload rr-1-1 --clients 1 --level plain,burdened.toml";
+    let privileged = !paths("sockmap").is_empty();
+    for trial in if privileged { measure(&bench, arguments, 2).0 } else { Vec::new() } {
+        let planted = trial["cpu"]["planted_router"][1].as_u64().unwrap_or(0);
+        assert_eq!(planted > 0, trial["cell"]["level"] == "burdened", "{trial}");
+    }
+    bench.assert_nothing_left();
+}
+
+#[test]
 fn ten_thousand_pairs_are_served_and_counted() {
     let bench = Bench::new();
     if !paths_build(&bench) {

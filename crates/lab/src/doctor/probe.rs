@@ -6,7 +6,7 @@ use crate::bpf::{burner, profile, sockmap};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::level::Level;
-use crate::path::{Path, PathKind, PathSpec};
+use crate::path::{Path, PathKind, PathSpec, filter};
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
@@ -139,7 +139,7 @@ pub(super) fn tools() -> Vec<Check> {
             "`--calibrate` checks client, server and latency only; measuring is not affected",
         ),
     };
-    vec![planting, user_namespaces(), ssh()]
+    vec![planting, user_namespaces(), filters(), ssh()]
 }
 
 /// Settings that switch user namespaces off, each with the value that does.
@@ -168,6 +168,18 @@ fn user_namespaces() -> Check {
         "only root can build paths",
         Some("run siga as root, or have the administrator change the setting".into()),
     )
+}
+
+fn filters() -> Check {
+    match filter::version() {
+        Ok(version) => Check::ok(Group::Tools, "nft", format!("{version}, for levels with packet filters")),
+        Err(error) => Check::missing(
+            Group::Tools,
+            "nft",
+            &error,
+            "cells of levels with packet filters (nft-100-rules, conntrack) are skipped; nothing else needs it",
+        ),
+    }
 }
 
 fn ssh() -> Check {

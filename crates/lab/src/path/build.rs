@@ -1,9 +1,11 @@
 //! Builds the network of a path: namespaces, links, addresses and routes, in the order that needs no waiting.
 //!
 //! Sysctls come first, because an interface takes its defaults when it is made; addresses come last, when every interface
-//! carries frames, because IPv6 uses an address only there. Frames larger than a link carries are cut by the kernel's own
-//! rules; nothing here filters, shapes or delays.
+//! carries frames, because IPv6 uses an address only there. A level's packet filter follows, which may name interfaces and
+//! brings sysctls of its own. Frames larger than a link carries are cut by the kernel's own rules; nothing here shapes or
+//! delays.
 
+use super::filter;
 use super::namespace::{Node, Place, gain_privilege};
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace, PathKind, PathSpec};
@@ -56,6 +58,7 @@ impl Network {
         settings::shape(&mut network, &spec.level)?;
         network.raise()?;
         network.address(spec.kind, ipv6 && spec.frame_mtu().is_none_or(|mtu| mtu >= IPV6_MTU_MIN))?;
+        let filters = filter::load(&mut network, spec)?;
         settings::finish(&network, &spec.level, &mut notes)?;
         let congestion = settings::choose_congestion(&network, spec.level.congestion.as_deref(), &mut notes)?;
 
@@ -66,13 +69,14 @@ impl Network {
             server_address,
             interfaces: settings::read_interfaces(&mut network, &spec.level)?,
             sysctls: settings::read_sysctls(&network, spec, &mut notes)?,
+            filters,
             congestion,
             notes: notes.into_lines(),
         };
         Ok((network, built))
     }
 
-    /// What every interface of the path has carried, by its label.
+    /// What every interface of the path has carried, by its label; connection tracking, where it has dropped packets.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         let mut counters = BTreeMap::new();
         for interface in self.interfaces.clone() {
@@ -82,6 +86,13 @@ impl Network {
             });
             let stats = stats.ok_or_else(|| Error::environment(format!("{} has no counters", interface.label())))?;
             counters.insert(interface.label(), stats);
+        }
+        for node in &self.nodes {
+            let rx_dropped = filter::dropped(node)?;
+            if rx_dropped > 0 {
+                let label = format!("{}/conntrack", node.place.name());
+                counters.insert(label, Counters { rx_dropped, ..Counters::default() });
+            }
         }
         Ok(counters)
     }

@@ -36,12 +36,13 @@ impl Path {
         let mut command = Command::new(program);
         command.arg("keep");
         let mut keeper = Worker::start(command, format!("path {}", spec.kind))?;
-        let request = Request::Build { spec: spec.clone(), parent: std::process::id() };
+        let request = Request::Build { spec: Box::new(spec.clone()), parent: std::process::id() };
         let built = keeper.ask(&request, BUILD_TIME_MAX)?;
         Ok(Self { built, keeper })
     }
 
-    /// The counters of every interface, by the names of [`Built::interfaces`].
+    /// The counters of every interface, by the names of [`Built::interfaces`]; where connection tracking had no room for
+    /// more and dropped packets, those as `router/conntrack`.
     ///
     /// # Errors
     /// Environment: the keeper is gone or does not answer.

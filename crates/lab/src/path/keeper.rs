@@ -2,7 +2,7 @@
 //!
 //! It serves the requests of its coordinator on standard input and output and leaves at the end of its input; should
 //! both processes be killed, the kernel closes the descriptors and with them the path. It puts no traffic on the path,
-//! makes no thread and mounts nothing.
+//! makes no thread and mounts nothing. Of other programs it runs nft alone, for a level that has a ruleset.
 
 use super::PathSpec;
 use super::build::Network;
@@ -19,7 +19,7 @@ pub(super) enum Request {
     /// Build the path; the first request and the only one of its kind.
     Build {
         /// What to build.
-        spec: PathSpec,
+        spec: Box<PathSpec>,
         /// Process id of the coordinator, so that the keeper can tell whether it was orphaned before it could watch.
         parent: u32,
     },

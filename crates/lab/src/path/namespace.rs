@@ -82,6 +82,17 @@ impl Node {
             .context(format!("cannot enter the {} namespace", self.place.name()))
     }
 
+    /// Moves the thread into the namespace and fails unless it is there: what follows must not reach any other.
+    pub(super) fn enter_surely(&self) -> Result<()> {
+        self.enter()?;
+        let here = rustix::fs::stat("/proc/thread-self/ns/net").context("cannot identify a network namespace")?;
+        if here.st_ino == self.inode {
+            return Ok(());
+        }
+        Err(Error::environment(format!("is in network namespace {}, not in {}", here.st_ino, self.inode))
+            .at(self.place.name()))
+    }
+
     /// The namespace's descriptor, for netlink requests that move an interface into it.
     pub(super) fn descriptor(&self) -> i32 {
         self.namespace.as_raw_fd()

@@ -116,7 +116,7 @@ pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mu
                 notes.refuse(format!("{} {name}", node.place.name()), &error);
             }
         }
-        for (name, value) in spec.level.sysctl.iter().filter(|(name, _)| !names_interface(name)) {
+        for (name, value) in spec.level.sysctl.iter().filter(|(name, _)| !is_late(name)) {
             set(node, name, value)?;
         }
     }
@@ -143,9 +143,9 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
     Ok(())
 }
 
-/// Sets the level's sysctls of single interfaces where they are.
+/// Sets the level's sysctls of single interfaces and of the packet filter where they are.
 pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Result<()> {
-    for (name, value) in level.sysctl.iter().filter(|(name, _)| names_interface(name)) {
+    for (name, value) in level.sysctl.iter().filter(|(name, _)| is_late(name)) {
         let mut found = false;
         for node in &network.nodes {
             if node.has_sysctl(name)? {
@@ -253,9 +253,9 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     })
 }
 
-/// Whether a sysctl belongs to one of the path's interfaces, which have to be there first.
-fn names_interface(sysctl: &str) -> bool {
-    sysctl.contains(".siga-")
+/// Whether a sysctl belongs to one of the path's interfaces or to its packet filter, which have to be there first.
+fn is_late(sysctl: &str) -> bool {
+    sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")
 }
 
 fn wanted_offloads(level: &Level) -> Vec<(Offload, bool)> {

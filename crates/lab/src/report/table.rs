@@ -1,7 +1,9 @@
 //! The tables for people: one a workload and number of pairs, a row a path.
 
+use super::verdicts;
 use super::words::{cpu_scale, headline, number, pairs, spread};
 use crate::account::Method;
+use crate::error::Result;
 use crate::plan::Cell;
 use crate::store::Run;
 use crate::summary::{Cpu, Reduced, Summary};
@@ -15,9 +17,12 @@ const BAR: f64 = 24.0;
 const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 
 /// The report as text.
-pub(super) fn text(run: &Run, reduced: &Reduced) -> String {
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut out = String::new();
-    opening(run, reduced, &mut out);
+    opening(run, reduced, &mut out)?;
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
@@ -41,13 +46,16 @@ pub(super) fn text(run: &Run, reduced: &Reduced) -> String {
         );
     }
     closing(run, reduced, &mut out);
-    out
+    Ok(out)
 }
 
 /// The report as Markdown.
-pub(super) fn markdown(run: &Run, reduced: &Reduced) -> String {
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub(super) fn markdown(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut out = String::new();
-    opening(run, reduced, &mut out);
+    opening(run, reduced, &mut out)?;
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
@@ -60,19 +68,24 @@ pub(super) fn markdown(run: &Run, reduced: &Reduced) -> String {
     }
     let _ = writeln!(out, "\n{}", methods(reduced));
     closing(run, reduced, &mut out);
-    out
+    Ok(out)
 }
 
-fn opening(run: &Run, reduced: &Reduced, out: &mut String) {
+fn opening(run: &Run, reduced: &Reduced, out: &mut String) -> Result<()> {
     if run.plan.smoke {
         let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
     }
-    let headline = headline(reduced);
-    if !headline.is_empty() {
-        let _ = writeln!(out, "{headline}");
-    } else if reduced.cells.is_empty() {
-        let _ = writeln!(out, "Nothing was measured.");
+    let headline = [headline(reduced), verdicts::of_levels(run)?].join("\n");
+    match headline.trim_matches('\n') {
+        "" if reduced.cells.is_empty() => {
+            let _ = writeln!(out, "Nothing was measured.");
+        }
+        "" => {}
+        words => {
+            let _ = writeln!(out, "{words}");
+        }
     }
+    Ok(())
 }
 
 fn closing(run: &Run, reduced: &Reduced, out: &mut String) {

@@ -22,7 +22,7 @@ pub struct Hop {
 }
 
 /// The cell on the path without the router; `None` where the path has none.
-pub(super) fn base_of(cell: &Cell) -> Option<Cell> {
+pub(crate) fn base_of(cell: &Cell) -> Option<Cell> {
     let kind: PathKind = cell.path.parse().ok()?;
     let base = kind.without_router()?;
     Some(Cell { path: base.name().into(), ..cell.clone() })

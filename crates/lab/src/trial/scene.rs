@@ -14,7 +14,7 @@ use crate::level::Level;
 use crate::limits;
 use crate::path::{Built, Path as BuiltPath, PathKind, PathSpec, Role};
 use crate::place::{Agent, Place};
-use crate::plan::{Cell, Matrix, Plan, Route};
+use crate::plan::{Cell, Matrix, Plan, Plant, Route};
 use crate::record::PathRecord;
 use crate::socket::Endpoint;
 use crate::socket::kernel::KernelOptions;
@@ -83,7 +83,8 @@ impl Scene {
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
         let Agent { worker: server, addresses } = ends.server.agent("server", inherited, &plan.reach.ssh)?;
         let Agent { worker: client, .. } = ends.client.agent("client", inherited, &plan.reach.ssh)?;
-        let burner = burner(plan, path.as_ref())?;
+        let plant = level.plant.unwrap_or(plan.plant);
+        let burner = burner(plant, path.as_ref())?;
         let congestion = ends.congestion.clone();
         let lossy = cell.workload.udp;
         let mut scene = Self {
@@ -98,11 +99,19 @@ impl Scene {
             lossy,
             congestion,
         };
-        scene.connect(plan, matrix, cell, &ends, &addresses)?;
+        scene.connect(plan, matrix, cell, plant, &ends, &addresses)?;
         Ok(scene)
     }
 
-    fn connect(&mut self, plan: &Plan, matrix: &Matrix, cell: &Cell, ends: &Ends, addresses: &[IpAddr]) -> Result<()> {
+    fn connect(
+        &mut self,
+        plan: &Plan,
+        matrix: &Matrix,
+        cell: &Cell,
+        plant: Plant,
+        ends: &Ends,
+        addresses: &[IpAddr],
+    ) -> Result<()> {
         let processes = if plan.processes { cell.clients } else { 1 };
         let kernel = KernelOptions { wait: plan.wait, direct: plan.processes, congestion: self.congestion.clone() };
         let listen = match &ends.endpoint {
@@ -114,8 +123,8 @@ impl Scene {
             endpoint: listen,
             close: plan.close,
             write_bytes: matrix.write_bytes,
-            burn_ns: to_ns(plan.plant.server_us),
-            delay_ns: to_ns(plan.plant.delay_us),
+            burn_ns: to_ns(plant.server_us),
+            delay_ns: to_ns(plant.delay_us),
         };
         let (client_cpus, server_cpus) = plan.cpus()?;
         let order = Order::Serve { config, kernel: kernel.clone(), processes, pairs: cell.clients, cpus: server_cpus };
@@ -132,7 +141,7 @@ impl Scene {
             endpoints,
             close: plan.close,
             write_bytes: matrix.write_bytes,
-            burn_ns: to_ns(plan.plant.client_us),
+            burn_ns: to_ns(plant.client_us),
         };
         let order = Order::Connect { config, kernel, processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
@@ -241,11 +250,12 @@ impl Scene {
     /// How the path was built.
     pub(super) fn path_record(&self, cell: &Cell) -> PathRecord {
         let built = self.path.as_ref().map(|path| path.built.clone());
-        let (interfaces, sysctls, notes) = match built {
-            Some(Built { interfaces, sysctls, notes, .. }) => (interfaces, sysctls, notes),
+        let (interfaces, sysctls, filters, notes) = match built {
+            Some(Built { interfaces, sysctls, filters, notes, .. }) => (interfaces, sysctls, filters, notes),
             None => Default::default(),
         };
-        PathRecord { cell: cell.clone(), congestion: self.congestion.clone(), interfaces, sysctls, notes }
+        let congestion = self.congestion.clone();
+        PathRecord { cell: cell.clone(), congestion, interfaces, sysctls, filters, notes }
     }
 }
 
@@ -335,8 +345,8 @@ fn inheritable(sockmap: &Sockmap) -> Result<i32> {
 }
 
 /// Plants a cost at the ingress of the router's interfaces.
-fn burner(plan: &Plan, path: Option<&BuiltPath>) -> Result<Option<Burner>> {
-    let per_packet_ns = u32::try_from(to_ns(plan.plant.router_us)).unwrap_or(u32::MAX);
+fn burner(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<Burner>> {
+    let per_packet_ns = u32::try_from(to_ns(plant.router_us)).unwrap_or(u32::MAX);
     let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));
     match router {
         Some(router) if per_packet_ns > 0 => {

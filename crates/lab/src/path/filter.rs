@@ -1,0 +1,402 @@
+//! A level's packet filter: a ruleset in nft's own language, loaded into one namespace of the path and read back.
+//!
+//! The program `nft` does both, as a child of the keeper and inside the namespace; it ends with the keeper and is given
+//! limits of time and of what it may say. A ruleset that does not load whole, or that no packet of the path would meet, is
+//! an error: nothing is filtered in silence, nor left unfiltered.
+
+use super::build::Network;
+use super::namespace::{Node, Place};
+use super::{PathKind, PathSpec};
+use crate::error::{Error, IoContext, Result};
+use crate::limits;
+use crate::sys::end_with_parent;
+use rustix::fs::{Access, MemfdFlags, access, memfd_create};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Directories of programs for administrators, which users often do not search.
+const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
+/// Pause between two looks whether nft has ended; it takes ten milliseconds for a hundred rules.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Lines of a complaint that an error repeats; the first ones name the cause.
+const COMPLAINT_LINES_MAX: usize = 3;
+/// Letters of each of them.
+const COMPLAINT_LETTERS_MAX: usize = 160;
+
+/// The version of the program that loads rulesets, in its own words.
+///
+/// # Errors
+/// Environment: it is absent or does not run.
+pub fn version() -> Result<String> {
+    let mut nft = Nft::find()?;
+    let ran = nft.run(&["--version"], "")?;
+    if !ran.status.success() {
+        return Err(Error::environment(format!("nft: {}", ran.complaint())).hint(INSTALL));
+    }
+    Ok(clean(&ran.said).lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// Loads the level's ruleset, if it has one, and says what the kernel lists afterwards, by the place it is in.
+pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<String, String>> {
+    let Some(ruleset) = &spec.level.nftables else { return Ok(BTreeMap::new()) };
+    let place = place(spec.kind);
+    let listed = apply(network.node(place)?, ruleset).and_then(|listing| {
+        listing.meets(place, spec.ipv6)?;
+        Ok(listing)
+    });
+    let listed = listed.map_err(|error| error.at(format!("level {}", spec.level.name)))?;
+    Ok([(format!("{} nftables", place.name()), listed.summary())].into())
+}
+
+/// Packets dropped in the namespace because connection tracking could not take them in; 0 where the kernel does not say.
+pub(super) fn dropped(node: &Node) -> Result<u64> {
+    node.enter()?;
+    Ok(std::fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").map_or(0, |text| dropped_in(&text)))
+}
+
+/// The sum of the column `drop`, a line a CPU, in hexadecimal.
+fn dropped_in(table: &str) -> u64 {
+    let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let column = lines.next().and_then(|names| names.iter().position(|name| *name == "drop"));
+    let Some(column) = column else { return 0 };
+    lines.filter_map(|line| u64::from_str_radix(line.get(column)?, 16).ok()).sum()
+}
+
+/// Where IP packets of a path are filtered: by its router, else by the host that the server is on. The middle of a bridge
+/// or of macvlan is no host: frames pass below its IP layer.
+fn place(kind: PathKind) -> Place {
+    match kind {
+        PathKind::VethRouted => Place::Router,
+        PathKind::Loopback | PathKind::Unix => Place::Shared,
+        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => Place::Server,
+    }
+}
+
+/// Hooks that packets of the workload pass in a namespace.
+fn hooks(place: Place) -> &'static [&'static str] {
+    match place {
+        Place::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
+        Place::Client | Place::Server | Place::Shared => {
+            &["prerouting", "input", "output", "postrouting", "ingress", "egress"]
+        }
+    }
+}
+
+fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
+    let mut nft = Nft::find()?;
+    node.enter_surely()?;
+    let loading = nft.run(&["-e", "-f", "-"], ruleset)?;
+    if !loading.status.success() {
+        return Err(refused(node, &loading.complaint()));
+    }
+    node.enter_surely()?;
+    let reading = nft.run(&["-s", "-j", "list", "ruleset"], "")?;
+    if !reading.status.success() {
+        return Err(Error::environment(format!("nft cannot list its rules: {}", reading.complaint()))
+            .hint("siga reads them as JSON, which nft may have been built without"));
+    }
+    let listing = Listing::parse(&reading.said)?;
+    let loaded = loaded(&String::from_utf8_lossy(&loading.said));
+    if listing.rules != loaded {
+        return Err(Error::environment(format!("{loaded} rules were loaded, {} are there", listing.rules))
+            .hint("give rules that stay: none that the ruleset itself replaces or flushes"));
+    }
+    Ok(listing)
+}
+
+/// Rules that stay, by what the kernel has echoed of the changes. Chains without a name are listed within their rule.
+fn loaded(echo: &str) -> usize {
+    let rules = |what: &str| {
+        let lines = echo.lines().filter_map(|line| line.strip_prefix(what));
+        lines.filter(|rule| rule.split(' ').nth(2).is_some_and(|chain| !chain.starts_with("__chain"))).count()
+    };
+    (rules("add rule ") + rules("insert rule ")).saturating_sub(rules("delete rule "))
+}
+
+fn refused(node: &Node, complaint: &str) -> Error {
+    let hint = if complaint.contains("Operation not permitted") {
+        "run siga as root, or where unprivileged user namespaces are allowed (in a container: --privileged)"
+    } else if complaint.contains("Message too long") {
+        "without root the kernel takes some 500 rules at once; run siga as root, or put addresses and ports into sets"
+    } else if ["Could not process", "not supported", "netlink"].iter().any(|text| complaint.contains(text)) {
+        "this kernel lacks what the rules ask for (`modprobe nf_tables` may load it); leave it out of the level"
+    } else {
+        "`nft -c -f FILE` checks the rules without loading them"
+    };
+    Error::environment(format!("nft does not load its rules in the {} namespace: {complaint}", node.place.name()))
+        .hint(hint)
+}
+
+/// What the kernel lists.
+#[derive(Debug)]
+struct Listing {
+    rules: usize,
+    chains: usize,
+    /// Family and hook of each chain that has one.
+    hooked: Vec<(String, String)>,
+    /// Of everything but handles and versions.
+    hash: u64,
+}
+
+impl Listing {
+    fn parse(json: &[u8]) -> Result<Self> {
+        let malformed = || Error::environment("nft lists its rules in an unknown form");
+        let all: Value = serde_json::from_slice(json).map_err(|_| malformed())?;
+        let all = all.get("nftables").and_then(Value::as_array).ok_or_else(malformed)?;
+        let mut listing = Self { rules: 0, chains: 0, hooked: Vec::new(), hash: FNV_BASIS };
+        for (kind, value) in all.iter().filter_map(Value::as_object).flatten().filter(|(kind, _)| *kind != "metainfo") {
+            let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            listing.rules += usize::from(kind == "rule");
+            listing.chains += usize::from(kind == "chain");
+            if kind == "chain" && value.get("hook").is_some() {
+                listing.hooked.push((text("family"), text("hook")));
+            }
+            let mut value = value.clone();
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("handle");
+            }
+            listing.hash = fnv(listing.hash, format!("{kind} {value}\n").as_bytes());
+        }
+        Ok(listing)
+    }
+
+    /// Fails unless packets of the path come by one of the chains.
+    fn meets(&self, place: Place, ipv6: bool) -> Result<()> {
+        let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
+        let passed = |(family, hook): &(String, String)| {
+            families.contains(&family.as_str()) && hooks(place).contains(&hook.as_str())
+        };
+        if self.hooked.iter().any(passed) {
+            return Ok(());
+        }
+        Err(Error::usage(format!("no chain of its rules meets the packets in the {} namespace", place.name()))
+            .hint(format!("they pass the hooks {} of the families {}", hooks(place).join(", "), families.join(", "))))
+    }
+
+    fn summary(&self) -> String {
+        format!("rules={} chains={} hash={:016x}", self.rules, self.chains, self.hash)
+    }
+}
+
+/// Fowler, Noll and Vo's hash, variant 1a of 64 bits: the same in every version of this program.
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+
+const INSTALL: &str = "install nftables (`apt-get install nftables`), or leave `nftables` out of the level";
+
+/// The program and the time it may still take.
+struct Nft {
+    program: PathBuf,
+    deadline: Instant,
+}
+
+/// What came of a run of it.
+struct Ran {
+    status: ExitStatus,
+    said: Vec<u8>,
+    complained: Vec<u8>,
+}
+
+impl Nft {
+    fn find() -> Result<Self> {
+        let searched = std::env::var_os("PATH").unwrap_or_default();
+        let all: Vec<_> = std::env::split_paths(&searched).chain(ALSO_SEARCHED.map(PathBuf::from)).collect();
+        // A relative directory would be anybody's.
+        let mut programs =
+            all.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join("nft"));
+        let found = programs.find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok());
+        let program = found.ok_or_else(|| {
+            Error::environment("there is no program nft, which loads rulesets (nftables)").hint(INSTALL)
+        })?;
+        Ok(Self { program, deadline: Instant::now() + limits::RULESET_TIME_MAX })
+    }
+
+    /// Runs it in the namespace the thread is in. Files in memory stand in for pipes, which would need a thread to serve.
+    fn run(&mut self, arguments: &[&str], input: &str) -> Result<Ran> {
+        let (mut given, mut said, mut complained) = (memory()?, memory()?, memory()?);
+        given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot hand nft its rules")?;
+        let mut command = Command::new(&self.program);
+        command.args(arguments).env("LC_ALL", "C").stdin(given);
+        command.stdout(again(&said)?).stderr(again(&complained)?);
+        end_with_parent(&mut command);
+        let child = command.spawn().map_err(|error| {
+            Error::environment(format!("cannot start {}: {error}", self.program.display())).hint(INSTALL)
+        })?;
+        let status = self.wait(child, &[&said, &complained])?;
+        Ok(Ran { status, said: content(&mut said)?, complained: content(&mut complained)? })
+    }
+
+    fn wait(&self, mut child: Child, outputs: &[&File]) -> Result<ExitStatus> {
+        let ended = loop {
+            let bytes: u64 = outputs.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+            match child.try_wait() {
+                Ok(Some(status)) if bytes <= limits::RULESET_ANSWER_BYTES_MAX => return Ok(status),
+                Ok(None) if Instant::now() > self.deadline => {
+                    break format!("nft has not ended after {:?}", limits::RULESET_TIME_MAX);
+                }
+                Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => break format!("nft has said {bytes} bytes"),
+                Ok(_) => thread::sleep(PAUSE),
+                Err(error) => break format!("cannot wait for nft: {error}"),
+            }
+        };
+        // Errors mean that it is gone already.
+        let _gone = child.kill();
+        let _status = child.wait();
+        Err(Error::environment(ended).hint("give the level fewer rules, and none that lists or waits"))
+    }
+}
+
+impl Ran {
+    /// The first things it complained of, in one line.
+    fn complaint(&self) -> String {
+        let text = clean(&self.complained).replace("/dev/stdin:", "line ");
+        let is_pointer = |line: &str| line.chars().all(|letter| matches!(letter, ' ' | '^' | '~'));
+        let lines: Vec<String> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !is_pointer(line))
+            .take(COMPLAINT_LINES_MAX)
+            .map(|line| line.chars().take(COMPLAINT_LETTERS_MAX).collect())
+            .collect();
+        if lines.is_empty() { format!("{}", self.status) } else { lines.join("; ") }
+    }
+}
+
+/// Text without what could steer a terminal.
+fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect()
+}
+
+fn memory() -> Result<File> {
+    Ok(File::from(memfd_create("siga-nft", MemfdFlags::CLOEXEC).context("cannot make a file in memory")?))
+}
+
+fn again(file: &File) -> Result<File> {
+    file.try_clone().context("cannot hand a file to nft")
+}
+
+fn content(file: &mut File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("cannot read what nft says")?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(json: &str) -> Listing {
+        Listing::parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_listing_is_counted_and_hashed_without_what_differs_between_hosts() {
+        let rule = |handle: u32, port: u32| {
+            format!(
+                r#"{{"nftables": [{{"metainfo": {{"version": "1.0.{handle}"}}}},
+                {{"table": {{"family": "inet", "name": "t", "handle": {handle}}}}},
+                {{"chain": {{"family": "inet", "table": "t", "name": "c", "handle": {handle}, "hook": "forward"}}}},
+                {{"rule": {{"family": "inet", "table": "t", "chain": "c", "handle": {handle}, "expr": [{port}]}}}}]}}"#
+            )
+        };
+        let one = listing(&rule(1, 22));
+        assert_eq!((one.rules, one.chains), (1, 1));
+        assert_eq!(one.summary(), listing(&rule(7, 22)).summary());
+        assert_ne!(one.summary(), listing(&rule(1, 23)).summary());
+        for nonsense in ["", "[]", "{}", "{\"nftables\": 1}"] {
+            assert!(Listing::parse(nonsense.as_bytes()).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_chain_has_to_be_where_packets_pass() {
+        let chain = |family: &str, hook: &str| {
+            listing(&format!(r#"{{"nftables": [{{"chain": {{"family": "{family}", "hook": "{hook}"}}}}]}}"#))
+        };
+        for (family, hook, place, ipv6, met) in [
+            ("inet", "forward", Place::Router, false, true),
+            ("inet", "input", Place::Router, false, false),
+            ("inet", "input", Place::Server, true, true),
+            ("inet", "forward", Place::Server, false, false),
+            ("ip", "prerouting", Place::Shared, false, true),
+            ("ip", "prerouting", Place::Shared, true, false),
+            ("ip6", "output", Place::Server, true, true),
+            ("netdev", "ingress", Place::Router, false, true),
+            ("bridge", "forward", Place::Router, false, false),
+            ("arp", "input", Place::Server, false, false),
+        ] {
+            assert_eq!(chain(family, hook).meets(place, ipv6).is_ok(), met, "{family} {hook} {place:?}");
+        }
+        let error =
+            listing(r#"{"nftables": [{"chain": {"family": "inet"}}]}"#).meets(Place::Router, false).unwrap_err();
+        assert!(error.to_string().contains("forward"), "{error}");
+    }
+
+    #[test]
+    fn rules_that_were_loaded_are_counted_as_they_are_listed() {
+        let echo = "add table inet t\nadd chain inet t c { type filter hook input priority filter; }\n\
+            add rule inet t c tcp dport 22 drop\ninsert rule inet t c counter packets 0 bytes 0\n\
+            add chain inet t __chain1\nadd rule inet t __chain1 drop\nadd rule inet t c jump __chain1\n\
+            delete rule inet t c handle 2\n";
+        assert_eq!(loaded(echo), 2);
+    }
+
+    #[test]
+    fn a_complaint_is_its_first_lines_and_cannot_steer_a_terminal() {
+        let ran = |complained: &str| Ran {
+            status: ExitStatus::default(),
+            said: Vec::new(),
+            complained: complained.as_bytes().to_vec(),
+        };
+        let complaint =
+            ran("/dev/stdin:3:25-25: Error: syntax error\n \u{1b}[2Jdropp\n   ^^^~\n\nthree\nfour\n").complaint();
+        assert_eq!(complaint, "line 3:25-25: Error: syntax error; [2Jdropp; three");
+        assert_eq!(ran(&"x".repeat(100_000)).complaint().len(), COMPLAINT_LETTERS_MAX);
+        assert!(ran("").complaint().contains("exit status"), "it says at least how it ended");
+    }
+
+    #[test]
+    fn drops_of_all_cpus_add_up() {
+        assert_eq!(dropped_in("entries  found drop early_drop\n00000001 00 0000000a 1\n00000001 00 00000010 1\n"), 26);
+        assert_eq!(dropped_in("entries found\n1 2\n"), 0);
+        assert_eq!(dropped_in(""), 0);
+    }
+
+    /// A program in nft's place, with a tenth of a second to live.
+    fn stand_in(directory: &tempfile::TempDir, script: &str) -> Nft {
+        use std::os::unix::fs::PermissionsExt;
+        let program = directory.path().join("nft");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Nft { program, deadline: Instant::now() + Duration::from_millis(100) }
+    }
+
+    #[test]
+    fn nft_that_does_not_end_or_says_too_much_is_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = stand_in(&directory, "exec sleep 1000").run(&[], "").err().unwrap();
+        assert!(error.message().contains("has not ended after 10s"), "{error}");
+        let mut nft = stand_in(&directory, "exec yes");
+        nft.deadline += limits::RULESET_TIME_MAX;
+        let error = nft.run(&[], "").err().unwrap();
+        assert!(error.message().contains("nft has said"), "{error}");
+    }
+
+    #[test]
+    fn nft_is_given_the_rules_and_heard() {
+        let directory = tempfile::tempdir().unwrap();
+        let ran = stand_in(&directory, "cat; cat /dev/stdin >&2; echo $1").run(&["-e"], "rules\n").unwrap();
+        assert!(ran.status.success());
+        assert_eq!((&ran.said[..], &ran.complained[..]), (&b"rules\n-e\n"[..], &b"rules\n"[..]));
+    }
+}

@@ -1,0 +1,163 @@
+//! `siga compare`.
+
+use crate::{parse, print, print_coloured};
+use clap::Args;
+use siga_lab::error::{Error, Result};
+use siga_lab::judge::{self, Comparison, Verdict};
+use siga_lab::report::{Format, verdicts};
+use siga_lab::store::Run;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Shown below the options.
+pub(crate) const HELP: &str = "\
+BASE and NEW are two run directories; or two levels, or two paths, of one run: the one of --run, or the newest below runs/.
+
+Verdicts, first that holds: not comparable (something other than what is compared differs and matters), equivalent (90%
+interval within 2%), better or worse (p below 0.05 after adjustment for all figures, and the 95% interval clear of 1),
+inconclusive (with the trials that would decide).
+
+Examples:
+  siga run --path veth-routed --level plain,nft-100-rules
+  siga compare plain nft-100-rules                        of that run
+  siga compare veth veth-routed --run runs/20261120-104133-default
+  siga compare runs/before runs/after --fail-on regression:5%
+  siga compare runs/before runs/after --format json >verdicts.json";
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// What to compare with: a run directory, a level or a path.
+    base: String,
+    /// What is compared with it.
+    new: String,
+    /// The run whose levels or paths are compared; without it the newest below runs/.
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    /// text, json, csv or md.
+    #[arg(long, default_value = "text", value_parser = parse::<Format>)]
+    format: Format,
+    /// Every figure, and every difference between the hosts, also in text and Markdown.
+    #[arg(long)]
+    all: bool,
+    /// Exit with status 1 if a figure is worse; with `regression:5%`, if one is worse by 5% or more.
+    #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
+    fail_on: Option<FailOn>,
+}
+
+/// Which regressions make the command fail.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct FailOn {
+    /// Least change to the worse side, as a part of the ratio.
+    least: f64,
+}
+
+impl FromStr for FailOn {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let bad =
+            || Error::usage(format!("`{text}` is nothing to fail on")).hint("--fail-on regression, or regression:5%");
+        match text.split_once(':') {
+            None if text == "regression" => Ok(Self { least: 0.0 }),
+            Some(("regression", percent)) => {
+                let percent: f64 = percent.strip_suffix('%').unwrap_or(percent).parse().map_err(|_| bad())?;
+                let sound = percent.is_finite() && percent >= 0.0;
+                sound.then_some(Self { least: percent / 100.0 }).ok_or_else(bad)
+            }
+            None | Some(_) => Err(bad()),
+        }
+    }
+}
+
+impl FailOn {
+    /// Fails if a figure is worse by enough.
+    fn check(self, comparison: &Comparison) -> Result<()> {
+        let regressions: Vec<String> = comparison
+            .rows
+            .iter()
+            .filter(|row| row.verdict == Verdict::Worse && (row.ratio - 1.0).abs() >= self.least)
+            .map(|row| format!("{} {} x{:.3}", row.new, row.metric.name(), row.ratio))
+            .collect();
+        let Some(first) = regressions.first() else { return Ok(()) };
+        let text = match regressions.len() {
+            1 => format!("a figure is worse: {first}"),
+            count => format!("{count} figures are worse, among them {first}"),
+        };
+        Err(Error::regression(text).hint("the report shows each; --fail-on regression:PERCENT lets smaller ones pass"))
+    }
+}
+
+/// Compares, prints, and fails where that was asked for.
+pub(crate) fn run(args: &CompareArgs) -> Result<()> {
+    let comparison = comparison(args)?;
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let report = verdicts::render(&comparison, args.format, args.all)?;
+    if colour && args.format == Format::Text {
+        print_coloured(&report)?;
+    } else {
+        print(&report)?;
+    }
+    if let Some(fail_on) = args.fail_on {
+        fail_on.check(&comparison)?;
+    }
+    if comparison.rows.is_empty() {
+        return Err(Error::incomplete("there is no figure to compare").hint("the report says why, cell by cell"));
+    }
+    Ok(())
+}
+
+fn comparison(args: &CompareArgs) -> Result<Comparison> {
+    let (base, new) = (Path::new(&args.base), Path::new(&args.new));
+    match (&args.run, base.is_dir(), new.is_dir()) {
+        (Some(directory), ..) => of_one(&Run::load(directory)?, args),
+        (None, true, true) => judge::runs(&Run::load(base)?, &Run::load(new)?),
+        (None, false, false) if !looks_like_a_path(&args.base) && !looks_like_a_path(&args.new) => {
+            of_one(&Run::load(&newest()?)?, args)
+        }
+        (None, base_is, _) => {
+            let missing = if base_is { &args.new } else { &args.base };
+            Err(Error::usage(format!("{missing} is no directory"))
+                .hint("compare two run directories, or two levels or paths of one run (--run DIR)"))
+        }
+    }
+}
+
+/// Names of levels and paths hold no slash.
+fn looks_like_a_path(name: &str) -> bool {
+    name.contains('/')
+}
+
+fn of_one(run: &Run, args: &CompareArgs) -> Result<Comparison> {
+    let is_level = |name: &str| run.levels.iter().any(|level| level.name == name);
+    if is_level(&args.base) || is_level(&args.new) {
+        judge::levels(run, &args.base, &args.new)
+    } else {
+        judge::paths(run, &args.base, &args.new)
+    }
+}
+
+/// The run below runs/ that was begun last: its name begins with the time.
+fn newest() -> Result<PathBuf> {
+    let hint = "give one with --run DIR";
+    let none = |why: String| Error::usage(format!("there is no run below runs/{why}")).hint(hint);
+    let entries = std::fs::read_dir("runs").map_err(|error| none(format!(": {error}")))?;
+    let runs = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.join("plan.toml").is_file());
+    runs.max().ok_or_else(|| none(String::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_fail_on_is_read_or_refused() {
+        for (text, least) in [("regression", 0.0), ("regression:5%", 0.05), ("regression:2.5", 0.025)] {
+            let read: FailOn = text.parse().unwrap();
+            assert!((read.least - least).abs() < 1e-12, "{text}");
+        }
+        for text in ["", "regress", "regression:", "regression:x%", "regression:-1%", "regression:NaN", "better:5%"] {
+            assert!(text.parse::<FailOn>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `siga export`.
+
+use crate::{axes, parse, tell};
+use clap::Args;
+use siga_lab::account::Method;
+use siga_lab::error::Result;
+use siga_lab::export::{self, Form, Output};
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  siga export runs/20261120-104133-default >trials.csv
+  siga export runs/* --output trials.csv
+  siga export runs/* --form otava --output history.csv
+  siga export runs/* --otava-config history.csv --output otava.yaml";
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Directories of runs.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// trials: a record a trial and metric; otava: a record a run, for change points over a history.
+    #[arg(long, default_value = "trials", value_parser = parse::<Form>)]
+    form: Form,
+    /// Print the configuration by which Otava reads what --form otava has written to CSV.
+    #[arg(long, value_name = "CSV", conflicts_with = "form")]
+    otava_config: Option<PathBuf>,
+    /// profile, subtract or tick, where a run has what it takes.
+    #[arg(long, value_parser = axes::method)]
+    accounting: Option<Method>,
+    /// A file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Writes the figures of runs.
+pub(crate) fn run(args: &ExportArgs) -> Result<()> {
+    let form = match &args.otava_config {
+        Some(csv) => Form::OtavaConfig { csv: csv.clone() },
+        None => args.form.clone(),
+    };
+    let mut output = match &args.output {
+        Some(file) => Output::file(file)?,
+        None => Output::new("standard output", Patient(io::stdout())),
+    };
+    export::export(&args.runs, &form, args.accounting, &mut output, &mut tell)?;
+    output.finish()
+}
+
+/// Standard output for which a reader that has seen enough (`| head`) is no error.
+struct Patient(io::Stdout);
+
+impl Patient {
+    fn forgive<T>(done: io::Result<T>, enough: T) -> io::Result<T> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(enough),
+            other => other,
+        }
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::forgive(self.0.write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::forgive(self.0.flush(), ())
+    }
+}

@@ -1,0 +1,221 @@
+//! `siga compare`: what it says of real runs, of records that were made slower by hand, and of what cannot be compared.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, Ended, paths_build};
+use serde_json::{Value, json};
+use std::fs;
+
+/// Two levels of one path, eight trials each.
+const LEVELS: &str =
+    "--path loopback --workload rr-1-1 --clients 1,2 --level plain,reno --seconds 0.02 --warm-up 0 --trials 8";
+
+/// A run `before`, whose trials then all took 20 ms and a little, and a copy of it, `after`, where it was `times` as long.
+fn before_and_after(bench: &Bench, times: u64) -> Option<()> {
+    if !paths_build(bench) {
+        return None;
+    }
+    bench.run(&format!("run --out before {LEVELS}")).ok();
+    edit_trials(bench, "before", "before", |trial| {
+        let round = trial["round"].as_u64().unwrap();
+        trial["client"]["transactions"] = json!(1_000);
+        trial["elapsed_ns"] = json!(20_000_000 + round * 7 % 5 * 40_000);
+    });
+    copy_slower(bench, "after", times);
+    Some(())
+}
+
+fn copy_slower(bench: &Bench, name: &str, times: u64) {
+    fs::create_dir(bench.path(name)).unwrap();
+    for file in ["plan.toml", "levels.json", "environment.json", "paths.jsonl", "skipped.jsonl", "end.json"] {
+        fs::copy(bench.path("before").join(file), bench.path(name).join(file)).unwrap();
+    }
+    edit_trials(bench, "before", name, |trial| {
+        let elapsed = trial["elapsed_ns"].as_u64().unwrap();
+        trial["elapsed_ns"] = json!(elapsed * times);
+    });
+}
+
+fn edit_trials(bench: &Bench, from: &str, to: &str, mut edit: impl FnMut(&mut Value)) {
+    let text = fs::read_to_string(bench.path(from).join("trials.jsonl")).unwrap();
+    let edited: String = text
+        .lines()
+        .map(|line| {
+            let mut trial: Value = serde_json::from_str(line).unwrap();
+            edit(&mut trial);
+            format!("{trial}\n")
+        })
+        .collect();
+    fs::write(bench.path(to).join("trials.jsonl"), edited).unwrap();
+}
+
+fn cells(ended: &Ended) -> Vec<Value> {
+    ended.json()["cells"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_slower_run_is_found_worse_in_every_format_and_fails_when_asked_to() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 3) else { return };
+    let text = bench.run("compare before after").ok();
+    assert!(text.out.starts_with("after against before\n"), "{text}");
+    assert!(text.out.lines().nth(1).unwrap().contains("4 worse"), "the summary comes first: {text}");
+    assert!(text.out.contains("not interleaved: a weaker comparison"), "{text}");
+    assert!(text.out.contains("Environment: no difference."), "{text}");
+    assert!(text.out.contains("66.7% less rate"), "{text}");
+    assert!(!text.out.contains('\u{1b}'), "colour is for terminals: {text}");
+
+    let report = bench.run("compare before after --format json").ok();
+    assert_eq!(report.json()["schema"], "siga/compare/1");
+    assert_eq!((&report.json()["form"], &report.json()["summary"]["worse"]), (&json!("two_sample"), &json!(4)));
+    let rates: Vec<Value> = cells(&report).into_iter().filter(|cell| cell["metric"] == "rate").collect();
+    assert_eq!(rates.len(), 4);
+    for cell in &rates {
+        assert_eq!((&cell["verdict"], &cell["path"]), (&json!("worse"), &json!("loopback")), "{cell}");
+        let number = |name: &str| cell[name].as_f64().unwrap_or_else(|| panic!("no {name} in {cell}"));
+        assert!((number("ratio") - 1.0 / 3.0).abs() < 0.01, "{cell}");
+        assert!(number("low") <= number("ratio") && number("ratio") <= number("high"), "{cell}");
+        assert!(number("p") <= number("p_adjusted") && number("noise_floor") > 0.0, "{cell}");
+        assert!([1.0, 2.0].contains(&number("clients")), "{cell}");
+        assert!(cell["mtu"].is_number() && cell["workload"] == "rr-1-1", "{cell}");
+    }
+
+    let csv = bench.run("compare before after --format csv").ok();
+    let mut reader = csv::Reader::from_reader(csv.out.as_bytes());
+    let at = reader.headers().unwrap().iter().position(|name| name == "verdict").unwrap();
+    let verdicts: Vec<String> = reader.records().map(|record| record.unwrap()[at].to_owned()).collect();
+    assert_eq!(verdicts.len(), cells(&report).len());
+    assert_eq!(verdicts.iter().filter(|verdict| *verdict == "worse").count(), 4);
+    let md = bench.run("compare before after --format md").ok();
+    assert!(md.out.starts_with("## after against before") && md.out.contains("| rate "), "{md}");
+
+    for fail_on in ["regression", "regression:50%"] {
+        bench.run(&format!("compare before after --fail-on {fail_on}")).refused(1, &["4 figures are worse", "rate"]);
+    }
+    bench.run("compare before after --fail-on regression:70%").ok();
+    bench.run("compare after before --fail-on regression").ok();
+    bench.run("compare before after --fail-on slower").refused(2, &["regression:5%"]);
+}
+
+#[test]
+fn levels_and_paths_of_one_run_are_compared_in_pairs() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let run = "--path loopback,unix --workload rr-1-1 --level plain,reno --seconds 0.02 --warm-up 0 --trials 6";
+    bench.run(&format!("run --clients 1 {run}")).ok();
+    let newest = bench.run("compare plain reno --format json").ok();
+    assert_eq!(newest.json()["form"], "paired");
+    assert!(cells(&newest).iter().all(|cell| cell["base_level"] == "plain" && cell["level"] == "reno"), "{newest}");
+    let rates = cells(&newest).into_iter().filter(|cell| cell["metric"] == "rate").collect::<Vec<_>>();
+    assert!(rates.len() == 2 && rates.iter().all(|cell| cell["base_trials"] == 6), "{newest}");
+    let runs = common::names(&bench.path("runs"));
+    let paths = bench.run(&format!("compare loopback unix --run runs/{} --format json", runs[0])).ok();
+    assert!(cells(&paths).iter().all(|cell| cell["base_path"] == "loopback" && cell["path"] == "unix"), "{paths}");
+    assert!(!cells(&paths).is_empty());
+    bench.run("compare plain nosuch").refused(2, &["nosuch", "plain, reno"]);
+    let shown = bench.run(&format!("show runs/{}", runs[0])).ok();
+    assert!(shown.out.contains("reno against plain: "), "a run says what its levels are worth: {shown}");
+}
+
+#[test]
+fn what_is_no_run_is_refused_by_name() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 1) else { return };
+    fs::create_dir(bench.path("foreign")).unwrap();
+    bench.run("compare before foreign").refused(2, &["foreign is no run directory"]);
+    bench.run("compare before ./nosuch").refused(2, &["./nosuch is no directory"]);
+    bench.run("compare plain reno --run nosuch").refused(2, &["nosuch"]);
+    bench.run("compare plain reno").refused(2, &["no run below runs/", "--run DIR"]);
+    fs::write(bench.path("after/trials.jsonl"), "{\"cell\":\n{}\n").unwrap();
+    bench.run("compare before after").refused(3, &["after/trials.jsonl"]);
+    fs::write(bench.path("before/levels.json"), "[").unwrap();
+    bench.run("compare before after").refused(3, &["levels.json"]);
+}
+
+#[test]
+fn runs_that_are_cut_short_or_tell_nothing_carry_no_verdict_that_they_do_not_have() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 1) else { return };
+    let whole = fs::read_to_string(bench.path("after/trials.jsonl")).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+
+    // One round: four cells, one trial each; and a line cut off.
+    fs::write(bench.path("after/trials.jsonl"), format!("{}\n{}", lines[..4].join("\n"), &lines[4][..40])).unwrap();
+    let report = bench.run("compare before after").ok();
+    assert!(report.out.contains("Caution: after has not ended; this is of the 4 trials"), "{report}");
+    assert!(report.out.contains("Caution: after is damaged: "), "{report}");
+    let one = bench.run("compare before after --format json").ok();
+    let decided = |cell: &&Value| cell["verdict"] != "inconclusive";
+    assert_eq!(cells(&one).iter().filter(decided).count(), 0, "{one}");
+
+    // No cell in common.
+    edit_trials(&bench, "before", "after", |trial| trial["cell"]["clients"] = json!(77));
+    bench.run("compare before after").refused(2, &["no cell in common", "x77"]);
+
+    // Rates of zero, and trials without any.
+    edit_trials(&bench, "before", "after", |trial| trial["client"]["transactions"] = json!(0));
+    let zero = bench.run("compare before after").ok();
+    assert!(zero.out.contains("rate: a trial has 0"), "{zero}");
+    assert!(!zero.out.contains("NaN") && !zero.out.contains("inf"), "{zero}");
+    fs::write(bench.path("after/trials.jsonl"), "").unwrap();
+    bench.run("compare before after").refused(2, &["no cell in common", "nothing measured"]);
+
+    // Not a number is not JSON.
+    fs::write(bench.path("after/trials.jsonl"), whole.replace("\"slices\":[", "\"slices\":[NaN,")).unwrap();
+    bench.run("compare before after").refused(3, &["after/trials.jsonl"]);
+
+    // Every trial has a flaw.
+    edit_trials(&bench, "before", "after", |trial| trial["flags"] = json!(["9 connections were reset"]));
+    let flawed = bench.run("compare before after").refused(4, &["no figure to compare"]);
+    assert!(flawed.out.contains("no sound trial in after: 9 connections were reset"), "{flawed}");
+}
+
+#[test]
+fn another_host_is_not_comparable_by_name() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 2) else { return };
+    let file = bench.path("after/environment.json");
+    let mut environment: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    environment["cpu"]["model"] = json!("\u{1b}[31mAbacus");
+    environment["host"]["boot_id"] = json!("another");
+    fs::write(&file, environment.to_string()).unwrap();
+    let report = bench.run("compare before after --format json").ok();
+    assert!(cells(&report).iter().all(|cell| cell["verdict"] == "not comparable"), "{report}");
+    assert!(cells(&report)[0]["reason"].as_str().unwrap().contains("cpu.model"), "{report}");
+    let differences = report.json()["environment"].as_array().unwrap().clone();
+    assert_eq!((&differences[0]["key"], &differences[0]["matters"]), (&json!("cpu.model"), &json!(true)));
+    let text = bench.run("compare before after --fail-on regression").ok();
+    assert!(text.out.contains("Not comparable: cpu.model: "), "{text}");
+    assert!(!text.out.contains('\u{1b}'), "a record cannot colour a terminal: {text}");
+    assert!(text.out.find("differences that matter") < text.out.find("rr-1-1"), "they come first: {text}");
+}
+
+#[test]
+fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let cells = "--path unix --workload rr-1-1 --clients 1 --level plain,aa --seconds 0.01 --warm-up 0";
+    let planned = bench.run(&format!("plan {cells}")).ok();
+    assert!(planned.out.contains("2 cells, 10 to 30 rounds of trials until what is compared is clear"), "{planned}");
+    bench.run(&format!("run --out run {cells}")).ok();
+    let trials = bench.trials();
+    let of = |level: &str| trials.iter().filter(|trial| trial["cell"]["level"] == level).count();
+    assert!((10..=30).contains(&of("plain")), "{} trials", of("plain"));
+    assert_eq!(of("plain"), of("aa"), "both sides go on as long as either has to");
+    let shown = bench.run("compare plain aa --run run").ok();
+    assert!(!shown.out.contains("has not ended"), "{shown}");
+    // Going on with a run that has ended adds nothing.
+    bench.run("run --resume run").ok();
+    assert_eq!(bench.trials().len(), trials.len());
+    // What is killed has not ended.
+    fs::remove_file(bench.path("run/end.json")).unwrap();
+    assert!(bench.run("compare plain aa --run run").ok().out.contains("has not ended"));
+    // A budget ends it earlier.
+    let short = bench.run(&format!("run --out short {cells} --budget 0.1")).ok();
+    assert!(short.out.contains("2 trials in short"), "{short}");
+}
