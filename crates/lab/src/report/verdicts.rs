@@ -97,7 +97,7 @@ fn change(row: &Row) -> String {
 }
 
 /// What the cells of a pair have in common, and MTUs where they differ.
-fn cell_name(comparison: &Comparison, row: &Row) -> String {
+pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut name = String::new();
     if comparison.subject != Subject::Paths {
@@ -185,7 +185,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     out
 }
 
-fn how(form: Form) -> &'static str {
+pub(super) fn how(form: Form) -> &'static str {
     match form {
         Form::Paired => "Trials of the same round were compared in pairs",
         Form::TwoSample => {
@@ -277,7 +277,7 @@ fn cells(row: &Row) -> [String; 10] {
     ]
 }
 
-fn probability(p: f64) -> String {
+pub(super) fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { format!("{p:.4}") }
 }
 

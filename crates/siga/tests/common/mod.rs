@@ -6,6 +6,8 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
+pub(crate) mod browser;
+
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CapabilitySet, capabilities};
 use serde_json::Value;
