@@ -59,8 +59,11 @@ fn a_slower_run_is_found_worse_in_every_format_and_fails_when_asked_to() {
     let bench = Bench::new();
     let Some(()) = before_and_after(&bench, 3) else { return };
     let text = bench.run("compare before after").ok();
-    assert!(text.out.starts_with("after against before\n"), "{text}");
-    assert!(text.out.lines().nth(1).unwrap().contains("4 worse"), "the summary comes first: {text}");
+    let summary = text.out.lines().next().unwrap();
+    assert!(
+        summary.starts_with("after against before, ") && summary.contains(" of 4 cells: 0 better, 4 worse, "),
+        "{text}"
+    );
     assert!(text.out.contains("not interleaved: a weaker comparison"), "{text}");
     assert!(text.out.contains("Environment: no difference."), "{text}");
     assert!(text.out.contains("66.7% less rate"), "{text}");
@@ -218,4 +221,35 @@ fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty
     // A budget ends it earlier.
     let short = bench.run(&format!("run --out short {cells} --budget 0.1")).ok();
     assert!(short.out.contains("2 trials in short"), "{short}");
+}
+
+#[test]
+fn no_shipped_level_makes_itself_incomparable() {
+    const LEVELS: [&str; 9] =
+        ["aa", "bbr", "bigtcp", "conntrack", "cubic", "gro-off", "gro-on", "nft-100-rules", "reno"];
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    let levels = LEVELS.join(",");
+    let run = format!("--path veth-routed --workload rr-1-1 --clients 1 --level plain,{levels}");
+    // What this host cannot set is skipped: that is status 4.
+    let measured = bench.measure(&run);
+    assert!([Some(0), Some(4)].contains(&measured.status), "{measured}");
+    let mut compared = 0;
+    for level in LEVELS {
+        let report = bench.run(&format!("compare plain {level} --run run --format json"));
+        if report.status == Some(2) {
+            println!("skipped, because this host has no {level}: {}", report.err);
+            continue;
+        }
+        assert_eq!(report.json()["summary"]["not comparable"], 0, "{report}");
+        compared += 1;
+    }
+    assert!(compared >= 4, "{measured}");
+    let run = "run --out mtus --path veth-routed --workload rr-1-1 --clients 1 --level mtu-1500,mtu-8992";
+    bench.run(&format!("{run} --seconds 0.02 --warm-up 0 --trials 1")).ok();
+    let mtus = bench.run("compare mtu-1500 mtu-8992 --run mtus --format json").ok();
+    assert_eq!(mtus.json()["summary"]["not comparable"], 0, "{mtus}");
+    assert!(cells(&mtus).iter().all(|cell| cell["base_mtu"] == 1500 && cell["mtu"] == 8992), "{mtus}");
 }

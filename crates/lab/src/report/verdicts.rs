@@ -137,10 +137,12 @@ fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
 
 fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     let mut out = String::new();
-    let (head, item) = if markdown { ("## ", "- ") } else { ("", "  ") };
-    let gap = if markdown { "\n" } else { "" };
-    let _ = writeln!(out, "{head}{} against {}{gap}", comparison.new, comparison.base);
-    let _ = writeln!(out, "{}.", summary(comparison));
+    let item = if markdown { "- " } else { "  " };
+    let (base, new) = (&comparison.base, &comparison.new);
+    let _ = match markdown {
+        true => writeln!(out, "## {new} against {base}\n\n{}.", summary(comparison)),
+        false => writeln!(out, "{new} against {base}, {}.", summary(comparison)),
+    };
     let _ = writeln!(out, "{}.", how(comparison.form));
     for caution in &comparison.cautions {
         let _ = writeln!(out, "Caution: {caution}.");

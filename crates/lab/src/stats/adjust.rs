@@ -28,7 +28,8 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
 /// ceil(log2(2 tests / 0.05))).
 pub fn trials_least(tests: usize) -> usize {
     let ways = tests.max(1).saturating_mul(SIDES_PER_LEVEL);
-    let doublings = usize::BITS - (ways - 1).leading_zeros();
+    // A multiple of five is no power of two: the logarithm, rounded up, is the number of binary digits.
+    let doublings = usize::BITS - ways.leading_zeros();
     TRIALS_LEAST.max(doublings as usize)
 }
 
@@ -44,7 +45,7 @@ mod tests {
             assert!((adjusted - expected).abs() < 1e-12, "{adjusted} {expected}");
         }
         assert_eq!(benjamini_hochberg(&[0.9, 1.0]), [1.0, 1.0]);
-        assert_eq!(benjamini_hochberg(&[f64::NAN, 0.01]), [1.0, 0.02]);
+        assert_eq!(benjamini_hochberg(&[f64::NAN, -f64::NAN, 0.01]), [1.0, 1.0, 0.03]);
         assert!(benjamini_hochberg(&[]).is_empty());
     }
 

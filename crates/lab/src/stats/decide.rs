@@ -110,6 +110,13 @@ mod tests {
         (0..count).map(|at| ratio.ln() + spread * place(at)).collect()
     }
 
+    /// Ten trials with intervals of these half widths.
+    fn judgement(ratio: f64, half: f64, half90: f64) -> Judgement {
+        let ends = |half: f64| (Some(ratio * (-half).exp()), Some(ratio * half.exp()));
+        let ((low, high), (low90, high90)) = (ends(half), ends(half90));
+        Judgement { ratio, low, high, low90, high90, p: 0.5, trials: 10.0 }
+    }
+
     fn verdict(logs: &[f64], more_is_better: bool) -> Verdict {
         let judgement = Judgement::paired(logs).unwrap();
         judgement.verdict(judgement.p, 1, more_is_better)
@@ -144,11 +151,6 @@ mod tests {
 
     #[test]
     fn the_trials_that_decide_grow_with_the_square_of_the_spread() {
-        let judgement = |ratio: f64, half: f64, half90: f64| {
-            let ends = |half: f64| (Some(ratio * (-half).exp()), Some(ratio * half.exp()));
-            let ((low, high), (low90, high90)) = (ends(half), ends(half90));
-            Judgement { ratio, low, high, low90, high90, p: 0.5, trials: 10.0 }
-        };
         let trials = |judgement: Judgement, tests: usize| match judgement.verdict(judgement.p, tests, true) {
             Verdict::Inconclusive { trials } => trials,
             Verdict::NotComparable { .. } | Verdict::Equivalent | Verdict::Better | Verdict::Worse => panic!("decided"),
@@ -160,16 +162,20 @@ mod tests {
         assert_eq!(trials(judgement(1.02, 0.05, 0.04), 1), Some(64), "(0.05 / ln 1.02)^2: clear of 1");
         assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1), Some(11), "so many as there are did not decide");
         assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1_000), Some(16), "2^16 is the first above 40,000");
+        let clear = Judgement { p: 0.04, ..judgement(1.1, 0.05, 0.04) };
+        let undecided = Verdict::Inconclusive { trials: Some(11) };
+        assert_eq!(clear.verdict(0.06, 2, true), undecided, "clear of 1, but p must fall");
         assert_eq!(trials(judgement(1.0, 90.0, 80.0), 1), None, "more than anybody runs");
         assert_eq!(trials(Judgement { low: None, high: None, ..judgement(1.0, 0.1, 0.08) }, 1), None);
     }
 
     #[test]
     fn a_table_of_many_needs_more_trials_for_the_same_difference() {
-        let judgement = Judgement::paired(&around(1.1, 0.2, 8)).unwrap();
-        let alone = judgement.verdict(judgement.p, 1, true);
+        let judgement = Judgement { p: 0.01, trials: 100.0, ..judgement(1.1, 0.09, 0.075) };
+        assert_eq!(judgement.verdict(judgement.p, 1, true), Verdict::Better);
+        // By hand: 0.05 / 20 on two sides is 3.0233 deviations, 5% is 1.96: 100 x (0.09 x 3.0233 / 1.96 / ln 1.1)^2.
         let among = judgement.verdict(judgement.p * 20.0, 20, true);
-        assert_eq!((alone, among), (Verdict::Better, Verdict::Inconclusive { trials: Some(10) }), "{judgement:?}");
+        assert_eq!(among, Verdict::Inconclusive { trials: Some(213) });
     }
 
     #[test]

@@ -62,16 +62,17 @@ fn moments(count: usize) -> (f64, f64) {
 
 /// Of all sets of these ranks, the share with each sum from 0 to `most`.
 fn shares(ranks: &[usize], most: usize) -> Vec<f64> {
-    let mut shares = vec![0.0; most + 1];
-    shares[0] = 1.0;
+    // In how many ways each sum comes about: whole numbers below 2^53, so that nothing is rounded.
+    let (mut ways, mut all) = (vec![0.0_f64; most + 1], 1.0);
+    ways[0] = 1.0;
     for &rank in ranks {
-        // Each sum comes from a set without this rank, or from one with it.
-        for sum in (0..=most).rev() {
-            let with = if sum >= rank { shares[sum - rank] } else { 0.0 };
-            shares[sum] = f64::midpoint(shares[sum], with);
+        // From the greatest on, so that no set gets the same rank twice.
+        for sum in (rank..=most).rev() {
+            ways[sum] += ways[sum - rank];
         }
+        all *= 2.0;
     }
-    shares
+    ways.iter().map(|ways| ways / all).collect()
 }
 
 #[cfg(test)]
