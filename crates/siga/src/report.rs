@@ -5,10 +5,11 @@
 use crate::tell;
 use clap::Args;
 use siga_lab::error::{Error, Result};
+use siga_lab::export::Output;
 use siga_lab::judge::{self, Comparison};
 use siga_lab::report::html;
 use siga_lab::store::Run;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
         html::html(&runs, &comparisons(&runs)?)?
     };
     ours_to_replace(output)?;
-    write_whole(output, &page)?;
+    write(output, &page)?;
     tell(&format!("report: {}", output.display()));
     Ok(())
 }
@@ -50,41 +51,33 @@ fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
     }
 }
 
-const ELSEWHERE: &str = "give another file with -o";
+const ELSEWHERE: &str = "give another file with --output";
 
 /// Fails if something else than a report lies there.
 fn ours_to_replace(output: &Path) -> Result<()> {
     let refuse = |what: &str| Err(Error::usage(format!("{} {what}", output.display())).hint(ELSEWHERE));
-    match fs::symlink_metadata(output) {
+    let there = match fs::metadata(output) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(cannot_write(output, &error)),
-        Ok(there) if there.is_dir() => return refuse("is a directory"),
-        Ok(there) if !there.is_file() => return refuse("is no ordinary file"),
-        Ok(_) => {}
+        other => other,
+    };
+    let cannot = |error| Error::environment(format!("cannot read {}: {error}", output.display())).hint(ELSEWHERE);
+    let there = there.map_err(cannot)?;
+    if there.is_dir() {
+        return refuse("is a directory");
+    }
+    if !there.is_file() {
+        return refuse("is no ordinary file");
     }
     let mut beginning = Vec::new();
-    let read = File::open(output).and_then(|file| file.take(64).read_to_end(&mut beginning));
-    if let Err(error) = read {
-        return Err(Error::environment(format!("cannot read {}: {error}", output.display())).hint(ELSEWHERE));
-    }
+    File::open(output).and_then(|file| file.take(64).read_to_end(&mut beginning)).map_err(cannot)?;
     if html::is_report(&beginning) { Ok(()) } else { refuse("is no report of siga, so it is not replaced") }
 }
 
-/// Writes a file under another name in the same directory and renames it.
-fn write_whole(output: &Path, page: &str) -> Result<()> {
-    let mut name = output.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".part-{}", std::process::id()));
-    let part = output.with_file_name(name);
-    let file = OpenOptions::new().write(true).create_new(true).open(&part);
-    let mut file = file.map_err(|error| cannot_write(output, &error))?;
-    let written = file.write_all(page.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| fs::rename(&part, output)).map_err(|error| {
-        let _gone = fs::remove_file(&part);
-        cannot_write(output, &error)
-    })
-}
-
-fn cannot_write(output: &Path, error: &std::io::Error) -> Error {
-    Error::environment(format!("cannot write {}: {error}", output.display()))
-        .hint("make room, or give a file that can be written with -o")
+/// Puts the page in its place, whole or not at all.
+fn write(output: &Path, page: &str) -> Result<()> {
+    let mut file = Output::file(output)?;
+    file.write_all(page.as_bytes()).map_err(|error| {
+        Error::environment(format!("cannot write to {}: {error}", output.display())).hint(ELSEWHERE)
+    })?;
+    file.finish()
 }

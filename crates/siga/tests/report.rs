@@ -311,9 +311,9 @@ fn nothing_but_a_report_is_replaced() {
     assert_eq!(fs::read_to_string(bench.path("thesis.html")).unwrap(), "<!DOCTYPE html><p>ten years of work");
     bench.run("report run -o run").refused(2, &["run is a directory"]);
     std::os::unix::fs::symlink("thesis.html", bench.path("link.html")).unwrap();
-    bench.run("report run -o link.html").refused(2, &["link.html is no ordinary file"]);
+    bench.run("report run -o link.html").refused(2, &["link.html is no report of siga"]);
     bench.run("report run -o /dev/null").refused(2, &["/dev/null is no ordinary file"]);
-    bench.run("report run -o absent/report.html").refused(3, &["cannot write absent/report.html"]);
+    bench.run("report run -o absent/report.html").refused(3, &["cannot write to absent/report.html"]);
     bench.run("report").refused(2, &["RUN"]);
     bench.run("report run --published").refused(2, &["cannot be used with"]);
     fs::remove_file(bench.path("link.html")).unwrap();
@@ -326,7 +326,7 @@ fn nothing_but_a_report_is_replaced() {
     let mut command = bench.command("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" report run", bench.program.to_str().unwrap()]);
     let whole = fs::read(bench.path("run/report.html")).unwrap();
-    Ended::new("report on a full disk", command.output().unwrap()).refused(3, &["cannot write run/report.html"]);
+    Ended::new("report on a full disk", command.output().unwrap()).refused(3, &["cannot write to run/report.html"]);
     assert_eq!(fs::read(bench.path("run/report.html")).unwrap(), whole, "what was there stays");
     assert!(!names(&bench.path("run")).iter().any(|name| name.contains("part")), "half a file is left");
 }

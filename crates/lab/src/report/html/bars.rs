@@ -61,6 +61,13 @@ pub(super) struct Bar {
     pub(super) says: String,
 }
 
+/// What the fills of ratio bars mean, as far as the bars have them.
+pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
+    let all = [(Fill::Better, "better"), (Fill::Worse, "worse"), (Fill::Neither, "neither")];
+    let has = |fill: Fill| bars.iter().any(|bar| bar.parts.iter().any(|(own, _)| *own == fill));
+    all.into_iter().filter(|(fill, _)| has(*fill)).collect()
+}
+
 const ROW: f64 = 40.0;
 const GROUP: f64 = 30.0;
 const TOP: f64 = 22.0;

@@ -4,7 +4,7 @@
 //! and says so; the tables and the data hold all.
 
 use super::Shown;
-use super::bars::{Bar, Fill, bars};
+use super::bars::{Bar, Fill, bars, meanings};
 use super::forest::{Judged, forest};
 use super::lines::{Across, Point, SERIES_MAX, Series, lines};
 use super::page::{Figure, figure, heads};
@@ -82,7 +82,7 @@ fn ratios(comparisons: &[Comparison]) -> Vec<Figure> {
         (!drawn.is_empty()).then(|| Figure {
             title: title.into(),
             about: format!("New over base, with the 95% interval where there is one; 1 is no difference. {about}"),
-            drawing: bars(&drawn, title, "ratio, new over base", Some(1.0)),
+            drawing: html! { (legend(&meanings(&drawn))) (bars(&drawn, title, "ratio, new over base", Some(1.0))) },
             head: heads(&["what", "comparison", "ratio", "95% interval", "verdict"]),
             numbers: 2..4,
             left_out: left_out(drawn.len(), rows.len(), "the first"),

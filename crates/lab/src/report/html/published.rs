@@ -1,7 +1,7 @@
 //! The report of the published tables: what they found, where it was measured, the tables, and the six figures that their
 //! source names without showing them.
 
-use super::bars::{Bar, Fill, bars};
+use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
 use super::page::{self, Download, Figure, Section, columns, figure, heads, table};
 use super::tables::legend;
@@ -200,7 +200,10 @@ fn ratio_figure(tables: &[Shown], title: &str, part: &str) -> Figure {
     Figure {
         title: title.into(),
         about: format!("Level 430 over level 420, by connectivity, workload and MTU; 1 is no difference, {reading}."),
-        drawing: bars(&drawn, title, "ratio, level 430 over level 420", Some(1.0)),
+        drawing: html! {
+            (legend(&meanings(&drawn)))
+            (bars(&drawn, title, "ratio, level 430 over level 420", Some(1.0)))
+        },
         head: heads(&["what", "level 420", "level 430", "ratio"]),
         numbers: 1..4,
         rows: all.iter().map(row).collect(),
