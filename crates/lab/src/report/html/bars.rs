@@ -63,7 +63,7 @@ pub(super) struct Bar {
 
 /// What the fills of ratio bars mean, as far as the bars have them.
 pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
-    let all = [(Fill::Better, "better"), (Fill::Worse, "worse"), (Fill::Neither, "neither")];
+    let all = [(Fill::Better, "better"), (Fill::Worse, "worse"), (Fill::Neither, "neither better nor worse")];
     let has = |fill: Fill| bars.iter().any(|bar| bar.parts.iter().any(|(own, _)| *own == fill));
     all.into_iter().filter(|(fill, _)| has(*fill)).collect()
 }

@@ -143,7 +143,9 @@ pub(super) fn name_class(name: &str) -> Option<&'static str> {
 
 /// Text in columns, as printers had it.
 pub(super) fn columns(text: &str) -> Markup {
-    let letters = text.lines().map(|line| line.chars().count()).max().unwrap_or(0).max(80);
+    // On paper the letters are as small as the columns make them; sentences wrap.
+    let lines = text.lines().filter(|line| line.contains("   "));
+    let letters = lines.map(|line| line.chars().count()).max().unwrap_or(0).max(80);
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Table" {
             pre style=(format!("--letters:{letters}")) { (text) }
