@@ -170,6 +170,7 @@ fn a_report_is_whole_in_a_browser() {
     }
     assert!(!titles.contains(&"Router CPU time ratios"), "a chart without data: {titles:?}");
     assert_says_its_figures(&mut browser, titles.len());
+    assert_taps(&mut browser, &file);
     assert_hostile_is_text(&mut browser);
     assert_saves(&mut browser, &bench);
     assert_prints(&mut browser);
@@ -207,6 +208,19 @@ fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
     }
     browser.call("Input.dispatchKeyEvent", &json!({"type": "keyDown", "key": "Escape", "code": "Escape"}));
     assert_eq!(browser.value(TIP), Value::Null, "Escape");
+}
+
+/// A finger on a phone has no hover.
+fn assert_taps(browser: &mut Browser, file: &Path) {
+    browser.call("Emulation.setTouchEmulationEnabled", &json!({"enabled": true}));
+    browser.open(file, 360, "light");
+    let (place, says) = middle(browser, 0);
+    let touch = json!({"type": "touchStart", "touchPoints": [{"x": place["x"], "y": place["y"]}]});
+    browser.call("Input.dispatchTouchEvent", &touch);
+    browser.call("Input.dispatchTouchEvent", &json!({"type": "touchEnd", "touchPoints": []}));
+    assert_eq!(browser.value(TIP), says, "tap");
+    browser.call("Emulation.setTouchEmulationEnabled", &json!({"enabled": false}));
+    browser.open(file, 1280, "light");
 }
 
 fn assert_hostile_is_text(browser: &mut Browser) {
