@@ -1,12 +1,13 @@
 //! What the figures depend on besides the plan: the host, what differs between two, how paths were built.
 
 use super::Shown;
-use super::page::{heads, table};
+use super::page::{columns, heads, table};
 use crate::environment::Environment;
 use crate::judge::Comparison;
 use crate::level::Level;
 use crate::record::PathRecord;
 use maud::{Markup, html};
+use serde_json::Value;
 
 /// The section of all runs.
 pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
@@ -20,6 +21,9 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
             @if !one.run.levels.is_empty() {
                 h3 { "Levels" @if shown.len() > 1 { " of " (one.name) } }
                 (table(&heads(&["level", "what it is", "what it sets"]), &levels(&one.run.levels), 0..0))
+                @for (level, ruleset) in one.run.levels.iter().filter_map(|level| Some((level, level.nftables.as_ref()?))) {
+                    details { summary { "The rules of " (level.name) } (columns(ruleset)) }
+                }
             }
             details {
                 summary { "The whole record" @if shown.len() > 1 { " of " (one.name) } }
@@ -116,7 +120,11 @@ fn levels(levels: &[Level]) -> Vec<Vec<String>> {
     let row = |level: &Level| {
         let tree = serde_json::to_value(level).unwrap_or_default();
         let settings = tree.as_object().into_iter().flatten().filter(|(name, _)| *name != "name" && *name != "about");
-        let settings: Vec<_> = settings.map(|(name, value)| format!("{name} = {value}")).collect();
+        let told = |(name, value): (&String, &Value)| match value.as_str() {
+            Some(text) if text.contains('\n') => format!("{name} = {} lines, below", text.trim().lines().count()),
+            _ => format!("{name} = {value}"),
+        };
+        let settings: Vec<_> = settings.map(told).collect();
         let settings = if settings.is_empty() { "nothing".to_owned() } else { settings.join("; ") };
         vec![level.name.clone(), level.about.clone(), settings]
     };

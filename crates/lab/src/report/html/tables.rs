@@ -95,7 +95,7 @@ fn one(group: &[&Summary]) -> Markup {
                     @for head in heads { th scope="col" class="number" { (head) } }
                     th scope="col" { "who spent it" }
                     @for (_, name) in PARTS { th scope="col" class="number" { (name) } }
-                    th scope="col" { "against" }
+                    th scope="col" class="against" { "against" }
                 } }
                 tbody { @for summary in group { (row(summary, group, scale)) } }
             }
@@ -121,7 +121,7 @@ fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
             td class="number" { (number(cpu.server.total * factor)) }
             td class="number" { (number(cpu.other.total * factor)) }
             td class="number" { (number(cpu.residue * factor)) }
-            td class="number" { @if base { "base" } @else { (against(summary, group[0], factor)) } }
+            td class="against" { @if base { "base" } @else { (against(summary, group[0], factor)) } }
         }
     }
 }
