@@ -353,7 +353,7 @@ impl Stopped {
 /// how much, and that verdicts stay what they are, is what this shows.
 #[test]
 fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
-    const COMPARISONS: usize = 4000;
+    const COMPARISONS: usize = 500;
     const TRUTH: f64 = 1.03;
     let (full, mut random) = (Noise::of(&data()), Random(6));
     let (mut held, mut different, mut early, mut early_held, mut all) = (0, 0, 0, 0, 0);
@@ -375,8 +375,10 @@ fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
              {different_here} of {COMPARISONS} identical called different",
             100.0 * held_here as f64 / COMPARISONS as f64
         );
-        // Bounds of one noise level: four standard errors below the worst that is known of it.
-        assert!(held_here * 100 >= COMPARISONS * 89, "noise x{scale}: {held_here} of {COMPARISONS} hold");
+        // Of 4,000 comparisons at each noise 94.2% to 95.3% hold, and up to 4.5% of identical sides are called different.
+        assert!(held_here * 100 >= COMPARISONS * 91, "noise x{scale}: {held_here} of {COMPARISONS} hold");
+        let (least, _) = share_of(different_here, COMPARISONS);
+        assert!(least <= 0.05, "noise x{scale}: {different_here} of {COMPARISONS} identical called different");
         held += held_here;
         different += different_here;
         early += early_here;
@@ -386,7 +388,9 @@ fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
     let coverage = share_of(held, all);
     println!("all: {held} of {all} hold, {early_held} of {early} that stop early; {different} called different");
     assert!(early > all / 10 && early < all * 9 / 10, "the rule must have to decide: {early} of {all} stop early");
-    assert!(coverage.1 >= 0.935, "{held} of {all} hold: {coverage:?}");
+    // Those that stop early: 94.2%, and 88% where the noise hardly lets any stop.
+    assert!(early_held * 100 >= early * 92, "{early_held} of {early} that stop early hold");
+    assert!(coverage.0 >= 0.935, "{held} of {all} hold: {coverage:?}");
     let (_, most) = share_of(different, all);
     assert!(most <= 0.06, "{different} of {all} called different");
     assert!(different > 0, "at 5%, none of {all} is a sign of a verdict that is never given");
