@@ -98,14 +98,27 @@ impl Store {
     pub fn resume(directory: &Path) -> Result<(Self, Run)> {
         same_levels(directory, &read_plan(directory)?)?;
         same_environment(&read_environment(directory)?)?;
+        let (store, mut run, mended) = Self::open_mended(directory)?;
+        run.damage.splice(0..0, mended.iter().map(|cut| format!("mended {cut}")));
+        Ok((store, run))
+    }
+
+    /// Removes cut-off lines, and says which; whose levels and host it was does not matter for that.
+    ///
+    /// # Errors
+    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    pub fn mend(directory: &Path) -> Result<Vec<String>> {
+        Self::open_mended(directory).map(|(_, _, mended)| mended)
+    }
+
+    fn open_mended(directory: &Path) -> Result<(Self, Run, Vec<String>)> {
         let store = Self::open_files(directory, "go on as the user who began the run")?;
         // Read under the lock: what another process has added until then is part of the run.
-        let (mut run, cut) = Run::read(directory)?;
+        let (run, cut) = Run::read(directory)?;
         for name in [TRIALS, PATHS, SKIPPED] {
             drop_cut_line(&directory.join(name))?;
         }
-        run.damage.splice(0..0, cut.iter().map(|cut| format!("mended {cut}")));
-        Ok((store, run))
+        Ok((store, run, cut))
     }
 
     fn open_files(directory: &Path, way_out: &str) -> Result<Self> {
@@ -186,6 +199,14 @@ impl Run {
         let (mut run, cut) = Self::read(directory)?;
         run.damage.splice(0..0, cut);
         Ok(run)
+    }
+
+    /// Lines at the ends of its files that were cut off, in words.
+    ///
+    /// # Errors
+    /// See `load`.
+    pub fn cut_lines(directory: &Path) -> Result<Vec<String>> {
+        Self::read(directory).map(|(_, cut)| cut)
     }
 
     /// The run, and what was cut off.

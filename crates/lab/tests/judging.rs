@@ -392,7 +392,8 @@ fn stopping_by_width_leaves_intervals_and_verdicts_nearly_as_they_are() {
     assert!(early_held * 100 >= early * 92, "{early_held} of {early} that stop early hold");
     assert!(coverage.0 >= 0.935, "{held} of {all} hold: {coverage:?}");
     let (_, most) = share_of(different, all);
-    assert!(most <= 0.06, "{different} of {all} called different");
+    // 1.4%: where the noise is small, identical sides are called equivalent.
+    assert!(most <= 0.025, "{different} of {all} called different");
     assert!(different > 0, "at 5%, none of {all} is a sign of a verdict that is never given");
 }
 
