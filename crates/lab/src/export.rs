@@ -1,7 +1,7 @@
 //! Figures of runs for other programs: every trial in long form, or a history of runs for Apache Otava. CSV as RFC 4180
 //! quotes it, lines ending in LF, a header line first, figures unrounded. `docs/export.md` has the schemas.
 //!
-//! One run at a time is in memory (of a history, its medians too). A field of text never holds a control character, so a
+//! One run at a time is in memory (of a history, its medians too). A field of text never holds a control character (`text::field`), so a
 //! record is a line; one that a spreadsheet would take for a formula has an apostrophe before it. Nothing is judged here.
 
 mod otava;
@@ -13,6 +13,7 @@ pub use output::Output;
 use crate::account::Method;
 use crate::error::{Error, Result};
 use crate::store::Run;
+use crate::text::field;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -105,7 +106,7 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
             Some(_) => directory.clone(),
             None => directory.canonicalize().unwrap_or_else(|_| directory.clone()),
         };
-        let name = text(&whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy());
+        let name = field(&whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy());
         if let Some(other) = taken.insert(name.clone(), directory) {
             return Err(Error::usage(format!(
                 "{} and {} are both named `{name}`: their records could not be told apart",
@@ -119,13 +120,6 @@ fn names(directories: &[PathBuf]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A field of text: without control characters, and nothing that a spreadsheet would execute.
-fn text(field: &str) -> String {
-    let plain = field.replace(char::is_control, "\u{fffd}");
-    let formula = plain.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
-    if formula { format!("'{plain}") } else { plain }
-}
-
 fn nothing() -> Error {
     Error::incomplete("none of these runs holds a figure to export")
         .hint("`siga show DIR` says why a run has none; `siga run --resume DIR` goes on with it")
@@ -134,24 +128,6 @@ fn nothing() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_field_of_text_is_one_line_and_no_formula() {
-        for (field, wanted) in [
-            ("plain", "plain"),
-            ("a,\"b\"", "a,\"b\""),
-            ("a\r\nb\u{85}", "a\u{fffd}\u{fffd}b\u{fffd}"),
-            ("=1+1", "'=1+1"),
-            ("+a", "'+a"),
-            ("-a", "'-a"),
-            ("@a", "'@a"),
-            ("＝a", "'＝a"),
-            ("\t=a", "\u{fffd}=a"),
-            ("", ""),
-        ] {
-            assert_eq!(text(field), wanted);
-        }
-    }
 
     #[test]
     fn runs_are_named_by_their_directories_and_no_two_alike() {

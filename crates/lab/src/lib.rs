@@ -31,6 +31,7 @@ pub mod stats;
 pub mod store;
 pub mod summary;
 pub mod sys;
+pub mod text;
 pub mod trial;
 pub mod workload;
 

@@ -4,6 +4,7 @@
 
 mod data;
 pub mod html;
+mod readable;
 mod table;
 pub mod verdicts;
 mod words;
@@ -91,9 +92,9 @@ impl FromStr for Layout {
 pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>) -> Result<String> {
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
-        (Format::Text, Layout::Plain) => table::text(run, &reduced),
-        (Format::Text, Layout::Zvm) => zvm::text(run, &reduced),
-        (Format::Md, Layout::Plain | Layout::Zvm) => table::markdown(run, &reduced),
+        (Format::Text, Layout::Plain) => table::text(run, &readable::reduced(&reduced, false)),
+        (Format::Text, Layout::Zvm) => zvm::text(run, &readable::reduced(&reduced, false)),
+        (Format::Md, Layout::Plain | Layout::Zvm) => table::markdown(run, &readable::reduced(&reduced, true)),
         (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced),
         (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(&reduced),
     }

@@ -15,6 +15,7 @@ use siga_lab::agent::AgentOptions;
 use siga_lab::error::{Error, Result};
 use siga_lab::report::{Format, Layout};
 use siga_lab::store::Run;
+use siga_lab::text;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -173,16 +174,16 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Writes a report to standard output. A reader that has seen enough (`| head`) is no error.
+/// Writes a report to standard output, without letters that are not seen: some of it comes from other hosts. A reader that has seen enough (`| head`) is no error.
 fn print(text: &str) -> Result<()> {
-    write_out(&plain(text))
+    write_out(&text::lines(text))
 }
 
 /// The same, lines that end in a verdict in its colour.
 fn print_coloured(text: &str) -> Result<()> {
     const GREEN: &str = "\u{1b}[32m";
     const RED: &str = "\u{1b}[31m";
-    let text = plain(text);
+    let text = text::lines(text);
     let coloured = text.split_inclusive('\n').map(|line| {
         let colour = match line.trim_end() {
             line if line.ends_with("  better") => GREEN,
@@ -205,12 +206,7 @@ fn write_out(text: &str) -> Result<()> {
 
 /// Writes a line to standard error. Nobody has to read it: unlike `eprintln!`, this does not panic then.
 fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", plain(line));
-}
-
-/// The text without control characters: some of it comes from other hosts.
-fn plain(text: &str) -> String {
-    text.replace(|letter: char| letter.is_control() && letter != '\n', "\u{fffd}")
+    let _ = writeln!(std::io::stderr(), "{}", text::lines(line));
 }
 
 /// Lets clap read a type by its `FromStr`, hint included.

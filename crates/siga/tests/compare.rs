@@ -253,3 +253,39 @@ fn no_shipped_level_makes_itself_incomparable() {
     assert_eq!(mtus.json()["summary"]["not comparable"], 0, "{mtus}");
     assert!(cells(&mtus).iter().all(|cell| cell["base_mtu"] == 1500 && cell["mtu"] == 8992), "{mtus}");
 }
+
+#[test]
+fn names_in_a_record_stay_within_their_line_their_column_and_their_cell() {
+    let bench = Bench::new();
+    let Some(()) = before_and_after(&bench, 3) else { return };
+    let hostile = "=1+1\n| x | better |\n<b>`\u{202e}";
+    for run in ["before", "after"] {
+        edit_trials(&bench, run, run, |trial| {
+            if trial["cell"]["level"] == "reno" {
+                trial["cell"]["level"] = json!(hostile);
+            }
+        });
+        let file = bench.path(run).join("levels.json");
+        let mut levels: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        levels[1]["name"] = json!(hostile);
+        fs::write(&file, levels.to_string()).unwrap();
+    }
+    let line = "=1+1\u{fffd}| x | better |\u{fffd}<b>`\u{fffd}";
+    let escaped = "=1+1\u{fffd}\\| x \\| better \\|\u{fffd}\\<b>\\`\u{fffd}";
+    for command in ["compare before after --all", "show before", "show before --layout zvm"] {
+        let shown = bench.run(command).ok();
+        assert!(shown.out.contains(line) && !shown.out.contains('\u{202e}'), "{shown}");
+        if command.ends_with("zvm") {
+            continue;
+        }
+        let shown = bench.run(&format!("{command} --format md")).ok();
+        assert!(shown.out.contains(escaped) && !shown.out.contains(line), "{shown}");
+        assert!(!shown.out.contains('\u{202e}'), "{shown}");
+        let shown = bench.run(&format!("{command} --format csv")).ok();
+        assert!(shown.out.contains(&format!("'{line}")) && !shown.out.contains('\u{202e}'), "{shown}");
+        assert!(shown.out.lines().skip(1).all(|line| line.starts_with("loopback,")), "{shown}");
+        let shown = bench.run(&format!("{command} --format json")).ok();
+        assert!(!shown.out.contains('\u{202e}'), "{shown}");
+        assert!(cells(&shown).iter().any(|cell| cell["level"] == hostile), "programs get the name as it is: {shown}");
+    }
+}

@@ -4,8 +4,8 @@
 //! empty field, and what it does with other signs for one it does not say; so a column with a hole is in the CSV for others
 //! to read, and not in the configuration. Change points themselves are Otava's.
 
+use super::nothing;
 use super::output::{Output, cannot};
-use super::{nothing, text};
 use crate::account::Method;
 use crate::error::{Error, Result};
 use crate::judge::Figures;
@@ -13,6 +13,7 @@ use crate::judge::Metric;
 use crate::plan::Cell;
 use crate::stats::lower_median;
 use crate::store::Run;
+use crate::text::field;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -80,8 +81,8 @@ impl History {
         let fields = [
             humantime::format_rfc3339_seconds(begun).to_string(),
             name.to_owned(),
-            text(&environment.program.version),
-            text(environment.kernel.release.as_deref().unwrap_or_default()),
+            field(&environment.program.version),
+            field(environment.kernel.release.as_deref().unwrap_or_default()),
         ];
         let at = self.rows.partition_point(|row| (row.begun, &row.fields) <= (begun, &fields));
         self.rows.insert(at, Row { begun, fields, values });

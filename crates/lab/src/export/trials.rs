@@ -1,13 +1,14 @@
 //! The long form: a record a run, trial and metric. A figure that a trial does not have has no record.
 
+use super::nothing;
 use super::output::{Output, cannot};
-use super::{nothing, text};
 use crate::account::Method;
 use crate::error::Result;
 use crate::judge::Figures;
 use crate::judge::Metric;
 use crate::record::TrialRecord;
 use crate::store::Run;
+use crate::text::field;
 
 /// The columns. Readers go by them: a later version adds at the end and changes none.
 const HEAD: [&str; 21] = [
@@ -81,15 +82,15 @@ struct Host([String; 7]);
 impl Host {
     fn new(run: &Run, name: &str) -> Self {
         let environment = &run.environment;
-        let known = |field: &Option<String>| text(field.as_deref().unwrap_or_default());
+        let known = |known: &Option<String>| field(known.as_deref().unwrap_or_default());
         Self([
             name.to_owned(),
-            text(&run.plan.name),
+            field(&run.plan.name),
             run.plan.smoke.to_string(),
             known(&environment.host.boot_id),
             known(&environment.kernel.release),
             known(&environment.cpu.model),
-            text(&environment.program.version),
+            field(&environment.program.version),
         ])
     }
 
@@ -101,20 +102,20 @@ impl Host {
             run,
             plan,
             smoke,
-            text(&trial.at),
+            field(&trial.at),
             boot,
             kernel,
             cpu_model,
             siga,
-            text(&cell.path),
+            field(&cell.path),
             cell.workload.to_string(),
             cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
             cell.clients.to_string(),
-            text(&cell.level),
-            text(&trial.io),
+            field(&cell.level),
+            field(&trial.io),
             trial.round.to_string(),
             trial.flags.is_empty().to_string(),
-            text(&trial.flags.join("; ")),
+            field(&trial.flags.join("; ")),
         ]
     }
 }

@@ -4,6 +4,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::histogram::Percentiles;
 use crate::store::Run;
 use crate::summary::{Component, Hop, Reduced, Summary};
+use crate::text;
 use serde_json::{Value, json};
 
 /// The report as one JSON object.
@@ -34,9 +35,8 @@ pub(super) fn json(run: &Run, reduced: &Reduced) -> Result<String> {
         "hops": hops,
         "damage": run.damage,
     });
-    let mut text = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
-    text.push('\n');
-    Ok(text)
+    let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
+    Ok(text::json(&json) + "\n")
 }
 
 fn cell(summary: &Summary) -> Value {
@@ -123,12 +123,12 @@ pub(super) fn csv(reduced: &Reduced) -> Result<String> {
     for skipped in &reduced.skipped {
         let cell = &skipped.cell;
         let mut line = vec![String::new(); HEAD.len()];
-        line[0].clone_from(&cell.path);
+        line[0] = text::field(&cell.path);
         line[1] = cell.workload.to_string();
         line[2] = cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default();
         line[3] = cell.clients.to_string();
-        line[4].clone_from(&cell.level);
-        line[HEAD.len() - 1].clone_from(&skipped.reason);
+        line[4] = text::field(&cell.level);
+        line[HEAD.len() - 1] = text::field(&skipped.reason.replace("\n  ", "; "));
         writer.write_record(line).map_err(failed)?;
     }
     let bytes = writer.into_inner().context("cannot write CSV")?;
@@ -176,12 +176,12 @@ fn line(summary: &Summary) -> Vec<String> {
     let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let (cell, cpu, unit) = (&summary.cell, &summary.cpu, summary.cell.workload.unit());
     vec![
-        cell.path.clone(),
+        text::field(&cell.path),
         cell.workload.to_string(),
         cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
         cell.clients.to_string(),
-        cell.level.clone(),
-        summary.median.io.clone(),
+        text::field(&cell.level),
+        text::field(&summary.median.io),
         summary.trials.to_string(),
         summary.rate.to_string(),
         unit.rate_name().to_owned(),

@@ -22,7 +22,7 @@ const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
 /// Environment: the run's record is damaged.
 pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut out = String::new();
-    opening(run, reduced, &mut out)?;
+    opening(run, reduced, false, &mut out)?;
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
@@ -55,7 +55,7 @@ pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
 /// Environment: the run's record is damaged.
 pub(super) fn markdown(run: &Run, reduced: &Reduced) -> Result<String> {
     let mut out = String::new();
-    opening(run, reduced, &mut out)?;
+    opening(run, reduced, true, &mut out)?;
     for group in groups(reduced) {
         let first = &group[0].cell;
         let unit = first.workload.unit();
@@ -71,11 +71,11 @@ pub(super) fn markdown(run: &Run, reduced: &Reduced) -> Result<String> {
     Ok(out)
 }
 
-fn opening(run: &Run, reduced: &Reduced, out: &mut String) -> Result<()> {
+fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Result<()> {
     if run.plan.smoke {
         let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
     }
-    let headline = [headline(reduced), verdicts::of_levels(run)?].join("\n");
+    let headline = [headline(reduced), verdicts::of_levels(run, markdown)?].join("\n");
     match headline.trim_matches('\n') {
         "" if reduced.cells.is_empty() => {
             let _ = writeln!(out, "Nothing was measured.");
@@ -96,7 +96,7 @@ fn closing(run: &Run, reduced: &Reduced, out: &mut String) {
         }
     }
     for skipped in &reduced.skipped {
-        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason.replace("\n  ", "; "));
+        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason);
     }
     for damage in &run.damage {
         let _ = writeln!(out, "Damaged: {damage}");

@@ -4,11 +4,13 @@
 //! for each pair of cells: its main figures, and of the others those that changed. JSON and CSV hold every figure.
 
 use super::Format;
+use super::readable;
 use super::words::{cpu_scale, number, pairs};
 use crate::environment::Difference;
 use crate::error::{Error, IoContext, Result};
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::store::Run;
+use crate::text;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -17,9 +19,10 @@ use std::fmt::Write;
 ///
 /// # Errors
 /// Environment: the run's record is damaged.
-pub(super) fn of_levels(run: &Run) -> Result<String> {
+pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
     let mut out = String::new();
     for comparison in judge::within(run)?.iter().filter(|comparison| comparison.subject == Subject::Levels) {
+        let comparison = &readable::comparison(comparison, markdown);
         let (base, new) = (&comparison.base, &comparison.new);
         let _ = writeln!(out, "{new} against {base}: {}.", summary(comparison));
         for sentence in sentences(comparison) {
@@ -40,8 +43,8 @@ const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "n
 /// Environment: out of memory.
 pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
     match format {
-        Format::Text => Ok(people(comparison, all, false)),
-        Format::Md => Ok(people(comparison, all, true)),
+        Format::Text => Ok(people(&readable::comparison(comparison, false), all, false)),
+        Format::Md => Ok(people(&readable::comparison(comparison, true), all, true)),
         Format::Json => json(comparison),
         Format::Csv => csv(comparison),
     }
@@ -301,9 +304,8 @@ fn json(comparison: &Comparison) -> Result<String> {
         "cells": comparison.rows.iter().map(entry).collect::<Vec<_>>(),
         "skipped": skipped,
     });
-    let mut text = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
-    text.push('\n');
-    Ok(text)
+    let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
+    Ok(text::json(&json) + "\n")
 }
 
 fn entry(row: &Row) -> Value {
@@ -348,9 +350,7 @@ fn csv(comparison: &Comparison) -> Result<String> {
         let entry = entry(row);
         let value = |column: &str| {
             let value = &entry[column];
-            value
-                .as_str()
-                .map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, str::to_owned)
+            value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, text::field)
         };
         writer.write_record(COLUMNS.map(value)).map_err(failed)?;
     }

@@ -36,7 +36,7 @@ pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
         );
     }
     for skipped in &reduced.skipped {
-        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason.replace('\n', ";"));
+        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason);
     }
     Ok(out)
 }

@@ -4,6 +4,7 @@
 //! and letters that turn others around or cannot be seen are replaced in the whole page. The policy in the page's head
 //! lets no script but ours run, even if one of these should fail.
 
+use crate::text;
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use std::ops::Range;
@@ -98,7 +99,7 @@ pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: 
             }
         }
     };
-    seen(&markup.into_string())
+    text::lines(&markup.into_string())
 }
 
 /// A figure with its table.
@@ -185,7 +186,7 @@ fn data(download: &Download) -> String {
     let json = json!({ "name": name.trim_start_matches('.'), "media": download.media, "text": download.text });
     let mut safe = String::new();
     for letter in json.to_string().chars() {
-        if "<>&".contains(letter) || is_unseen(letter) {
+        if "<>&".contains(letter) || text::is_unseen(letter) {
             // None of these is part of JSON's own syntax: they stand within strings.
             let mut units = [0; 2];
             for unit in letter.encode_utf16(&mut units) {
@@ -196,18 +197,6 @@ fn data(download: &Download) -> String {
         }
     }
     safe
-}
-
-/// Letters that are not seen and change how others are: controls, line separators, directions.
-fn is_unseen(letter: char) -> bool {
-    let turns =
-        matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-    turns || letter.is_control()
-}
-
-/// The page without letters that are not seen; lines stay.
-fn seen(page: &str) -> String {
-    page.replace(|letter: char| is_unseen(letter) && letter != '\n', "\u{fffd}")
 }
 
 fn size(bytes: usize) -> String {

@@ -1,0 +1,97 @@
+//! Text that comes from elsewhere, made fit for where it is shown.
+//!
+//! Names in a record may have been written by anyone. A letter that is not seen, or that turns others around, is replaced
+//! wherever people read; a spreadsheet gets no formula, Markdown no table edge and no element. Nothing here decides what a
+//! name may be, and what programs read as JSON keeps every letter.
+
+use std::fmt::Write;
+
+/// Letters that are not seen and change how others are: controls, line separators, directions.
+pub fn is_unseen(letter: char) -> bool {
+    let turns = matches!(
+        letter,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+    );
+    turns || letter.is_control()
+}
+
+/// A whole text without letters that are not seen; lines stay.
+pub fn lines(text: &str) -> String {
+    text.replace(|letter: char| is_unseen(letter) && letter != '\n', "\u{fffd}")
+}
+
+/// A name on one line.
+pub fn name(text: &str) -> String {
+    text.replace(is_unseen, "\u{fffd}")
+}
+
+/// A name on one line of Markdown: it ends no column of a table and begins no element and no code.
+pub fn markdown(text: &str) -> String {
+    let mut safe = String::new();
+    for letter in name(text).chars() {
+        if matches!(letter, '|' | '<' | '`' | '\\') {
+            safe.push('\\');
+        }
+        safe.push(letter);
+    }
+    safe
+}
+
+/// A field of CSV: on one line, and nothing that a spreadsheet would execute.
+pub fn field(text: &str) -> String {
+    let plain = name(text);
+    let formula = plain.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
+    if formula { format!("'{plain}") } else { plain }
+}
+
+/// JSON with letters that are not seen as escapes; its own line breaks stay.
+pub fn json(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_unseen(letter) && letter != '\n' {
+            // None of these is part of JSON's own syntax: they stand within strings. All lie within 16 bits.
+            let _ = write!(safe, "\\u{:04x}", u32::from(letter));
+        } else {
+            safe.push(letter);
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_of_text_is_one_line_and_no_formula() {
+        for (text, wanted) in [
+            ("plain", "plain"),
+            ("a,\"b\"", "a,\"b\""),
+            ("a\r\nb\u{85}\u{202e}", "a\u{fffd}\u{fffd}b\u{fffd}\u{fffd}"),
+            ("=1+1", "'=1+1"),
+            ("+a", "'+a"),
+            ("-a", "'-a"),
+            ("@a", "'@a"),
+            ("＝a", "'＝a"),
+            ("\t=a", "\u{fffd}=a"),
+            ("", ""),
+        ] {
+            assert_eq!(field(text), wanted);
+        }
+    }
+
+    #[test]
+    fn a_name_stays_where_it_is_put() {
+        assert_eq!(name("a\n\u{2067}b"), "a\u{fffd}\u{fffd}b");
+        assert_eq!(markdown("a|b<c>`d`\\|\n"), "a\\|b\\<c>\\`d\\`\\\\\\|\u{fffd}");
+        assert_eq!(lines("a\n\u{1b}[31m\u{feff}"), "a\n\u{fffd}[31m\u{fffd}");
+    }
+
+    #[test]
+    fn json_keeps_every_letter() {
+        let value = serde_json::json!({ "a\u{202e}": "b\n\u{7f}\u{2028}" });
+        let safe = json(&serde_json::to_string_pretty(&value).unwrap());
+        assert!(safe.chars().all(|letter| letter == '\n' || !is_unseen(letter)), "{safe:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).unwrap(), value);
+    }
+}
