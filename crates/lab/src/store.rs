@@ -275,7 +275,7 @@ fn read_json<T: DeserializeOwned>(place: &Path) -> Result<T> {
     })?;
     serde_json::from_str(&text)
         .context(format!("{} is damaged", place.display()))
-        .map_err(|error| error.hint("it was changed after it was written; put it back as it was"))
+        .map_err(|error| error.hint("it was changed after it was written; put it back as it was, or leave the run out"))
 }
 
 /// Fails if this host differs in what makes figures not comparable from what it was when the run began: rounds of two

@@ -256,9 +256,9 @@ fn what_is_no_run_or_damaged_is_refused_by_name() {
     copy(&bench, "run", "line", "trials.jsonl", |text| text.replacen("\"cell\"", "\"\u{0}\"", 1));
     bench.run("export run line").refused(3, &["line/trials.jsonl line 1", "remove the line"]);
     copy(&bench, "run", "environment", "environment.json", |text| text[..text.len() / 2].to_owned());
-    bench.run("export environment").refused(3, &["environment/environment.json is damaged", "leave it out"]);
+    bench.run("export environment").refused(3, &["environment/environment.json is damaged", "leave the run out"]);
     fs::remove_file(bench.path("environment/environment.json")).unwrap();
-    bench.run("export environment").refused(3, &["cannot read environment/environment.json"]);
+    bench.run("export environment").refused(3, &["cannot read environment/environment.json", "leave the run out"]);
     copy(&bench, "run", "latency", "trials.jsonl", |text| {
         each_trial(text, |_, trial| trial["latency"] = "AAAA".into())
     });
