@@ -60,14 +60,14 @@ impl Stack {
             device,
             to_group: false,
         };
-        let mut pieces = Pieces::new(packet, shape);
-        pieces.set_plan(match to {
-            IpAddr::V4(_) => Plan::FragmentsV4 { bytes: (mtu - shape.ip_bytes) & !7 },
+        let mut pieces = Pieces::new(packet, shape, &mut self.scratch);
+        match to {
+            IpAddr::V4(_) => pieces.plan_fragments_v4(mtu),
             IpAddr::V6(_) => {
                 let ident = u32::try_from(self.random.next() >> 32).unwrap_or(0);
-                Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident }
+                pieces.set_plan(Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident });
             }
-        });
+        }
         let packets = collect(&mut pieces);
         self.transmit(now, device, hop, to.is_ipv4(), packets)
     }
@@ -213,9 +213,9 @@ pub(crate) fn collect<P: Payload + ?Sized>(pieces: &mut Pieces<'_, P>) -> Vec<Ou
     pieces.link_mut(LINK_BYTES);
     let mut packets = Vec::new();
     while let Some(piece) = pieces.next_piece() {
-        let mut bytes = piece.header().to_vec();
-        pieces.append(piece.range.clone(), &mut bytes);
-        packets.push(Outgoing { bytes, marks: piece.marks });
+        let (mut bytes, range, marks) = (piece.header.to_vec(), piece.range, piece.marks);
+        pieces.append(range, &mut bytes);
+        packets.push(Outgoing { bytes, marks });
     }
     packets
 }
