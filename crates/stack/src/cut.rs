@@ -11,7 +11,6 @@ use crate::ipv4::{Ipv4Header, blank_uncopied_options};
 use crate::ipv6::{FRAGMENT_BYTES, Ipv6Header};
 use crate::limits::HEADER_BYTES_MAX;
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
-use std::net::IpAddr;
 use std::ops::Range;
 
 /// One frame to send: a header, then a part of the original frame.
@@ -58,8 +57,7 @@ pub(crate) enum Plan {
 /// What of the packet's IP header matters for cutting it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    pub(crate) from: IpAddr,
-    pub(crate) to: IpAddr,
+    pub(crate) is_v4: bool,
     pub(crate) protocol: u8,
     /// Bytes of the IP header.
     pub(crate) ip_bytes: usize,
@@ -69,24 +67,12 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn v4(header: &Ipv4Header) -> Self {
-        Self {
-            from: header.from.into(),
-            to: header.to.into(),
-            protocol: header.protocol,
-            ip_bytes: header.header_bytes,
-            total_bytes: header.total_bytes,
-        }
+        Self { is_v4: true, protocol: header.protocol, ip_bytes: header.header_bytes, total_bytes: header.total_bytes }
     }
 
     /// Extension headers count as payload.
     pub(crate) fn v6(header: &Ipv6Header) -> Self {
-        Self {
-            from: header.from.into(),
-            to: header.to.into(),
-            protocol: header.next_header,
-            ip_bytes: IPV6_HEADER_LEN,
-            total_bytes: header.total_bytes,
-        }
+        Self { is_v4: false, protocol: header.next_header, ip_bytes: IPV6_HEADER_LEN, total_bytes: header.total_bytes }
     }
 }
 
@@ -104,8 +90,8 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    pub(crate) fn to(&self) -> IpAddr {
-        self.shape.to
+    pub(crate) fn is_v4(&self) -> bool {
+        self.shape.is_v4
     }
 
     pub(crate) fn total_bytes(&self) -> usize {
@@ -121,6 +107,9 @@ pub(crate) struct Pieces<'a, P: ?Sized> {
     pub(crate) scratch: &'a mut Scratch,
 }
 
+/// Where source and destination stand in the headers.
+const IPV4_ADDRESSES: Range<usize> = 12..20;
+const IPV6_ADDRESSES: Range<usize> = 8..40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const TCP_HEADER_BYTES: usize = 20;
@@ -246,6 +235,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     /// How many frames are to come, and their bytes.
+    #[inline]
     pub(crate) fn size(&self) -> (u64, u64) {
         let whole = self.cut.link_bytes + self.cut.shape.total_bytes;
         let per_frame = self.cut.link_bytes + self.cut.shape.ip_bytes;
@@ -339,15 +329,14 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         let Scratch { head, piece } = &mut *self.scratch;
         piece[..head_end].copy_from_slice(&head[..head_end]);
         let (ip, tcp) = piece[LINK_BYTES..head_end].split_at_mut(shape.ip_bytes);
-        match shape.from {
-            IpAddr::V4(_) => {
-                let mut ip = Ipv4Packet::new_unchecked(ip);
-                ip.set_total_len(low_u16(at + part.len()));
-                let ident = ip.ident().wrapping_add(low_u16(part.start / bytes));
-                ip.set_ident(ident);
-                ip.fill_checksum();
-            }
-            IpAddr::V6(_) => Ipv6Packet::new_unchecked(ip).set_payload_len(low_u16(tcp_bytes + part.len())),
+        if shape.is_v4 {
+            let mut ip = Ipv4Packet::new_unchecked(ip);
+            ip.set_total_len(low_u16(at + part.len()));
+            let ident = ip.ident().wrapping_add(low_u16(part.start / bytes));
+            ip.set_ident(ident);
+            ip.fill_checksum();
+        } else {
+            Ipv6Packet::new_unchecked(ip).set_payload_len(low_u16(tcp_bytes + part.len()));
         }
         let mut header = TcpPacket::new_unchecked(&mut *tcp);
         let sequence = header.seq_number() + part.start;
@@ -392,7 +381,9 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     fn pseudo_header(&self, bytes: usize) -> Sum {
-        Sum::default().pseudo_header(self.cut.shape.from, self.cut.shape.to, self.cut.shape.protocol, bytes)
+        let addresses = if self.cut.shape.is_v4 { IPV4_ADDRESSES } else { IPV6_ADDRESSES };
+        let ip = &self.scratch.head[LINK_BYTES..];
+        Sum::default().bytes(&ip[addresses]).word(low_u16(bytes)).word(u16::from(self.cut.shape.protocol))
     }
 }
 

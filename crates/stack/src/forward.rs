@@ -43,6 +43,7 @@ const CHECKSUM_AT: usize = 10;
 const HOP_LIMIT_AT: usize = 7;
 
 impl Stack {
+    #[inline]
     pub(crate) fn forward_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -64,9 +65,10 @@ impl Stack {
         if header.is_fragment() && packet.marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
-        self.pass_on(now, packet, cut, !header.dont_fragment, device, gateway)
+        self.pass_on(now, packet, cut, !header.dont_fragment, device, gateway.unwrap_or(header.to.into()))
     }
 
+    #[inline]
     pub(crate) fn forward_v6<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
@@ -81,7 +83,7 @@ impl Stack {
         let mut pieces = Pieces::new(packet, Shape::v6(header), &mut self.scratch);
         pieces.ip_mut()[HOP_LIMIT_AT] -= 1;
         let cut = pieces.cut;
-        self.pass_on(now, packet, cut, false, device, gateway)
+        self.pass_on(now, packet, cut, false, device, gateway.unwrap_or(header.to.into()))
     }
 
     /// Tells the sender what is wrong with its packet.
@@ -106,7 +108,7 @@ impl Stack {
         cut: Cut,
         may_fragment: bool,
         device: DeviceId,
-        gateway: Option<IpAddr>,
+        hop: IpAddr,
     ) -> Result<Outcome, DropReason> {
         let config = &self.devices[usize::from(device.0)].config;
         let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, cut.total_bytes());
@@ -139,7 +141,7 @@ impl Stack {
             pieces.fill_checksum()?;
         }
         let cut = pieces.cut;
-        self.hand_out(now, packet, cut, device, gateway)
+        self.hand_out(now, packet, cut, device, hop)
     }
 
     #[inline]
@@ -149,16 +151,15 @@ impl Stack {
         packet: Packet<'_, P>,
         cut: Cut,
         device: DeviceId,
-        gateway: Option<IpAddr>,
+        hop: IpAddr,
     ) -> Result<Outcome, DropReason> {
-        let address = gateway.unwrap_or(cut.to());
         let out = &mut self.devices[usize::from(device.0)];
         let mut pieces = Pieces { packet, cut, scratch: &mut self.scratch };
         if let Medium::Ethernet(_) = out.config.medium {
-            let ipv4 = address.is_ipv4();
-            let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address }) else {
+            let ipv4 = cut.is_v4();
+            let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: hop }) else {
                 let packets = collect(&mut pieces);
-                self.transmit(now, device, Hop::Neighbour(address), ipv4, packets)?;
+                self.transmit(now, device, Hop::Neighbour(hop), ipv4, packets)?;
                 return Ok(None);
             };
             let protocol = if ipv4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };

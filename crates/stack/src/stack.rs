@@ -71,7 +71,8 @@ pub struct Stack {
     pub(crate) loopback: VecDeque<Vec<u8>>,
     pub(crate) scratch: Scratch,
     reassembly: Reassembly,
-    own: Vec<IpAddr>,
+    own_v4: Vec<Ipv4Addr>,
+    own_v6: Vec<Ipv6Addr>,
 }
 
 /// A whole packet for this stack.
@@ -115,7 +116,8 @@ impl Stack {
             loopback: VecDeque::new(),
             scratch: Scratch::new(),
             reassembly: Reassembly::default(),
-            own: Vec::new(),
+            own_v4: Vec::new(),
+            own_v6: Vec::new(),
         }
     }
 
@@ -125,7 +127,10 @@ impl Stack {
         let id = DeviceId(id.ok_or(DeviceError::Full)?);
         let device = Device::new(config)?;
         for own in &device.config.addresses {
-            self.own.push(own.address());
+            match own.address() {
+                IpAddr::V4(address) => self.own_v4.push(address),
+                IpAddr::V6(address) => self.own_v6.push(address),
+            }
             // An IPv6 address of a link alone may be on several: it is never looked up, but asked of the device.
             if own.address().is_ipv6() && is_link_local(own.address()) {
                 continue;
@@ -277,8 +282,12 @@ impl Stack {
         self.udp.close(id)
     }
 
+    #[inline]
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
-        self.own.contains(&address)
+        match address {
+            IpAddr::V4(address) => self.own_v4.contains(&address),
+            IpAddr::V6(address) => self.own_v6.contains(&address),
+        }
     }
 
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
@@ -340,8 +349,7 @@ impl Stack {
     #[inline]
     fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
-        let from = IpAddr::V4(header.from);
-        if is_martian_source(header.from) || self.is_own(from) {
+        if is_martian_source(header.from) || self.own_v4.contains(&header.from) {
             return Err(IpDrop::SourceMartian.into());
         }
         if header.header_bytes > 20
