@@ -120,7 +120,15 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     #[inline]
     pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
         let head_end = LINK_BYTES + shape.ip_bytes;
-        scratch.head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
+        match packet.header().first_chunk::<IPV6_HEADER_LEN>() {
+            // A length known beforehand is worth copying some bytes more: what lies behind the header is never read.
+            Some(header) if shape.ip_bytes <= IPV6_HEADER_LEN => {
+                scratch.head[LINK_BYTES..LINK_BYTES + IPV6_HEADER_LEN].copy_from_slice(header);
+            }
+            Some(_) | None => {
+                scratch.head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
+            }
+        }
         let marks = Marks::default();
         let cut = Cut { shape, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 };
         Self { packet, cut, scratch }
