@@ -252,8 +252,8 @@ macro_rules! key {
 key!(u32, 32);
 key!(u128, 128);
 
-/// Ranges in a leaf at most: two cache lines of IPv4.
-const LEAF_RANGES_MAX: usize = 16;
+/// Ranges in a leaf at most: four cache lines, which cost less to fetch than another table and a smaller leaf.
+const LEAF_RANGES_MAX: usize = 32;
 /// Bits that index one table at least, so that few routes with long common beginnings lie not too deep, and at most.
 const TABLE_BITS: (u8, u8) = (4, 16);
 /// Prefixes below which the structure is not laid out again as their number changes.
@@ -325,8 +325,8 @@ impl<K: Key> Table<K> {
                 Node::Hop(hop) => return hop,
                 Node::Narrow { at, count } => {
                     let ranges = &self.narrow.items[at as usize..at as usize + usize::from(count)];
-                    let window = key.window(from);
-                    let before = ranges.iter().filter(|range| range.start as usize <= window).count();
+                    let window = u32::try_from(key.window(from)).unwrap_or(u32::MAX);
+                    let before = ranges.iter().filter(|range| range.start <= window).count();
                     return ranges[before.saturating_sub(1)].hop;
                 }
                 Node::Wide { at, count } => {
