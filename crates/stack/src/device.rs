@@ -231,6 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn packets_come_from_the_address_of_their_network() {
+        let mut config = config("fe80::1", 64, 1500);
+        for (address, length) in [("10.1.0.1", 24), ("10.2.0.1", 24), ("2001:db8::1", 64)] {
+            config.addresses.push(Prefix::new(address.parse().unwrap(), length).unwrap());
+        }
+        let device = Device::new(config).unwrap();
+        for (to, from) in [
+            ("10.1.0.9", "10.1.0.1"),
+            ("10.2.0.9", "10.2.0.1"),
+            ("192.0.2.1", "10.1.0.1"),
+            ("fe80::9", "fe80::1"),
+            ("2001:db8:9::1", "2001:db8::1"),
+        ] {
+            assert_eq!(device.address_for(to.parse().unwrap()), Some(from.parse().unwrap()), "{to}");
+        }
+    }
+
+    #[test]
     fn the_queue_is_bounded_by_frames_and_by_bytes() {
         for (bytes, frames) in [(64, DEVICE_QUEUE_FRAMES_MAX), (65_536, DEVICE_QUEUE_BYTES_MAX / 65_536)] {
             let mut device = Device::new(config("10.0.0.1", 8, 1500)).unwrap();

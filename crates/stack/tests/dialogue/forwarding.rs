@@ -128,6 +128,42 @@ fn frames_for_others_or_for_all_are_not_forwarded() {
 }
 
 #[test]
+fn damaged_headers_are_dropped_for_their_own_reasons() {
+    let mut world = World::router();
+    let good = udp_to(HOST[1], (5, 6), b"data");
+    let change = |at: usize, byte: u8, mend: bool| {
+        let mut packet = good.clone();
+        packet[at] = byte;
+        if mend {
+            packet[10..12].fill(0);
+            let sum = plain_checksum(&packet[..20]);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        packet
+    };
+    for (packet, reason) in [
+        (change(8, 63, false), IpDrop::Checksum),
+        (change(19, 8, false), IpDrop::Checksum),
+        (change(0, 0x65, true), IpDrop::Version),
+        (change(0, 0x44, true), IpDrop::Length),
+        (change(0, 0x4f, true), IpDrop::Length),
+        (change(3, 19, true), IpDrop::Length),
+        (change(3, 33, true), IpDrop::Length),
+    ] {
+        let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv4, &packet);
+        assert_eq!(world.give(0, &frame), Outcome::dropped(reason), "{packet:?}");
+    }
+    let good = udp_to(HOST6[1], (5, 6), b"data");
+    for (at, byte, reason) in [(0, 0x45, IpDrop::Version), (5, 13, IpDrop::Length)] {
+        let mut packet = good.clone();
+        packet[at] = byte;
+        let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv6, &packet);
+        assert_eq!(world.give(0, &frame), Outcome::dropped(reason));
+    }
+    world.assert_silent();
+}
+
+#[test]
 fn options_pass_but_source_routes_do_not() {
     let mut world = World::router();
     let record_route = V4 { options: &[7, 7, 4, 0, 0, 0, 0, 0], ..V4::new(HOST[0], HOST[1], 17) };

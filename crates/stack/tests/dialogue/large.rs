@@ -99,6 +99,20 @@ fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
 }
 
 #[test]
+fn checksums_are_right_wherever_a_segment_begins() {
+    for v6_wanted in [false, true] {
+        for segment_bytes in [1, 7, 35, 66, 67, 333] {
+            let mut world = World::with([9000, 1500], [BOTH, PLAIN], true);
+            let (frame, _) = frames(v6_wanted, ACK, 1000, false);
+            let marks = Marks { checksum_unfilled: true, segment_bytes };
+            let Outcome::Forwarded(pieces) = world.give_marked(0, &frame, marks) else { panic!("not forwarded") };
+            assert_eq!(pieces.len(), 1000_usize.div_ceil(segment_bytes.into()));
+            assert!(pieces.iter().all(|(_, piece, _)| intact(&piece[14..])), "{segment_bytes}");
+        }
+    }
+}
+
+#[test]
 fn a_large_segment_crosses_whole_where_both_links_agreed() {
     for v6_wanted in [false, true] {
         let mut world = World::with([1500, 1500], [BOTH, BOTH], true);
@@ -144,6 +158,33 @@ fn an_unfilled_checksum_is_filled_in_for_a_link_that_did_not_agree() {
             assert!(!intact(&pieces[0].1[14..]));
         }
     }
+}
+
+#[test]
+fn a_udp_checksum_that_comes_out_as_zero_is_written_as_ones() {
+    let mut segment = (0..=u16::MAX)
+        .map(|word| [&udp(HOST[0], HOST[1], (5, 6), &[0; 2])[..6], &[0, 0], &word.to_be_bytes()].concat())
+        .find(|segment| checksum(HOST[0], HOST[1], 17, segment) == 0)
+        .unwrap();
+    segment[6] = 0x77;
+    let packet = V4::new(HOST[0], HOST[1], 17).packet(&segment);
+    let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv4, &packet);
+    let marks = Marks { checksum_unfilled: true, segment_bytes: 0 };
+    let mut world = World::with([1500, 1500], [UNFILLED, PLAIN], true);
+    let Outcome::Forwarded(pieces) = world.give_marked(0, &frame, marks) else { panic!("not forwarded") };
+    assert_eq!(pieces[0].1[40..42], [0xff, 0xff]);
+
+    let mut host = World::host();
+    let socket = host.stack.udp_bind(format!("{}:5", ROUTER[0]).parse().unwrap()).unwrap();
+    let to = format!("{}:6", HOST[0]).parse().unwrap();
+    let checksums: Vec<[u8; 2]> = (0..=u16::MAX)
+        .map(|word| {
+            host.stack.udp_send(host.now, socket, Some(to), &word.to_be_bytes()).unwrap();
+            let packet = host.sent_packet(0);
+            [packet[26], packet[27]]
+        })
+        .collect();
+    assert!(checksums.contains(&[0xff, 0xff]) && !checksums.contains(&[0, 0]));
 }
 
 #[test]

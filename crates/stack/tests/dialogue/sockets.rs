@@ -99,8 +99,9 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
         assert_eq!(world.give_packet(0, &V4::new(HOST[0], ROUTER[0], 1).packet(&message)), Outcome::Done);
         assert_eq!(world.stack.udp_receive(socket), Err(UdpError::Network(at(HOST[0], 9), error)));
     }
+    world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
     let mut forged = sent.clone();
-    forged[22..24].copy_from_slice(&10_u16.to_be_bytes());
+    forged[20..22].copy_from_slice(&10_u16.to_be_bytes());
     let foreign = udp_to(HOST[1], (7, 9), b"x");
     for quoted in [&forged[..28], &foreign[..28], &sent[..23], &sent[..10], &[][..]] {
         let message = icmp(3, 3, &[&[0; 4], quoted].concat());
