@@ -25,7 +25,7 @@ fn is_root() -> bool {
 fn stage() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("siga");
-    fs::copy(SIGA, &program).unwrap();
+    common::copy_program(&program);
     for path in [directory.path(), &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         chown(path, Some(USER), Some(USER)).unwrap();
@@ -115,7 +115,7 @@ fn what_a_crash_has_left_is_removed_and_what_lives_is_not() {
     let place = directory.path();
     let mut lost = orphan(&program, place);
     let copy = place.join("siga.Ab3dE6gH9j");
-    fs::copy(SIGA, &copy).unwrap();
+    common::copy_program(&copy);
     chown(&copy, Some(USER), Some(USER)).unwrap();
     age(&copy);
     let arguments = ["run", "--path", "loopback", "--workload", "rr-1-1", "--trials", "1", "--seconds", "3"];
