@@ -3,15 +3,17 @@
 //! The seed decides everything. Faults come and go for some seconds of virtual time; then all links are well again, and
 //! from there on everything that was asked for has to come to pass within a bound. At the end nothing may be left.
 
+use std::fmt;
+
 use siga_stack::frame::DeviceId;
 use siga_stack::time::{Duration, Instant};
 
 use crate::check::{Content, Violation};
-use crate::fault::{Burst, Faults, Medium, Wire};
+use crate::fault::{Burst, Fate, Faults, Medium, Wire};
 use crate::node::Node;
 use crate::rng::{Ppm, Rng};
 use crate::toy::Toy;
-use crate::trace::{LinkId, NodeId, Side, Watcher};
+use crate::trace::{LaneId, LinkId, Side, Watcher};
 use crate::world::{BuildError, Change, End, World};
 
 /// Parts of a scenario's luck; links have the small numbers.
@@ -23,6 +25,9 @@ const REST_WITHIN: Duration = Duration::from_secs(5);
 /// The most bytes that one end sends.
 const STREAM_BYTES_MAX: u64 = 300_000;
 
+/// Losses of 20 frames in a row on average, after 200 that pass.
+const BURST: Burst = Burst { begin: Ppm::new(5_000), end: Ppm::new(50_000), loss: Ppm::percent(90) };
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -32,49 +37,88 @@ pub struct Outcome {
     pub hash: u64,
     /// How much happened.
     pub events: u64,
+    /// What befell frames, and how often.
+    pub fates: Vec<(Fate, u64)>,
     /// How long it took in the world.
     pub virtual_time: Duration,
+    /// A file in the pcapng format for each link, if they were asked for.
+    pub captures: Vec<Vec<u8>>,
 }
 
-/// Runs the scenario of a seed, showing every event to `watcher`.
+/// What a run is to show.
+#[derive(Default)]
+pub struct Show {
+    /// Is called with every event.
+    pub watcher: Option<Watcher>,
+    /// Capture all links.
+    pub capture: bool,
+}
+
+impl fmt::Debug for Show {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Show").field("capture", &self.capture).finish_non_exhaustive()
+    }
+}
+
+/// Runs the scenario of a seed.
 ///
 /// # Errors
 /// The world could not be built: a mistake in this crate, whatever the seed.
-pub fn run(seed: u64, watcher: Option<Watcher>) -> Result<Outcome, BuildError> {
+pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     let mut rng = Rng::new(seed, PLAN);
+    streams(new_world(seed, show), seed, &mut rng)
+}
+
+fn new_world<N: Node>(seed: u64, show: Show) -> World<N> {
     let mut world = World::new(seed);
-    if let Some(watcher) = watcher {
+    if let Some(watcher) = show.watcher {
         world.watch(watcher);
     }
+    if show.capture {
+        world.capture_links();
+    }
+    world
+}
+
+/// Two ends of the toy protocol and a link between them.
+fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
     let contents = [0, 1].map(|side| (Content::new(seed ^ side), rng.below(STREAM_BYTES_MAX)));
     let a = world.add(Toy::new(contents[0], contents[1]))?;
     let b = world.add(Toy::new(contents[1], contents[0]))?;
     let end = |node| End { node, device: DeviceId(0) };
-    let link = world.link(end(a), end(b), draw_wire(&mut rng))?;
-    let well_at = plan(&mut world, &mut rng, &[link])?;
-    // A frame that came of its own accord would begin nothing: the nodes are asked once for what they have to send.
-    for node in [a, b] {
-        world.drive(node, |_, _| ());
-    }
-    let done = |world: &World<Toy>, node: NodeId| world.node(node).is_done();
+    let links = [world.link(end(a), end(b), draw_wire(rng))?];
+    let done = |world: &World<Toy>| world.node(a).is_done() && world.node(b).is_done();
+    play(world, rng, &links, "both streams arrive whole", done)
+}
+
+/// Plays a world's faults, then waits for what has to come to pass, then for rest.
+fn play<N: Node>(
+    mut world: World<N>,
+    rng: &mut Rng,
+    links: &[LinkId],
+    what: &str,
+    done: impl FnMut(&World<N>) -> bool,
+) -> Result<Outcome, BuildError> {
+    let well_at = plan(&mut world, rng, links)?;
     let verdict = world
         .run_until(well_at)
-        .and_then(|()| {
-            let end = well_at + PROGRESS_WITHIN;
-            world.run_until_done(end, "both streams arrive whole", |world| done(world, a) && done(world, b))
-        })
+        .and_then(|()| world.run_until_done(well_at + PROGRESS_WITHIN, what, done))
         .and_then(|at| world.run_until(at + REST_WITHIN))
         .and_then(|()| world.check_at_rest());
+    let captures = links.iter().filter_map(|&link| world.capture(link)).map(|capture| capture.bytes().to_vec());
+    let count = |fate| world.lane_ids().map(|lane| world.lane(lane).counts().of(fate)).sum();
     Ok(Outcome {
         verdict,
+        fates: Fate::ALL.into_iter().map(|fate| (fate, count(fate))).collect(),
         hash: world.hash(),
         events: world.events(),
         virtual_time: world.now().since(Instant::default()),
+        captures: captures.collect(),
     })
 }
 
 /// A wire that a stream can cross in reasonable time.
-pub fn draw_wire(rng: &mut Rng) -> Wire {
+fn draw_wire(rng: &mut Rng) -> Wire {
     let rates = [None, Some(10_000_000), Some(100_000_000), Some(1_000_000_000)];
     Wire {
         medium: Medium::Ethernet,
@@ -87,7 +131,7 @@ pub fn draw_wire(rng: &mut Rng) -> Wire {
 }
 
 /// What may be wrong with a link for a while. Each fault is there in one case of three.
-pub fn draw_faults(rng: &mut Rng) -> Faults {
+fn draw_faults(rng: &mut Rng) -> Faults {
     let third = Ppm::new(333_333);
     let some = |rng: &mut Rng, most: u32| {
         if rng.chance(third) { Ppm::new(u32::try_from(rng.below(u64::from(most))).unwrap_or(0)) } else { Ppm::NEVER }
@@ -95,11 +139,7 @@ pub fn draw_faults(rng: &mut Rng) -> Faults {
     let millis = |rng: &mut Rng, most: u64| Duration::from_micros(rng.between(1, most * 1_000));
     Faults {
         loss: some(rng, 300_000),
-        burst: rng.chance(third).then(|| Burst {
-            begin: some(rng, 50_000),
-            end: Ppm::new(50_000),
-            loss: Ppm::percent(90),
-        }),
+        burst: rng.chance(third).then_some(BURST),
         corrupt: some(rng, 200_000),
         corrupt_bits_max: 1,
         truncate: some(rng, 100_000),
@@ -113,11 +153,12 @@ pub fn draw_faults(rng: &mut Rng) -> Faults {
 }
 
 /// Schedules faults on these links, and their end; the time from which on all is well.
-pub fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> Result<Instant, BuildError> {
+fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> Result<Instant, BuildError> {
     let well_at = Instant::default() + Duration::from_millis(rng.between(100, 10_000));
-    let sometime = |rng: &mut Rng| Instant::from_ns(rng.below(well_at.as_ns()));
+    // As many in the first milliseconds as in the last seconds, because streams are over soon on a fast link.
+    let sometime = |rng: &mut Rng| Instant::from_ns(rng.below(well_at.as_ns()) >> rng.below(20));
     for &link in links {
-        let wire = *world.lane(crate::trace::LaneId { link, from: Side::A }).wire();
+        let wire = *world.lane(LaneId { link, from: Side::A }).wire();
         for _ in 0..rng.below(6) {
             let from = if rng.chance(Ppm::percent(50)) { Side::A } else { Side::B };
             let change = match rng.below(8) {
@@ -140,21 +181,41 @@ pub fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> R
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
 
     #[test]
     fn the_fixed_seeds_pass_and_mean_the_same_again() {
-        let mut hashes = Vec::new();
+        let (mut hashes, mut fates) = (Vec::new(), Vec::new());
         for seed in 0..60 {
-            let outcome = run(seed, None).unwrap();
+            let outcome = run(seed, Show::default()).unwrap();
             assert_eq!(outcome.verdict, Ok(()), "cargo xtask sim --seed {seed}");
             if seed % 8 == 0 {
-                assert_eq!(run(seed, None).unwrap(), outcome, "seed {seed}");
+                assert_eq!(run(seed, Show::default()).unwrap(), outcome, "seed {seed}");
             }
             hashes.push(outcome.hash);
+            fates.push(outcome.fates);
+        }
+        for fate in Fate::ALL {
+            // Nobody sends more than the MTU that it is told, nor as much as a link holds.
+            let never = [Fate::TooLong, Fate::TooManyInFlight].contains(&fate);
+            let count: u64 = fates.iter().flatten().filter(|(befell, _)| *befell == fate).map(|(_, count)| count).sum();
+            assert_eq!(count == 0, never, "{fate}: {count}");
         }
         hashes.sort_unstable();
         hashes.dedup();
         assert_eq!(hashes.len(), 60);
+    }
+
+    #[test]
+    fn looking_changes_nothing() {
+        let seen = Rc::new(Cell::new(0));
+        let count = Rc::clone(&seen);
+        let watcher: Watcher = Box::new(move |_| count.set(count.get() + 1));
+        let shown = run(3, Show { watcher: Some(watcher), capture: true }).unwrap();
+        assert_eq!((seen.get(), shown.captures.len()), (shown.events, 1));
+        assert_eq!(Outcome { captures: Vec::new(), ..shown }, run(3, Show::default()).unwrap());
     }
 }

@@ -32,6 +32,7 @@ pub struct World<N> {
     pending: BTreeMap<Key, Pending>,
     scheduled: u64,
     trace: Trace,
+    capturing: bool,
     violation: Option<Violation>,
     /// Where nodes build frames.
     buffer: Vec<u8>,
@@ -128,6 +129,7 @@ impl<N: Node> World<N> {
             pending: BTreeMap::new(),
             scheduled: 0,
             trace: Trace::default(),
+            capturing: false,
             violation: None,
             buffer: vec![0; FRAME_BYTES_MAX],
         }
@@ -176,7 +178,8 @@ impl<N: Node> World<N> {
         }
         let lane = |side| Lane::new(wire, Rng::new(self.seed, u64::from(id) * 2 + side));
         let lanes = [lane(0), lane(1)];
-        self.links.push(Link { ends: [a, b], lanes, capture: None });
+        let capture = self.capturing.then(|| Capture::new(wire.medium));
+        self.links.push(Link { ends: [a, b], lanes, capture });
         self.tell(link);
         Ok(link)
     }
@@ -198,13 +201,12 @@ impl<N: Node> World<N> {
         self.trace.watch(watcher);
     }
 
-    /// Captures what goes over a link from here on.
-    pub fn start_capture(&mut self, link: LinkId) {
-        let link = &mut self.links[usize::from(link.0)];
-        link.capture = Some(Capture::new(link.lanes[0].wire().medium));
+    /// Captures what goes over the links that are added from here on.
+    pub fn capture_links(&mut self) {
+        self.capturing = true;
     }
 
-    /// What was captured on a link, if that was begun.
+    /// What was captured on a link, if it was.
     pub fn capture(&self, link: LinkId) -> Option<&Capture> {
         self.links[usize::from(link.0)].capture.as_ref()
     }
@@ -237,6 +239,12 @@ impl<N: Node> World<N> {
     /// A node.
     pub fn node(&self, id: NodeId) -> &N {
         &self.nodes[usize::from(id.0)].node
+    }
+
+    /// All lanes' identities.
+    pub fn lane_ids(&self) -> impl Iterator<Item = LaneId> + use<N> {
+        let links = (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId);
+        links.flat_map(|link| [Side::A, Side::B].map(|from| LaneId { link, from }))
     }
 
     /// One direction of a link.

@@ -337,8 +337,11 @@ fn the_same_seed_is_the_same_trace_and_another_seed_is_another() {
 
 #[test]
 fn a_capture_holds_what_was_sent_and_what_arrived() {
-    let mut world = pair(Little::default(), Little { echo: true, ..Little::default() });
-    world.start_capture(LINK);
+    let mut world = World::new(1);
+    world.capture_links();
+    world.add(Little::default()).unwrap();
+    world.add(Little { echo: true, ..Little::default() }).unwrap();
+    world.link(end(A, 0), end(B, 0), Wire { delay: 10 * MS, ..Wire::ethernet() }).unwrap();
     faults(&mut world, ms(100), Faults { loss: Ppm::ALWAYS, ..Faults::NONE });
     send(&mut world, A, b"round trip");
     world.run_until(ms(100)).unwrap();
