@@ -141,6 +141,7 @@ impl Lane {
         if self.carrier && !up {
             self.epoch += 1;
             self.departures.clear();
+            self.last_arrival = Instant::default();
         }
         self.carrier = up;
     }

@@ -10,6 +10,7 @@
 
 pub mod capture;
 pub mod check;
+pub mod describe;
 pub mod fault;
 pub mod lane;
 pub mod limits;

@@ -86,7 +86,7 @@ fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, B
     let a = world.add(Toy::new(contents[0], contents[1]))?;
     let b = world.add(Toy::new(contents[1], contents[0]))?;
     let end = |node| End { node, device: DeviceId(0) };
-    let links = [world.link(end(a), end(b), draw_wire(rng))?];
+    let links = [world.link(end(a), end(b), Wire { medium: Medium::Ip, ..draw_wire(rng) })?];
     let done = |world: &World<Toy>| world.node(a).is_done() && world.node(b).is_done();
     play(world, rng, &links, "both streams arrive whole", done)
 }

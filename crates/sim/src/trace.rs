@@ -7,7 +7,8 @@ use std::fmt;
 
 use siga_stack::time::Instant;
 
-use crate::fault::Fate;
+use crate::describe;
+use crate::fault::{Fate, Medium};
 
 /// A node of a world, by its place in the order in which nodes were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +72,8 @@ pub enum What<'a> {
     Sent {
         /// Where.
         lane: LaneId,
+        /// What the link's frames are.
+        medium: Medium,
         /// The frame.
         frame: &'a [u8],
     },
@@ -85,6 +88,8 @@ pub enum What<'a> {
     Arrived {
         /// Where.
         lane: LaneId,
+        /// What the link's frames are.
+        medium: Medium,
         /// As it arrived.
         frame: &'a [u8],
     },
@@ -107,13 +112,18 @@ impl fmt::Display for Event<'_> {
         let ns = self.at.as_ns();
         write!(f, "{:>4}.{:09} ", ns / 1_000_000_000, ns % 1_000_000_000)?;
         match self.what {
-            What::Sent { lane, frame } => write!(f, "{lane} sent {} bytes {:016x}", frame.len(), digest(frame)),
+            What::Sent { lane, medium, frame } => write_frame(f, lane, "sent", medium, frame),
             What::Befell { lane, fate } => write!(f, "{lane} {fate}"),
-            What::Arrived { lane, frame } => write!(f, "{lane} arrived {} bytes {:016x}", frame.len(), digest(frame)),
+            What::Arrived { lane, medium, frame } => write_frame(f, lane, "arrived", medium, frame),
             What::Woken { node } => write!(f, "node {} woken", node.0),
             What::Changed { link, text } => write!(f, "link {} becomes {text}", link.0),
         }
     }
+}
+
+fn write_frame(f: &mut fmt::Formatter<'_>, lane: LaneId, verb: &str, medium: Medium, frame: &[u8]) -> fmt::Result {
+    write!(f, "{lane} {verb} {} bytes {:016x}", frame.len(), digest(frame))?;
+    describe::frame(medium, frame).map_or(Ok(()), |words| write!(f, " {words}"))
 }
 
 /// The hash of some bytes alone.
@@ -188,7 +198,7 @@ impl Trace {
         self.events += 1;
         self.hash.number(at.as_ns());
         match what {
-            What::Sent { lane, frame } => {
+            What::Sent { lane, frame, .. } => {
                 self.hash.number(1);
                 self.hash.lane(lane);
                 self.hash.sized(frame);
@@ -198,7 +208,7 @@ impl Trace {
                 self.hash.lane(lane);
                 self.hash.sized(fate.label().as_bytes());
             }
-            What::Arrived { lane, frame } => {
+            What::Arrived { lane, frame, .. } => {
                 self.hash.number(3);
                 self.hash.lane(lane);
                 self.hash.sized(frame);
@@ -234,12 +244,12 @@ mod tests {
     #[test]
     fn every_part_of_every_event_changes_the_hash() {
         let events = [
-            (0, What::Sent { lane: LANE, frame: b"ab" }),
-            (1, What::Sent { lane: LANE, frame: b"ab" }),
-            (0, What::Sent { lane: LANE, frame: b"ac" }),
-            (0, What::Sent { lane: LaneId { from: Side::A, ..LANE }, frame: b"ab" }),
-            (0, What::Sent { lane: LaneId { link: LinkId(4), ..LANE }, frame: b"ab" }),
-            (0, What::Arrived { lane: LANE, frame: b"ab" }),
+            (0, What::Sent { lane: LANE, medium: Medium::Ip, frame: b"ab" }),
+            (1, What::Sent { lane: LANE, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Sent { lane: LANE, medium: Medium::Ip, frame: b"ac" }),
+            (0, What::Sent { lane: LaneId { from: Side::A, ..LANE }, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Sent { lane: LaneId { link: LinkId(4), ..LANE }, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Arrived { lane: LANE, medium: Medium::Ip, frame: b"ab" }),
             (0, What::Befell { lane: LANE, fate: Fate::Lost }),
             (0, What::Befell { lane: LANE, fate: Fate::TooLong }),
             (0, What::Woken { node: NodeId(0) }),
@@ -261,7 +271,10 @@ mod tests {
 
     #[test]
     fn an_event_reads_as_one_line() {
-        let event = Event { at: Instant::from_ns(12_000_000_345), what: What::Sent { lane: LANE, frame: b"foobar" } };
+        let event = Event {
+            at: Instant::from_ns(12_000_000_345),
+            what: What::Sent { lane: LANE, medium: Medium::Ip, frame: b"foobar" },
+        };
         assert_eq!(event.to_string(), "  12.000000345 link 3 b>a sent 6 bytes 85944171f73967e8");
     }
 }

@@ -355,7 +355,8 @@ impl<N: Node> World<N> {
             self.trace.record(now, What::Befell { lane: id, fate });
             return;
         }
-        self.trace.record(now, What::Arrived { lane: id, frame: &arrival.bytes });
+        let medium = link.lanes[at(id.from)].wire().medium;
+        self.trace.record(now, What::Arrived { lane: id, medium, frame: &arrival.bytes });
         let to = id.from.other();
         if let Some(capture) = &mut link.capture {
             capture.add(now, Point::Reached(to), &arrival.bytes, "");
@@ -469,7 +470,7 @@ impl<N: Node> World<N> {
         if marks != Marks::default() && !lane.wire().marks_agreed {
             return self.fail(Wrong::MarksNotAgreed(lane_id));
         }
-        self.trace.record(now, What::Sent { lane: lane_id, frame: &bytes });
+        self.trace.record(now, What::Sent { lane: lane_id, medium: lane.wire().medium, frame: &bytes });
         let kept = link.capture.is_some().then(|| bytes.clone());
         let passage = lane.send(now, bytes, marks);
         if let (Some(capture), Some(bytes)) = (&mut link.capture, kept) {

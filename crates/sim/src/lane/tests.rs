@@ -203,8 +203,13 @@ fn a_rate_spaces_frames_and_a_full_queue_drops() {
     let later = lane.send(Instant::default() + MS, frame(6), Marks::default());
     assert_eq!(later.arrivals[0].at, Instant::default() + 15 * MS);
     assert_eq!(lane.send(Instant::default() + MS, frame(7), Marks::default()).fates, [Fate::QueueFull]);
-    // A wire that has fallen idle begins anew.
-    let idle = lane.send(Instant::default() + 50 * MS, frame(8), Marks::default());
+    // A wire without a carrier holds nothing.
+    lane.set_carrier(false);
+    lane.set_carrier(true);
+    let anew = lane.send(Instant::default() + 2 * MS, frame(8), Marks::default());
+    assert_eq!(anew.arrivals.first().map(|arrival| arrival.at), Some(Instant::default() + 13 * MS));
+    // One that has fallen idle begins anew.
+    let idle = lane.send(Instant::default() + 50 * MS, frame(9), Marks::default());
     assert_eq!(idle.arrivals[0].at, Instant::default() + 61 * MS);
 }
 
