@@ -218,6 +218,15 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_tells_little_of_the_next() {
+        let bytes = bytes(0, 65_536);
+        for apart in 1..20 {
+            let same = bytes.iter().zip(&bytes[apart..]).filter(|(a, b)| a == b).count();
+            assert!((150..370).contains(&same), "{same} bytes are the same as {apart} further on");
+        }
+    }
+
+    #[test]
     fn more_than_was_sent_is_wrong() {
         assert_eq!(stream(10).received(&bytes(0, 11)), Err(StreamError::Beyond { sent: 10, arrived: 11 }));
     }

@@ -191,7 +191,7 @@ impl Lane {
             return Err(Fate::TooManyInFlight);
         }
         let departure = self.depart(now, frame_bytes)?;
-        if self.faults.black_hole_over.is_some_and(|over| over == 0 || frame_bytes > over) {
+        if self.faults.black_hole_over.is_some_and(|over| frame_bytes > over) {
             return Err(Fate::BlackHoled);
         }
         if self.rng.chance(self.faults.loss) {

@@ -93,11 +93,14 @@ mod tests {
 
     #[test]
     fn parts_of_a_world_have_numbers_of_their_own() {
-        let mut first: Vec<u64> =
-            (0..20).flat_map(|seed| (0..20).map(move |part| Rng::new(seed, part).bits())).collect();
-        first.sort_unstable();
-        first.dedup();
-        assert_eq!(first.len(), 400);
+        let mut drawn = Vec::new();
+        for (seed, part) in (0..20).flat_map(|seed| (0..20).map(move |part| (seed, part))) {
+            let mut rng = Rng::new(seed, part);
+            drawn.extend([rng.bits(), rng.bits(), rng.bits()]);
+        }
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert_eq!(drawn.len(), 1_200, "none is another's, later on");
     }
 
     #[test]

@@ -27,7 +27,10 @@ struct Little {
     next_deadline: Option<Instant>,
     woken: Vec<Instant>,
     told: Vec<(Instant, DeviceId, LinkState)>,
-    endless: bool,
+    /// Small frames to send.
+    burst: u32,
+    /// Times that it wants to be woken once more at once.
+    restless: u32,
     left: Vec<String>,
     wrong: Option<String>,
 }
@@ -44,7 +47,8 @@ impl Node for Little {
     }
 
     fn poll_transmit(&mut self, _: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
-        if self.endless {
+        if self.burst > 0 {
+            self.burst -= 1;
             return Some(Built { len: 60, marks: Marks::default() });
         }
         let at = self.outbox.iter().position(|frame| frame.0 == device)?;
@@ -59,7 +63,8 @@ impl Node for Little {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.woken.push(now);
-        self.deadline = self.next_deadline;
+        self.deadline = if self.restless > 0 { Some(now) } else { self.next_deadline };
+        self.restless = self.restless.saturating_sub(1);
     }
 
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
@@ -208,9 +213,55 @@ fn a_deadline_that_does_not_move_is_a_violation() {
 #[test]
 fn a_node_that_never_falls_silent_is_a_violation() {
     let mut world = pair(Little::default(), Little::default());
-    world.drive(A, |node, _| node.endless = true);
+    world.drive(A, |node, _| node.burst = u32::MAX);
     assert_eq!(world.violation().unwrap().what, Wrong::NeverSilent(A));
     assert_eq!(world.lane(A_TO_B).in_flight(), crate::limits::FRAMES_IN_FLIGHT_MAX - 1);
+}
+
+#[test]
+fn what_a_node_may_do_at_once_it_may_do_again_later() {
+    let mut world = pair(Little::default(), Little::default());
+    world.schedule(ms(0), LINK, Change::Carrier(false)).unwrap();
+    for at in [1, 2] {
+        world.run_until(ms(at)).unwrap();
+        world.drive(A, |node, _| node.burst = FRAMES_PER_INSTANT_MAX);
+        world.drive(B, |node, _| (node.deadline, node.restless) = (Some(ms(at)), WAKES_PER_INSTANT_MAX - 1));
+    }
+    world.run_until(ms(3)).unwrap();
+    assert_eq!(world.node(B).woken.len(), 2 * WAKES_PER_INSTANT_MAX as usize);
+}
+
+#[test]
+fn links_have_luck_of_their_own() {
+    let mut world = pair(Little::default(), Little::default());
+    world.link(end(A, 1), end(B, 1), Wire { delay: 10 * MS, ..Wire::ethernet() }).unwrap();
+    let faults = Faults { loss: Ppm::percent(50), ..Faults::NONE };
+    for (link, from) in [(LINK, Side::A), (LINK, Side::B), (LinkId(1), Side::A)] {
+        world.schedule(ms(0), link, Change::Faults { from, faults }).unwrap();
+    }
+    world.run_until(ms(0)).unwrap();
+    for byte in 0..100 {
+        send(&mut world, A, &[byte]);
+        send(&mut world, B, &[byte]);
+        world.drive(A, |node, _| node.outbox.push((DeviceId(1), vec![byte], Marks::default())));
+    }
+    world.run_until(ms(100)).unwrap();
+    let got = |node, device| {
+        let inbox = world.node(node).inbox.iter();
+        inbox.filter(|frame| frame.1 == DeviceId(device)).map(|frame| frame.2[0]).collect::<Vec<u8>>()
+    };
+    assert!(got(A, 0) != got(B, 0) && got(B, 0) != got(B, 1) && got(A, 0) != got(B, 1));
+}
+
+#[test]
+fn frames_that_do_not_add_up_are_a_violation() {
+    let mut world = pair(Little::default(), Little::default());
+    let lane = &mut world.links[0].lanes[0];
+    let passage = lane.send(ms(0), vec![0], Marks::default());
+    lane.arrive(&passage.arrivals[0]).unwrap();
+    world.check_at_rest().unwrap();
+    world.links[0].lanes[0].arrive(&passage.arrivals[0]).unwrap();
+    assert_eq!(world.check_at_rest().unwrap_err().what, Wrong::Unaccounted(A_TO_B));
 }
 
 #[test]
