@@ -6,6 +6,25 @@
 //! above them is here. Every bound has its name in [`limits`].
 #![forbid(unsafe_code)]
 
+mod checksum;
+pub mod cut;
+pub mod device;
+pub mod drops;
+pub mod forward;
+mod fragment;
 pub mod frame;
+pub mod icmp;
+mod ipv4;
+mod ipv6;
 pub mod limits;
+mod neighbour;
+mod output;
+mod path_mtu;
+mod resolve;
+pub mod route;
+mod seed;
+pub mod stack;
 pub mod time;
+pub mod udp;
+
+pub use stack::Stack;
