@@ -82,6 +82,8 @@ pub enum BuildError {
     DeviceTaken,
     /// A change in the past.
     Past,
+    /// A stack refuses a device, a route or an address.
+    Stack,
 }
 
 /// Time, then the order in which events came to be.
@@ -519,6 +521,7 @@ impl fmt::Display for BuildError {
             Self::NoSuchLink => "a change of a link that is not there",
             Self::DeviceTaken => "a second link at one device",
             Self::Past => "a change in the past",
+            Self::Stack => "a stack refuses a device, a route or an address",
         })
     }
 }
