@@ -69,6 +69,9 @@ pub struct Faults {
     pub corrupt: Ppm,
     /// The most bits that are flipped in a frame; at least one is.
     pub corrupt_bits_max: u8,
+    /// Bits are set and never cleared. The Internet checksum misses two flips of one column in two words, which a datagram of
+    /// many fragments easily meets; it finds any few bits that are all set.
+    pub corrupt_only_sets: bool,
     /// A frame loses some of its end; at least a byte stays.
     pub truncate: Ppm,
     /// A frame arrives twice.
@@ -92,6 +95,7 @@ impl Faults {
         burst: None,
         corrupt: Ppm::NEVER,
         corrupt_bits_max: 1,
+        corrupt_only_sets: false,
         truncate: Ppm::NEVER,
         duplicate: Ppm::NEVER,
         duplicate_by: Duration::ZERO,

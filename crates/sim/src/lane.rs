@@ -229,17 +229,7 @@ impl Lane {
     }
 
     fn damage(&mut self, mut bytes: Vec<u8>, fates: &mut Vec<Fate>) -> Vec<u8> {
-        if self.rng.chance(self.faults.corrupt) && !bytes.is_empty() {
-            let flips = self.rng.between(1, u64::from(self.faults.corrupt_bits_max.min(FLIPPED_BITS_MAX)));
-            // Bits are drawn without one being drawn twice: two flips of the same would leave the frame whole.
-            let mut places: Vec<(usize, u64)> = Vec::new();
-            for _ in 0..flips {
-                let place = (self.rng.index(bytes.len()), self.rng.below(8));
-                if !places.contains(&place) {
-                    bytes[place.0] ^= 1 << place.1;
-                    places.push(place);
-                }
-            }
+        if self.rng.chance(self.faults.corrupt) && self.corrupt(&mut bytes) {
             fates.push(Fate::Corrupted);
         }
         if bytes.len() > 1 && self.rng.chance(self.faults.truncate) {
@@ -248,6 +238,24 @@ impl Lane {
             fates.push(Fate::Truncated);
         }
         bytes
+    }
+
+    /// Flips some bits; true unless none that was drawn may be flipped.
+    fn corrupt(&mut self, bytes: &mut [u8]) -> bool {
+        let flips = self.rng.between(1, u64::from(self.faults.corrupt_bits_max.min(FLIPPED_BITS_MAX)));
+        // A bit that was drawn before stays flipped: twice would leave the frame whole.
+        let mut places: Vec<(usize, u64)> = Vec::new();
+        for _ in 0..flips {
+            let place = (self.rng.index(bytes.len()), self.rng.below(8));
+            let Some(byte) = bytes.get_mut(place.0) else { break };
+            let is_set = *byte & (1 << place.1) != 0;
+            let stays = is_set && self.faults.corrupt_only_sets;
+            if !stays && !places.contains(&place) {
+                *byte ^= 1 << place.1;
+                places.push(place);
+            }
+        }
+        !places.is_empty()
     }
 
     fn arrive_in_time(&mut self, at: Instant, frame: Arrival, fates: &mut Vec<Fate>, arrivals: &mut Vec<Arrival>) {

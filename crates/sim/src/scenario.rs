@@ -192,6 +192,7 @@ fn draw_faults(rng: &mut Rng) -> Faults {
         burst: rng.chance(third).then_some(BURST),
         corrupt: some(rng, 200_000),
         corrupt_bits_max: 1,
+        corrupt_only_sets: true,
         truncate: some(rng, 100_000),
         duplicate: some(rng, 300_000),
         duplicate_by: millis(rng, 50),

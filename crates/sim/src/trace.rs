@@ -102,7 +102,9 @@ pub enum What<'a> {
     Changed {
         /// Which.
         link: LinkId,
-        /// To what.
+        /// What of it.
+        kind: &'static str,
+        /// To what, in words that the hash leaves out: they are free to change.
         text: &'a str,
     },
 }
@@ -116,7 +118,7 @@ impl fmt::Display for Event<'_> {
             What::Befell { lane, fate } => write!(f, "{lane} {fate}"),
             What::Arrived { lane, medium, frame } => write_frame(f, lane, "arrived", medium, frame),
             What::Woken { node } => write!(f, "node {} woken", node.0),
-            What::Changed { link, text } => write!(f, "link {} becomes {text}", link.0),
+            What::Changed { link, text, .. } => write!(f, "link {} becomes {text}", link.0),
         }
     }
 }
@@ -217,10 +219,10 @@ impl Trace {
                 self.hash.number(4);
                 self.hash.number(u64::from(node.0));
             }
-            What::Changed { link, text } => {
+            What::Changed { link, kind, .. } => {
                 self.hash.number(5);
                 self.hash.number(u64::from(link.0));
-                self.hash.sized(text.as_bytes());
+                self.hash.sized(kind.as_bytes());
             }
         }
         if let Some(watcher) = &mut self.watcher {
@@ -254,9 +256,9 @@ mod tests {
             (0, What::Befell { lane: LANE, fate: Fate::TooLong }),
             (0, What::Woken { node: NodeId(0) }),
             (0, What::Woken { node: NodeId(1) }),
-            (0, What::Changed { link: LinkId(0), text: "ab" }),
-            (0, What::Changed { link: LinkId(1), text: "ab" }),
-            (0, What::Changed { link: LinkId(0), text: "ac" }),
+            (0, What::Changed { link: LinkId(0), kind: "ab", text: "" }),
+            (0, What::Changed { link: LinkId(1), kind: "ab", text: "" }),
+            (0, What::Changed { link: LinkId(0), kind: "ac", text: "" }),
         ];
         let mut hashes: Vec<u64> = Vec::new();
         for (ns, what) in events {

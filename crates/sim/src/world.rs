@@ -388,7 +388,7 @@ impl<N: Node> World<N> {
     }
 
     fn change(&mut self, id: LinkId, change: Change) {
-        self.trace.record(self.now, What::Changed { link: id, text: &change.to_string() });
+        self.trace.record(self.now, What::Changed { link: id, kind: change.kind(), text: &change.to_string() });
         let lanes = &mut self.links[usize::from(id.0)].lanes;
         let before = (lanes[0].wire().mtu, lanes[0].carrier());
         match change {
@@ -494,6 +494,17 @@ impl<N> Slot<N> {
             self.instant = now;
             self.frames_in_instant = 0;
             self.wakes_in_instant = 0;
+        }
+    }
+}
+
+impl Change {
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Faults { .. } => "faults",
+            Self::Wire(_) => "wire",
+            Self::Carrier(_) => "carrier",
+            Self::Mtu(_) => "mtu",
         }
     }
 }

@@ -110,6 +110,20 @@ fn corruption_flips_some_bits_and_no_more_than_asked_for() {
 }
 
 #[test]
+fn corruption_that_only_sets_bits_clears_none() {
+    let mut lane = lane(Faults { corrupt: Ppm::ALWAYS, corrupt_only_sets: true, ..Faults::NONE });
+    let mut corrupted = 0;
+    for _ in 0..1_000 {
+        let passage = lane.send(Instant::default(), vec![0x0f; 100], Marks::default());
+        let arrived = &passage.arrivals[0].bytes;
+        assert!(arrived.iter().all(|byte| byte & 0x0f == 0x0f));
+        assert_eq!(passage.fates == [Fate::Corrupted], *arrived != [0x0f; 100]);
+        corrupted += passage.fates.len();
+    }
+    assert!((400..600).contains(&corrupted), "{corrupted}");
+}
+
+#[test]
 fn corruption_reaches_every_byte() {
     let mut lane = lane(Faults { corrupt: Ppm::ALWAYS, ..Faults::NONE });
     let mut reached = [false; 100];
