@@ -1,4 +1,5 @@
 //! Real stacks in the world: what a person would try first on a network of two hosts and a router, and each fault alone.
+#![allow(clippy::unwrap_used, reason = "tests assert by unwrapping")]
 
 mod support;
 
@@ -133,7 +134,7 @@ fn fragments_in_any_order_make_one_datagram() {
     let message = echo_v4(&(0..=255).cycle().take(1_000).collect::<Vec<u8>>());
     let pieces: Vec<Vec<u8>> = (0..)
         .zip(message.chunks(256))
-        .map(|(at, bytes)| v4(ends, 1, 64, at * 32 | if bytes.len() == 256 { 0x2000 } else { 0 }, bytes))
+        .map(|(at, bytes)| v4(ends, 1, 64, (at * 32) | if bytes.len() == 256 { 0x2000 } else { 0 }, bytes))
         .collect();
     let turned = |by: usize| [&pieces[by..], &pieces[..by]].concat();
     let reversed = |by| turned(by).into_iter().rev().collect::<Vec<_>>();
