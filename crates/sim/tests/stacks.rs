@@ -102,6 +102,21 @@ fn traceroute_names_every_router_and_then_the_host() {
 }
 
 #[test]
+fn a_host_that_is_not_there_is_reported_and_forgotten() {
+    let mut world = probed(&[1_500]);
+    let absent = [[net::v4(0, 1).into(), net::v4(1, 9).into()], [net::v6(0, 1).into(), net::v6(1, 9).into()]];
+    for (ends, unreachable) in absent.into_iter().zip([[3, 1], [1, 3]]) {
+        assert_eq!(probe(&mut world, vec![echo(ends, 64, b"anybody?")]).len(), 0);
+        world.run_until(world.now() + 10_000 * MS).unwrap();
+        let replies = probe(&mut world, Vec::new());
+        assert_eq!(replies.len(), 1, "{replies:?}");
+        assert_eq!(parts(&replies[0]).2[..2], unreachable);
+    }
+    world.run_until(world.now() + 1_200_000 * MS).unwrap();
+    world.check_at_rest().unwrap();
+}
+
+#[test]
 fn a_packet_too_big_for_a_link_on_the_way_brings_back_its_mtu() {
     let mut world = probed(&[1_300]);
     for (ends, (kind, at)) in ends(2).into_iter().zip([([3, 4], 6), ([2, 0], 6)]) {
