@@ -135,7 +135,7 @@ impl Node for Host {
             Handled::Forward(mut forward) => {
                 let device = forward.device;
                 while let Some(piece) = forward.next_piece() {
-                    let bytes = [piece.header(), &frame[piece.range.clone()]].concat();
+                    let bytes = [piece.header, &frame[piece.range.clone()]].concat();
                     forwarded.push(Outgoing { device, bytes, marks: piece.marks });
                 }
             }

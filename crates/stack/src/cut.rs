@@ -11,36 +11,31 @@ use crate::ipv4::{Ipv4Header, blank_uncopied_options};
 use crate::ipv6::{FRAGMENT_BYTES, Ipv6Header};
 use crate::limits::HEADER_BYTES_MAX;
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
-use std::fmt;
-use std::net::IpAddr;
 use std::ops::Range;
 
 /// One frame to send: a header, then a part of the original frame.
-#[derive(Clone)]
-pub struct Piece {
-    header: [u8; HEADER_BYTES_MAX],
-    header_range: Range<usize>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The first bytes of the frame.
+    pub header: &'a [u8],
     /// The bytes of the original frame that follow the header.
     pub range: Range<usize>,
     /// What the receiver is to know.
     pub marks: Marks,
 }
 
-impl Piece {
-    /// The first bytes of the frame.
-    pub fn header(&self) -> &[u8] {
-        &self.header[self.header_range.clone()]
-    }
-
-    /// Bytes of the whole frame.
-    pub fn frame_bytes(&self) -> usize {
-        self.header_range.len() + self.range.len()
-    }
+/// Room for headers that are edited, in the stack, so that they are written once and not moved.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Room for the link's header, the packet's IP header, and what is edited behind it.
+    head: [u8; HEADER_BYTES_MAX],
+    /// The header of one fragment or segment.
+    piece: [u8; HEADER_BYTES_MAX],
 }
 
-impl fmt::Debug for Piece {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} then {:?}, {:?}", self.header(), self.range, self.marks)
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { head: [0; HEADER_BYTES_MAX], piece: [0; HEADER_BYTES_MAX] }
     }
 }
 
@@ -62,8 +57,7 @@ pub(crate) enum Plan {
 /// What of the packet's IP header matters for cutting it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    pub(crate) from: IpAddr,
-    pub(crate) to: IpAddr,
+    pub(crate) is_v4: bool,
     pub(crate) protocol: u8,
     /// Bytes of the IP header.
     pub(crate) ip_bytes: usize,
@@ -73,34 +67,19 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn v4(header: &Ipv4Header) -> Self {
-        Self {
-            from: header.from.into(),
-            to: header.to.into(),
-            protocol: header.protocol,
-            ip_bytes: header.header_bytes,
-            total_bytes: header.total_bytes,
-        }
+        Self { is_v4: true, protocol: header.protocol, ip_bytes: header.header_bytes, total_bytes: header.total_bytes }
     }
 
     /// Extension headers count as payload.
     pub(crate) fn v6(header: &Ipv6Header) -> Self {
-        Self {
-            from: header.from.into(),
-            to: header.to.into(),
-            protocol: header.next_header,
-            ip_bytes: IPV6_HEADER_LEN,
-            total_bytes: header.total_bytes,
-        }
+        Self { is_v4: false, protocol: header.next_header, ip_bytes: IPV6_HEADER_LEN, total_bytes: header.total_bytes }
     }
 }
 
-/// The pieces of a packet, in order.
-#[derive(Debug)]
-pub(crate) struct Pieces<'a, P: ?Sized> {
-    packet: Packet<'a, P>,
+/// How far a packet is cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
     shape: Shape,
-    /// Room for the link's header, the IP header, and what was edited behind it.
-    head: [u8; HEADER_BYTES_MAX],
     head_end: usize,
     /// Bytes of the link's header in use.
     link_bytes: usize,
@@ -110,6 +89,27 @@ pub(crate) struct Pieces<'a, P: ?Sized> {
     done_bytes: usize,
 }
 
+impl Cut {
+    pub(crate) fn is_v4(&self) -> bool {
+        self.shape.is_v4
+    }
+
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.shape.total_bytes
+    }
+}
+
+/// The pieces of a packet, in order.
+#[derive(Debug)]
+pub(crate) struct Pieces<'a, P: ?Sized> {
+    pub(crate) packet: Packet<'a, P>,
+    pub(crate) cut: Cut,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+/// Where source and destination stand in the headers.
+const IPV4_ADDRESSES: Range<usize> = 12..20;
+const IPV6_ADDRESSES: Range<usize> = 8..40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const TCP_HEADER_BYTES: usize = 20;
@@ -118,62 +118,67 @@ const UDP_HEADER_BYTES: usize = 8;
 impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     /// The packet with its header copied for editing. `shape` was checked against the packet's own bytes.
     #[inline]
-    pub(crate) fn new(packet: Packet<'a, P>, shape: Shape) -> Self {
-        let mut head = [0; HEADER_BYTES_MAX];
+    pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
         let head_end = LINK_BYTES + shape.ip_bytes;
-        head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
+        scratch.head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
         let marks = Marks::default();
-        Self { packet, shape, head, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 }
+        let cut = Cut { shape, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 };
+        Self { packet, cut, scratch }
     }
 
     /// The IP header, to be edited.
     pub(crate) fn ip_mut(&mut self) -> &mut [u8] {
-        &mut self.head[LINK_BYTES..LINK_BYTES + self.shape.ip_bytes]
+        &mut self.scratch.head[LINK_BYTES..LINK_BYTES + self.cut.shape.ip_bytes]
     }
 
     /// Room for the link's header; `bytes` of it will be used.
     pub(crate) fn link_mut(&mut self, bytes: usize) -> &mut [u8] {
-        self.link_bytes = bytes;
-        &mut self.head[..LINK_BYTES]
+        self.cut.link_bytes = bytes;
+        &mut self.scratch.head[..LINK_BYTES]
     }
 
     pub(crate) fn set_plan(&mut self, plan: Plan) {
-        self.plan = plan;
+        self.cut.plan = plan;
     }
 
     pub(crate) fn set_marks(&mut self, marks: Marks) {
-        self.marks = marks;
+        self.cut.marks = marks;
     }
 
-    pub(crate) fn clear_unfilled(&mut self) {
-        self.marks.checksum_unfilled = false;
+    /// Plans for IPv4 fragments of packets up to so many bytes.
+    pub(crate) fn plan_fragments_v4(&mut self, mtu: usize) {
+        self.cut.plan = Plan::FragmentsV4 { bytes: (mtu - self.cut.shape.ip_bytes) & !7 };
     }
 
     /// Takes the transport header into what is edited, and fills its checksum in.
     pub(crate) fn fill_checksum(&mut self) -> Result<(), LinkDrop> {
         let (bytes, at) = self.checksum_place().ok_or(LinkDrop::Marks)?;
         self.take_transport_header(bytes)?;
-        let field = LINK_BYTES + self.shape.ip_bytes + at;
-        let unfilled = u16::from_be_bytes([self.head[field], self.head[field + 1]]);
-        let sum =
-            self.packet.sum(self.pseudo_header(self.payload_bytes()), self.shape.ip_bytes, self.shape.total_bytes);
+        let field = LINK_BYTES + self.cut.shape.ip_bytes + at;
+        let unfilled = u16::from_be_bytes([self.scratch.head[field], self.scratch.head[field + 1]]);
+        let sum = self.packet.sum(
+            self.pseudo_header(self.payload_bytes()),
+            self.cut.shape.ip_bytes,
+            self.cut.shape.total_bytes,
+        );
         let checksum = match sum.word(!unfilled).checksum() {
-            0 if self.shape.protocol == UDP => u16::MAX, // RFC 768: 0 says that there is none
+            0 if self.cut.shape.protocol == UDP => u16::MAX, // RFC 768: 0 says that there is none
             checksum => checksum,
         };
-        self.head[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+        self.scratch.head[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+        self.cut.marks.checksum_unfilled = false;
         Ok(())
     }
 
     /// True if the transport checksum of the whole packet is right.
     pub(crate) fn is_intact(&self) -> bool {
         let sum = self.pseudo_header(self.payload_bytes());
-        self.packet.sum(sum, self.shape.ip_bytes, self.shape.total_bytes).is_intact()
+        self.packet.sum(sum, self.cut.shape.ip_bytes, self.cut.shape.total_bytes).is_intact()
     }
 
     /// Takes the TCP header into what is edited, so that the packet can be cut into segments. Says how much payload there is.
     pub(crate) fn prepare_segments(&mut self) -> Result<usize, LinkDrop> {
-        if self.shape.protocol != TCP {
+        if self.cut.shape.protocol != TCP {
             return Err(LinkDrop::Marks);
         }
         self.take_transport_header(TCP_HEADER_BYTES)?;
@@ -192,21 +197,29 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
 
     /// Bytes of IP and TCP headers, once segments were prepared.
     pub(crate) fn segment_header_bytes(&self) -> usize {
-        self.head_end - LINK_BYTES
+        self.cut.head_end - LINK_BYTES
     }
 
     /// The next piece.
-    pub(crate) fn next_piece(&mut self) -> Option<Piece> {
-        match self.plan {
+    #[inline]
+    pub(crate) fn next_piece(&mut self) -> Option<Piece<'_>> {
+        let (marks, link_bytes) = (self.cut.marks, self.packet.link_bytes);
+        let (header, part) = match self.cut.plan {
             Plan::Whole => {
-                self.plan = Plan::Done;
-                Some(self.piece(self.head_end, self.head_end - LINK_BYTES, self.shape.total_bytes))
+                self.cut.plan = Plan::Done;
+                let edited = self.cut.head_end - LINK_BYTES;
+                (
+                    &self.scratch.head[LINK_BYTES - self.cut.link_bytes..self.cut.head_end],
+                    edited..self.cut.shape.total_bytes,
+                )
             }
-            Plan::FragmentsV4 { bytes } => Some(self.fragment_v4(bytes)),
-            Plan::FragmentsV6 { bytes, ident } => Some(self.fragment_v6(bytes, ident)),
-            Plan::Segments { bytes } => Some(self.segment(bytes)),
-            Plan::Done => None,
-        }
+            Plan::FragmentsV4 { bytes } => self.fragment_v4(bytes),
+            Plan::FragmentsV6 { bytes, ident } => self.fragment_v6(bytes, ident),
+            Plan::Segments { bytes } => self.segment(bytes),
+            Plan::Done => return None,
+        };
+        let range = link_bytes + part.start..link_bytes + part.end;
+        Some(Piece { header, range, marks })
     }
 
     /// Adds bytes of the original frame.
@@ -222,10 +235,11 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     /// How many frames are to come, and their bytes.
+    #[inline]
     pub(crate) fn size(&self) -> (u64, u64) {
-        let whole = self.link_bytes + self.shape.total_bytes;
-        let per_frame = self.link_bytes + self.shape.ip_bytes;
-        let (frames, header) = match self.plan {
+        let whole = self.cut.link_bytes + self.cut.shape.total_bytes;
+        let per_frame = self.cut.link_bytes + self.cut.shape.ip_bytes;
+        let (frames, header) = match self.cut.plan {
             Plan::Whole => (1, 0),
             Plan::FragmentsV4 { bytes } => (self.payload_bytes().div_ceil(bytes), per_frame),
             Plan::FragmentsV6 { bytes, .. } => (self.payload_bytes().div_ceil(bytes), per_frame + FRAGMENT_BYTES),
@@ -239,97 +253,90 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     fn payload_bytes(&self) -> usize {
-        self.shape.total_bytes - self.shape.ip_bytes
+        self.cut.shape.total_bytes - self.cut.shape.ip_bytes
     }
 
     fn transport(&self) -> &[u8] {
-        &self.head[LINK_BYTES + self.shape.ip_bytes..self.head_end]
-    }
-
-    /// The edited head up to `head_end`, then the packet's bytes from `at` up to `end`.
-    fn piece(&self, head_end: usize, at: usize, end: usize) -> Piece {
-        Piece {
-            header: self.head,
-            header_range: LINK_BYTES - self.link_bytes..head_end,
-            range: self.packet.link_bytes + at..self.packet.link_bytes + end,
-            marks: self.marks,
-        }
+        &self.scratch.head[LINK_BYTES + self.cut.shape.ip_bytes..self.cut.head_end]
     }
 
     /// The part of the payload that comes next, and whether it is the last.
     fn advance(&mut self, bytes: usize, total: usize) -> (Range<usize>, bool) {
-        let part = self.done_bytes..total.min(self.done_bytes + bytes);
-        self.done_bytes = part.end;
+        let part = self.cut.done_bytes..total.min(self.cut.done_bytes + bytes);
+        self.cut.done_bytes = part.end;
         let last = part.end == total;
         if last {
-            self.plan = Plan::Done;
+            self.cut.plan = Plan::Done;
         }
         (part, last)
     }
 
-    /// A fragment's piece: what was edited behind the IP header goes with the first alone.
-    fn part(&self, part: &Range<usize>) -> Piece {
-        let head_end = if part.start == 0 { self.head_end } else { LINK_BYTES + self.shape.ip_bytes };
-        let edited = head_end - LINK_BYTES - self.shape.ip_bytes;
-        self.piece(head_end, self.shape.ip_bytes + part.start + edited, self.shape.ip_bytes + part.end)
+    /// Copies the head for a fragment: what was edited behind the IP header goes with the first alone. Says where the copy ends
+    /// and what part of the packet follows.
+    fn begin_fragment(&mut self, part: &Range<usize>) -> (usize, Range<usize>) {
+        let ip_bytes = self.cut.shape.ip_bytes;
+        let head_end = if part.start == 0 { self.cut.head_end } else { LINK_BYTES + ip_bytes };
+        self.scratch.piece[..head_end].copy_from_slice(&self.scratch.head[..head_end]);
+        let edited = head_end - LINK_BYTES - ip_bytes;
+        (head_end, ip_bytes + part.start + edited..ip_bytes + part.end)
     }
 
-    fn fragment_v4(&mut self, bytes: usize) -> Piece {
+    fn fragment_v4(&mut self, bytes: usize) -> (&[u8], Range<usize>) {
         let (part, last) = self.advance(bytes, self.payload_bytes());
-        let mut piece = self.part(&part);
-        let header = &mut piece.header[LINK_BYTES..LINK_BYTES + self.shape.ip_bytes];
+        let (head_end, range) = self.begin_fragment(&part);
+        let ip_bytes = self.cut.shape.ip_bytes;
+        let header = &mut self.scratch.piece[LINK_BYTES..LINK_BYTES + ip_bytes];
         if part.start > 0 {
             blank_uncopied_options(header);
         }
         let mut ip = Ipv4Packet::new_unchecked(header);
-        ip.set_total_len(low_u16(self.shape.ip_bytes + part.len()));
+        ip.set_total_len(low_u16(ip_bytes + part.len()));
         // The packet may be a fragment already.
         let offset = ip.frag_offset() + low_u16(part.start);
         ip.set_frag_offset(offset);
         let more = ip.more_frags() || !last;
         ip.set_more_frags(more);
         ip.fill_checksum();
-        piece
+        (&self.scratch.piece[LINK_BYTES - self.cut.link_bytes..head_end], range)
     }
 
     /// RFC 8200 4.5. Packets of our own have no extension headers.
-    fn fragment_v6(&mut self, bytes: usize, ident: u32) -> Piece {
+    fn fragment_v6(&mut self, bytes: usize, ident: u32) -> (&[u8], Range<usize>) {
         let (part, last) = self.advance(bytes, self.payload_bytes());
-        let mut piece = self.part(&part);
-        let fragment_at = LINK_BYTES + self.shape.ip_bytes;
-        let mut ip = Ipv6Packet::new_unchecked(&mut piece.header[LINK_BYTES..fragment_at]);
+        let (head_end, range) = self.begin_fragment(&part);
+        let fragment_at = LINK_BYTES + self.cut.shape.ip_bytes;
+        let piece = &mut self.scratch.piece;
+        let mut ip = Ipv6Packet::new_unchecked(&mut piece[LINK_BYTES..fragment_at]);
         let next_header = ip.next_header();
         ip.set_next_header(IpProtocol::Ipv6Frag);
         ip.set_payload_len(low_u16(FRAGMENT_BYTES + part.len()));
-        let edited = fragment_at..piece.header_range.end;
-        let edited_bytes = edited.len();
-        piece.header.copy_within(edited, fragment_at + FRAGMENT_BYTES);
-        piece.header_range.end = fragment_at + FRAGMENT_BYTES + edited_bytes;
+        piece.copy_within(fragment_at..head_end, fragment_at + FRAGMENT_BYTES);
         let word = (low_u16(part.start) & !7) | u16::from(!last);
-        let header = &mut piece.header[fragment_at..fragment_at + FRAGMENT_BYTES];
+        let header = &mut piece[fragment_at..fragment_at + FRAGMENT_BYTES];
         header[0] = next_header.into();
         header[1] = 0;
         header[2..4].copy_from_slice(&word.to_be_bytes());
         header[4..].copy_from_slice(&ident.to_be_bytes());
-        piece
+        (&self.scratch.piece[LINK_BYTES - self.cut.link_bytes..head_end + FRAGMENT_BYTES], range)
     }
 
-    fn segment(&mut self, bytes: usize) -> Piece {
+    fn segment(&mut self, bytes: usize) -> (&[u8], Range<usize>) {
         let tcp_bytes = self.transport().len();
-        let total = self.payload_bytes() - tcp_bytes;
-        let (part, last) = self.advance(bytes, total);
-        let at = self.shape.ip_bytes + tcp_bytes;
-        let mut piece = self.piece(self.head_end, at + part.start, at + part.end);
-        let (ip, tcp) = piece.header[LINK_BYTES..self.head_end].split_at_mut(self.shape.ip_bytes);
-        match self.shape.from {
-            IpAddr::V4(_) => {
-                let mut ip = Ipv4Packet::new_unchecked(ip);
-                ip.set_total_len(low_u16(at + part.len()));
-                let ident = ip.ident().wrapping_add(low_u16(part.start / bytes));
-                ip.set_ident(ident);
-                ip.fill_checksum();
-            }
-            IpAddr::V6(_) => Ipv6Packet::new_unchecked(ip).set_payload_len(low_u16(tcp_bytes + part.len())),
+        let (part, last) = self.advance(bytes, self.payload_bytes() - tcp_bytes);
+        let Cut { shape, head_end, link_bytes, marks, .. } = self.cut;
+        let at = shape.ip_bytes + tcp_bytes;
+        let pseudo_header = self.pseudo_header(tcp_bytes + part.len());
+        let Scratch { head, piece } = &mut *self.scratch;
+        piece[..head_end].copy_from_slice(&head[..head_end]);
+        let (ip, tcp) = piece[LINK_BYTES..head_end].split_at_mut(shape.ip_bytes);
+        if shape.is_v4 {
+            let mut ip = Ipv4Packet::new_unchecked(ip);
+            ip.set_total_len(low_u16(at + part.len()));
+            let ident = ip.ident().wrapping_add(low_u16(part.start / bytes));
+            ip.set_ident(ident);
+            ip.fill_checksum();
+        } else {
+            Ipv6Packet::new_unchecked(ip).set_payload_len(low_u16(tcp_bytes + part.len()));
         }
         let mut header = TcpPacket::new_unchecked(&mut *tcp);
         let sequence = header.seq_number() + part.start;
@@ -341,29 +348,32 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         if part.start > 0 {
             header.set_cwr(false);
         }
-        if !self.marks.checksum_unfilled {
+        if !marks.checksum_unfilled {
             header.set_checksum(0);
-            let sum = self.pseudo_header(tcp_bytes + part.len()).bytes(tcp);
-            let sum = self.packet.sum(sum, at + part.start, at + part.end);
+            let sum = self.packet.sum(pseudo_header.bytes(tcp), at + part.start, at + part.end);
             TcpPacket::new_unchecked(tcp).set_checksum(sum.checksum());
         }
-        piece
+        (&self.scratch.piece[LINK_BYTES - link_bytes..head_end], at + part.start..at + part.end)
     }
 
     fn take_transport_header(&mut self, bytes: usize) -> Result<(), LinkDrop> {
-        let end = self.shape.ip_bytes + bytes;
-        if end > self.shape.total_bytes {
+        let end = self.cut.shape.ip_bytes + bytes;
+        if end > self.cut.shape.total_bytes {
             return Err(LinkDrop::Marks);
         }
-        let own = self.packet.header().get(self.shape.ip_bytes..end).ok_or(LinkDrop::Marks)?;
-        self.head_end = LINK_BYTES + end;
-        self.head.get_mut(LINK_BYTES + self.shape.ip_bytes..self.head_end).ok_or(LinkDrop::Marks)?.copy_from_slice(own);
+        let own = self.packet.header().get(self.cut.shape.ip_bytes..end).ok_or(LinkDrop::Marks)?;
+        self.cut.head_end = LINK_BYTES + end;
+        self.scratch
+            .head
+            .get_mut(LINK_BYTES + self.cut.shape.ip_bytes..self.cut.head_end)
+            .ok_or(LinkDrop::Marks)?
+            .copy_from_slice(own);
         Ok(())
     }
 
     /// Bytes of the transport header up to its checksum's end, and where in it that stands.
     fn checksum_place(&self) -> Option<(usize, usize)> {
-        match self.shape.protocol {
+        match self.cut.shape.protocol {
             TCP => Some((TCP_HEADER_BYTES, 16)),
             UDP => Some((UDP_HEADER_BYTES, 6)),
             _ => None,
@@ -371,7 +381,9 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     fn pseudo_header(&self, bytes: usize) -> Sum {
-        Sum::default().pseudo_header(self.shape.from, self.shape.to, self.shape.protocol, bytes)
+        let addresses = if self.cut.shape.is_v4 { IPV4_ADDRESSES } else { IPV6_ADDRESSES };
+        let ip = &self.scratch.head[LINK_BYTES..];
+        Sum::default().bytes(&ip[addresses]).word(low_u16(bytes)).word(u16::from(self.cut.shape.protocol))
     }
 }
 

@@ -183,6 +183,7 @@ impl Device {
     }
 
     /// Writes the link's header into the room in front of a packet.
+    #[inline]
     pub(crate) fn write_link_header(&self, to: MacAddress, protocol: EthernetProtocol, into: &mut [u8]) {
         if let Medium::Ethernet(own) = self.config.medium {
             let mut frame = EthernetFrame::new_unchecked(&mut into[..LINK_BYTES]);

@@ -4,7 +4,7 @@
 //! What the next link did not agree to is made good here: checksums filled in, large segments cut. Redirects are not sent.
 
 use crate::checksum::updated;
-use crate::cut::{Piece, Pieces, Plan, Shape};
+use crate::cut::{Cut, Piece, Pieces, Plan, Shape};
 use crate::device::Medium;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
 use crate::frame::{DeviceId, Marks, Packet, Payload};
@@ -14,7 +14,7 @@ use crate::ipv6::Ipv6Header;
 use crate::limits::ICMPV6_ERROR_BYTES_MAX;
 use crate::neighbour::NeighbourKey;
 use crate::output::{Hop, collect};
-use crate::stack::{Handled, Stack};
+use crate::stack::Stack;
 use crate::time::Instant;
 use smoltcp::wire::EthernetProtocol;
 use std::net::IpAddr;
@@ -24,59 +24,66 @@ use std::net::IpAddr;
 pub struct Forward<'a, P: ?Sized> {
     /// Over which device.
     pub device: DeviceId,
-    pieces: Pieces<'a, P>,
+    pub(crate) pieces: Pieces<'a, P>,
 }
 
 impl<P: Payload + ?Sized> Forward<'_, P> {
     /// The next frame to send, in order.
-    pub fn next_piece(&mut self) -> Option<Piece> {
+    #[inline]
+    pub fn next_piece(&mut self) -> Option<Piece<'_>> {
         self.pieces.next_piece()
     }
 }
+
+/// What became of a packet: all is done, or it is to be cut and sent over a device.
+pub(crate) type Outcome = Option<(DeviceId, Cut)>;
 
 const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
 const HOP_LIMIT_AT: usize = 7;
 
 impl Stack {
-    pub(crate) fn forward_v4<'a, P: Payload + ?Sized>(
+    #[inline]
+    pub(crate) fn forward_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'a, P>,
+        packet: Packet<'_, P>,
         header: &Ipv4Header,
         device: DeviceId,
         gateway: Option<IpAddr>,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    ) -> Result<Outcome, DropReason> {
         if header.ttl <= 1 {
             return Err(self.refuse(now, &packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
         }
-        let mut pieces = Pieces::new(packet, Shape::v4(header));
+        let mut pieces = Pieces::new(packet, Shape::v4(header), &mut self.scratch);
         let ip = pieces.ip_mut();
         let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
         let checksum = updated(word(CHECKSUM_AT), word(TTL_AT), word(TTL_AT) - 0x0100);
         ip[TTL_AT] -= 1;
         ip[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
-        let may_fragment = !header.dont_fragment;
+        let cut = pieces.cut;
         if header.is_fragment() && packet.marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
-        self.pass_on(now, packet, pieces, Shape::v4(header), may_fragment, device, gateway)
+        self.pass_on(now, packet, cut, !header.dont_fragment, device, gateway.unwrap_or(header.to.into()))
     }
 
-    pub(crate) fn forward_v6<'a, P: Payload + ?Sized>(
+    #[inline]
+    pub(crate) fn forward_v6<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'a, P>,
+        packet: Packet<'_, P>,
         header: &Ipv6Header,
         device: DeviceId,
         gateway: Option<IpAddr>,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    ) -> Result<Outcome, DropReason> {
         if header.hop_limit <= 1 {
             return Err(self.refuse(now, &packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
         }
-        let mut pieces = Pieces::new(packet, Shape::v6(header));
+        let mut pieces = Pieces::new(packet, Shape::v6(header), &mut self.scratch);
         pieces.ip_mut()[HOP_LIMIT_AT] -= 1;
-        self.pass_on(now, packet, pieces, Shape::v6(header), false, device, gateway)
+        let cut = pieces.cut;
+        self.pass_on(now, packet, cut, false, device, gateway.unwrap_or(header.to.into()))
     }
 
     /// Tells the sender what is wrong with its packet.
@@ -93,102 +100,98 @@ impl Stack {
         reason.into()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of the way, named by what it needs")]
     #[inline]
-    fn pass_on<'a, P: Payload + ?Sized>(
+    fn pass_on<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'a, P>,
-        mut pieces: Pieces<'a, P>,
-        shape: Shape,
+        packet: Packet<'_, P>,
+        cut: Cut,
         may_fragment: bool,
         device: DeviceId,
-        gateway: Option<IpAddr>,
-    ) -> Result<Handled<'a, P>, DropReason> {
-        let out = &self.devices[usize::from(device.0)];
-        let (mtu, agreed, link_bytes) = (out.config.mtu, out.config.agreed, out.link_bytes());
+        hop: IpAddr,
+    ) -> Result<Outcome, DropReason> {
+        let config = &self.devices[usize::from(device.0)].config;
+        let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, cut.total_bytes());
+        let mut pieces = Pieces { packet, cut, scratch: &mut self.scratch };
         let unfilled = packet.marks.checksum_unfilled;
         let large = packet.marks.segment_bytes > 0;
-        pieces.set_marks(Marks {
-            checksum_unfilled: unfilled && agreed.checksum_unfilled,
-            segment_bytes: if agreed.large_segments { packet.marks.segment_bytes } else { 0 },
-        });
-        let whole = if large { agreed.large_segments } else { shape.total_bytes <= usize::from(mtu) };
-        if large {
-            let fits = self.plan_segments(&mut pieces, &packet, shape, may_fragment, mtu, whole)?;
-            if !fits {
-                let trouble = Trouble::TooBig { mtu };
-                return Err(self.refuse(now, &packet, shape.total_bytes, trouble, IpDrop::TooBig));
-            }
-        } else if !whole {
-            if !may_fragment {
-                let trouble = Trouble::TooBig { mtu };
-                return Err(self.refuse(now, &packet, shape.total_bytes, trouble, IpDrop::TooBig));
-            }
-            pieces.set_plan(Plan::FragmentsV4 { bytes: (usize::from(mtu) - shape.ip_bytes) & !7 });
+        let whole = if large { agreed.large_segments } else { total_bytes <= mtu };
+        if packet.marks != Marks::default() {
+            pieces.set_marks(Marks {
+                checksum_unfilled: unfilled && agreed.checksum_unfilled,
+                segment_bytes: if whole { packet.marks.segment_bytes } else { 0 },
+            });
         }
-        // A fragment's receiver could not tell that the datagram's checksum is open.
+        let fits = if large {
+            plan_segments(&mut pieces, may_fragment, mtu, whole)?
+        } else if whole {
+            true
+        } else {
+            pieces.plan_fragments_v4(mtu);
+            may_fragment
+        };
+        if !fits {
+            let trouble = Trouble::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
+            return Err(self.refuse(now, &packet, total_bytes, trouble, IpDrop::TooBig));
+        }
+        // A fragment's receiver could not tell that the datagram's checksum is open; that of segments is made anew.
         let stays_open = agreed.checksum_unfilled && whole;
         let made_anew = large && !whole;
         if unfilled && !stays_open && !made_anew {
             pieces.fill_checksum()?;
-            pieces.clear_unfilled();
         }
-        self.hand_out(now, pieces, shape, device, gateway, link_bytes)
-    }
-
-    /// Plans for a large segment; false if what it was made of does not fit the next link either.
-    fn plan_segments<P: Payload + ?Sized>(
-        &self,
-        pieces: &mut Pieces<'_, P>,
-        packet: &Packet<'_, P>,
-        shape: Shape,
-        may_fragment: bool,
-        mtu: u16,
-        whole: bool,
-    ) -> Result<bool, DropReason> {
-        let payload = pieces.prepare_segments()?;
-        let headers = pieces.segment_header_bytes();
-        let room = usize::from(mtu).saturating_sub(headers);
-        let wanted = usize::from(packet.marks.segment_bytes).min(payload.max(1));
-        if wanted > room && (!may_fragment || room == 0) {
-            return Ok(false);
-        }
-        if whole {
-            return Ok(true);
-        }
-        // A checksum that was wrong must not become right by being made anew.
-        if !packet.marks.checksum_unfilled && !pieces.is_intact() {
-            return Err(IpDrop::Checksum.into());
-        }
-        debug_assert!(headers < shape.total_bytes || payload == 0);
-        pieces.set_plan(Plan::Segments { bytes: wanted.min(room) });
-        Ok(true)
+        let cut = pieces.cut;
+        self.hand_out(now, packet, cut, device, hop)
     }
 
     #[inline]
-    fn hand_out<'a, P: Payload + ?Sized>(
+    fn hand_out<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        mut pieces: Pieces<'a, P>,
-        shape: Shape,
+        packet: Packet<'_, P>,
+        cut: Cut,
         device: DeviceId,
-        gateway: Option<IpAddr>,
-        link_bytes: usize,
-    ) -> Result<Handled<'a, P>, DropReason> {
-        let hop = gateway.unwrap_or(shape.to);
-        let ipv4 = shape.to.is_ipv4();
-        if let Medium::Ethernet(_) = self.devices[usize::from(device.0)].config.medium {
+        hop: IpAddr,
+    ) -> Result<Outcome, DropReason> {
+        let out = &mut self.devices[usize::from(device.0)];
+        let mut pieces = Pieces { packet, cut, scratch: &mut self.scratch };
+        if let Medium::Ethernet(_) = out.config.medium {
+            let ipv4 = cut.is_v4();
             let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: hop }) else {
                 let packets = collect(&mut pieces);
                 self.transmit(now, device, Hop::Neighbour(hop), ipv4, packets)?;
-                return Ok(Handled::Done);
+                return Ok(None);
             };
             let protocol = if ipv4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };
-            self.devices[usize::from(device.0)].write_link_header(mac, protocol, pieces.link_mut(link_bytes));
+            out.write_link_header(mac, protocol, pieces.link_mut(out.link_bytes()));
         }
         let (frames, bytes) = pieces.size();
-        self.devices[usize::from(device.0)].count_sent(frames, bytes);
-        Ok(Handled::Forward(Forward { device, pieces }))
+        out.count_sent(frames, bytes);
+        Ok(Some((device, pieces.cut)))
     }
+}
+
+/// Plans for a large segment; false if what it was made of does not fit the next link either.
+fn plan_segments<P: Payload + ?Sized>(
+    pieces: &mut Pieces<'_, P>,
+    may_fragment: bool,
+    mtu: usize,
+    whole: bool,
+) -> Result<bool, DropReason> {
+    let marks = pieces.packet.marks;
+    let payload = pieces.prepare_segments()?;
+    let room = mtu.saturating_sub(pieces.segment_header_bytes());
+    let wanted = usize::from(marks.segment_bytes).min(payload.max(1));
+    if wanted > room && (!may_fragment || room == 0) {
+        return Ok(false);
+    }
+    if whole {
+        return Ok(true);
+    }
+    // A checksum that was wrong must not become right by being made anew.
+    if !marks.checksum_unfilled && !pieces.is_intact() {
+        return Err(IpDrop::Checksum.into());
+    }
+    pieces.set_plan(Plan::Segments { bytes: wanted.min(room) });
+    Ok(true)
 }

@@ -5,8 +5,8 @@ use crate::cut::{Pieces, Plan, Shape};
 use crate::device::{LINK_BYTES, MacAddress, Medium, Outgoing, is_link_local};
 use crate::drops::{DropReason, IpDrop, LinkDrop, UdpDrop};
 use crate::frame::{DeviceId, Marks, Packet, Payload};
-use crate::ipv4::Ipv4Build;
-use crate::ipv6::{FRAGMENT_BYTES, Ipv6Build};
+use crate::ipv4::{Ipv4Build, Ipv4Header};
+use crate::ipv6::{FRAGMENT_BYTES, Ipv6Build, Ipv6Header};
 use crate::limits::LOOPBACK_PACKETS_MAX;
 use crate::neighbour::NeighbourKey;
 use crate::route::Target;
@@ -27,8 +27,7 @@ pub(crate) enum Hop {
 impl Stack {
     /// Sends a packet that has [`LINK_BYTES`] of room in front, over a given device or where its destination's route leads.
     pub(crate) fn send_packet(&mut self, now: Instant, bytes: Vec<u8>, on: Option<DeviceId>) -> Result<(), DropReason> {
-        let shape = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
-        let to = shape.to;
+        let (shape, to) = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
         if self.is_own(to) {
             if self.loopback.len() >= LOOPBACK_PACKETS_MAX {
                 return Err(LinkDrop::QueueFull.into());
@@ -60,14 +59,14 @@ impl Stack {
             device,
             to_group: false,
         };
-        let mut pieces = Pieces::new(packet, shape);
-        pieces.set_plan(match to {
-            IpAddr::V4(_) => Plan::FragmentsV4 { bytes: (mtu - shape.ip_bytes) & !7 },
+        let mut pieces = Pieces::new(packet, shape, &mut self.scratch);
+        match to {
+            IpAddr::V4(_) => pieces.plan_fragments_v4(mtu),
             IpAddr::V6(_) => {
                 let ident = u32::try_from(self.random.next() >> 32).unwrap_or(0);
-                Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident }
+                pieces.set_plan(Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident });
             }
-        });
+        }
         let packets = collect(&mut pieces);
         self.transmit(now, device, hop, to.is_ipv4(), packets)
     }
@@ -213,25 +212,21 @@ pub(crate) fn collect<P: Payload + ?Sized>(pieces: &mut Pieces<'_, P>) -> Vec<Ou
     pieces.link_mut(LINK_BYTES);
     let mut packets = Vec::new();
     while let Some(piece) = pieces.next_piece() {
-        let mut bytes = piece.header().to_vec();
-        pieces.append(piece.range.clone(), &mut bytes);
-        packets.push(Outgoing { bytes, marks: piece.marks });
+        let (mut bytes, range, marks) = (piece.header.to_vec(), piece.range, piece.marks);
+        pieces.append(range, &mut bytes);
+        packets.push(Outgoing { bytes, marks });
     }
     packets
 }
 
-/// Shape of a packet of our own making.
-fn shape_of(packet: &[u8]) -> Option<Shape> {
-    match packet.first()? >> 4 {
-        4 => {
-            let header = crate::ipv4::Ipv4Header::parse(packet, packet.len()).ok()?;
-            Some(Shape::v4(&header))
-        }
-        6 => {
-            let header = crate::ipv6::Ipv6Header::parse(packet, packet.len()).ok()?;
-            Some(Shape::v6(&header))
-        }
-        _ => None,
+/// Shape and destination of a packet of our own making.
+fn shape_of(packet: &[u8]) -> Option<(Shape, IpAddr)> {
+    if packet.first()? >> 4 == 4 {
+        let header = Ipv4Header::parse(packet, packet.len()).ok()?;
+        Some((Shape::v4(&header), header.to.into()))
+    } else {
+        let header = Ipv6Header::parse(packet, packet.len()).ok()?;
+        Some((Shape::v6(&header), header.to.into()))
     }
 }
 

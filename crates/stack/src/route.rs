@@ -205,6 +205,10 @@ trait Key: Copy + Ord + fmt::Debug {
     fn successor(self) -> Option<Self>;
     /// The value of `bits` bits behind the first `from`, more than 0 of them.
     fn slot(self, from: u8, bits: u8) -> usize;
+    /// The 32 bits behind the first `from`.
+    fn window(self, from: u8) -> usize;
+    /// True if bits behind those are set.
+    fn is_beyond_window(self, from: u8) -> bool;
     /// This address with that value, where it has zeros.
     fn with_slot(self, from: u8, bits: u8, slot: usize) -> Self;
 }
@@ -229,6 +233,15 @@ macro_rules! key {
                 usize::try_from((self << from) >> ($bits - bits)).unwrap_or(0)
             }
 
+            #[inline]
+            fn window(self, from: u8) -> usize {
+                usize::try_from((self << from) >> ($bits - 32)).unwrap_or(0)
+            }
+
+            fn is_beyond_window(self, from: u8) -> bool {
+                (self << from).checked_shl(32).is_some_and(|beyond| beyond != 0)
+            }
+
             fn with_slot(self, from: u8, bits: u8, slot: usize) -> Self {
                 self | <$number>::try_from(slot).unwrap_or(0) << ($bits - from - bits)
             }
@@ -249,13 +262,32 @@ const LAYOUT_PREFIXES_MIN: usize = 64;
 #[derive(Debug, Clone, Copy)]
 enum Node {
     Hop(u32),
-    Ranges { at: u32, count: u8 },
-    Table { at: u32, bits: u8 },
+    /// Ranges told apart by the 32 bits behind those that led here.
+    Narrow {
+        at: u32,
+        count: u8,
+    },
+    /// Ranges that need more bits.
+    Wide {
+        at: u32,
+        count: u8,
+    },
+    Table {
+        at: u32,
+        bits: u8,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range<K> {
     start: K,
+    hop: u32,
+}
+
+/// A range in a few bytes, since most of what a lookup costs is fetching it.
+#[derive(Debug, Clone, Copy)]
+struct NarrowRange {
+    start: u32,
     hop: u32,
 }
 
@@ -266,7 +298,8 @@ struct Table<K> {
     lengths: [u32; 129],
     root: Node,
     nodes: Pool<Node>,
-    ranges: Pool<Range<K>>,
+    narrow: Pool<NarrowRange>,
+    wide: Pool<Range<K>>,
     /// How many prefixes there were when the whole was laid out.
     laid_out_for: usize,
 }
@@ -278,7 +311,8 @@ impl<K: Key> Table<K> {
             lengths: [0; 129],
             root: Node::Hop(NOWHERE),
             nodes: Pool::new(),
-            ranges: Pool::new(),
+            narrow: Pool::new(),
+            wide: Pool::new(),
             laid_out_for: 0,
         }
     }
@@ -289,8 +323,14 @@ impl<K: Key> Table<K> {
         loop {
             match node {
                 Node::Hop(hop) => return hop,
-                Node::Ranges { at, count } => {
-                    let ranges = &self.ranges.items[at as usize..at as usize + usize::from(count)];
+                Node::Narrow { at, count } => {
+                    let ranges = &self.narrow.items[at as usize..at as usize + usize::from(count)];
+                    let window = key.window(from);
+                    let before = ranges.iter().filter(|range| range.start as usize <= window).count();
+                    return ranges[before.saturating_sub(1)].hop;
+                }
+                Node::Wide { at, count } => {
+                    let ranges = &self.wide.items[at as usize..at as usize + usize::from(count)];
                     let before = ranges.iter().filter(|range| range.start <= key).count();
                     return ranges[before.saturating_sub(1)].hop;
                 }
@@ -378,9 +418,7 @@ impl<K: Key> Table<K> {
             return Node::Hop(range.hop);
         }
         if ranges.len() <= LEAF_RANGES_MAX {
-            let at = self.ranges.take(class(ranges.len()), ranges[0]);
-            self.ranges.items[at as usize..at as usize + ranges.len()].copy_from_slice(ranges);
-            return Node::Ranges { at, count: u8::try_from(ranges.len()).unwrap_or(u8::MAX) };
+            return self.build_leaf(ranges, from);
         }
         let bits = u8::try_from(ranges.len().ilog2()).unwrap_or(u8::MAX);
         let bits = bits.clamp(TABLE_BITS.0, TABLE_BITS.1).min(K::BITS - from);
@@ -400,10 +438,25 @@ impl<K: Key> Table<K> {
         Node::Table { at, bits }
     }
 
+    fn build_leaf(&mut self, ranges: &[Range<K>], from: u8) -> Node {
+        let count = u8::try_from(ranges.len()).unwrap_or(u8::MAX);
+        if ranges.iter().any(|range| range.start.is_beyond_window(from)) {
+            let at = self.wide.take(class(ranges.len()), ranges[0]);
+            self.wide.items[at as usize..at as usize + ranges.len()].copy_from_slice(ranges);
+            return Node::Wide { at, count };
+        }
+        let at = self.narrow.take(class(ranges.len()), NarrowRange { start: 0, hop: NOWHERE });
+        for (slot, range) in self.narrow.items[at as usize..].iter_mut().zip(ranges) {
+            *slot = NarrowRange { start: number(range.start.window(from)), hop: range.hop };
+        }
+        Node::Narrow { at, count }
+    }
+
     fn release(&mut self, node: Node) {
         match node {
             Node::Hop(_) => {}
-            Node::Ranges { at, count } => self.ranges.give_back(class(count.into()), at),
+            Node::Narrow { at, count } => self.narrow.give_back(class(count.into()), at),
+            Node::Wide { at, count } => self.wide.give_back(class(count.into()), at),
             Node::Table { at, bits } => {
                 for slot in 0..1_usize << bits {
                     self.release(self.nodes.items[at as usize + slot]);
@@ -459,9 +512,9 @@ fn class(count: usize) -> u8 {
     u8::try_from(count.next_power_of_two().ilog2()).unwrap_or(u8::MAX)
 }
 
-/// A place in a pool. [`ROUTES_MAX`] keeps them far below what fits.
+/// A place in a pool, which [`ROUTES_MAX`] keeps far below what fits, or 32 bits of an address.
 fn number(at: usize) -> u32 {
-    u32::try_from(at).expect("ROUTES_MAX bounds the places")
+    u32::try_from(at).expect("places are bounded")
 }
 
 #[cfg(test)]
@@ -531,14 +584,14 @@ mod tests {
             routes.insert(prefix(i), via(u16::try_from(i % 7).unwrap())).unwrap();
         }
         let mut prefixes: Vec<Prefix> = (0..100_000).map(prefix).collect();
-        let used = routes.v4.ranges.items.len();
+        let used = routes.v4.narrow.items.len();
         prefixes.sort_unstable_by_key(|p| (bits(*p), p.length));
         for p in prefixes {
             routes.remove(p);
         }
         assert!(routes.is_empty());
         assert_eq!(routes.lookup(prefix(5).address), None);
-        assert!(routes.v4.ranges.items.len() <= used * 2, "blocks given back are used again");
+        assert!(routes.v4.narrow.items.len() <= used * 2, "blocks given back are used again");
     }
 
     /// Addresses that share long beginnings, so that prefixes nest and leaves split.

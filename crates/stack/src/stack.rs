@@ -4,9 +4,10 @@
 //! and calls [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so. Whether a stack is a router is one
 //! setting. Wrong use is answered by a typed error; any bytes from the network by a counted drop.
 
+use crate::cut::{Cut, Pieces, Scratch};
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
 use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
-use crate::forward::Forward;
+use crate::forward::{Forward, Outcome};
 use crate::fragment::{DatagramKey, Piece, Reassembly};
 use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
 use crate::icmp::{RateLimit, Trouble};
@@ -34,7 +35,6 @@ pub struct StackConfig {
 
 /// What became of a frame.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one on a router, and never stored")]
 pub enum Handled<'a, P: ?Sized> {
     /// The stack has all it needs of it.
     Done,
@@ -69,8 +69,10 @@ pub struct Stack {
     pub(crate) forwarding: bool,
     /// Packets to ourselves, to be taken in before the call ends.
     pub(crate) loopback: VecDeque<Vec<u8>>,
+    pub(crate) scratch: Scratch,
     reassembly: Reassembly,
-    own: Vec<IpAddr>,
+    own_v4: Vec<Ipv4Addr>,
+    own_v6: Vec<Ipv6Addr>,
 }
 
 /// A whole packet for this stack.
@@ -112,8 +114,10 @@ impl Stack {
             random,
             forwarding: config.forwarding,
             loopback: VecDeque::new(),
+            scratch: Scratch::new(),
             reassembly: Reassembly::default(),
-            own: Vec::new(),
+            own_v4: Vec::new(),
+            own_v6: Vec::new(),
         }
     }
 
@@ -123,7 +127,10 @@ impl Stack {
         let id = DeviceId(id.ok_or(DeviceError::Full)?);
         let device = Device::new(config)?;
         for own in &device.config.addresses {
-            self.own.push(own.address());
+            match own.address() {
+                IpAddr::V4(address) => self.own_v4.push(address),
+                IpAddr::V6(address) => self.own_v6.push(address),
+            }
             // An IPv6 address of a link alone may be on several: it is never looked up, but asked of the device.
             if own.address().is_ipv6() && is_link_local(own.address()) {
                 continue;
@@ -181,17 +188,25 @@ impl Stack {
     /// Takes a frame from a device.
     #[inline]
     pub fn handle_frame<'a, P: Payload + ?Sized>(
-        &mut self,
+        &'a mut self,
         now: Instant,
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
         let result = self.receive(now, device, received);
-        self.settle(now);
-        result.unwrap_or_else(|reason| {
-            self.drops.count(reason);
-            Handled::Dropped(reason)
-        })
+        if !matches!(result, Ok(Some(_))) {
+            self.settle(now);
+        }
+        match result {
+            Ok(None) => Handled::Done,
+            Ok(Some((device, packet, cut))) => {
+                Handled::Forward(Forward { device, pieces: Pieces { packet, cut, scratch: &mut self.scratch } })
+            }
+            Err(reason) => {
+                self.drops.count(reason);
+                Handled::Dropped(reason)
+            }
+        }
     }
 
     /// Builds the next frame that a device is to send. A frame that `into` has no room for stays.
@@ -267,8 +282,12 @@ impl Stack {
         self.udp.close(id)
     }
 
+    #[inline]
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
-        self.own.contains(&address)
+        match address {
+            IpAddr::V4(address) => self.own_v4.contains(&address),
+            IpAddr::V6(address) => self.own_v6.contains(&address),
+        }
     }
 
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
@@ -281,7 +300,7 @@ impl Stack {
         now: Instant,
         id: DeviceId,
         received: Received<'a, P>,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    ) -> Result<Option<(DeviceId, Packet<'a, P>, Cut)>, DropReason> {
         let device = self.devices.get_mut(usize::from(id.0)).ok_or(LinkDrop::NoDevice)?;
         let Received { header, payload, marks } = received;
         let payload_bytes = payload.len();
@@ -315,26 +334,22 @@ impl Stack {
             Medium::Ip => EthernetProtocol::Ipv6,
         };
         let packet = Packet { frame: header, payload, payload_bytes, link_bytes, marks, device: id, to_group };
-        match protocol {
-            EthernetProtocol::Ipv4 => self.receive_v4(now, packet),
-            EthernetProtocol::Ipv6 => self.receive_v6(now, packet),
+        let outcome = match protocol {
+            EthernetProtocol::Ipv4 => self.receive_v4(now, packet)?,
+            EthernetProtocol::Ipv6 => self.receive_v6(now, packet)?,
             EthernetProtocol::Arp => {
                 self.input_arp(now, id, packet.header())?;
-                Ok(Handled::Done)
+                None
             }
-            EthernetProtocol::Unknown(_) => Err(LinkDrop::Protocol.into()),
-        }
+            EthernetProtocol::Unknown(_) => return Err(LinkDrop::Protocol.into()),
+        };
+        Ok(outcome.map(|(device, cut)| (device, packet, cut)))
     }
 
     #[inline]
-    fn receive_v4<'a, P: Payload + ?Sized>(
-        &mut self,
-        now: Instant,
-        packet: Packet<'a, P>,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
-        let from = IpAddr::V4(header.from);
-        if is_martian_source(header.from) || self.is_own(from) {
+        if is_martian_source(header.from) || self.own_v4.contains(&header.from) {
             return Err(IpDrop::SourceMartian.into());
         }
         if header.header_bytes > 20
@@ -365,17 +380,17 @@ impl Stack {
         }
     }
 
-    fn deliver_v4<'a, P: Payload + ?Sized>(
+    fn deliver_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'a, P>,
+        packet: Packet<'_, P>,
         header: &Ipv4Header,
         to_group: bool,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    ) -> Result<Outcome, DropReason> {
         let bytes = packet.copy(0, header.total_bytes);
         let to_group = to_group || packet.to_group;
         self.input_v4(now, &bytes, header, packet.device, packet.marks, to_group)?;
-        Ok(Handled::Done)
+        Ok(None)
     }
 
     fn input_v4(
@@ -426,11 +441,7 @@ impl Stack {
     }
 
     #[inline]
-    fn receive_v6<'a, P: Payload + ?Sized>(
-        &mut self,
-        now: Instant,
-        packet: Packet<'a, P>,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    fn receive_v6<P: Payload + ?Sized>(&mut self, now: Instant, packet: Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv6Header::parse(packet.header(), packet.len())?;
         let (from, to) = (IpAddr::V6(header.from), IpAddr::V6(header.to));
         if header.from.is_multicast() || header.from.is_loopback() || is_mapped(header.from) || self.is_own(from) {
@@ -462,16 +473,16 @@ impl Stack {
         }
     }
 
-    fn deliver_v6<'a, P: Payload + ?Sized>(
+    fn deliver_v6<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'a, P>,
+        packet: Packet<'_, P>,
         header: &Ipv6Header,
         to_group: bool,
-    ) -> Result<Handled<'a, P>, DropReason> {
+    ) -> Result<Outcome, DropReason> {
         let bytes = packet.copy(0, header.total_bytes);
         self.input_v6(now, &bytes, header, packet.device, packet.marks, to_group)?;
-        Ok(Handled::Done)
+        Ok(None)
     }
 
     fn input_v6(
