@@ -11,7 +11,7 @@ use siga_stack::limits::FRAME_BYTES_MAX;
 use siga_stack::time::{Duration, Instant};
 
 use crate::fault::{Fate, Faults, Wire};
-use crate::limits::{FLIPPED_BITS_MAX, FRAMES_IN_FLIGHT_MAX, FRAMES_QUEUED_MAX};
+use crate::limits::{BYTES_IN_FLIGHT_MAX, FLIPPED_BITS_MAX, FRAMES_IN_FLIGHT_MAX, FRAMES_QUEUED_MAX};
 use crate::rng::Rng;
 
 /// One direction of a link.
@@ -28,6 +28,7 @@ pub struct Lane {
     departures: VecDeque<Instant>,
     last_arrival: Instant,
     in_flight: usize,
+    in_flight_bytes: usize,
     counts: Counts,
 }
 
@@ -89,6 +90,7 @@ impl Lane {
             departures: VecDeque::new(),
             last_arrival: Instant::default(),
             in_flight: 0,
+            in_flight_bytes: 0,
             counts: Counts::default(),
         }
     }
@@ -162,12 +164,14 @@ impl Lane {
             self.counts.fates[fate.index()] += 1;
         }
         self.in_flight += arrivals.len();
+        self.in_flight_bytes += arrivals.iter().map(|arrival| arrival.bytes.len()).sum::<usize>();
         Passage { fates, arrivals }
     }
 
     /// Takes an arrival whose time has come off the lane, and says if it arrives.
     pub fn arrive(&mut self, arrival: &Arrival) -> Result<(), Fate> {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(arrival.bytes.len());
         if arrival.epoch != self.epoch {
             self.counts.fates[Fate::NoCarrier.index()] += 1;
             return Err(Fate::NoCarrier);
@@ -187,7 +191,9 @@ impl Lane {
         if frame_bytes > fits {
             return Err(Fate::TooLong);
         }
-        if self.in_flight + 2 > FRAMES_IN_FLIGHT_MAX {
+        // There has to be room for a second copy.
+        let bytes = self.in_flight_bytes + 2 * frame_bytes;
+        if self.in_flight + 2 > FRAMES_IN_FLIGHT_MAX || bytes > BYTES_IN_FLIGHT_MAX {
             return Err(Fate::TooManyInFlight);
         }
         let departure = self.depart(now, frame_bytes)?;

@@ -6,9 +6,11 @@ pub const NODES_MAX: usize = 1_024;
 pub const LINKS_MAX: usize = 4_096;
 /// Devices of one node.
 pub const DEVICES_MAX: usize = 64;
-/// Frames on their way in one direction of a link; one more is dropped and counted. A second of small frames at 1 Gbit/s
-/// with room to spare is less than 64 Ki frames of 1,500 bytes, and memory stays below 100 MB a direction.
+/// Frames on their way in one direction of a link; one more is dropped and counted. More than 100 ms of the smallest frames
+/// at 100 Mbit/s.
 pub const FRAMES_IN_FLIGHT_MAX: usize = 65_536;
+/// Their bytes: half a second at 1 Gbit/s.
+pub const BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
 /// Frames waiting for their turn at a link with a rate, whatever the link's own setting says.
 pub const FRAMES_QUEUED_MAX: usize = 16_384;
 /// Events waiting for their time, of all links, nodes and schedules together.

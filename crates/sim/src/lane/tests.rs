@@ -278,3 +278,16 @@ fn frames_on_their_way_have_a_bound() {
     assert_eq!(lane.counts().of(Fate::TooManyInFlight), dropped as u64);
     assert!(lane.is_balanced());
 }
+
+#[test]
+fn bytes_on_their_way_have_a_bound() {
+    let mut lane = Lane::new(Wire { mtu: 64 << 10, ..wire() }, Rng::new(7, 1));
+    let send = |lane: &mut Lane| lane.send(Instant::default(), vec![0; 64 << 10], Marks::default()).arrivals.pop();
+    let first = send(&mut lane).unwrap();
+    let most = BYTES_IN_FLIGHT_MAX / (64 << 10) - 1;
+    let on_their_way = 1 + (0..2_000).filter(|_| send(&mut lane).is_some()).count();
+    assert_eq!(on_their_way, most);
+    assert_eq!(lane.counts().of(Fate::TooManyInFlight), 2_001 - most as u64);
+    lane.arrive(&first).unwrap();
+    assert!(send(&mut lane).is_some() && send(&mut lane).is_none());
+}
