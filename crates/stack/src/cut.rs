@@ -31,11 +31,15 @@ pub(crate) struct Scratch {
     head: [u8; HEADER_BYTES_MAX],
     /// The header of one fragment or segment.
     piece: [u8; HEADER_BYTES_MAX],
+    /// How far the packet is cut.
+    pub(crate) cut: Cut,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self { head: [0; HEADER_BYTES_MAX], piece: [0; HEADER_BYTES_MAX] }
+        let shape = Shape { is_v4: true, protocol: 0, ip_bytes: 0, total_bytes: 0 };
+        let cut = Cut { shape, head_end: 0, link_bytes: 0, marks: Marks::default(), plan: Plan::Done, done_bytes: 0 };
+        Self { head: [0; HEADER_BYTES_MAX], piece: [0; HEADER_BYTES_MAX], cut }
     }
 }
 
@@ -90,10 +94,6 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    pub(crate) fn is_v4(&self) -> bool {
-        self.shape.is_v4
-    }
-
     pub(crate) fn total_bytes(&self) -> usize {
         self.shape.total_bytes
     }
@@ -103,7 +103,6 @@ impl Cut {
 #[derive(Debug)]
 pub(crate) struct Pieces<'a, P: ?Sized> {
     pub(crate) packet: Packet<'a, P>,
-    pub(crate) cut: Cut,
     pub(crate) scratch: &'a mut Scratch,
 }
 
@@ -120,65 +119,73 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     #[inline]
     pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
         let head_end = LINK_BYTES + shape.ip_bytes;
-        scratch.head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
+        match packet.header().first_chunk::<IPV6_HEADER_LEN>() {
+            // A length known beforehand is worth copying some bytes more: what lies behind the header is never read.
+            Some(header) if shape.ip_bytes <= IPV6_HEADER_LEN => {
+                scratch.head[LINK_BYTES..LINK_BYTES + IPV6_HEADER_LEN].copy_from_slice(header);
+            }
+            Some(_) | None => {
+                scratch.head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
+            }
+        }
         let marks = Marks::default();
-        let cut = Cut { shape, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 };
-        Self { packet, cut, scratch }
+        scratch.cut = Cut { shape, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 };
+        Self { packet, scratch }
     }
 
     /// The IP header, to be edited.
     pub(crate) fn ip_mut(&mut self) -> &mut [u8] {
-        &mut self.scratch.head[LINK_BYTES..LINK_BYTES + self.cut.shape.ip_bytes]
+        &mut self.scratch.head[LINK_BYTES..LINK_BYTES + self.scratch.cut.shape.ip_bytes]
     }
 
     /// Room for the link's header; `bytes` of it will be used.
     pub(crate) fn link_mut(&mut self, bytes: usize) -> &mut [u8] {
-        self.cut.link_bytes = bytes;
+        self.scratch.cut.link_bytes = bytes;
         &mut self.scratch.head[..LINK_BYTES]
     }
 
     pub(crate) fn set_plan(&mut self, plan: Plan) {
-        self.cut.plan = plan;
+        self.scratch.cut.plan = plan;
     }
 
     pub(crate) fn set_marks(&mut self, marks: Marks) {
-        self.cut.marks = marks;
+        self.scratch.cut.marks = marks;
     }
 
     /// Plans for IPv4 fragments of packets up to so many bytes.
     pub(crate) fn plan_fragments_v4(&mut self, mtu: usize) {
-        self.cut.plan = Plan::FragmentsV4 { bytes: (mtu - self.cut.shape.ip_bytes) & !7 };
+        self.scratch.cut.plan = Plan::FragmentsV4 { bytes: (mtu - self.scratch.cut.shape.ip_bytes) & !7 };
     }
 
     /// Takes the transport header into what is edited, and fills its checksum in.
     pub(crate) fn fill_checksum(&mut self) -> Result<(), LinkDrop> {
         let (bytes, at) = self.checksum_place().ok_or(LinkDrop::Marks)?;
         self.take_transport_header(bytes)?;
-        let field = LINK_BYTES + self.cut.shape.ip_bytes + at;
+        let field = LINK_BYTES + self.scratch.cut.shape.ip_bytes + at;
         let unfilled = u16::from_be_bytes([self.scratch.head[field], self.scratch.head[field + 1]]);
         let sum = self.packet.sum(
             self.pseudo_header(self.payload_bytes()),
-            self.cut.shape.ip_bytes,
-            self.cut.shape.total_bytes,
+            self.scratch.cut.shape.ip_bytes,
+            self.scratch.cut.shape.total_bytes,
         );
         let checksum = match sum.word(!unfilled).checksum() {
-            0 if self.cut.shape.protocol == UDP => u16::MAX, // RFC 768: 0 says that there is none
+            0 if self.scratch.cut.shape.protocol == UDP => u16::MAX, // RFC 768: 0 says that there is none
             checksum => checksum,
         };
         self.scratch.head[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
-        self.cut.marks.checksum_unfilled = false;
+        self.scratch.cut.marks.checksum_unfilled = false;
         Ok(())
     }
 
     /// True if the transport checksum of the whole packet is right.
     pub(crate) fn is_intact(&self) -> bool {
         let sum = self.pseudo_header(self.payload_bytes());
-        self.packet.sum(sum, self.cut.shape.ip_bytes, self.cut.shape.total_bytes).is_intact()
+        self.packet.sum(sum, self.scratch.cut.shape.ip_bytes, self.scratch.cut.shape.total_bytes).is_intact()
     }
 
     /// Takes the TCP header into what is edited, so that the packet can be cut into segments. Says how much payload there is.
     pub(crate) fn prepare_segments(&mut self) -> Result<usize, LinkDrop> {
-        if self.cut.shape.protocol != TCP {
+        if self.scratch.cut.shape.protocol != TCP {
             return Err(LinkDrop::Marks);
         }
         self.take_transport_header(TCP_HEADER_BYTES)?;
@@ -197,20 +204,20 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
 
     /// Bytes of IP and TCP headers, once segments were prepared.
     pub(crate) fn segment_header_bytes(&self) -> usize {
-        self.cut.head_end - LINK_BYTES
+        self.scratch.cut.head_end - LINK_BYTES
     }
 
     /// The next piece.
     #[inline]
     pub(crate) fn next_piece(&mut self) -> Option<Piece<'_>> {
-        let (marks, link_bytes) = (self.cut.marks, self.packet.link_bytes);
-        let (header, part) = match self.cut.plan {
+        let (marks, link_bytes) = (self.scratch.cut.marks, self.packet.link_bytes);
+        let (header, part) = match self.scratch.cut.plan {
             Plan::Whole => {
-                self.cut.plan = Plan::Done;
-                let edited = self.cut.head_end - LINK_BYTES;
+                self.scratch.cut.plan = Plan::Done;
+                let edited = self.scratch.cut.head_end - LINK_BYTES;
                 (
-                    &self.scratch.head[LINK_BYTES - self.cut.link_bytes..self.cut.head_end],
-                    edited..self.cut.shape.total_bytes,
+                    &self.scratch.head[LINK_BYTES - self.scratch.cut.link_bytes..self.scratch.cut.head_end],
+                    edited..self.scratch.cut.shape.total_bytes,
                 )
             }
             Plan::FragmentsV4 { bytes } => self.fragment_v4(bytes),
@@ -237,9 +244,9 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     /// How many frames are to come, and their bytes.
     #[inline]
     pub(crate) fn size(&self) -> (u64, u64) {
-        let whole = self.cut.link_bytes + self.cut.shape.total_bytes;
-        let per_frame = self.cut.link_bytes + self.cut.shape.ip_bytes;
-        let (frames, header) = match self.cut.plan {
+        let whole = self.scratch.cut.link_bytes + self.scratch.cut.shape.total_bytes;
+        let per_frame = self.scratch.cut.link_bytes + self.scratch.cut.shape.ip_bytes;
+        let (frames, header) = match self.scratch.cut.plan {
             Plan::Whole => (1, 0),
             Plan::FragmentsV4 { bytes } => (self.payload_bytes().div_ceil(bytes), per_frame),
             Plan::FragmentsV6 { bytes, .. } => (self.payload_bytes().div_ceil(bytes), per_frame + FRAGMENT_BYTES),
@@ -253,20 +260,20 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     fn payload_bytes(&self) -> usize {
-        self.cut.shape.total_bytes - self.cut.shape.ip_bytes
+        self.scratch.cut.shape.total_bytes - self.scratch.cut.shape.ip_bytes
     }
 
     fn transport(&self) -> &[u8] {
-        &self.scratch.head[LINK_BYTES + self.cut.shape.ip_bytes..self.cut.head_end]
+        &self.scratch.head[LINK_BYTES + self.scratch.cut.shape.ip_bytes..self.scratch.cut.head_end]
     }
 
     /// The part of the payload that comes next, and whether it is the last.
     fn advance(&mut self, bytes: usize, total: usize) -> (Range<usize>, bool) {
-        let part = self.cut.done_bytes..total.min(self.cut.done_bytes + bytes);
-        self.cut.done_bytes = part.end;
+        let part = self.scratch.cut.done_bytes..total.min(self.scratch.cut.done_bytes + bytes);
+        self.scratch.cut.done_bytes = part.end;
         let last = part.end == total;
         if last {
-            self.cut.plan = Plan::Done;
+            self.scratch.cut.plan = Plan::Done;
         }
         (part, last)
     }
@@ -274,8 +281,8 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     /// Copies the head for a fragment: what was edited behind the IP header goes with the first alone. Says where the copy ends
     /// and what part of the packet follows.
     fn begin_fragment(&mut self, part: &Range<usize>) -> (usize, Range<usize>) {
-        let ip_bytes = self.cut.shape.ip_bytes;
-        let head_end = if part.start == 0 { self.cut.head_end } else { LINK_BYTES + ip_bytes };
+        let ip_bytes = self.scratch.cut.shape.ip_bytes;
+        let head_end = if part.start == 0 { self.scratch.cut.head_end } else { LINK_BYTES + ip_bytes };
         self.scratch.piece[..head_end].copy_from_slice(&self.scratch.head[..head_end]);
         let edited = head_end - LINK_BYTES - ip_bytes;
         (head_end, ip_bytes + part.start + edited..ip_bytes + part.end)
@@ -284,7 +291,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     fn fragment_v4(&mut self, bytes: usize) -> (&[u8], Range<usize>) {
         let (part, last) = self.advance(bytes, self.payload_bytes());
         let (head_end, range) = self.begin_fragment(&part);
-        let ip_bytes = self.cut.shape.ip_bytes;
+        let ip_bytes = self.scratch.cut.shape.ip_bytes;
         let header = &mut self.scratch.piece[LINK_BYTES..LINK_BYTES + ip_bytes];
         if part.start > 0 {
             blank_uncopied_options(header);
@@ -297,14 +304,14 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         let more = ip.more_frags() || !last;
         ip.set_more_frags(more);
         ip.fill_checksum();
-        (&self.scratch.piece[LINK_BYTES - self.cut.link_bytes..head_end], range)
+        (&self.scratch.piece[LINK_BYTES - self.scratch.cut.link_bytes..head_end], range)
     }
 
     /// RFC 8200 4.5. Packets of our own have no extension headers.
     fn fragment_v6(&mut self, bytes: usize, ident: u32) -> (&[u8], Range<usize>) {
         let (part, last) = self.advance(bytes, self.payload_bytes());
         let (head_end, range) = self.begin_fragment(&part);
-        let fragment_at = LINK_BYTES + self.cut.shape.ip_bytes;
+        let fragment_at = LINK_BYTES + self.scratch.cut.shape.ip_bytes;
         let piece = &mut self.scratch.piece;
         let mut ip = Ipv6Packet::new_unchecked(&mut piece[LINK_BYTES..fragment_at]);
         let next_header = ip.next_header();
@@ -317,16 +324,16 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         header[1] = 0;
         header[2..4].copy_from_slice(&word.to_be_bytes());
         header[4..].copy_from_slice(&ident.to_be_bytes());
-        (&self.scratch.piece[LINK_BYTES - self.cut.link_bytes..head_end + FRAGMENT_BYTES], range)
+        (&self.scratch.piece[LINK_BYTES - self.scratch.cut.link_bytes..head_end + FRAGMENT_BYTES], range)
     }
 
     fn segment(&mut self, bytes: usize) -> (&[u8], Range<usize>) {
         let tcp_bytes = self.transport().len();
         let (part, last) = self.advance(bytes, self.payload_bytes() - tcp_bytes);
-        let Cut { shape, head_end, link_bytes, marks, .. } = self.cut;
+        let Cut { shape, head_end, link_bytes, marks, .. } = self.scratch.cut;
         let at = shape.ip_bytes + tcp_bytes;
         let pseudo_header = self.pseudo_header(tcp_bytes + part.len());
-        let Scratch { head, piece } = &mut *self.scratch;
+        let Scratch { head, piece, .. } = &mut *self.scratch;
         piece[..head_end].copy_from_slice(&head[..head_end]);
         let (ip, tcp) = piece[LINK_BYTES..head_end].split_at_mut(shape.ip_bytes);
         if shape.is_v4 {
@@ -357,15 +364,15 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     fn take_transport_header(&mut self, bytes: usize) -> Result<(), LinkDrop> {
-        let end = self.cut.shape.ip_bytes + bytes;
-        if end > self.cut.shape.total_bytes {
+        let end = self.scratch.cut.shape.ip_bytes + bytes;
+        if end > self.scratch.cut.shape.total_bytes {
             return Err(LinkDrop::Marks);
         }
-        let own = self.packet.header().get(self.cut.shape.ip_bytes..end).ok_or(LinkDrop::Marks)?;
-        self.cut.head_end = LINK_BYTES + end;
+        let own = self.packet.header().get(self.scratch.cut.shape.ip_bytes..end).ok_or(LinkDrop::Marks)?;
+        self.scratch.cut.head_end = LINK_BYTES + end;
         self.scratch
             .head
-            .get_mut(LINK_BYTES + self.cut.shape.ip_bytes..self.cut.head_end)
+            .get_mut(LINK_BYTES + self.scratch.cut.shape.ip_bytes..self.scratch.cut.head_end)
             .ok_or(LinkDrop::Marks)?
             .copy_from_slice(own);
         Ok(())
@@ -373,7 +380,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
 
     /// Bytes of the transport header up to its checksum's end, and where in it that stands.
     fn checksum_place(&self) -> Option<(usize, usize)> {
-        match self.cut.shape.protocol {
+        match self.scratch.cut.shape.protocol {
             TCP => Some((TCP_HEADER_BYTES, 16)),
             UDP => Some((UDP_HEADER_BYTES, 6)),
             _ => None,
@@ -381,9 +388,9 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 
     fn pseudo_header(&self, bytes: usize) -> Sum {
-        let addresses = if self.cut.shape.is_v4 { IPV4_ADDRESSES } else { IPV6_ADDRESSES };
+        let addresses = if self.scratch.cut.shape.is_v4 { IPV4_ADDRESSES } else { IPV6_ADDRESSES };
         let ip = &self.scratch.head[LINK_BYTES..];
-        Sum::default().bytes(&ip[addresses]).word(low_u16(bytes)).word(u16::from(self.cut.shape.protocol))
+        Sum::default().bytes(&ip[addresses]).word(low_u16(bytes)).word(u16::from(self.scratch.cut.shape.protocol))
     }
 }
 

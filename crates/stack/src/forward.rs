@@ -4,7 +4,7 @@
 //! What the next link did not agree to is made good here: checksums filled in, large segments cut. Redirects are not sent.
 
 use crate::checksum::updated;
-use crate::cut::{Cut, Piece, Pieces, Plan, Shape};
+use crate::cut::{Piece, Pieces, Plan, Shape};
 use crate::device::Medium;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
 use crate::frame::{DeviceId, Marks, Packet, Payload};
@@ -35,8 +35,9 @@ impl<P: Payload + ?Sized> Forward<'_, P> {
     }
 }
 
-/// What became of a packet: all is done, or it is to be cut and sent over a device.
-pub(crate) type Outcome = Option<(DeviceId, Cut)>;
+/// What became of a packet: all is done, or it is to be sent over a device, cut as the scratch area
+/// says.
+pub(crate) type Outcome = Option<DeviceId>;
 
 const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
@@ -47,43 +48,41 @@ impl Stack {
     pub(crate) fn forward_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'_, P>,
+        packet: &Packet<'_, P>,
         header: &Ipv4Header,
         device: DeviceId,
         gateway: Option<IpAddr>,
     ) -> Result<Outcome, DropReason> {
         if header.ttl <= 1 {
-            return Err(self.refuse(now, &packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+            return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
         }
-        let mut pieces = Pieces::new(packet, Shape::v4(header), &mut self.scratch);
+        let mut pieces = Pieces::new(*packet, Shape::v4(header), &mut self.scratch);
         let ip = pieces.ip_mut();
         let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
         let checksum = updated(word(CHECKSUM_AT), word(TTL_AT), word(TTL_AT) - 0x0100);
         ip[TTL_AT] -= 1;
         ip[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
-        let cut = pieces.cut;
         if header.is_fragment() && packet.marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
-        self.pass_on(now, packet, cut, !header.dont_fragment, device, gateway.unwrap_or(header.to.into()))
+        self.pass_on(now, packet, !header.dont_fragment, device, gateway.unwrap_or(header.to.into()))
     }
 
     #[inline]
     pub(crate) fn forward_v6<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'_, P>,
+        packet: &Packet<'_, P>,
         header: &Ipv6Header,
         device: DeviceId,
         gateway: Option<IpAddr>,
     ) -> Result<Outcome, DropReason> {
         if header.hop_limit <= 1 {
-            return Err(self.refuse(now, &packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+            return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
         }
-        let mut pieces = Pieces::new(packet, Shape::v6(header), &mut self.scratch);
+        let mut pieces = Pieces::new(*packet, Shape::v6(header), &mut self.scratch);
         pieces.ip_mut()[HOP_LIMIT_AT] -= 1;
-        let cut = pieces.cut;
-        self.pass_on(now, packet, cut, false, device, gateway.unwrap_or(header.to.into()))
+        self.pass_on(now, packet, false, device, gateway.unwrap_or(header.to.into()))
     }
 
     /// Tells the sender what is wrong with its packet.
@@ -104,15 +103,14 @@ impl Stack {
     fn pass_on<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'_, P>,
-        cut: Cut,
+        packet: &Packet<'_, P>,
         may_fragment: bool,
         device: DeviceId,
         hop: IpAddr,
     ) -> Result<Outcome, DropReason> {
         let config = &self.devices[usize::from(device.0)].config;
-        let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, cut.total_bytes());
-        let mut pieces = Pieces { packet, cut, scratch: &mut self.scratch };
+        let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, self.scratch.cut.total_bytes());
+        let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
         let unfilled = packet.marks.checksum_unfilled;
         let large = packet.marks.segment_bytes > 0;
         let whole = if large { agreed.large_segments } else { total_bytes <= mtu };
@@ -132,7 +130,7 @@ impl Stack {
         };
         if !fits {
             let trouble = Trouble::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
-            return Err(self.refuse(now, &packet, total_bytes, trouble, IpDrop::TooBig));
+            return Err(self.refuse(now, packet, total_bytes, trouble, IpDrop::TooBig));
         }
         // A fragment's receiver could not tell that the datagram's checksum is open; that of segments is made anew.
         let stays_open = agreed.checksum_unfilled && whole;
@@ -140,23 +138,21 @@ impl Stack {
         if unfilled && !stays_open && !made_anew {
             pieces.fill_checksum()?;
         }
-        let cut = pieces.cut;
-        self.hand_out(now, packet, cut, device, hop)
+        self.hand_out(now, packet, device, hop)
     }
 
     #[inline]
     fn hand_out<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'_, P>,
-        cut: Cut,
+        packet: &Packet<'_, P>,
         device: DeviceId,
         hop: IpAddr,
     ) -> Result<Outcome, DropReason> {
         let out = &mut self.devices[usize::from(device.0)];
-        let mut pieces = Pieces { packet, cut, scratch: &mut self.scratch };
+        let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
         if let Medium::Ethernet(_) = out.config.medium {
-            let ipv4 = cut.is_v4();
+            let ipv4 = hop.is_ipv4();
             let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: hop }) else {
                 let packets = collect(&mut pieces);
                 self.transmit(now, device, Hop::Neighbour(hop), ipv4, packets)?;
@@ -167,7 +163,7 @@ impl Stack {
         }
         let (frames, bytes) = pieces.size();
         out.count_sent(frames, bytes);
-        Ok(Some((device, pieces.cut)))
+        Ok(Some(device))
     }
 }
 

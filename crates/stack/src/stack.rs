@@ -4,7 +4,7 @@
 //! and calls [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so. Whether a stack is a router is one
 //! setting. Wrong use is answered by a typed error; any bytes from the network by a counted drop.
 
-use crate::cut::{Cut, Pieces, Scratch};
+use crate::cut::{Pieces, Scratch};
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
 use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
 use crate::forward::{Forward, Outcome};
@@ -193,14 +193,17 @@ impl Stack {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
-        let result = self.receive(now, device, received);
+        let Received { header: frame, payload, marks } = received;
+        let payload_bytes = payload.len();
+        let mut packet = Packet { frame, payload, payload_bytes, link_bytes: 0, marks, device, to_group: false };
+        let result = self.receive(now, &mut packet);
         if !matches!(result, Ok(Some(_))) {
             self.settle(now);
         }
         match result {
             Ok(None) => Handled::Done,
-            Ok(Some((device, packet, cut))) => {
-                Handled::Forward(Forward { device, pieces: Pieces { packet, cut, scratch: &mut self.scratch } })
+            Ok(Some(device)) => {
+                Handled::Forward(Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch } })
             }
             Err(reason) => {
                 self.drops.count(reason);
@@ -295,15 +298,13 @@ impl Stack {
     }
 
     #[inline]
-    fn receive<'a, P: Payload + ?Sized>(
+    fn receive<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        id: DeviceId,
-        received: Received<'a, P>,
-    ) -> Result<Option<(DeviceId, Packet<'a, P>, Cut)>, DropReason> {
-        let device = self.devices.get_mut(usize::from(id.0)).ok_or(LinkDrop::NoDevice)?;
-        let Received { header, payload, marks } = received;
-        let payload_bytes = payload.len();
+        packet: &mut Packet<'_, P>,
+    ) -> Result<Outcome, DropReason> {
+        let device = self.devices.get_mut(usize::from(packet.device.0)).ok_or(LinkDrop::NoDevice)?;
+        let Packet { frame: header, payload_bytes, marks, .. } = *packet;
         let frame_bytes = header.len() + payload_bytes;
         device.counters.frames_received += 1;
         device.counters.bytes_received += frame_bytes as u64;
@@ -319,13 +320,13 @@ impl Stack {
         {
             return Err(LinkDrop::Marks.into());
         }
-        let mut to_group = false;
+        packet.link_bytes = link_bytes;
         let protocol = match device.config.medium {
             Medium::Ethernet(own) => {
                 let frame = EthernetFrame::new_unchecked(header);
                 let to = MacAddress(frame.dst_addr().0);
-                to_group = to.is_group();
-                if to != own && !to_group {
+                packet.to_group = to.is_group();
+                if to != own && !packet.to_group {
                     return Err(LinkDrop::OtherStation.into());
                 }
                 frame.ethertype()
@@ -333,21 +334,19 @@ impl Stack {
             Medium::Ip if header[0] >> 4 == 4 => EthernetProtocol::Ipv4,
             Medium::Ip => EthernetProtocol::Ipv6,
         };
-        let packet = Packet { frame: header, payload, payload_bytes, link_bytes, marks, device: id, to_group };
-        let outcome = match protocol {
-            EthernetProtocol::Ipv4 => self.receive_v4(now, packet)?,
-            EthernetProtocol::Ipv6 => self.receive_v6(now, packet)?,
+        match protocol {
+            EthernetProtocol::Ipv4 => self.receive_v4(now, packet),
+            EthernetProtocol::Ipv6 => self.receive_v6(now, packet),
             EthernetProtocol::Arp => {
-                self.input_arp(now, id, packet.header())?;
-                None
+                self.input_arp(now, packet.device, packet.header())?;
+                Ok(None)
             }
-            EthernetProtocol::Unknown(_) => return Err(LinkDrop::Protocol.into()),
-        };
-        Ok(outcome.map(|(device, cut)| (device, packet, cut)))
+            EthernetProtocol::Unknown(_) => Err(LinkDrop::Protocol.into()),
+        }
     }
 
     #[inline]
-    fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: Packet<'_, P>) -> Result<Outcome, DropReason> {
+    fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
         if is_martian_source(header.from) || self.own_v4.contains(&header.from) {
             return Err(IpDrop::SourceMartian.into());
@@ -356,7 +355,7 @@ impl Stack {
             && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
         {
             let trouble = Trouble::Parameter { code: 0, at: at.into() };
-            return Err(self.refuse(now, &packet, header.total_bytes, trouble, reason));
+            return Err(self.refuse(now, packet, header.total_bytes, trouble, reason));
         }
         if header.to.is_multicast() || header.to.is_broadcast() {
             // RFC 1112 7.2: every host is in the group of all hosts.
@@ -376,14 +375,14 @@ impl Stack {
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
             Some(Target::Via { device, gateway }) => self.forward_v4(now, packet, &header, device, gateway),
-            None => Err(self.refuse(now, &packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
+            None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
     }
 
     fn deliver_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'_, P>,
+        packet: &Packet<'_, P>,
         header: &Ipv4Header,
         to_group: bool,
     ) -> Result<Outcome, DropReason> {
@@ -441,7 +440,7 @@ impl Stack {
     }
 
     #[inline]
-    fn receive_v6<P: Payload + ?Sized>(&mut self, now: Instant, packet: Packet<'_, P>) -> Result<Outcome, DropReason> {
+    fn receive_v6<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv6Header::parse(packet.header(), packet.len())?;
         let (from, to) = (IpAddr::V6(header.from), IpAddr::V6(header.to));
         if header.from.is_multicast() || header.from.is_loopback() || is_mapped(header.from) || self.is_own(from) {
@@ -469,14 +468,14 @@ impl Stack {
             _ if is_link_local(from) || header.from.is_unspecified() => Err(IpDrop::SourceMartian.into()),
             Some(Target::Via { device, gateway }) => self.forward_v6(now, packet, &header, device, gateway),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
-            None => Err(self.refuse(now, &packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
+            None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
     }
 
     fn deliver_v6<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        packet: Packet<'_, P>,
+        packet: &Packet<'_, P>,
         header: &Ipv6Header,
         to_group: bool,
     ) -> Result<Outcome, DropReason> {
