@@ -8,4 +8,5 @@
 
 pub mod frame;
 pub mod limits;
+pub mod tcp;
 pub mod time;

@@ -1,0 +1,3 @@
+//! Dialogues and whole transfers, by topic.
+
+mod transfer;
