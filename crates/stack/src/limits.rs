@@ -26,3 +26,6 @@ pub const TCP_SYN_RETRIES: u8 = 6;
 pub const TCP_SYN_ACK_RETRIES: u8 = 5;
 /// See [`TCP_SYN_RETRIES`]; RFC 9293 MUST-20 to 23, with at least 100 s in all.
 pub const TCP_RETRIES: u8 = 15;
+/// Repetitions and probes after which a connection without an application is given up, as Linux: a peer that keeps its window
+/// closed could hold it for ever.
+pub const TCP_ORPHAN_RETRIES: u8 = 8;

@@ -103,7 +103,7 @@ impl Sender {
         self.count_duplicates(advanced, duplicate, &mut delivery);
         self.finish_tail_probe(ack, duplicate, duplicate_told);
         self.find_losses(now);
-        self.step(now, ack, delivery, flight);
+        self.step(now, advanced, delivery, flight);
         self.handle_ece(ack);
         self.rearm(now);
         Acked { bytes: data_before - self.buffered() }
@@ -183,20 +183,31 @@ impl Sender {
     }
 
     /// Moves recovery and the congestion window on.
-    fn step(&mut self, now: Instant, ack: &Ack<'_>, delivery: Delivery, flight: u32) {
+    fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
+        let mut repaired = false;
         match &self.recovery {
             Recovery::Open => {}
-            Recovery::Fast(prr) if self.una.at_or_after(prr.recover) => self.leave(self.ssthresh),
+            Recovery::Fast(prr) if self.una.at_or_after(prr.recover) => {
+                self.leave(self.ssthresh);
+                repaired = true;
+            }
             Recovery::Loss(recover) if self.una.at_or_after(*recover) => self.leave(self.cwnd),
             Recovery::Fast(_) | Recovery::Loss(_) => {}
         }
         if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
             self.enter(flight);
+        } else if repaired {
+            // What this acknowledges was counted by PRR.
+            return;
         }
         let pipe = self.pipe();
         let newly_lost = self.board.lost() > 0;
         match &mut self.recovery {
-            Recovery::Open | Recovery::Loss(_) => self.grow(now, delivery.bytes, flight),
+            Recovery::Open | Recovery::Loss(_) => {
+                // RFC 5681 section 3.2: a duplicate does not open the window.
+                let acked = if advanced { delivery.bytes } else { 0 };
+                self.grow(now, acked, flight);
+            }
             Recovery::Fast(prr) => {
                 prr.delivered = prr.delivered.saturating_add(delivery.bytes);
                 let segment = self.segment_bytes;
@@ -206,7 +217,7 @@ impl Sender {
                     u32::try_from(share).unwrap_or(u32::MAX).saturating_sub(prr.out)
                 } else {
                     // Slow-start reduction bound, faster while nothing more is found lost.
-                    let safe = ack.ack.at_or_after(self.una) && delivery.bytes > 0 && !newly_lost;
+                    let safe = advanced && !newly_lost;
                     let room = prr.delivered.saturating_sub(prr.out).max(delivery.bytes);
                     (room + if safe { segment } else { 0 }).min(self.ssthresh - pipe)
                 };
@@ -268,8 +279,9 @@ impl Sender {
     /// Repeats what is outstanding without taking it for congestion.
     pub(super) fn repeat_all(&mut self, now: Instant) {
         if self.board.is_empty() {
-            self.small_allowed = true;
+            // Nothing but a closed window can hold data back: ask for it.
             self.probe_due |= self.unsent() > 0;
+            return;
         }
         self.board.lose_all();
         self.recovery = Recovery::Loss(self.nxt);

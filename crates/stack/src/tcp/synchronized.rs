@@ -9,6 +9,7 @@ use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
 use super::{DropReason, Effect, Failure, Segment, SeqNumber};
+use crate::limits::TCP_ORPHAN_RETRIES;
 use crate::time::{Duration, Instant};
 
 /// Which of the synchronised states.
@@ -263,7 +264,6 @@ impl Synchronized {
             let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
             let mut header = self.header(now, base, self.snd.acceptable_seq());
             header.options.sack = blocks;
-            self.snd.probe_due = false;
             self.rcv.acknowledged(now, false);
             return Some(Segment::bare(header));
         }
@@ -353,7 +353,8 @@ impl Synchronized {
         if due(self.fin_wait_until) {
             return Next::Closed(None);
         }
-        if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now) {
+        let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
+        if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now) || orphaned {
             base.reset = Some(self.reset_header(base));
             return Next::Closed(Some(Failure::TimedOut));
         }
