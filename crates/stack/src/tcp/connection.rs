@@ -265,9 +265,9 @@ impl<S: Storage> Connection<S> {
         self.outgoing.consume(self.outgoing.len());
     }
 
-    /// The next segment to send, with at most `max_payload` bytes: one MSS, or up to 64 KB where the device takes large
-    /// segments. To be called until it returns none.
-    pub fn poll_transmit(&mut self, now: Instant, max_payload: usize) -> Option<Segment> {
+    /// The next segment to send. Its payload is at most one MSS, or `large_bytes` where the device takes TCP segments larger
+    /// than its MTU; 0 where it does not. To be called until it returns none.
+    pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
         if let Some(reset) = self.base.reset.take() {
             return Some(Segment::bare(reset));
         }
@@ -275,8 +275,8 @@ impl<S: Storage> Connection<S> {
             State::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
             State::SynReceived(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
             State::Synchronized(open) => {
-                let max = u32::try_from(max_payload).unwrap_or(u32::MAX);
-                open.poll_transmit(now, &self.base, max)
+                let large = u32::try_from(large_bytes).unwrap_or(u32::MAX);
+                open.poll_transmit(now, &self.base, large)
             }
             State::TimeWait { answer, .. } => answer.take().map(Segment::bare),
             State::Closed => None,
@@ -547,6 +547,16 @@ impl<S: Storage> Connection<S> {
             buffer_bytes: self.outgoing.capacity() + self.incoming.capacity(),
             sent_segments: snd.board.count(),
         })
+    }
+
+    /// What holds whatever happened.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let State::Synchronized(open) = &self.state else { return };
+        open.snd.board.check();
+        assert_eq!(self.outgoing.len(), usize::try_from(open.snd.buffered()).unwrap());
+        assert!(open.rcv.gap_count() <= crate::limits::TCP_GAPS_MAX);
+        assert!(open.snd.cwnd >= 1 && open.snd.una.at_or_before(open.snd.nxt));
     }
 
     /// Switches Nagle's algorithm off or on.

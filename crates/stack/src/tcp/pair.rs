@@ -27,8 +27,8 @@ pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) ends: [Connection; 2],
     pub(super) delay: Duration,
-    /// Largest payload that a device takes.
-    pub(super) max_payload: usize,
+    /// Largest payload of a large segment; 0: there are none.
+    pub(super) large_bytes: usize,
     /// Decides over each segment, by number and contents, on the way from an end.
     pub(super) faults: [Plan; 2],
     pub(super) counts: [u64; 2],
@@ -62,7 +62,7 @@ impl Pair {
             now,
             ends: [client, server],
             delay: ms(5),
-            max_payload: 1_448,
+            large_bytes: 0,
             faults: [Box::new(|_, _| None), Box::new(|_, _| None)],
             counts: [0, 0],
             flying: [VecDeque::new(), VecDeque::new()],
@@ -85,14 +85,14 @@ impl Pair {
     fn drain(&mut self, end: usize) {
         for polls in 0.. {
             assert!(polls < 100_000, "an end never falls silent");
-            let Some(segment) = self.ends[end].poll_transmit(self.now, self.max_payload) else { break };
+            let Some(segment) = self.ends[end].poll_transmit(self.now, self.large_bytes) else { break };
             let mut bytes = [0; HEADER_BYTES_MAX];
             segment.header.emit(&mut bytes);
             let (header, _) = Header::parse(&bytes).unwrap();
             assert_eq!(header, segment.header);
             let mut payload = vec![0; segment.payload.len as usize];
             self.ends[end].copy_payload(segment.payload, 0, &mut payload);
-            assert!(payload.len() <= self.max_payload);
+            assert!(payload.len() <= self.large_bytes.max(1_460));
             let packet = Packet { header, payload, ecn_capable: segment.ecn_capable };
             self.counts[end] += 1;
             let fault = (self.faults[end])(self.counts[end], &packet);
@@ -191,7 +191,7 @@ impl Pair {
     pub(super) fn check_idle(&mut self) {
         assert_eq!(self.states(), [StateName::Closed; 2]);
         for end in &mut self.ends {
-            assert_eq!((end.poll_timeout(), end.poll_transmit(self.now, 1_448), end.send_room()), (None, None, 0));
+            assert_eq!((end.poll_timeout(), end.poll_transmit(self.now, 0), end.send_room()), (None, None, 0));
         }
         assert!(self.flying.iter().all(VecDeque::is_empty));
     }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use super::SeqNumber;
 use super::header::Block;
+use crate::limits::TCP_SENT_MAX;
 use crate::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,9 @@ struct Rack {
 
 /// RACK.reo_wnd is back at its least after so many recoveries (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
+
+/// SACK cuts entries no further than to so many.
+const ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 
 /// The list.
 #[derive(Debug, Default)]
@@ -138,10 +142,15 @@ impl Scoreboard {
         }
     }
 
-    /// Takes everything that was not told received for lost (after a timeout, RFC 8985 section 6.3).
+    /// Takes everything that was not told received for lost (after a timeout, RFC 8985 section 6.3). If the first was told, the
+    /// peer has let go of it since, and what else it told counts for nothing (RFC 2018 section 8).
     pub(super) fn lose_all(&mut self) {
+        let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
+        if reneged {
+            self.told = [None; 4];
+        }
         for at in 0..self.sent.len() {
-            if self.sent[at].fate == Fate::Flying {
+            if reneged || self.sent[at].fate == Fate::Flying {
                 self.set(at, Fate::Lost);
             }
         }
@@ -221,7 +230,7 @@ impl Scoreboard {
             }
             if sent.start.before(start) {
                 let skip = start.since(sent.start).next_multiple_of(segment_bytes);
-                if skip < sent.len() {
+                if skip < sent.len() && self.sent.len() < ENTRIES_MAX {
                     self.split(at, sent.start + skip);
                 }
                 at += 1;
@@ -229,7 +238,7 @@ impl Scoreboard {
             }
             if end.before(sent.end) {
                 let keep = end.since(sent.start) / segment_bytes * segment_bytes;
-                if keep == 0 {
+                if keep == 0 || self.sent.len() >= ENTRIES_MAX {
                     return;
                 }
                 self.split(at, sent.start + keep);

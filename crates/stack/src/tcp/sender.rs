@@ -204,10 +204,10 @@ impl Sender {
         changed
     }
 
-    /// What to send next, up to `max` bytes of payload.
-    pub(super) fn next_chunk(&mut self, now: Instant, max: u32) -> Option<Chunk> {
+    /// What to send next, up to `large` bytes of payload or one segment.
+    pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
         // Whole segments in a large one, so that what cuts it cuts full ones.
-        let max = if max >= self.segment_bytes { max / self.segment_bytes * self.segment_bytes } else { max.max(1) };
+        let max = large.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
         if std::mem::take(&mut self.tail_probe_due)
             && let Some(chunk) = self.probe_tail(now, max.min(self.segment_bytes))
         {
@@ -264,11 +264,12 @@ impl Sender {
 
     fn next_fresh(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
         let (unsent, fin_unsent) = (self.unsent(), self.fin_unsent());
-        if (unsent == 0 && !fin_unsent) || self.board.count() >= TCP_SENT_MAX {
+        if (unsent == 0 && !fin_unsent) || self.board.count() >= usize::from(TCP_SENT_MAX) {
             return None;
         }
+        let flight_max = u32::from(TCP_SENT_MAX).saturating_mul(self.segment_bytes);
         self.restart_after_idle(now);
-        let window = self.usable_window();
+        let window = self.usable_window().min(flight_max.saturating_sub(self.nxt.since(self.una)));
         self.congestion_limited = budget < unsent.min(window);
         let len = self.payload_len(unsent, window, budget, max)?;
         let fin = fin_unsent && len == unsent && window > len;

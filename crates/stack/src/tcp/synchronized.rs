@@ -254,9 +254,9 @@ impl Synchronized {
         Ok(Next::Stay)
     }
 
-    /// The next segment, with up to `max` bytes of payload.
-    pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, max: u32) -> Option<Segment> {
-        if let Some(chunk) = self.snd.next_chunk(now, max) {
+    /// The next segment, with up to `large` bytes of payload or one MSS.
+    pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
+        if let Some(chunk) = self.snd.next_chunk(now, large) {
             self.snd.rearm(now);
             return Some(self.data_segment(now, base, chunk));
         }

@@ -138,14 +138,14 @@ impl Dialogue {
     fn timeout(&mut self) -> Duration {
         let at = self.connection.poll_timeout().unwrap();
         let waited = at.since(self.now);
-        self.now = self.now + waited;
+        self.now += waited;
         self.connection.handle_timeout(self.now);
         waited
     }
 
     fn take(&mut self, text: &str, marked: bool) -> Result<(), DropReason> {
         let (header, len) = header(text);
-        let payload: Vec<u8> = stream(100_000).drain(..len).collect();
+        let payload: Vec<u8> = stream(len);
         self.connection.handle_segment(self.now, &header, marked, payload.as_slice(), 0)
     }
 
@@ -163,7 +163,7 @@ impl Dialogue {
     fn sends(&mut self, texts: &[&str]) {
         let mut sent = Vec::new();
         self.last.clear();
-        while let Some(segment) = self.connection.poll_transmit(self.now, 1_460) {
+        while let Some(segment) = self.connection.poll_transmit(self.now, 0) {
             sent.push(text(&segment.header, segment.payload.len));
             self.last.push(segment.header);
             assert!(sent.len() < 10_000);
@@ -183,7 +183,7 @@ impl Dialogue {
     /// Ends the dialogue: the connection goes away and leaves nothing due.
     fn ends(mut self) {
         self.connection.abort();
-        while self.connection.poll_transmit(self.now, 1_460).is_some() {}
+        while self.connection.poll_transmit(self.now, 0).is_some() {}
         assert_eq!(self.state(), StateName::Closed);
         assert_eq!((self.connection.poll_timeout(), self.connection.received()), (None, 0));
     }

@@ -196,7 +196,7 @@ fn a_peer_that_keeps_its_window_closed_does_not_hold_an_orphan() {
     let mut probes = 0;
     while dialogue.state() != StateName::Closed {
         dialogue.timeout();
-        while dialogue.connection.poll_transmit(dialogue.now, 1_000).is_some() {}
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
         let _ = dialogue.take("- 5001:5001 ack 1001 win 0", false);
         probes += 1;
         assert!(probes < 20);

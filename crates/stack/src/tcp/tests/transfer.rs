@@ -66,7 +66,7 @@ fn a_handshake_and_a_close_survive_loss_of_any_segment() {
 fn large_segments_are_built_and_survive_loss_of_whole_ones() {
     for seed in 1..4 {
         let mut pair = Pair::established(Config::default(), Config::default());
-        pair.max_payload = 64_000;
+        pair.large_bytes = 64_000;
         pair.faults = [lossy(seed, 3), lossy(seed + 9, 3)];
         pair.transfer(CLIENT, &stream(3_000_000));
         assert!(pair.counts[CLIENT] < 400, "{pair:?}");
