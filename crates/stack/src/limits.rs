@@ -9,8 +9,6 @@ pub const FRAME_BYTES_MAX: usize = 14 + 65_535;
 /// Smallest payload of a segment that a connection lets itself be talked down to, by a peer's MSS or a path's MTU, as Linux
 /// does: less would cost more in headers and bookkeeping than it carries.
 pub const TCP_SEGMENT_BYTES_MIN: u16 = 48;
-/// Payload of a segment towards a peer that names none (RFC 9293 MUST-15): 536 over IPv4.
-pub const TCP_SEGMENT_BYTES_DEFAULT: u16 = 536;
 /// Segments' worth of bytes sent and not yet acknowledged cumulatively; what an acknowledgement can cost is proportional to it,
 /// and a peer that names a tiny MSS gets a small flight instead of a long list. 5.9 MB at an MSS of 1,448.
 pub const TCP_SENT_MAX: u16 = 4_096;

@@ -9,6 +9,8 @@ use crate::time::Duration;
 pub struct Config {
     /// Largest payload of a segment that this end takes: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
     pub mss: u16,
+    /// MSS of a peer that names none (RFC 9293 MUST-15): 536 over IPv4, 1,220 over IPv6.
+    pub mss_default: u16,
     /// Largest send buffer in bytes; it takes twice the congestion window until then.
     pub send_buffer_bytes_max: usize,
     /// Receive buffer in bytes at first.
@@ -59,6 +61,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mss: 1_460,
+            mss_default: 536,
             send_buffer_bytes_max: 4 << 20,
             receive_buffer_bytes: 128 << 10,
             receive_buffer_bytes_max: 6 << 20,

@@ -523,7 +523,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// Figures; none but the state before the connection is open and once it is over.
+    /// Figures; none before the connection is open and once it is over.
     pub fn info(&self) -> Option<Info> {
         let State::Synchronized(open) = &self.state else { return None };
         let (snd, rcv) = (&open.snd, &open.rcv);

@@ -8,7 +8,7 @@ use super::rtt::Rtt;
 use super::sender::{self, Sender};
 use super::synchronized::Synchronized;
 use super::{DropReason, Failure, SeqNumber};
-use crate::limits::{TCP_SEGMENT_BYTES_DEFAULT, TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES};
+use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES};
 use crate::time::Instant;
 
 /// What all states share.
@@ -254,6 +254,7 @@ impl SynReceived {
             self.challenge(now, true);
             return Err(DropReason::SynInWindow);
         }
+        self.check_timestamp(now, header)?;
         let Some(ack) = header.ack else { return Err(DropReason::NoAck) };
         if !completes {
             base.answer_by_reset(ack);
@@ -268,6 +269,17 @@ impl SynReceived {
             open.rcv.ack = receiver::AckDue::Now;
         }
         Ok(SynReceivedNext::Established(Box::new(open)))
+    }
+
+    /// RFC 7323 sections 3.2 and 5.3.
+    fn check_timestamp(&mut self, now: Instant, header: &Header) -> Result<(), DropReason> {
+        let Some(recent) = self.peer.options.timestamps else { return Ok(()) };
+        let Some(timestamps) = header.options.timestamps else { return Err(DropReason::TimestampMissing) };
+        if SeqNumber(timestamps.value).before(SeqNumber(recent.value)) {
+            self.challenge(now, true);
+            return Err(DropReason::TimestampOld);
+        }
+        Ok(())
     }
 
     fn challenge(&mut self, now: Instant, wanted: bool) {
@@ -330,7 +342,7 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
     let config = &base.config;
     let timestamps = peer.options.timestamps;
     // RFC 9293 MUST-15 and 16.
-    let mss = peer.options.mss.unwrap_or(TCP_SEGMENT_BYTES_DEFAULT).min(config.mss);
+    let mss = peer.options.mss.unwrap_or(config.mss_default).min(config.mss);
     let path_mss = base.path_mss.map_or(mss, |path| path.min(mss));
     let first = base.initial.seq + 1;
     let start = sender::Start {

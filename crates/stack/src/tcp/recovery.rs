@@ -97,7 +97,10 @@ impl Sender {
         if self.window > 0 && self.board.is_empty() && window_changed {
             self.backoff = 0;
         }
-        self.retries = if self.board.is_empty() { 0 } else { self.retries };
+        if self.board.is_empty() || self.window == 0 {
+            // MUST-37: a peer that answers with a closed window is there, however long it lasts.
+            self.retries = 0;
+        }
         self.pto_from = now;
         let duplicate = !advanced && ack.bare && !window_changed && !self.board.is_empty();
         self.count_duplicates(advanced, duplicate, &mut delivery);

@@ -119,6 +119,21 @@ fn a_window_that_shrinks_below_what_was_sent_is_borne() {
 }
 
 #[test]
+fn a_window_that_closed_over_data_under_way_does_not_end_the_connection() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    for _ in 0..40 {
+        dialogue.timeout();
+        dialogue.sends(&["- 1001:2001 ack 5001"]);
+        dialogue.gets("- 5001:5001 ack 1001 win 0");
+    }
+    dialogue.gets("- 5001:5001 ack 2001 win 9000");
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.ends();
+}
+
+#[test]
 fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
     let config = Config { receive_buffer_bytes: 4_000, receive_buffer_bytes_max: 4_000, ..plain() };
     let mut dialogue = Dialogue::established(config);

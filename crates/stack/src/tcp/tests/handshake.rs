@@ -134,6 +134,20 @@ fn syn_received_believes_only_what_fits() {
 }
 
 #[test]
+fn syn_received_refuses_an_old_timestamp_and_a_missing_one() {
+    let now = Instant::from_ns(1_000_000_000);
+    let (syn, _) = header("S 5000:5000 mss 1000 sackok ts 500 0");
+    let mut dialogue = Dialogue::begin(Connection::accept(now, Config::default(), &syn, initial(1_000)).unwrap());
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.refuses("- 5001:5001 ack 1001", DropReason::TimestampMissing);
+    dialogue.refuses("- 5001:5001 ack 1001 ts 499 1", DropReason::TimestampOld);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001 ts 501 1");
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.ends();
+}
+
+#[test]
 fn ecn_is_agreed_by_both_or_not_at_all() {
     let config = Config { ecn: true, ..plain() };
     for (syn, capable) in [("SE 5000:5000 ack 1001 sackok", true), ("SEC 5000:5000 ack 1001 sackok", false)] {

@@ -73,6 +73,8 @@ fn one_sacked_segment_repairs_a_hole_after_the_reordering_window() {
     // RACK.rtt is 100 ms, of which all have gone; a quarter of the least round trip is left.
     assert_eq!(dialogue.timeout(), ms(25));
     dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.threshold), ("recovery", 5_000));
     dialogue.ends();
 }
 
@@ -175,6 +177,22 @@ fn a_receiver_tells_what_it_holds_latest_first_and_duplicates_before() {
     dialogue.sends(&["- 1001:1001 ack 7001 sack 14001:15001 8001:9001 10001:11001 12001:13001"]);
     dialogue.refuses("- 5001:6001 ack 1001", DropReason::OutOfWindow);
     dialogue.sends(&["- 1001:1001 ack 7001 sack 5001:6001 14001:15001 8001:9001 10001:11001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn what_is_held_ahead_of_a_gap_is_told_beside_full_segments_and_in_small_ones() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 6001:7001 ack 1001");
+    dialogue.write(1_100);
+    // Blocks have no room in the first; the second takes what fits.
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:2101 ack 5001 sack 6001:7001"]);
+    dialogue.gets("- 8001:9001 ack 2101");
+    dialogue.write(1_000);
+    dialogue.sends(&["- 2101:3101 ack 5001", "- 3101:3101 ack 5001 sack 8001:9001 6001:7001"]);
+    dialogue.gets("- 10001:11001 ack 3101");
+    dialogue.write(985);
+    dialogue.sends(&["- 3101:4086 ack 5001 sack 10001:11001"]);
     dialogue.ends();
 }
 
