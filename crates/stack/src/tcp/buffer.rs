@@ -126,6 +126,10 @@ impl<S: Storage> Ring<S> {
         debug_assert!(bytes <= self.len, "more is taken than there is");
         self.head = self.position(bytes);
         self.len -= bytes;
+        if self.len == 0 && self.ahead == 0 {
+            // What is in step stays at the front of the memory, and so in the cache.
+            self.head = 0;
+        }
     }
 
     fn position(&self, offset: usize) -> usize {

@@ -97,7 +97,9 @@ impl Config {
     ///
     /// Errors: the first setting that cannot be.
     pub fn check(&self) -> Result<(), ConfigError> {
-        congestion::by_name(self.congestion).ok_or(ConfigError::UnknownCongestionControl)?;
+        if !congestion::NAMES.contains(&self.congestion) {
+            return Err(ConfigError::UnknownCongestionControl);
+        }
         check_buffer(self.send_buffer_bytes_max)?;
         check_buffer(self.receive_buffer_bytes)?;
         check_buffer(self.receive_buffer_bytes_max)?;

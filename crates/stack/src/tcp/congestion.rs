@@ -28,6 +28,9 @@ pub struct Window {
     pub segment_bytes: u32,
 }
 
+/// Names that [`by_name`] takes.
+pub const NAMES: [&str; 2] = ["reno", "cubic"];
+
 /// The algorithm of a name; `None` for a name that is none.
 pub fn by_name(name: &str) -> Option<Box<dyn CongestionControl>> {
     match name {
@@ -216,6 +219,7 @@ mod tests {
     #[test]
     fn a_name_that_is_none_is_refused() {
         assert!(by_name("vegas").is_none());
+        assert!(NAMES.iter().all(|name| by_name(name).is_some_and(|control| control.name() == *name)));
         assert_eq!(by_name("cubic").map(|control| control.name()), Some("cubic"));
     }
 

@@ -464,7 +464,6 @@ impl<S: Storage> Connection<S> {
             }
             State::SynSent(_) | State::TimeWait { .. } | State::Closed => {}
         }
-        self.shut = true;
         if self.state_name() != StateName::Closed {
             self.end(Some(Failure::Aborted));
         }

@@ -147,6 +147,7 @@ fn abort_resets_and_a_reset_ends() {
     dialogue.sends(&["R 1001:1001 ack 5001"]);
     assert_eq!(dialogue.connection.failure(), Some(Failure::Aborted));
     dialogue.refuses("- 5001:5001 ack 1001", DropReason::Closed);
+    assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::Closed));
     dialogue.ends();
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("R 5001:5001");
@@ -172,6 +173,20 @@ fn data_for_an_application_that_is_gone_is_reset() {
     dialogue.gets("- 5001:5101 ack 1002");
     dialogue.sends(&["R 1002:1002 ack 5001"]);
     assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+}
+
+#[test]
+fn data_that_the_application_had_before_it_went_is_not_reset() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.read(100);
+    dialogue.connection.close(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5101"]);
+    dialogue.refuses("- 5001:5101 ack 1001", DropReason::Duplicate);
+    dialogue.sends(&["- 1002:1002 ack 5101 sack 5001:5101"]);
+    dialogue.gets("F 5101:5101 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
     dialogue.ends();
 }
 

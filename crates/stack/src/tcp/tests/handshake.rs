@@ -126,7 +126,9 @@ fn syn_received_believes_only_what_fits() {
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     dialogue.refuses("- 900:900 ack 1001", DropReason::OutOfWindow);
     dialogue.sends(&[]);
+    dialogue.after(600);
     dialogue.refuses("S 5002:5002", DropReason::SynInWindow);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
     assert_eq!(dialogue.state(), StateName::SynReceived);
     dialogue.gets("R 5001:5001");
     assert_eq!(dialogue.state(), StateName::Closed);

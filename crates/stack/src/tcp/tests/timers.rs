@@ -76,6 +76,16 @@ fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
 }
 
 #[test]
+fn the_earliest_of_several_deadlines_is_told() {
+    let mut dialogue = Dialogue::established(minute());
+    dialogue.connection.set_user_timeout(Some(Duration::from_secs(50)));
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.ends();
+}
+
+#[test]
 fn a_smaller_path_repeats_smaller_without_slowing_down() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(2_000);
