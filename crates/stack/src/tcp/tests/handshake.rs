@@ -181,6 +181,11 @@ fn settings_that_cannot_be_are_refused() {
     assert_eq!(connect(Config { receive_buffer_bytes: 0, ..plain() }), Some(ConfigError::BufferSize));
     assert_eq!(connect(Config { receive_buffer_bytes_max: 1, ..plain() }), Some(ConfigError::BufferSize));
     assert_eq!(connect(Config { initial_window_segments: 0, ..plain() }), Some(ConfigError::InitialWindow));
-    let keepalive = Some(Keepalive { probes: 0, ..Keepalive::default() });
-    assert_eq!(connect(Config { keepalive, ..plain() }), Some(ConfigError::Keepalive));
+    for keepalive in [
+        Keepalive { probes: 0, ..Keepalive::default() },
+        Keepalive { idle: Duration::ZERO, ..Keepalive::default() },
+        Keepalive { interval: Duration::ZERO, ..Keepalive::default() },
+    ] {
+        assert_eq!(connect(Config { keepalive: Some(keepalive), ..plain() }), Some(ConfigError::Keepalive));
+    }
 }

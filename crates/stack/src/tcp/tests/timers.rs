@@ -23,6 +23,17 @@ fn an_idle_peer_is_probed_and_given_up() {
 }
 
 #[test]
+fn times_without_end_are_no_trouble() {
+    let keepalive = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u8::MAX };
+    let config = Config { keepalive: Some(keepalive), user_timeout: Some(Duration::MAX), ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    dialogue.timeout();
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    assert!(dialogue.connection.poll_timeout().is_some());
+    dialogue.ends();
+}
+
+#[test]
 fn a_peer_that_answers_a_probe_lives_on() {
     let mut dialogue = Dialogue::established(minute());
     for _ in 0..10 {
