@@ -155,6 +155,19 @@ impl<S: Storage + Default> Connection<S> {
         Ok(Self::new(base, State::SynReceived(received)))
     }
 
+    /// As [`Connection::accept`], for a SYN that was answered before there was a connection.
+    pub(super) fn accept_answered(
+        now: Instant,
+        config: Config,
+        syn: &Header,
+        initial: Initial,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let base = Base::new(config, (syn.destination_port, syn.source_port), initial);
+        let received = SynReceived::answered(now, &base, syn);
+        Ok(Self::new(base, State::SynReceived(received)))
+    }
+
     fn new(base: Base, state: State) -> Self {
         Self {
             base,

@@ -42,7 +42,7 @@ impl Initial {
     }
 }
 
-fn siphash(Secret([k0, k1]): Secret, bytes: &[u8]) -> u64 {
+pub(super) fn siphash(Secret([k0, k1]): Secret, bytes: &[u8]) -> u64 {
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
         k1 ^ 0x646f_7261_6e64_6f6d,

@@ -221,6 +221,14 @@ impl SynReceived {
         Self { peer, attempt: Attempt::new(now, retries), passive, acknowledgement_due: false, challenged_at: None }
     }
 
+    /// As [`SynReceived::new`], the SYN-ACK having been sent.
+    pub(super) fn answered(now: Instant, base: &Base, syn: &Header) -> Self {
+        let mut received = Self::new(now, base, syn, true);
+        received.attempt.due = false;
+        received.attempt.at = now + Rtt::default().timeout(0);
+        received
+    }
+
     /// RFC 9293 section 3.10.7.4.
     pub(super) fn handle_segment(
         &mut self,

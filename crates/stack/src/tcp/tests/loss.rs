@@ -96,6 +96,17 @@ fn the_end_of_a_flight_is_probed_after_two_round_trips() {
 }
 
 #[test]
+fn a_probe_repeats_the_last_segment_of_a_large_one() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    let segment = dialogue.connection.poll_transmit(dialogue.now, 60_000).unwrap();
+    assert_eq!((segment.payload.len, segment.segment_bytes), (3_000, 1_000));
+    dialogue.timeout();
+    dialogue.sends(&["- 3001:4001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
 fn a_probe_is_data_never_sent_where_there_is_some() {
     let mut dialogue = ten_out(plain());
     dialogue.timeout();
