@@ -300,8 +300,8 @@ impl Sender {
             if full > 0 {
                 return Some(full);
             }
-            let sizable = window < budget && len >= (self.window_max / 2).max(1);
-            return (len == max || sizable || (self.small_allowed && len > 0)).then_some(len);
+            let sizable = window <= budget && len >= (self.window_max / 2).max(1);
+            return (sizable || (self.small_allowed && len > 0)).then_some(len);
         }
         let waits = !self.no_delay && !self.fin && self.small_end.after(self.una) && !self.small_allowed;
         let len = if full < len && waits { full } else { len };

@@ -92,6 +92,18 @@ fn a_silly_window_is_used_after_a_while() {
 }
 
 #[test]
+fn half_of_the_largest_window_is_not_silly() {
+    let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 sackok win 800");
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:1801 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1801 win 400");
+    dialogue.sends(&["- 1801:2201 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2201 win 399");
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
+#[test]
 fn a_window_that_shrinks_below_what_was_sent_is_borne() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(5_000);
