@@ -117,6 +117,16 @@ fn the_acknowledgement_that_opens_may_carry_data_and_fin() {
 }
 
 #[test]
+fn data_that_reaches_into_the_window_opens_too() {
+    for (segment, received) in [("- 4991:5101 ack 1001", 100), ("- 5001:70601 ack 1001", 65_535)] {
+        let mut dialogue = Dialogue::accepting(plain());
+        dialogue.gets(segment);
+        assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::Established, received));
+        dialogue.ends();
+    }
+}
+
+#[test]
 fn syn_received_believes_only_what_fits() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.refuses("- 5001:5001 ack 900", DropReason::AckUnacceptable);
