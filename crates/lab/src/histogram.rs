@@ -29,17 +29,20 @@ const BEYOND: f64 = 10.0;
 
 /// Percentiles of a histogram of nanoseconds. A percentile needs ten samples beyond it.
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
-    let count = histogram.len() as f64;
-    let at = |quantile: f64| {
-        (count * (1.0 - quantile) >= BEYOND).then(|| histogram.value_at_quantile(quantile) as f64 / 1e3)
-    };
+    let any = !histogram.is_empty();
     Percentiles {
-        p50: (count >= 1.0).then(|| histogram.value_at_quantile(0.5) as f64 / 1e3),
-        p90: at(0.9),
-        p99: at(0.99),
-        p999: at(0.999),
-        max: (count >= 1.0).then(|| histogram.max() as f64 / 1e3),
+        p50: any.then(|| histogram.value_at_quantile(0.5) as f64 / 1e3),
+        p90: at_quantile(histogram, 0.9),
+        p99: at_quantile(histogram, 0.99),
+        p999: at_quantile(histogram, 0.999),
+        max: any.then(|| histogram.max() as f64 / 1e3),
     }
+}
+
+/// The value at a quantile in microseconds, from a histogram of nanoseconds; `None` without ten samples beyond it.
+pub fn at_quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    let beyond = histogram.len() as f64 * (1.0 - quantile);
+    (beyond >= BEYOND).then(|| histogram.value_at_quantile(quantile) as f64 / 1e3)
 }
 
 /// Writes a histogram as text.

@@ -30,6 +30,72 @@ pub fn render(table: Option<&str>, format: Format) -> Result<String> {
     }
 }
 
+/// A published table as a report shows it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Its number and title as printed.
+    pub(crate) heading: String,
+    /// What it is asked for by.
+    pub(crate) id: String,
+    /// The title of the report it is from.
+    pub(crate) report: &'static str,
+    /// Numeric cells, and how many of them regenerate.
+    pub(crate) cells: (usize, usize),
+    /// The table in its report's own layout.
+    pub(crate) text: String,
+    /// The pairs of runs it compares: number of clients, level of the base, level of the other.
+    pub(crate) pairs: Vec<(u32, String, String)>,
+    /// Its rows: base, changed and ratio for each pair of runs.
+    pub(crate) metrics: Vec<(String, Vec<[f64; 3]>)>,
+}
+
+impl Shown {
+    /// The three figures of a row for the pair of runs with so many clients.
+    pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
+        let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
+        self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
+    }
+}
+
+/// All published tables.
+///
+/// # Errors
+/// Incomplete: the data do not fit together.
+pub(crate) fn shown() -> Result<Vec<Shown>> {
+    data::tables()?.iter().map(shown_table).collect()
+}
+
+fn shown_table(table: &Table) -> Result<Shown> {
+    let number = |cell: &data::Cell| -> Result<f64> {
+        cell.regenerated.parse().map_err(|_| Error::incomplete(format!("table {}: `{}`", table.id, cell.regenerated)))
+    };
+    let row = |metric: &data::Metric| -> Result<_> {
+        let triples = metric.triples.iter().map(|triple| {
+            let [base, changed, ratio] = triple.cells();
+            Ok([number(base)?, number(changed)?, number(ratio)?])
+        });
+        Ok((metric.name.clone(), triples.collect::<Result<Vec<_>>>()?))
+    };
+    let pair = |pair: &data::Pair| (pair.clients, pair.base.level.clone(), pair.changed.level.clone());
+    let data::Count { cells, regenerated } = table.count();
+    Ok(Shown {
+        heading: layout::heading(table),
+        id: table.id.clone(),
+        report: table.report.title(),
+        cells: (cells, regenerated),
+        text: layout::table(table, Format::Text),
+        pairs: table.pairs.iter().map(pair).collect(),
+        metrics: table.metrics().map(row).collect::<Result<_>>()?,
+    })
+}
+
+/// The data files behind the tables: name, what it holds, text.
+pub(crate) const FILES: [(&str, &str, &str); 3] = [
+    ("published.csv", "every printed value", data::PRINTED),
+    ("raw_runs.csv", "counters of the runs, read off or inferred from the tables", data::RAW_RUNS),
+    ("raw_transfers.csv", "the file transfers of the other report", data::RAW_TRANSFERS),
+];
+
 fn unknown(id: &str, tables: &[Table]) -> Error {
     let ids: Vec<_> = tables.iter().map(|table| table.id.as_str()).collect();
     Error::usage(format!("there is no published table `{id}`"))

@@ -3,6 +3,7 @@
 //! A report is a string for standard output; progress and logs never pass through here.
 
 mod data;
+pub mod html;
 mod table;
 pub mod verdicts;
 mod words;

@@ -6,6 +6,7 @@ mod doctor;
 mod export;
 mod live;
 mod measure;
+mod report;
 
 use axes::Axes;
 use clap::{Parser, Subcommand};
@@ -32,6 +33,7 @@ use std::process::ExitCode;
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
         siga compare runs/BEFORE runs/AFTER         what became better or worse\n  \
+        siga report runs/DIR                        one HTML file with tables and charts\n  \
         siga export runs/* --output trials.csv      every trial of several runs, for other programs\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
@@ -79,6 +81,15 @@ Examples:
         #[arg(long, value_parser = axes::method)]
         accounting: Option<Method>,
     },
+    /// Write one HTML file with verdict, environment, tables and charts.
+    ///
+    /// The file works offline and holds all its data.
+    #[command(after_help = "\
+Examples:
+  siga report runs/20261120-104133-default
+  siga report runs/before runs/after -o change.html
+  siga report --published -o published.html")]
+    Report(report::ReportArgs),
     /// Say what became better or worse: two runs, or two levels or paths of one run.
     #[command(after_help = compare::HELP)]
     Compare(compare::CompareArgs),
@@ -150,6 +161,7 @@ fn run(command: Command) -> Result<()> {
         Command::Show { directory, format, layout, accounting } => {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
+        Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),

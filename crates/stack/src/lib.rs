@@ -24,6 +24,7 @@ mod resolve;
 pub mod route;
 mod seed;
 pub mod stack;
+pub mod tcp;
 pub mod time;
 pub mod udp;
 

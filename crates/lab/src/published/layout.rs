@@ -135,7 +135,7 @@ fn table_markdown(table: &Table) -> String {
 }
 
 /// The heading as printed; both reports number their tables from 1.
-fn heading(table: &Table) -> String {
+pub(super) fn heading(table: &Table) -> String {
     let number = table.id.rsplit('-').next().unwrap_or(&table.id);
     format!("Table {number}. {}", table.title)
 }

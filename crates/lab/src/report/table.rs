@@ -105,7 +105,7 @@ fn closing(run: &Run, reduced: &Reduced, out: &mut String) {
     let _ = writeln!(out, "\n{trials} trials in {}", run.directory.display());
 }
 
-fn unit_words(unit: Unit) -> &'static str {
+pub(super) fn unit_words(unit: Unit) -> &'static str {
     match unit {
         Unit::Transaction => "rate in transactions a second, CPU in microseconds a transaction",
         Unit::Megabyte => "rate in MB of payload a second, CPU in milliseconds a MB",
@@ -120,7 +120,7 @@ fn header(unit: Unit) -> Vec<String> {
 }
 
 /// Cells that differ only by path, MTU and level stand together.
-fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
+pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
     let mut groups: Vec<Vec<&Summary>> = Vec::new();
     for summary in &reduced.cells {
         let same = |group: &&mut Vec<&Summary>| {
@@ -164,7 +164,7 @@ fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
 }
 
 /// The path, with MTU and level where rows of the table differ in them.
-fn path_name(cell: &Cell, group: &[&Summary]) -> String {
+pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     let mut name = cell.path.clone();
     let mtus_differ = group.iter().any(|other| other.cell.path == cell.path && other.cell.mtu != cell.mtu);
     if let (true, Some(mtu)) = (mtus_differ, cell.mtu) {
@@ -176,7 +176,7 @@ fn path_name(cell: &Cell, group: &[&Summary]) -> String {
     name
 }
 
-fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
+pub(super) fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
     let ratio = summary.rate / base.rate.max(f64::MIN_POSITIVE);
     let more = (summary.cpu.total.total - base.cpu.total.total) * scale;
     let sign = if more >= 0.0 { "+" } else { "" };
@@ -184,7 +184,7 @@ fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
 }
 
 /// What was charged to components; in a trial too short for the host's counters that can be more than the total.
-fn placed(cpu: &Cpu) -> f64 {
+pub(super) fn placed(cpu: &Cpu) -> f64 {
     let components = [cpu.client, cpu.router.unwrap_or_default(), cpu.server, cpu.other];
     components.iter().map(|component| component.total.max(0.0)).sum()
 }
@@ -205,7 +205,7 @@ fn bar(cpu: &Cpu, most: f64) -> String {
 }
 
 /// How CPU was charged, and how sure that is.
-fn methods(reduced: &Reduced) -> String {
+pub(super) fn methods(reduced: &Reduced) -> String {
     let mut lines = Vec::new();
     for method in [Method::Profile, Method::Subtract, Method::Tick] {
         let cells: Vec<&Summary> = reduced.cells.iter().filter(|summary| summary.cpu.method == method).collect();

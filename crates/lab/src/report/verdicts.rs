@@ -97,7 +97,7 @@ fn change(row: &Row) -> String {
 }
 
 /// What the cells of a pair have in common, and MTUs where they differ.
-fn cell_name(comparison: &Comparison, row: &Row) -> String {
+pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
     let (base, new) = (&row.base, &row.new);
     let mut name = String::new();
     if comparison.subject != Subject::Paths {
@@ -137,10 +137,13 @@ fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
 
 fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     let mut out = String::new();
-    let (head, item) = if markdown { ("## ", "- ") } else { ("", "  ") };
-    let gap = if markdown { "\n" } else { "" };
-    let _ = writeln!(out, "{head}{} against {}{gap}", comparison.new, comparison.base);
-    let _ = writeln!(out, "{}.", summary(comparison));
+    let item = if markdown { "- " } else { "  " };
+    let (base, new) = (&comparison.base, &comparison.new);
+    let of = comparison.run.as_ref().map(|run| format!(" in {}", run.display())).unwrap_or_default();
+    let _ = match markdown {
+        true => writeln!(out, "## {new} against {base}{of}\n\n{}.", summary(comparison)),
+        false => writeln!(out, "{new} against {base}{of}, {}.", summary(comparison)),
+    };
     let _ = writeln!(out, "{}.", how(comparison.form));
     for caution in &comparison.cautions {
         let _ = writeln!(out, "Caution: {caution}.");
@@ -183,7 +186,7 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     out
 }
 
-fn how(form: Form) -> &'static str {
+pub(super) fn how(form: Form) -> &'static str {
     match form {
         Form::Paired => "Trials of the same round were compared in pairs",
         Form::TwoSample => {
@@ -275,7 +278,7 @@ fn cells(row: &Row) -> [String; 10] {
     ]
 }
 
-fn probability(p: f64) -> String {
+pub(super) fn probability(p: f64) -> String {
     if p < 0.0001 { "<0.0001".into() } else { format!("{p:.4}") }
 }
 
@@ -292,6 +295,7 @@ fn json(comparison: &Comparison) -> Result<String> {
         "schema": "siga/compare/1",
         "base": comparison.base,
         "new": comparison.new,
+        "run": comparison.run,
         "form": comparison.form,
         "summary": serde_json::Map::from_iter(counts),
         "environment": differences,

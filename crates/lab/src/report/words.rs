@@ -83,25 +83,26 @@ fn sentence(hop: &Hop, reduced: &Reduced, lead: bool) -> String {
         let router = summary.cpu.router.filter(|_| summary.cpu.method == Method::Profile)?;
         Some(format!("; {} in the {node} itself by profile", number(router.total * scale)))
     });
-    let interval = interval(&hop.cpu, scale);
     let rate = 100.0 * (hop.rate_ratio.value - 1.0);
     let rate = match rate {
         _ if rate <= -0.5 => format!("{:.0}% of the rate", -rate),
         _ if rate >= 0.5 => format!("no rate (it rose by {rate:.0}%)"),
         _ => "none of the rate".to_owned(),
     };
-    format!(
-        "{start} {} {what}{interval} and {rate} ({workload}, {}{}).",
-        number(hop.cpu.value * scale),
-        pairs(hop.cell.clients),
-        seen.unwrap_or_default()
-    )
+    let cpu = match hop.cpu.value * scale {
+        none if none <= 0.0 => format!("no CPU time that shows{}", interval(&hop.cpu, scale, what)),
+        cpu => format!("{} {what}{}", number(cpu), interval(&hop.cpu, scale, "")),
+    };
+    format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(hop.cell.clients), seen.unwrap_or_default())
 }
 
-/// " (95%: 1.2 to 3.4)", or that one trial gives none.
-fn interval(estimate: &Estimate, scale: f64) -> String {
+/// " (95%: 1.2 to 3.4)", with the unit behind if there is one; or that one trial gives none.
+fn interval(estimate: &Estimate, scale: f64, unit: &str) -> String {
     match (estimate.low, estimate.high) {
-        (Some(low), Some(high)) => format!(" (95%: {} to {})", number(low * scale), number(high * scale)),
+        (Some(low), Some(high)) => {
+            let text = format!(" (95%: {} to {} {unit}", number(low * scale), number(high * scale));
+            format!("{})", text.trim_end())
+        }
         _ => " (one trial, no interval)".to_owned(),
     }
 }

@@ -1,0 +1,146 @@
+//! Bars across the page, one a row with its label above it: single ones for ratios, stacked ones for CPU time.
+//!
+//! A row is one mark: it can be hovered, focused and tapped, and says its exact values.
+
+use super::plot::{Scale, axis_across, percent, px, short, whisker};
+use maud::{Markup, html};
+
+/// What a stretch of a bar stands for; decides its colour and pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// The side that connects.
+    Client,
+    /// The node in the middle.
+    Router,
+    /// The side that accepts.
+    Server,
+    /// Everything else.
+    Other,
+    /// What the method could not place.
+    Residue,
+    /// A figure that became better.
+    Better,
+    /// A figure that became worse.
+    Worse,
+    /// A figure of which neither can be said.
+    Neither,
+}
+
+impl Fill {
+    /// The class that the style sheet colours.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Router => "router",
+            Self::Server => "server",
+            Self::Other => "other",
+            Self::Residue => "residue",
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Neither => "neither",
+        }
+    }
+}
+
+/// One row of a drawing.
+#[derive(Debug, Clone)]
+pub(super) struct Bar {
+    /// Rows of one group stand under its name.
+    pub(super) group: String,
+    /// What the row is.
+    pub(super) label: String,
+    /// Its figure, at the right.
+    pub(super) value: String,
+    /// Stretches from zero on; none is below zero.
+    pub(super) parts: Vec<(Fill, f64)>,
+    /// An interval, drawn as a whisker.
+    pub(super) interval: Option<(f64, f64)>,
+    /// A value that is marked across the bar: the exact total of a stack.
+    pub(super) total: Option<f64>,
+    /// What it says when asked, a line each.
+    pub(super) says: String,
+}
+
+/// What the fills of ratio bars mean, as far as the bars have them.
+pub(super) fn meanings(bars: &[Bar]) -> Vec<(Fill, &'static str)> {
+    let all = [(Fill::Better, "better"), (Fill::Worse, "worse"), (Fill::Neither, "neither better nor worse")];
+    let has = |fill: Fill| bars.iter().any(|bar| bar.parts.iter().any(|(own, _)| *own == fill));
+    all.into_iter().filter(|(fill, _)| has(*fill)).collect()
+}
+
+const ROW: f64 = 40.0;
+const GROUP: f64 = 30.0;
+const TOP: f64 = 22.0;
+
+/// The drawing of all bars. `reference` is a value with a line of its own: 1 for ratios.
+pub(super) fn bars(bars: &[Bar], title: &str, axis: &str, reference: Option<f64>) -> Markup {
+    let scale = scale(bars, reference);
+    let mut y = TOP;
+    let mut rows = Vec::new();
+    for (number, bar) in bars.iter().enumerate() {
+        let heads = !bar.group.is_empty() && (number == 0 || bars[number - 1].group != bar.group);
+        let head = heads.then_some(y + 18.0);
+        y += if heads { GROUP } else { 0.0 };
+        rows.push((number, bar, head, y));
+        y += ROW;
+    }
+    html! {
+        svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
+            (axis_across(scale, axis, TOP, y))
+            @let reference = reference.map(|value| percent(scale.at(value)));
+            @for (number, bar, head, y) in rows {
+                @if let Some(head) = head {
+                    text class="group" x="0" y=(px(head)) { (short(&bar.group, 36)) }
+                }
+                (row(number, bar, scale, y))
+                // Beside the bars only: a line through the labels would make them hard to read.
+                @if let Some(x) = &reference {
+                    line class="reference" x1=(x) x2=(x) y1=(px(y + 16.0)) y2=(px(y + 37.0)) {}
+                }
+            }
+        }
+    }
+}
+
+/// Wide enough for all bars. An interval from a few trials can be many times as wide: it widens the scale so far and no
+/// further, and leaves it open-ended.
+fn scale(bars: &[Bar], reference: Option<f64>) -> Scale {
+    const WIDER_MAX: f64 = 1.5;
+    let sum = |bar: &Bar| bar.parts.iter().map(|(_, value)| value.max(0.0)).sum::<f64>();
+    let ends = bars.iter().flat_map(|bar| [sum(bar), bar.total.unwrap_or(0.0)]).chain(reference);
+    let most = ends.filter(|end| end.is_finite()).fold(0.0, f64::max);
+    let intervals = bars.iter().filter_map(|bar| bar.interval).map(|(_, high)| high.min(most * WIDER_MAX));
+    Scale::linear(intervals.chain([most]))
+}
+
+fn row(number: usize, bar: &Bar, scale: Scale, y: f64) -> Markup {
+    html! {
+        g class="mark" tabindex=(if number == 0 { "0" } else { "-1" }) role="img" aria-label=(bar.says) {
+            rect class="hit" x="0" width="100%" y=(px(y + 1.0)) height=(px(ROW - 2.0)) rx="3" {}
+            text class="label" x="4" y=(px(y + 14.0)) { (short(&bar.label, 30)) }
+            text class="value" x="100%" dx="-4" y=(px(y + 14.0)) text-anchor="end" { (bar.value) }
+            (stretches(&bar.parts, scale, y + 19.0, 14.0))
+            @if let Some(interval) = bar.interval { (whisker(scale, interval, y + 26.0)) }
+            @if let Some(total) = bar.total {
+                @let x = percent(scale.at(total));
+                line class="total" x1=(x) x2=(x) y1=(px(y + 17.0)) y2=(px(y + 35.0)) {}
+            }
+        }
+    }
+}
+
+/// The stretches of one bar, side by side from zero on.
+pub(super) fn stretches(parts: &[(Fill, f64)], scale: Scale, y: f64, height: f64) -> Markup {
+    let mut reached = 0.0;
+    let placed = parts.iter().map(|(fill, value)| {
+        let from = reached;
+        reached += if value.is_finite() { value.max(0.0) } else { 0.0 };
+        (fill.class(), scale.at(from), scale.at(reached))
+    });
+    let placed: Vec<_> = placed.filter(|(_, from, to)| to > from).collect();
+    html! {
+        @for (class, from, to) in placed {
+            rect class=(class) x=(percent(from)) width=(percent(to - from)) y=(px(y)) height=(px(height)) {}
+        }
+    }
+}

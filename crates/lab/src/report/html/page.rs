@@ -1,0 +1,270 @@
+//! The frame of a report: one file with its style, script and data inside, that asks nothing of any network.
+//!
+//! Whatever a run says of itself is hostile until escaped: text and attributes by `maud`, data for the script by [`data`],
+//! and letters that turn others around or cannot be seen are replaced in the whole page. The policy in the page's head
+//! lets no script but ours run, even if one of these should fail.
+
+use maud::{Markup, PreEscaped, html};
+use serde_json::json;
+use std::ops::Range;
+
+/// How a report begins; a file that begins otherwise is not ours to replace.
+pub(super) const SIGNATURE: &str = "<!DOCTYPE html><!-- siga report -->";
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+/// SHA-256 of the script, base64: the only script that the page's policy lets run.
+const SCRIPT_HASH: &str = "+PdwHY+osJAXymO0Ltb/wYxSaLWKt2Zm7bSJ+GQCc2U=";
+
+/// A part of the page with a heading.
+#[derive(Debug)]
+pub(super) struct Section {
+    /// Where links lead to.
+    pub(super) id: &'static str,
+    /// Its heading.
+    pub(super) title: &'static str,
+    /// What it says.
+    pub(super) body: Markup,
+}
+
+/// A file inside the page.
+#[derive(Debug)]
+pub(super) struct Download {
+    /// What the saved file is called.
+    pub(super) name: String,
+    /// What it holds.
+    pub(super) about: String,
+    /// Its media type.
+    pub(super) media: &'static str,
+    /// All of it.
+    pub(super) text: String,
+}
+
+/// A drawing, and the same figures as a table: a mark for each row.
+#[derive(Debug)]
+pub(super) struct Figure {
+    /// What it shows.
+    pub(super) title: String,
+    /// How to read it.
+    pub(super) about: String,
+    /// The drawing.
+    pub(super) drawing: Markup,
+    /// Heads of the table's columns.
+    pub(super) head: Vec<String>,
+    /// Which of them are of numbers.
+    pub(super) numbers: Range<usize>,
+    /// Its rows, in the order of the marks.
+    pub(super) rows: Vec<Vec<String>>,
+    /// What had no room, in words.
+    pub(super) left_out: Option<String>,
+}
+
+/// The whole page.
+pub(super) fn page(title: &str, lead: &Markup, sections: &[Section], downloads: &[Download]) -> String {
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{SCRIPT_HASH}'; style-src 'unsafe-inline'; img-src data:; \
+         base-uri 'none'; form-action 'none'"
+    );
+    let markup = html! {
+        (PreEscaped(SIGNATURE))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "siga " (env!("CARGO_PKG_VERSION")) };
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (patterns())
+                header { h1 { (title) } (lead) }
+                nav aria-label="Contents" {
+                    @for section in sections { a href={ "#" (section.id) } { (section.title) } }
+                    @if !downloads.is_empty() { a href="#data" { "Raw data" } }
+                }
+                main {
+                    @for section in sections {
+                        section id=(section.id) { h2 { (section.title) } (section.body) }
+                    }
+                    @if !downloads.is_empty() {
+                        section id="data" { h2 { "Raw data" } (downloads_of(downloads)) }
+                    }
+                }
+                div id="tip" aria-hidden="true" hidden {}
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    seen(&markup.into_string())
+}
+
+/// A figure with its table.
+pub(super) fn figure(figure: &Figure) -> Markup {
+    html! {
+        figure class="chart" data-rows=(figure.rows.len()) {
+            figcaption { h3 { (figure.title) } p { (figure.about) } }
+            div class="drawing" { (figure.drawing) }
+            @if let Some(left_out) = &figure.left_out { p class="note" { (left_out) } }
+            details {
+                summary { "Figures of this chart as a table" }
+                (table(&figure.head, &figure.rows, figure.numbers.clone()))
+            }
+        }
+    }
+}
+
+/// A table that scrolls by itself where the page is too narrow; `numbers` are the columns of numbers.
+pub(super) fn table(head: &[String], rows: &[Vec<String>], numbers: Range<usize>) -> Markup {
+    let class = |column: usize| numbers.contains(&column).then_some("number");
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Table" {
+            table {
+                thead { tr { @for (column, name) in head.iter().enumerate() { th scope="col" class=[class(column)] { (name) } } } }
+                tbody {
+                    @for row in rows {
+                        tr { @for (column, cell) in row.iter().enumerate() {
+                            @if column == 0 { th scope="row" class=[name_class(cell)] { (cell) } } @else { td class=[class(column)] { (cell) } }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A name that is short enough is not broken into lines.
+pub(super) fn name_class(name: &str) -> Option<&'static str> {
+    const LETTERS_MAX: usize = 32;
+    (name.chars().count() <= LETTERS_MAX).then_some("name")
+}
+
+/// Text in columns, as printers had it.
+pub(super) fn columns(text: &str) -> Markup {
+    // On paper the letters are as small as the columns make them; sentences wrap.
+    let lines = text.lines().filter(|line| line.contains("   "));
+    let letters = lines.map(|line| line.chars().count()).max().unwrap_or(0).max(80);
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Table" {
+            pre style=(format!("--letters:{letters}")) { (text) }
+        }
+    }
+}
+
+/// Words as the heads of a table.
+pub(super) fn heads(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn downloads_of(downloads: &[Download]) -> Markup {
+    html! {
+        ul class="downloads" {
+            @for (number, download) in downloads.iter().enumerate() {
+                li {
+                    button type="button" data-from={ "raw-" (number) } { "Save " (download.name) }
+                    " " (download.about) " (" (size(download.text.len())) ")"
+                }
+            }
+        }
+        noscript { p { "Saving takes JavaScript; the same figures are in the tables above." } }
+        @for (number, download) in downloads.iter().enumerate() {
+            script type="application/json" id={ "raw-" (number) } { (PreEscaped(data(download))) }
+        }
+    }
+}
+
+/// A file as data for the script: JSON in which nothing can end the element, begin another or upset a parser.
+fn data(download: &Download) -> String {
+    let name: String = download
+        .name
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() || ".-_".contains(letter) { letter } else { '_' })
+        .collect();
+    let json = json!({ "name": name.trim_start_matches('.'), "media": download.media, "text": download.text });
+    let mut safe = String::new();
+    for letter in json.to_string().chars() {
+        if "<>&".contains(letter) || is_unseen(letter) {
+            // None of these is part of JSON's own syntax: they stand within strings.
+            let mut units = [0; 2];
+            for unit in letter.encode_utf16(&mut units) {
+                safe.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            safe.push(letter);
+        }
+    }
+    safe
+}
+
+/// Letters that are not seen and change how others are: controls, line separators, directions.
+fn is_unseen(letter: char) -> bool {
+    let turns =
+        matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    turns || letter.is_control()
+}
+
+/// The page without letters that are not seen; lines stay.
+fn seen(page: &str) -> String {
+    page.replace(|letter: char| is_unseen(letter) && letter != '\n', "\u{fffd}")
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{} kB", bytes.div_ceil(1_000)),
+        _ => format!("{} MB", bytes.div_ceil(1_000_000)),
+    }
+}
+
+/// Patterns that stretches of a bar are told apart by without colour.
+fn patterns() -> Markup {
+    let pattern = |name: &str, size: u32, drawing: Markup| {
+        html! {
+            pattern id={ "p-" (name) } width=(size) height=(size) patternUnits="userSpaceOnUse" {
+                rect class={ "ground-" (name) } width=(size) height=(size) {}
+                g class="ink" { (drawing) }
+            }
+        }
+    };
+    html! {
+        svg class="patterns" width="0" height="0" aria-hidden="true" {
+            defs {
+                (pattern("router", 7, html! { path d="M-2,2L2,-2M0,7L7,0M5,9L9,5" {} }))
+                (pattern("server", 6, html! { circle cx="3" cy="3" r="0.9" {} }))
+                (pattern("other", 5, html! { path d="M0,2.5H5" {} }))
+                (pattern("worse", 7, html! { path d="M-2,5L2,9M0,0L7,7M5,-2L9,2" {} }))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_policy_lets_our_script_run() {
+        let started = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut program) = started else {
+            eprintln!("skipped, because there is no sha256sum");
+            return;
+        };
+        program.stdin.take().unwrap().write_all(SCRIPT.as_bytes()).unwrap();
+        let printed = String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap();
+        let digits = printed.split_whitespace().next().unwrap();
+        let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        let hash: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        assert_eq!(SCRIPT_HASH, STANDARD.encode(hash), "SCRIPT_HASH is not that of script.js");
+    }
+
+    #[test]
+    fn a_size_is_told_in_a_unit_that_fits() {
+        assert_eq!([size(0), size(999), size(1_001), size(5_000_001)], ["0 bytes", "999 bytes", "2 kB", "6 MB"]);
+    }
+}

@@ -1,0 +1,238 @@
+//! What all drawings share: scales from values to places, ticks, and numbers as SVG attributes.
+//!
+//! A drawing is as wide as the page lets it be: places across are percentages, places down are pixels, so that letters
+//! keep their size on any screen. No attribute written here is ever NaN or infinite, whatever the value was.
+
+use maud::{Markup, html};
+
+/// A value axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Scale {
+    /// From zero.
+    Linear {
+        /// The value at the far end.
+        high: f64,
+    },
+    /// Equal ratios are equally far apart.
+    Log {
+        /// The value at the near end, above zero.
+        low: f64,
+        /// The value at the far end.
+        high: f64,
+    },
+}
+
+/// Ticks that an axis has room for on a phone.
+const TICKS_MAX: f64 = 5.0;
+
+impl Scale {
+    /// From zero to a round number that all values lie below.
+    pub(super) fn linear(values: impl Iterator<Item = f64>) -> Self {
+        let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let step = step(most);
+        Self::Linear { high: (most / step).ceil().max(1.0) * step }
+    }
+
+    /// Wide enough for all values above zero, with a little room at both ends.
+    pub(super) fn log(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = values
+            .filter(|value| value.is_finite() && *value > 0.0)
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        if low > high {
+            return Self::Log { low: 0.5, high: 2.0 };
+        }
+        let room = (high / low).powf(0.06).max(1.02);
+        Self::Log { low: low / room, high: high * room }
+    }
+
+    /// Where a value lies, as a part of the axis from 0 to 1; what lies outside lies at its end.
+    pub(super) fn at(self, value: f64) -> f64 {
+        let part = match self {
+            Self::Linear { high } => value / high,
+            Self::Log { low, high } => (value / low).ln() / (high / low).ln(),
+        };
+        if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
+    }
+
+    /// Whether a value lies within the axis.
+    pub(super) fn holds(self, value: f64) -> bool {
+        match self {
+            Self::Linear { high } => (0.0..=high).contains(&value),
+            Self::Log { low, high } => (low..=high).contains(&value),
+        }
+    }
+
+    /// Values to mark, in order.
+    pub(super) fn ticks(self) -> Vec<f64> {
+        match self {
+            Self::Linear { high } => evenly(0.0, high),
+            Self::Log { low, high } if high / low < 5.0 => evenly(low, high),
+            Self::Log { low, high } => {
+                let leads: &[f64] = if high / low < 150.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+                let mut decade = 10_f64.powf(low.log10().floor());
+                let mut ticks = Vec::new();
+                while decade <= high {
+                    ticks.extend(leads.iter().map(|lead| lead * decade).filter(|tick| (low..=high).contains(tick)));
+                    decade *= 10.0;
+                }
+                ticks
+            }
+        }
+    }
+}
+
+/// The step between round ticks from zero to `most`.
+fn step(most: f64) -> f64 {
+    if !(most.is_finite() && most > 0.0) {
+        return 1.0;
+    }
+    let decade = 10_f64.powf((most / TICKS_MAX).log10().floor());
+    let leads = [1.0, 2.0, 2.5, 5.0, 10.0];
+    leads.map(|lead| lead * decade).into_iter().find(|step| most / step <= TICKS_MAX).unwrap_or(10.0 * decade)
+}
+
+/// Round values from `low` to `high`.
+fn evenly(low: f64, high: f64) -> Vec<f64> {
+    let step = step(high - low);
+    let first = (low / step - 1e-9).ceil();
+    (0..=20_u32).map(|n| (first + f64::from(n)) * step).take_while(|tick| *tick <= high + step * 1e-9).collect()
+}
+
+/// A tick's value: as many places as it needs and no more.
+pub(super) fn tick(value: f64) -> String {
+    let places = match value.abs() {
+        magnitude if magnitude == 0.0 || magnitude >= 100.0 => 0,
+        magnitude if magnitude >= 1.0 => 2,
+        _ => 5,
+    };
+    let text = format!("{value:.places$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    match value.abs() {
+        magnitude if magnitude >= 1e9 => format!("{}G", tick(value / 1e9)),
+        magnitude if magnitude >= 1e6 => format!("{}M", tick(value / 1e6)),
+        magnitude if magnitude >= 1e4 => format!("{}k", tick(value / 1e3)),
+        _ => text.to_owned(),
+    }
+}
+
+/// A place across: a part of the width as a percentage.
+pub(super) fn percent(part: f64) -> String {
+    let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+    format!("{:.2}%", part * 100.0)
+}
+
+/// A place down, in pixels.
+pub(super) fn px(value: f64) -> String {
+    let value = if value.is_finite() { value.clamp(-1e5, 1e6) } else { 0.0 };
+    format!("{value:.1}")
+}
+
+/// Upright lines at the ticks of an axis across, from `top` to `bottom`, with values below and, on a tall drawing, above.
+pub(super) fn axis_across(scale: Scale, title: &str, top: f64, bottom: f64) -> Markup {
+    let tall = bottom - top > 500.0;
+    html! {
+        @for value in scale.ticks() {
+            @let x = percent(scale.at(value));
+            line class="grid" x1=(x) x2=(x) y1=(px(top)) y2=(px(bottom)) {}
+            text class="tick" x=(x) y=(px(bottom + 16.0)) text-anchor="middle" { (tick(value)) }
+            @if tall {
+                text class="tick" x=(x) y=(px(top - 6.0)) text-anchor="middle" { (tick(value)) }
+            }
+        }
+        text class="axis" x="50%" y=(px(bottom + 36.0)) text-anchor="middle" { (title) }
+    }
+}
+
+/// A whisker across; an end that lies outside of the scale has no bar across.
+pub(super) fn whisker(scale: Scale, (low, high): (f64, f64), y: f64) -> Markup {
+    html! {
+        line class="whisker" x1=(percent(scale.at(low))) x2=(percent(scale.at(high))) y1=(px(y)) y2=(px(y)) {}
+        @for end in [low, high] {
+            @if scale.holds(end) {
+                @let x = percent(scale.at(end));
+                line class="whisker" x1=(x) x2=(x) y1=(px(y - 4.0)) y2=(px(y + 4.0)) {}
+            }
+        }
+    }
+}
+
+/// Shapes that points are told apart by, whatever their colour.
+pub(super) fn shape(number: usize) -> Markup {
+    let outline = match number % 8 {
+        0 => "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z",
+        1 => "M-4.5,-4.5h9v9h-9z",
+        2 => "M0,-6L5.5,4.5h-11z",
+        3 => "M0,-6.5L6.5,0L0,6.5L-6.5,0z",
+        4 => "M0,6L5.5,-4.5h-11z",
+        5 => "M-2,-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
+        6 => "M-6,0L0,-3L6,0L0,3z",
+        _ => "M-3,-6L0,0L3,-6L3,6L0,0L-3,6z",
+    };
+    html! { path d=(outline) {} }
+}
+
+/// A label with at most as many letters as there is room for; the middle goes first, as names tend to differ at their ends.
+pub(super) fn short(label: &str, letters_max: usize) -> String {
+    // A letter of the wide scripts takes two places.
+    let width = |letter: char| if u32::from(letter) >= 0x1100 { 2 } else { 1 };
+    let all: usize = label.chars().map(width).sum();
+    if all <= letters_max {
+        return label.to_owned();
+    }
+    let half = letters_max.saturating_sub(1) / 2;
+    let fill = |letters: &mut dyn Iterator<Item = char>| {
+        let mut room = half;
+        let mut kept = Vec::new();
+        for letter in letters {
+            let Some(left) = room.checked_sub(width(letter)) else { break };
+            room = left;
+            kept.push(letter);
+        }
+        kept
+    };
+    let head: String = fill(&mut label.chars()).into_iter().collect();
+    let tail: String = fill(&mut label.chars().rev()).into_iter().rev().collect();
+    format!("{}…{}", head.trim_end(), tail.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        let linear = |most: f64| Scale::linear([most].into_iter()).ticks();
+        assert_eq!(linear(1.8), [0.0, 0.5, 1.0, 1.5, 2.0]);
+        for nothing in [0.0, f64::NAN] {
+            assert_eq!((linear(nothing).len(), linear(nothing)[5]), (6, 1.0), "nothing but zeros still has an axis");
+        }
+        assert_eq!(Scale::Log { low: 0.9, high: 1.15 }.ticks().len(), 6);
+        assert_eq!(Scale::Log { low: 9.0, high: 1_100.0 }.ticks(), [10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0]);
+        assert_eq!(Scale::Log { low: 1.0, high: 10_000.0 }.ticks(), [1.0, 10.0, 100.0, 1_000.0, 10_000.0]);
+        for (value, text) in [(0.0, "0"), (1.5, "1.5"), (100.0, "100"), (25_000.0, "25k"), (2e6, "2M"), (0.05, "0.05")]
+        {
+            assert_eq!(tick(value), text);
+        }
+    }
+
+    #[test]
+    fn no_value_leaves_the_drawing() {
+        for scale in [Scale::linear([5.0].into_iter()), Scale::log([1.0, 9.0].into_iter()), Scale::log([].into_iter())]
+        {
+            for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 3.0, 1e300] {
+                assert!((0.0..=1.0).contains(&scale.at(value)), "{scale:?} {value}");
+            }
+        }
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(!percent(value).contains('N') && !percent(value).contains('i'));
+            assert!(!px(value).contains('N') && !px(value).contains('i'));
+        }
+    }
+
+    #[test]
+    fn a_long_label_keeps_its_ends() {
+        assert_eq!(short("veth x1", 10), "veth x1");
+        assert_eq!(short("ssh:someone@server.example>local rr x10", 15), "ssh:som…rr x10");
+        assert_eq!(short("漢字漢字漢字", 8), "漢…字", "wide letters take two places");
+    }
+}

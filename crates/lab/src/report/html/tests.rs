@@ -1,0 +1,219 @@
+//! What no run on a healthy host shows: hostile names in every place, figures that come to nothing, thousands of cells.
+
+use super::html;
+use crate::environment::Environment;
+use crate::error::Kind;
+use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
+use crate::level::Level;
+use crate::plan::{Cell, Plan};
+use crate::record::{PathRecord, Skipped, TrialRecord};
+use crate::store::Run;
+use crate::summary::trial_of;
+use serde_json::Value;
+
+fn run(trials: Vec<TrialRecord>) -> Run {
+    Run {
+        directory: "runs/made-up".into(),
+        plan: Plan::default(),
+        levels: Vec::new(),
+        environment: Environment::default(),
+        trials,
+        paths: Vec::new(),
+        skipped: Vec::new(),
+        damage: Vec::new(),
+        ended: true,
+    }
+}
+
+fn judged(base: &Cell, new: &Cell, metric: Metric, ratio: f64, verdict: Verdict) -> Row {
+    Row {
+        base: base.clone(),
+        new: new.clone(),
+        metric,
+        trials: (6, 6),
+        values: (1_000.0, 1_000.0 * ratio),
+        ratio,
+        low: Some(ratio * 0.98),
+        high: Some(ratio * 1.02),
+        p: 0.03,
+        p_adjusted: Some(0.04),
+        noise_floor: Some(0.01),
+        verdict,
+    }
+}
+
+fn comparison(rows: Vec<Row>) -> Comparison {
+    Comparison {
+        run: None,
+        base: "plain".into(),
+        new: "other".into(),
+        subject: Subject::Levels,
+        form: Form::Paired,
+        environment: Vec::new(),
+        rows,
+        skipped: Vec::new(),
+        cautions: Vec::new(),
+    }
+}
+
+/// Values of SVG attributes that are numbers, and what is said beside marks.
+fn assert_no_nonsense(page: &str) {
+    let drawn: String = page.split("<svg").skip(1).filter_map(|part| part.split("</svg>").next()).collect();
+    for word in ["=\"NaN", "=\"inf", "=\"-inf", "NaN%", "inf%", "-NaN"] {
+        assert!(!drawn.contains(word), "{word} in a drawing");
+    }
+}
+
+fn titles(page: &str) -> Vec<&str> {
+    let parts = page.split("<figcaption><h3>").skip(1);
+    parts.filter_map(|part| part.split("</h3>").next()).collect()
+}
+
+#[test]
+fn nothing_a_run_says_of_itself_is_markup() {
+    const HOSTILE: &str =
+        "</script><script>alert(1)</script><!--\"'><img src=x onerror=alert(2)>&lt;\u{2028}\u{202e}\u{0}\n]]>";
+    let name = |place: &str| format!("{place}{HOSTILE}");
+    let hostile = |round| {
+        let mut trial = trial_of("veth", round, 700, None);
+        trial.cell.path = name("path");
+        trial.cell.level = name("level");
+        trial.io = name("io");
+        trial.flags = vec![name("flag")];
+        trial.at = name("at");
+        trial
+    };
+    let mut hostile_run = run(vec![hostile(0), hostile(1)]);
+    let cell = hostile_run.trials[0].cell.clone();
+    hostile_run.directory = name("directory").into();
+    hostile_run.plan.name = name("plan");
+    hostile_run.damage = vec![name("damage")];
+    hostile_run.ended = false;
+    hostile_run.environment.kernel.release = Some(name("kernel"));
+    hostile_run.environment.cpu.governor = Some(name("governor"));
+    hostile_run.environment.sysctl.insert(name("sysctl"), name("value"));
+    hostile_run.levels = vec![Level { name: name("level"), about: name("about"), ..Level::plain() }];
+    hostile_run.skipped = vec![Skipped { cell: Cell { clients: 7, ..cell.clone() }, reason: name("reason") }];
+    hostile_run.paths = vec![PathRecord {
+        cell: cell.clone(),
+        congestion: Some(name("congestion")),
+        interfaces: [(name("interface"), name("setting"))].into(),
+        sysctls: [(name("sysctl"), name("setting"))].into(),
+        filters: [(name("where"), name("filter"))].into(),
+        notes: vec![name("note")],
+    }];
+    let mut sides = comparison(vec![
+        judged(&cell, &cell, Metric::Rate, 1.5, Verdict::Better),
+        judged(&cell, &cell, Metric::P99, 1.5, Verdict::NotComparable { reason: name("why") }),
+    ]);
+    (sides.base, sides.new) = (name("base"), name("new"));
+    sides.cautions = vec![name("caution")];
+    sides.skipped = vec![(cell, name("alone"))];
+    sides.environment =
+        vec![crate::environment::Difference { key: name("key"), base: name("one"), new: name("two"), matters: true }];
+    let page = html(&[hostile_run.clone(), run(vec![trial_of("veth", 0, 700, None)])], &[sides]).unwrap();
+
+    let scripts: Vec<&str> = page.match_indices("<script").map(|(at, _)| &page[at..at + 20]).collect();
+    let data = scripts.iter().filter(|script| script.starts_with("<script type=\"appli")).count();
+    assert_eq!((scripts.len() - data, page.matches("</script>").count()), (1, scripts.len()), "{scripts:?}");
+    assert_eq!(page.matches("<!--").count(), 1, "the signature alone is a comment");
+    assert!(!page.contains("<img") && !page.contains("\"'>"), "a name has become markup");
+    assert!(!page.contains(['\u{2028}', '\u{202e}', '\u{0}']), "letters that are not seen");
+    assert!(page.contains("level&lt;/script&gt;&lt;script&gt;alert(1)"), "and yet the name is told");
+
+    // What is saved is as it was, and under a name that is one.
+    for part in page.split("<script type=\"application/json\" id=\"raw-").skip(1) {
+        let text = part.split_once("\">").unwrap().1.split("</script>").next().unwrap();
+        let file: Value = serde_json::from_str(text).unwrap();
+        let name = file["name"].as_str().unwrap();
+        assert!(name.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-_".contains(letter)), "{name}");
+        assert!(!name.starts_with('.'), "{name}");
+        if name.ends_with("trials.jsonl") && name.starts_with("directory") {
+            let first: TrialRecord =
+                serde_json::from_str(file["text"].as_str().unwrap().lines().next().unwrap()).unwrap();
+            assert_eq!(first, hostile_run.trials[0]);
+        }
+    }
+}
+
+#[test]
+fn figures_that_come_to_nothing_are_left_out() {
+    let empty = |path: &str, round| {
+        let mut trial = trial_of(path, round, 0, None);
+        (trial.elapsed_ns, trial.cpu.wall_ns) = (0, 0);
+        (trial.client.transactions, trial.client.sent, trial.client.received) = (0, 0, 0);
+        (trial.cpu.client.run_ns, trial.cpu.server.run_ns) = (0, 0);
+        trial
+    };
+    let cell = trial_of("veth", 0, 700, None).cell;
+    let rows = [0.0, f64::NAN, f64::INFINITY, -1.0];
+    let rows = rows.map(|ratio| judged(&cell, &cell, Metric::Rate, ratio, Verdict::Inconclusive { trials: None }));
+    let page = html(&[run(vec![empty("veth", 0), empty("veth-routed", 0)])], &[comparison(rows.into())]).unwrap();
+    assert_no_nonsense(&page);
+    assert_eq!(titles(&page), [""; 0], "a chart without data is absent");
+    assert!(page.contains("no units of work in the interval"), "z/VM's layout has no line for what did nothing");
+
+    let mut wild = judged(&cell, &cell, Metric::Rate, 1.2, Verdict::Better);
+    (wild.low, wild.high, wild.noise_floor) = (Some(0.0), Some(f64::INFINITY), Some(f64::INFINITY));
+    let page = html(&[run(vec![trial_of("veth", 0, 700, None)])], &[comparison(vec![wild])]).unwrap();
+    assert_no_nonsense(&page);
+    assert_eq!(titles(&page), ["Throughput ratios", "other against plain", "CPU time per transaction: rr-200-1000"]);
+}
+
+#[test]
+fn a_run_without_a_trial_has_no_report() {
+    assert_eq!(html(&[run(Vec::new())], &[]).unwrap_err().kind(), Kind::Incomplete);
+}
+
+#[test]
+fn thousands_of_cells_have_all_their_rows_in_tables_and_some_in_charts() {
+    const CELLS: u32 = 2_000;
+    let mut histogram = crate::driver::new_histogram();
+    (1..=100).for_each(|value| histogram.saturating_record(value * 1_000));
+    let latency = crate::histogram::encode(&histogram).unwrap();
+    let trials = (1..=CELLS).flat_map(|clients| {
+        [0, 1].map(|round| {
+            let mut trial = trial_of("veth", round, 700, None);
+            trial.cell.clients = clients;
+            trial.latency.clone_from(&latency);
+            trial
+        })
+    });
+    let run = run(trials.collect());
+    let metrics = [Metric::Rate, Metric::P99, Metric::TOTAL, Metric::Cpu(Part::Server, Mode::All)];
+    let cells = run.cells();
+    let rows = cells.iter().flat_map(|cell| metrics.map(|metric| judged(cell, cell, metric, 0.9, Verdict::Worse)));
+    let rows: Vec<_> = rows.collect();
+    let page = html(std::slice::from_ref(&run), &[comparison(rows)]).unwrap();
+    let marks = page.matches("class=\"mark\"").count();
+    assert!(marks < 600, "{marks} marks");
+    for words in ["40 of 2000 rows are drawn", " of 2000 numbers of pairs are drawn", "12 of 2000 charts of this kind"]
+    {
+        assert!(page.contains(words), "what is left out is told: {words}");
+    }
+    let tables = &page[page.find("id=\"tables\"").unwrap()..page.find("id=\"charts\"").unwrap()];
+    let rows = tables.matches("<tr>").count();
+    assert!(rows >= CELLS as usize * 5, "{rows} rows");
+    assert!(page.len() < 40_000_000, "{} bytes", page.len());
+}
+
+#[test]
+fn a_chart_has_a_mark_for_each_row_of_its_table() {
+    let routed: Vec<_> = (0..6)
+        .flat_map(|round| {
+            let drift = u64::from(round);
+            [trial_of("veth", round, 700 + drift, None), trial_of("veth-routed", round, 1_000 + 2 * drift, None)]
+        })
+        .collect();
+    let run = run(routed);
+    let comparisons = judge::within(&run).unwrap();
+    assert_eq!(comparisons.len(), 1, "the routed path against the one without the router");
+    let page = html(&[run], &comparisons).unwrap();
+    assert!(page.contains("<h3>veth-routed against veth</h3>"));
+    let charts: Vec<&str> = page.split("<figure").skip(1).filter_map(|part| part.split("</figure>").next()).collect();
+    assert!(charts.len() >= 3, "{:?}", titles(&page));
+    for chart in charts {
+        let rows = chart.matches("<tr>").count() - 1;
+        assert_eq!(chart.matches("class=\"mark\"").count(), rows, "{}", &chart[..200.min(chart.len())]);
+    }
+}

@@ -1,0 +1,367 @@
+//! The HTML report as its readers have it: in a browser on a phone and on a desk, in light and in dark, on paper, offline;
+//! and the file it is written to.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::browser::Browser;
+use common::{Bench, Ended, names, paths_build};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+
+/// A name that a careless page would run, load or end an element by.
+const HOSTILE: &str = "<img src=x onerror=alert(1)><script>alert(2)<!-- & ' \u{202e} a rather long level name";
+
+/// Two paths, two numbers of pairs, three levels, one of them of a hostile name, in six short trials each.
+fn measured() -> Option<Bench> {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return None;
+    }
+    let level = format!("name = \"{HOSTILE}\"\nabout = \"hostile\"\n[sysctl]\n\"net.ipv4.tcp_sack\" = \"0\"\n");
+    fs::write(bench.path("hostile.toml"), level).unwrap();
+    let axes = "--path loopback,unix --clients 1,2 --workload rr-1-1 --level plain,reno,./hostile.toml";
+    let trials = "--seconds 0.04 --warm-up 0 --trials 6";
+    bench.run(&format!("run --out run {axes} {trials}")).ok();
+    Some(bench)
+}
+
+/// Two cells, two trials each: enough for a report to be made of.
+fn small() -> Option<Bench> {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return None;
+    }
+    bench
+        .run("run --out run --path unix,loopback --workload rr-1-1 --clients 1 --seconds 0.02 --warm-up 0 --trials 2")
+        .ok();
+    Some(bench)
+}
+
+/// What holds of every report on every screen.
+fn assert_sound(browser: &mut Browser, file: &Path, width: u32, scheme: &str) {
+    browser.open(file, width, scheme);
+    let place = format!("{} at {width} px, {scheme}", file.display());
+
+    let requests = browser.told("Network.requestWillBeSent");
+    let urls: Vec<_> = requests.iter().map(|one| one["request"]["url"].as_str().unwrap().to_owned()).collect();
+    let own = |url: &String| url.starts_with("file://") && url.ends_with(".html") || url.starts_with("data:");
+    assert!(!urls.is_empty() && urls.iter().all(own), "{place}: a request leaves the page: {urls:?}");
+    for kind in ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"] {
+        assert_eq!(browser.told(kind), Vec::<Value>::new(), "{place}: {kind}");
+    }
+
+    let inner = browser.value("document.documentElement.scrollWidth").as_u64().unwrap();
+    assert!(inner <= u64::from(width), "{place}: the page is {inner} px wide");
+
+    // A mark for each row of the chart's table, each with what it says.
+    let counts = browser.value(
+        "[...document.querySelectorAll('figure.chart')].map(one => [
+            one.querySelector('h3').textContent,
+            one.querySelectorAll('.mark[aria-label]:not([aria-label=\"\"])').length,
+            one.querySelectorAll('details tbody tr').length,
+            one.querySelectorAll('.axis').length || one.querySelectorAll('.diagram').length])",
+    );
+    for chart in counts.as_array().unwrap() {
+        assert!(chart[1].as_u64() > Some(0) && chart[1] == chart[2], "{place}: marks and rows: {chart}");
+        assert!(chart[3].as_u64() > Some(0), "{place}: no title at an axis: {chart}");
+    }
+
+    // No letter is cut off at the edge of the screen, none lies on another.
+    let clipped = browser.value(
+        "[...document.querySelectorAll('svg[role=group] text')].filter(text => {
+            const box = text.getBoundingClientRect();
+            return box.left < 0 || box.right > document.documentElement.clientWidth;
+        }).map(text => text.textContent)",
+    );
+    assert_eq!(clipped, json!([]), "{place}: cut off");
+    let touching = browser.value(
+        "[...document.querySelectorAll('svg[role=group]')].flatMap(svg => {
+            const texts = [...svg.querySelectorAll('text')].map(text => [text, text.getBoundingClientRect()]);
+            return texts.flatMap(([text, box], at) => texts.slice(at + 1).filter(([, other]) =>
+                box.left < other.right && other.left < box.right && box.top + 3 < other.bottom && other.top + 3 < box.bottom
+            ).map(([other]) => text.textContent + ' | ' + other.textContent));
+        })",
+    );
+    assert_eq!(touching, json!([]), "{place}: one on the other");
+    assert_contrast(browser, &place);
+}
+
+/// Text stands out by 4.5 to 1 from what it stands on, lines and marks by 3 to 1.
+fn assert_contrast(browser: &mut Browser, place: &str) {
+    let poor = browser.value(
+        "(() => {
+            const style = getComputedStyle(document.documentElement);
+            const probe = document.createElement('i');
+            document.body.append(probe);
+            const light = name => {
+                probe.style.color = `var(--${name})`;
+                const parts = getComputedStyle(probe).color.match(/[\\d.]+/g).slice(0, 3).map(part => {
+                    const value = part / 255;
+                    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+                });
+                return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+            };
+            const ratio = (one, other) => {
+                const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+                return (high + 0.05) / (low + 0.05);
+            };
+            const poor = [];
+            const need = (least, front, back) => {
+                if (!(ratio(front, back) >= least)) poor.push([front, back, ratio(front, back)]);
+            };
+            for (const back of ['paper', 'panel']) {
+                for (const front of ['ink', 'soft', 'link', 'warn']) need(4.5, front, back);
+                for (const front of ['edge', 'focus', 's0', 's1', 's2', 's3', 's4', 's5', 's6', 's7']) need(3, front, back);
+            }
+            probe.remove();
+            return poor;
+        })()",
+    );
+    assert_eq!(poor, json!([]), "{place}: too little contrast");
+}
+
+const TIP: &str =
+    "(() => { const tip = document.getElementById('tip'); return tip.hidden ? null : tip.textContent; })()";
+
+/// The middle of the first mark of a chart, once it is in sight.
+fn middle(browser: &mut Browser, chart: usize) -> (Value, Value) {
+    let place = browser.value(&format!(
+        "(() => {{
+            const mark = document.querySelectorAll('figure.chart')[{chart}].querySelector('.mark');
+            mark.scrollIntoView({{ block: 'center' }});
+            const box = mark.querySelector('.hit').getBoundingClientRect();
+            return [box.left + box.width / 2, box.top + box.height / 2, mark.getAttribute('aria-label')];
+        }})()"
+    ));
+    (json!({"type": "mouseMoved", "x": place[0], "y": place[1]}), place[2].clone())
+}
+
+#[test]
+fn a_report_is_whole_in_a_browser() {
+    let Some(bench) = measured() else { return };
+    let told = bench.run("report run").ok();
+    assert_eq!(told.out, "");
+    assert_eq!(told.err, "report: run/report.html\n");
+    let Some(mut browser) = Browser::start(&bench) else { return };
+    let file = bench.path("run/report.html");
+    for (width, scheme) in [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark")] {
+        assert_sound(&mut browser, &file, width, scheme);
+    }
+    let dark = browser.value("getComputedStyle(document.body).backgroundColor");
+    browser.open(&file, 1280, "light");
+    assert_ne!(browser.value("getComputedStyle(document.body).backgroundColor"), dark);
+
+    let headings = browser.value("[...document.querySelectorAll('h2')].map(one => one.textContent)");
+    assert_eq!(headings, json!(["Verdict", "Environment", "Tables", "Charts", "Raw data"]));
+    let titles = browser.value("[...document.querySelectorAll('figure.chart h3')].map(one => one.textContent)");
+    let titles: Vec<&str> = titles.as_array().unwrap().iter().map(|title| title.as_str().unwrap()).collect();
+    for title in [
+        "Server CPU time ratios",
+        "Throughput ratios",
+        "reno against plain",
+        "CPU time per transaction: rr-1-1",
+        "Rate over pairs: rr-1-1",
+        "Latency: rr-1-1, 1 pair",
+        "Latency: rr-1-1, 2 pairs",
+    ] {
+        assert!(titles.contains(&title), "no chart `{title}`: {titles:?}");
+    }
+    assert!(!titles.contains(&"Router CPU time ratios"), "a chart without data: {titles:?}");
+    assert_says_its_figures(&mut browser, titles.len());
+    assert_taps(&mut browser, &file);
+    assert_hostile_is_text(&mut browser);
+    assert_saves(&mut browser, &bench);
+    assert_prints(&mut browser);
+    drop(browser);
+    fs::remove_dir_all(bench.path("browser")).unwrap();
+    bench.assert_nothing_left();
+}
+
+/// Hover, focus and arrow keys show what a mark says.
+fn assert_says_its_figures(browser: &mut Browser, charts: usize) {
+    for chart in 0..charts {
+        let (order, says) = middle(browser, chart);
+        browser.call("Input.dispatchMouseEvent", &json!({"type": "mouseMoved", "x": 1, "y": 1}));
+        assert_eq!(browser.value(TIP), Value::Null, "chart {chart} says something before it is asked");
+        browser.call("Input.dispatchMouseEvent", &order);
+        let shown = browser.value(TIP);
+        // Points of a line chart may lie on each other: then the upper one speaks.
+        let label = says.as_str().unwrap().lines().count();
+        assert!(
+            shown.as_str().is_some_and(|shown| shown.lines().count() == label),
+            "chart {chart}: {shown} for {says}"
+        );
+    }
+    let (_, says) = middle(browser, 0);
+    browser.call("Input.dispatchMouseEvent", &json!({"type": "mouseMoved", "x": 1, "y": 1}));
+    browser.value("document.querySelector('.mark').focus()");
+    assert_eq!(browser.value(TIP), says, "focus");
+    for (key, at) in [("ArrowDown", 1), ("End", -1), ("Home", 0)] {
+        browser.call("Input.dispatchKeyEvent", &json!({"type": "keyDown", "key": key, "code": key}));
+        let wanted = format!(
+            "[...document.querySelector('svg[role=group]').querySelectorAll('.mark')].at({at}).getAttribute('aria-label')"
+        );
+        let wanted = browser.value(&wanted);
+        assert_eq!(browser.value(TIP), wanted, "{key}");
+    }
+    browser.call("Input.dispatchKeyEvent", &json!({"type": "keyDown", "key": "Escape", "code": "Escape"}));
+    assert_eq!(browser.value(TIP), Value::Null, "Escape");
+}
+
+/// A finger on a phone has no hover.
+fn assert_taps(browser: &mut Browser, file: &Path) {
+    browser.call("Emulation.setTouchEmulationEnabled", &json!({"enabled": true}));
+    browser.open(file, 360, "light");
+    let (place, says) = middle(browser, 0);
+    let touch = json!({"type": "touchStart", "touchPoints": [{"x": place["x"], "y": place["y"]}]});
+    browser.call("Input.dispatchTouchEvent", &touch);
+    browser.call("Input.dispatchTouchEvent", &json!({"type": "touchEnd", "touchPoints": []}));
+    assert_eq!(browser.value(TIP), says, "tap");
+    browser.call("Emulation.setTouchEmulationEnabled", &json!({"enabled": false}));
+    browser.open(file, 1280, "light");
+}
+
+fn assert_hostile_is_text(browser: &mut Browser) {
+    assert_eq!(browser.value("document.images.length + document.querySelectorAll('script:not([type])').length"), 1);
+    // The letter that turns others around is replaced, all others stand as they are.
+    let shown = HOSTILE.replace('\u{202e}', "\u{fffd}");
+    let there = browser.value(&format!("document.getElementById('verdict').textContent.includes({})", json!(shown)));
+    assert_eq!(there, true);
+    assert_eq!(browser.value("document.documentElement.outerHTML.includes('\\u202e')"), false);
+}
+
+/// What is saved is what `siga show` prints, byte by byte.
+fn assert_saves(browser: &mut Browser, bench: &Bench) {
+    let saved = browser.value(
+        "(async () => {
+            const files = {};
+            for (const button of document.querySelectorAll('button[data-from]')) {
+                const file = new Promise(saved => { URL.createObjectURL = blob => { saved(blob); return '#saved'; }; });
+                button.click();
+                files[button.textContent] = await (await file).text();
+            }
+            return files;
+        })()",
+    );
+    let saved = |name: &str| saved[format!("Save {name}")].as_str().unwrap_or_else(|| panic!("no {name}")).to_owned();
+    assert_eq!(saved("run-cells.csv"), bench.run("show run --format csv").ok().out);
+    assert_eq!(saved("run-trials.jsonl"), fs::read_to_string(bench.path("run/trials.jsonl")).unwrap());
+    let report: Value = serde_json::from_str(&saved("run-run.json")).unwrap();
+    assert_eq!(report["cells"].as_array().unwrap().len(), 12);
+    assert!(saved("reno-against-plain.csv").lines().count() > 4);
+}
+
+fn assert_prints(browser: &mut Browser) {
+    let opened = "document.querySelectorAll('details[open]').length";
+    assert_eq!(browser.value(opened), 0);
+    let printed = browser.call("Page.printToPDF", &json!({"paperWidth": 8.27, "paperHeight": 11.69}));
+    let data = printed["data"].as_str().unwrap();
+    assert!(data.starts_with("JVBERi0"), "no PDF: {}", &data[..20]);
+    assert!(data.len() > 50_000, "an almost empty PDF of {} bytes", data.len());
+    assert_eq!(browser.value(opened), 0, "what was opened for the printer is closed again");
+    browser.call("Emulation.setEmulatedMedia", &json!({"media": "print"}));
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        &json!({"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": false}),
+    );
+    assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)");
+    let wide = browser.value("document.documentElement.scrollWidth").as_u64().unwrap();
+    assert!(wide <= 720, "paper of 720 px, a page of {wide}");
+}
+
+#[test]
+fn the_published_tables_have_all_their_figures() {
+    let bench = Bench::new();
+    assert_eq!(bench.run("report --published").ok().err, "report: published.html\n");
+    let text = fs::read_to_string(bench.path("published.html")).unwrap();
+    assert!(!text.contains("NaN"), "a figure came to nothing");
+    for table in 1..=18 {
+        assert!(text.contains(&format!("id=\"table-{table}\"")), "no table {table}");
+    }
+    let Some(mut browser) = Browser::start(&bench) else { return };
+    let file = bench.path("published.html");
+    for (width, scheme) in [(360, "dark"), (1280, "light")] {
+        assert_sound(&mut browser, &file, width, scheme);
+    }
+    let titles = browser.value("[...document.querySelectorAll('figure.chart')].map(one => [one.querySelector('h3').textContent, one.querySelectorAll('.mark').length])");
+    let expected = json!([
+        ["Figure 1. Environment", 4],
+        ["Figure 2. Router Stack CPU Time Ratios - 10 clients", 18],
+        ["Figure 3. Server Stack CPU Time Ratios - 10 clients", 18],
+        ["Figure 4. Throughput Ratios - 10 clients", 18],
+        ["Figure 5. CPU msec/MB Streaming with HiperSockets", 12],
+        ["Figure 6. CPU msec/trans CRR with HiperSockets", 6],
+    ]);
+    assert_eq!(titles, expected);
+    // Table 1, 10 clients: the source's own words are that the router gained most here.
+    let says =
+        browser.value("document.querySelectorAll('figure.chart')[1].querySelector('.mark').getAttribute('aria-label')");
+    assert!(says.as_str().unwrap().ends_with("ratio: 0.34"), "{says}");
+    let tables = browser.value("document.querySelectorAll('details.print pre').length");
+    assert_eq!(tables, 20);
+    let text = browser.value("document.querySelector('#table-5 pre').textContent");
+    assert_eq!(text, bench.run("published 5").ok().out, "the table as it was printed");
+}
+
+#[test]
+fn two_runs_are_compared_with_the_first_as_the_base() {
+    let Some(bench) = small() else { return };
+    bench.run("run --out other --path unix --workload rr-1-1 --clients 1 --seconds 0.02 --warm-up 0 --trials 2").ok();
+    assert_eq!(bench.run("report run other -o change.html").ok().err, "report: change.html\n");
+    let page = fs::read_to_string(bench.path("change.html")).unwrap();
+    assert!(page.contains("<h3>other against run</h3>"), "which is the base?");
+    assert!(page.contains("What differs: other against run"), "no environments");
+    bench.run("report run run/nothing").refused(2, &["run/nothing is no run directory"]);
+}
+
+#[test]
+fn nothing_but_a_report_is_replaced() {
+    let Some(bench) = small() else { return };
+    let before = names(&bench.path(""));
+    fs::write(bench.path("thesis.html"), "<!DOCTYPE html><p>ten years of work").unwrap();
+    bench.run("report run -o thesis.html").refused(2, &["thesis.html is no report of siga"]);
+    assert_eq!(fs::read_to_string(bench.path("thesis.html")).unwrap(), "<!DOCTYPE html><p>ten years of work");
+    bench.run("report run -o run").refused(2, &["run is a directory"]);
+    std::os::unix::fs::symlink("thesis.html", bench.path("link.html")).unwrap();
+    bench.run("report run -o link.html").refused(2, &["link.html is no report of siga"]);
+    bench.run("report run -o /dev/null").refused(2, &["/dev/null is no ordinary file"]);
+    bench.run("report run -o absent/report.html").refused(3, &["cannot write to absent/report.html"]);
+    bench.run("report").refused(2, &["RUN"]);
+    bench.run("report run --published").refused(2, &["cannot be used with"]);
+    fs::remove_file(bench.path("link.html")).unwrap();
+    fs::remove_file(bench.path("thesis.html")).unwrap();
+    assert_eq!(names(&bench.path("")), before);
+
+    bench.run("report run").ok();
+    bench.run("report run").ok();
+    // A file that may grow to 8 blocks and no further is a full disk.
+    let mut command = bench.command("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" report run", bench.program.to_str().unwrap()]);
+    let whole = fs::read(bench.path("run/report.html")).unwrap();
+    Ended::new("report on a full disk", command.output().unwrap()).refused(3, &["cannot write to run/report.html"]);
+    assert_eq!(fs::read(bench.path("run/report.html")).unwrap(), whole, "what was there stays");
+    assert!(!names(&bench.path("run")).iter().any(|name| name.contains("part")), "half a file is left");
+}
+
+#[test]
+fn a_run_that_is_not_whole_says_so() {
+    let Some(bench) = small() else { return };
+    let page = |bench: &Bench| {
+        bench.run("report run").ok();
+        fs::read_to_string(bench.path("run/report.html")).unwrap()
+    };
+    assert!(!page(&bench).contains("Unfinished"));
+    let trials = fs::read_to_string(bench.path("run/trials.jsonl")).unwrap();
+    let first = trials.lines().next().unwrap();
+    fs::write(bench.path("run/trials.jsonl"), format!("{first}\n{{\"cut")).unwrap();
+    let cut = page(&bench);
+    assert!(cut.contains("Unfinished") && cut.contains("1 trials of 1 of 2 cells"), "{cut}");
+    assert!(cut.contains("Damaged"), "a cut line is told");
+    fs::write(bench.path("run/trials.jsonl"), "").unwrap();
+    bench.run("report run").refused(4, &["run has no trial"]);
+    fs::write(bench.path("run/trials.jsonl"), "{}\n").unwrap();
+    bench.run("report run").refused(3, &["trials.jsonl line 1"]);
+    bench.run("report tmp").refused(2, &["tmp is no run directory"]);
+}
