@@ -1,8 +1,10 @@
 //! Latency histograms as text and as percentiles.
 //!
-//! The text form is HdrHistogram's V2 encoding in base64, so that the field's other tools can read a run directory.
+//! The text form is HdrHistogram's V2 encoding in base64, so that the field's other tools can read a run directory. What
+//! is read may be damaged or come from another host: its header is checked before anything is allocated by it.
 
 use crate::error::{Error, Result};
+use crate::limits;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -23,6 +25,14 @@ pub struct Percentiles {
     /// Largest value seen.
     pub max: Option<f64>,
 }
+
+/// The header of the V2 encoding, big-endian: cookie (4 bytes), length of what follows the header (4), offset (4),
+/// significant digits (4), least value (8), greatest value (8), ratio (8).
+const HEADER_BYTES: usize = 40;
+/// How the V2 encoding begins. The packed one begins otherwise, and says nothing of its size.
+const COOKIE: u64 = 0x1c84_9313;
+/// Significant digits that siga writes; each more takes ten times the memory.
+const DIGITS_MAX: u32 = 3;
 
 /// Samples beyond a percentile that it takes to state it.
 const BEYOND: f64 = 10.0;
@@ -60,12 +70,39 @@ pub fn encode(histogram: &Histogram<u64>) -> Result<String> {
 /// Reads a histogram from text.
 ///
 /// # Errors
-/// Environment: the text is damaged.
+/// Environment: the text is damaged, or wider or finer than what siga writes.
 pub fn decode(text: &str) -> Result<Histogram<u64>> {
     let bytes = STANDARD.decode(text).map_err(|error| Error::environment(format!("damaged histogram: {error}")))?;
+    check_header(&bytes)?;
     Deserializer::new()
         .deserialize(&mut bytes.as_slice())
         .map_err(|error| Error::environment(format!("damaged histogram: {error:?}")))
+}
+
+/// Fails if memory that is taken by the header would be more than what is there, or what siga writes, needs.
+fn check_header(bytes: &[u8]) -> Result<()> {
+    let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return damaged(format!("{} bytes are no header", bytes.len()));
+    };
+    let number = |at: usize, width: usize| {
+        header[at..at + width].iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
+    };
+    if number(0, 4) != COOKIE {
+        return damaged("it does not begin as one".into());
+    }
+    let (length, there) = (number(4, 4), bytes.len() - HEADER_BYTES);
+    if length != there as u64 {
+        return damaged(format!("its length says {length} bytes, and there are {there}"));
+    }
+    let (digits, greatest) = (number(12, 4), number(24, 8));
+    if digits > u64::from(DIGITS_MAX) || greatest > limits::LATENCY_NS_MAX {
+        return damaged(format!(
+            "{digits} digits up to {greatest}, beyond {DIGITS_MAX} up to {}",
+            limits::LATENCY_NS_MAX
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -80,6 +117,29 @@ mod tests {
         }
         assert_eq!(decode(&encode(&histogram).unwrap()).unwrap(), histogram);
         assert!(decode("###").is_err() && decode("AAAA").is_err());
+    }
+
+    #[test]
+    fn a_damaged_header_takes_no_memory() {
+        let mut histogram = crate::driver::new_histogram();
+        histogram.saturating_record(12_345);
+        let whole = STANDARD.decode(encode(&histogram).unwrap()).unwrap();
+        let damages: [(usize, &[u8], &str); 5] = [
+            (4, &0xffff_fff0_u32.to_be_bytes(), "length"),
+            (4, &0_u32.to_be_bytes(), "length"),
+            (12, &5_u32.to_be_bytes(), "5 digits"),
+            (24, &u64::MAX.to_be_bytes(), "digits up to 18446744073709551615"),
+            // A header that is packed: how much it holds is not known before it is unpacked.
+            (0, &0x1c84_9314_u32.to_be_bytes(), "does not begin"),
+        ];
+        for (at, field, words) in damages {
+            let mut bytes = whole.clone();
+            bytes[at..at + field.len()].copy_from_slice(field);
+            let error = decode(&STANDARD.encode(&bytes)).unwrap_err();
+            assert!(error.exit_status() == 3 && error.message().contains(words), "{at}: {error}");
+        }
+        let error = decode(&STANDARD.encode(&whole[..39])).unwrap_err();
+        assert!(error.message().contains("no header"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::socket::kernel::Wait;
 use crate::sys::cpu_list;
 use crate::workload::{Workload, parse_size};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -351,17 +352,63 @@ impl Plan {
     /// # Errors
     /// Usage: the first thing that cannot be.
     pub fn matrix(&self) -> Result<Matrix> {
+        let loaded =
+            self.level_names().map(|name| Ok((name, Level::load(name)?))).collect::<Result<HashMap<_, _>>>()?;
+        let mut levels: Vec<Level> = Vec::new();
+        for level in self.level_names().filter_map(|name| loaded.get(name)) {
+            match levels.iter().find(|other| other.name == level.name) {
+                Some(other) if other != level => {
+                    return Err(Error::usage(format!("two levels are named `{}`", level.name))
+                        .hint("give one of their files another `name`"));
+                }
+                Some(_) => {}
+                None => levels.push(level.clone()),
+            }
+        }
+        self.lay_out(levels, &loaded.iter().map(|(name, level)| (*name, level)).collect())
+    }
+
+    /// The same with the levels of an earlier matrix of this plan: no file that it names is opened, so that it does not
+    /// matter where that happens or what has become of them.
+    ///
+    /// # Errors
+    /// Usage: something that cannot be, or levels that are not those of this plan.
+    pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.level_names() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        // Levels stand in the order in which they are named first. A file may hold a level of any name.
+        let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
+        if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
+            return Err(Error::usage("these are not the levels that the plan names"));
+        }
+        self.lay_out(levels.to_vec(), &names.into_iter().zip(levels).collect())
+    }
+
+    /// The levels as the plan names them: by name or file.
+    fn level_names(&self) -> impl Iterator<Item = &str> {
+        let included = self.include.iter().filter_map(|include| include.level.as_ref());
+        self.levels.iter().chain(included).map(String::as_str)
+    }
+
+    /// Checks everything and lays out the cells; `named` has each level by what the plan calls it.
+    fn lay_out(&self, levels: Vec<Level>, named: &HashMap<&str, &Level>) -> Result<Matrix> {
         self.check_times()?;
         self.cpus()?;
         self.exclude.iter().try_for_each(Pick::check)?;
-        let levels = self.load_levels()?;
+        let level_of = |name: &str| {
+            named.get(name).copied().ok_or_else(|| Error::usage(format!("level {name} is not among those of the plan")))
+        };
         let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
         for path in &self.paths {
             for workload in &self.workloads {
                 for mtu in self.mtu_axis() {
                     for &clients in &self.clients {
                         for level in &self.levels {
-                            self.add(&mut matrix, path, workload, mtu, clients, level)?;
+                            self.add(&mut matrix, path, workload, mtu, clients, level_of(level)?)?;
                         }
                     }
                 }
@@ -376,7 +423,8 @@ impl Plan {
             };
             let clients = include.clients.or(self.clients.first().copied()).unwrap_or(1);
             let first = || self.mtu_axis().into_iter().next().flatten();
-            let mtu = include.mtu.or(Level::load(level)?.mtu).or_else(first);
+            let level = level_of(level)?;
+            let mtu = include.mtu.or(level.mtu).or_else(first);
             self.add(&mut matrix, path, workload, mtu, clients, level)?;
         }
         match (matrix.cells.as_slice(), matrix.skipped.first()) {
@@ -414,23 +462,6 @@ impl Plan {
                 .ok_or_else(|| Error::usage(format!("`{text}` is no list of CPUs")).hint("write 0, or 0-3,8")),
         };
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
-    }
-
-    fn load_levels(&self) -> Result<Vec<Level>> {
-        let included = self.include.iter().filter_map(|include| include.level.as_ref());
-        let mut levels: Vec<Level> = Vec::new();
-        for name in self.levels.iter().chain(included) {
-            let level = Level::load(name)?;
-            match levels.iter().find(|other| other.name == level.name) {
-                Some(other) if *other != level => {
-                    return Err(Error::usage(format!("two levels are named `{}`", level.name))
-                        .hint("give one of their files another `name`"));
-                }
-                Some(_) => {}
-                None => levels.push(level),
-            }
-        }
-        Ok(levels)
     }
 
     fn check_times(&self) -> Result<()> {
@@ -527,11 +558,10 @@ impl Plan {
         workload: &str,
         mtu: Option<u32>,
         clients: u32,
-        level: &str,
+        level: &Level,
     ) -> Result<()> {
         let route: Route = path.parse()?;
         let workload: Workload = workload.parse()?;
-        let level = Level::load(level)?;
         self.check_pairs(clients)?;
         if self.rate.is_some() && workload.is_stream() {
             return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
@@ -546,7 +576,7 @@ impl Plan {
         if self.exclude.iter().any(|exclude| exclude.matches(&cell)) || matrix.cells.contains(&cell) {
             return Ok(());
         }
-        if let Some(reason) = self.impossible(&route, &cell, asked, &level)? {
+        if let Some(reason) = self.impossible(&route, &cell, asked, level)? {
             if !matrix.skipped.iter().any(|(other, _)| *other == cell) {
                 matrix.skipped.push((cell, reason));
             }
@@ -631,6 +661,26 @@ mod tests {
 
     fn plan(text: &str) -> Plan {
         Plan::parse(text, "test").unwrap()
+    }
+
+    #[test]
+    fn a_matrix_is_laid_out_anew_without_the_files_it_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x.toml");
+        std::fs::write(&file, "name = \"own\"\nmtu = 9000\n").unwrap();
+        let text = format!(
+            "paths = [\"veth-routed\", \"veth\"]\nlevels = [\"reno\", {:?}, \"reno\"]\n[[include]]\nlevel = \"plain\"\n",
+            file.display().to_string()
+        );
+        let plan = plan(&text);
+        let laid = plan.matrix().unwrap();
+        assert_eq!(laid.cells.len(), 5);
+        std::fs::remove_file(&file).unwrap();
+        let again = plan.matrix_with(&laid.levels).unwrap();
+        assert_eq!((again.cells, again.levels), (laid.cells, laid.levels.clone()));
+        for levels in [&laid.levels[1..], &[laid.levels[1].clone(), laid.levels[0].clone(), laid.levels[2].clone()]] {
+            assert_eq!(plan.matrix_with(levels).unwrap_err().exit_status(), 2);
+        }
     }
 
     #[test]

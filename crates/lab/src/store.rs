@@ -5,7 +5,7 @@
 //! goes on, everything before it stays. One process at a time may write: it holds a lock on `trials.jsonl`. A directory is
 //! taken for a run by its `plan.toml`.
 
-use crate::environment::Environment;
+use crate::environment::{Environment, differences};
 use crate::error::{Error, IoContext, Result};
 use crate::level::Level;
 use crate::plan::{Cell, Plan};
@@ -45,7 +45,8 @@ pub struct Run {
     pub paths: Vec<PathRecord>,
     /// What was not measured.
     pub skipped: Vec<Skipped>,
-    /// Bytes at the end of a file that a crash has cut off, in words.
+    /// What is wrong with the files and was left out, in words: bytes at their end that a crash has cut off, trials that
+    /// are there twice.
     pub damage: Vec<String>,
     /// False if it is still going on, or was cut short.
     pub ended: bool,
@@ -92,17 +93,32 @@ impl Store {
     /// Opens a run directory to go on with it; cut-off lines are removed, which `damage` still tells.
     ///
     /// # Errors
-    /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, or another process
-    /// is writing to it.
+    /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, another process is
+    /// writing to it, or this host is not what it was.
     pub fn resume(directory: &Path) -> Result<(Self, Run)> {
         same_levels(directory, &read_plan(directory)?)?;
+        same_environment(&read_environment(directory)?)?;
+        let (store, mut run, mended) = Self::open_mended(directory)?;
+        run.damage.splice(0..0, mended.iter().map(|cut| format!("mended {cut}")));
+        Ok((store, run))
+    }
+
+    /// Removes cut-off lines, and says which; whose levels and host it was does not matter for that.
+    ///
+    /// # Errors
+    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    pub fn mend(directory: &Path) -> Result<Vec<String>> {
+        Self::open_mended(directory).map(|(_, _, mended)| mended)
+    }
+
+    fn open_mended(directory: &Path) -> Result<(Self, Run, Vec<String>)> {
         let store = Self::open_files(directory, "go on as the user who began the run")?;
         // Read under the lock: what another process has added until then is part of the run.
-        let run = Run::load(directory)?;
+        let (run, cut) = Run::read(directory)?;
         for name in [TRIALS, PATHS, SKIPPED] {
             drop_cut_line(&directory.join(name))?;
         }
-        Ok((store, run))
+        Ok((store, run, cut))
     }
 
     fn open_files(directory: &Path, way_out: &str) -> Result<Self> {
@@ -162,9 +178,9 @@ impl Store {
 }
 
 impl Run {
-    /// Cells that have a trial, in the order of the plan.
+    /// Cells that have a trial, in the order of the plan. Nothing that the plan names is opened.
     pub fn cells(&self) -> Vec<Cell> {
-        let planned = self.plan.matrix().map(|matrix| matrix.cells).unwrap_or_default();
+        let planned = self.plan.matrix_with(&self.levels).map(|matrix| matrix.cells).unwrap_or_default();
         let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
         let mut cells: Vec<Cell> = planned.into_iter().filter(|cell| left.remove(cell)).collect();
         for trial in &self.trials {
@@ -175,29 +191,58 @@ impl Run {
         cells
     }
 
-    /// Reads a run directory; a line cut off at the end of a file is told in `damage`.
+    /// Reads a run directory; a line cut off at the end of a file, or a trial that is there twice, is told in `damage`.
     ///
     /// # Errors
     /// Usage: no run there. Environment: unreadable, or damaged elsewhere than at its end.
     pub fn load(directory: &Path) -> Result<Self> {
+        let (mut run, cut) = Self::read(directory)?;
+        run.damage.splice(0..0, cut);
+        Ok(run)
+    }
+
+    /// Lines at the ends of its files that were cut off, in words.
+    ///
+    /// # Errors
+    /// See `load`.
+    pub fn cut_lines(directory: &Path) -> Result<Vec<String>> {
+        Self::read(directory).map(|(_, cut)| cut)
+    }
+
+    /// The run, and what was cut off.
+    fn read(directory: &Path) -> Result<(Self, Vec<String>)> {
         let plan = read_plan(directory)?;
-        let place = directory.join(ENVIRONMENT);
-        let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
-        let environment = serde_json::from_str(&text).context(format!("{} is damaged", place.display()))?;
-        let mut damage = Vec::new();
-        let trials: Vec<TrialRecord> = read_lines(&directory.join(TRIALS), &mut damage)?;
-        Ok(Self {
+        let environment = read_environment(directory)?;
+        let mut cut = Vec::new();
+        let mut trials: Vec<TrialRecord> = read_lines(&directory.join(TRIALS), &mut cut)?;
+        let damage = drop_repeated(&mut trials, &directory.join(TRIALS)).into_iter().collect();
+        let run = Self {
             directory: directory.to_owned(),
             plan,
             levels: read_levels(directory)?,
             environment,
             ended: read_end(directory) == Some(trials.len()),
             trials,
-            paths: read_lines(&directory.join(PATHS), &mut damage)?,
-            skipped: read_lines(&directory.join(SKIPPED), &mut damage)?,
+            paths: read_lines(&directory.join(PATHS), &mut cut)?,
+            skipped: read_lines(&directory.join(SKIPPED), &mut cut)?,
             damage,
-        })
+        };
+        Ok((run, cut))
     }
+}
+
+/// Keeps the first trial of each cell and round, as figures by round would count one of them at random; says how many
+/// others there were.
+fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> {
+    let all = trials.len();
+    let mut seen: HashSet<(Cell, u32)> = HashSet::new();
+    trials.retain(|trial| seen.insert((trial.cell.clone(), trial.round)));
+    let words = match all - trials.len() {
+        0 => return None,
+        1 => "1 trial repeats".to_owned(),
+        repeated => format!("{repeated} trials repeat"),
+    };
+    Some(format!("{}: {words} a cell and round; the first counts", place.display()))
 }
 
 fn read_plan(directory: &Path) -> Result<Plan> {
@@ -216,11 +261,38 @@ fn read_end(directory: &Path) -> Option<usize> {
 }
 
 fn read_levels(directory: &Path) -> Result<Vec<Level>> {
-    let place = directory.join(LEVELS);
-    let text = std::fs::read_to_string(&place).context(format!("cannot read {}", place.display()))?;
+    read_json(&directory.join(LEVELS))
+}
+
+fn read_environment(directory: &Path) -> Result<Environment> {
+    read_json(&directory.join(ENVIRONMENT))
+}
+
+/// A file that is written once, when a run begins.
+fn read_json<T: DeserializeOwned>(place: &Path) -> Result<T> {
+    let text = std::fs::read_to_string(place).context(format!("cannot read {}", place.display())).map_err(|error| {
+        error.hint("a run is not whole without it; put it back from where the run was copied, or leave the run out")
+    })?;
     serde_json::from_str(&text)
         .context(format!("{} is damaged", place.display()))
         .map_err(|error| error.hint("it was changed after it was written; put it back as it was"))
+}
+
+/// Fails if this host differs in what makes figures not comparable from what it was when the run began: rounds of two
+/// hosts would stand side by side.
+fn same_environment(begun: &Environment) -> Result<()> {
+    let changed: Vec<String> = differences(begun, &Environment::read())
+        .into_iter()
+        .filter(|difference| difference.matters)
+        .map(|difference| difference.to_string())
+        .collect();
+    match changed.as_slice() {
+        [] => Ok(()),
+        changed => {
+            Err(Error::environment(format!("this host has changed since the run began: {}", changed.join("; ")))
+                .hint("trials of both would not be comparable; begin another run, or put the host back as it was"))
+        }
+    }
 }
 
 /// Fails if a level is not what it was when the run began: trials of two would stand under one name.

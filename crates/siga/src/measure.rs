@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         None => start(args, &mut live)?,
     };
     for damage in so_far.damage.drain(..) {
-        tell(&format!("note: mended {damage}"));
+        tell(&format!("note: {damage}"));
     }
     place::raise_descriptor_limit();
     let ended = run::run(&mut store, so_far, profiler, &mut live)?;

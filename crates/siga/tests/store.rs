@@ -127,6 +127,12 @@ fn a_directory_is_a_run_by_its_plan() {
     fs::write(bench.path("run/environment.json"), "{").unwrap();
     let ended = bench.run("show run").status(3);
     assert!(ended.err.contains("run/environment.json is damaged"), "{ended}");
+    for name in ["environment.json", "levels.json"] {
+        let file = bench.path("run").join(name);
+        fs::write(bench.path("run/environment.json"), "{}").unwrap();
+        fs::remove_file(file).unwrap();
+        bench.run("show run").refused(3, &[&format!("cannot read run/{name}"), "put it back"]);
+    }
 }
 
 #[test]
@@ -266,6 +272,89 @@ fn a_run_goes_on_with_what_it_was_begun_with() {
     assert_eq!(bench.trials().len(), 1);
     fs::remove_file(bench.path("own.toml")).unwrap();
     bench.run("show run").ok();
+}
+
+#[test]
+fn cells_keep_their_order_wherever_the_run_is_shown_and_no_level_file_is_opened() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    fs::write(bench.path("zz.toml"), "name = \"zz\"\ncongestion = \"reno\"\n").unwrap();
+    fs::write(bench.path("aa.toml"), "name = \"mm\"\ncongestion = \"cubic\"\n").unwrap();
+    let arguments = "run --out run --path unix,loopback --workload rr-1-1 --clients 1 --level zz.toml,aa.toml,plain \
+                     --seconds 0.02 --warm-up 0 --trials 6";
+    bench.run(arguments).ok();
+    let planned = |shown: &Ended| -> Vec<String> {
+        let json = shown.json();
+        let cells = json["cells"].as_array().unwrap();
+        cells
+            .iter()
+            .filter(|cell| cell["skipped"].is_null())
+            .map(|cell| format!("{} {}", cell["path"], cell["level"]))
+            .collect()
+    };
+    let there = planned(&bench.run("show run --format json").ok());
+    // What the plan names may be gone, or be something else elsewhere: here, a pipe that nobody writes to.
+    fs::remove_file(bench.path("aa.toml")).unwrap();
+    fs::remove_file(bench.path("zz.toml")).unwrap();
+    let mut lines = bench.lines("trials.jsonl");
+    lines.reverse();
+    fs::write(bench.path("run/trials.jsonl"), lines.join("\n") + "\n").unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.path("zz.toml"), rustix::fs::Mode::RWXU).unwrap();
+    let mut command = bench.command("timeout");
+    command.arg("20").arg(&bench.program).args(["show", "run", "--format", "json"]);
+    let shown = Ended::new("show run", command.output().unwrap()).ok();
+    assert_eq!(planned(&shown), there);
+    assert!(
+        there.len() >= 3
+            && there.iter().position(|cell| cell.contains("zz")) < there.iter().position(|cell| cell.contains("mm")),
+        "{there:?}"
+    );
+}
+
+#[test]
+fn a_trial_that_is_there_twice_counts_once() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    let whole = bench.run("show run --format csv").ok().out;
+    let lines = bench.lines("trials.jsonl");
+    let again = lines[1].replace("\"at\":\"2", "\"at\":\"1");
+    append(&bench.path("run/trials.jsonl"), &format!("{again}\n{}\n", lines[4]));
+    let shown = bench.run("show run").ok();
+    let told = "run/trials.jsonl: 2 trials repeat a cell and round; the first counts";
+    assert!(shown.out.contains(&format!("Damaged: {told}")) && shown.out.contains("6 trials in run"), "{shown}");
+    assert_eq!(bench.run("show run --format csv").ok().out, whole);
+    let resumed = bench.run("run --resume run").ok();
+    assert!(resumed.err.contains(&format!("note: {told}")), "{resumed}");
+}
+
+#[test]
+fn a_run_does_not_go_on_where_the_host_is_another() {
+    let bench = Bench::new();
+    if !paths_build(&bench) {
+        return;
+    }
+    six(&bench).ok();
+    let kept = bench.lines("trials.jsonl")[..4].join("\n") + "\n";
+    fs::write(bench.path("run/trials.jsonl"), &kept).unwrap();
+    let file = bench.path("run/environment.json");
+    let begun = fs::read_to_string(&file).unwrap();
+    let mut other: serde_json::Value = serde_json::from_str(&begun).unwrap();
+    other["moment"]["load"] = 77.5.into();
+    other["kernel"]["release"] = "1.2.3".into();
+    fs::write(&file, other.to_string()).unwrap();
+    bench.run("run --resume run").refused(3, &["kernel.release: 1.2.3 -> ", "begin another run"]);
+    assert_eq!(fs::read_to_string(bench.path("run/trials.jsonl")).unwrap(), kept);
+    // The load is another at any moment.
+    other["kernel"]["release"] =
+        serde_json::from_str::<serde_json::Value>(&begun).unwrap()["kernel"]["release"].clone();
+    fs::write(&file, other.to_string()).unwrap();
+    bench.run("run --resume run").ok();
+    assert_all_trials_once(&bench, 6);
 }
 
 #[test]

@@ -222,15 +222,15 @@ fn mend(directory: &Path, cleaning: &mut Cleaning) {
             cleaning.add(file.display().to_string(), fs::remove_file(&file).map_err(|error| error.to_string()));
         }
     }
-    let Ok(run) = Run::load(directory) else { return };
+    let Ok(cut) = Run::cut_lines(directory) else { return };
     // A run that goes on has half a line for a moment only.
     let is_still = |file: PathBuf| file.metadata().and_then(|file| file.modified()).is_ok_and(is_old);
-    if run.damage.is_empty() || !entries(directory).filter(|file| has_lines(file)).all(is_still) {
+    if cut.is_empty() || !entries(directory).filter(|file| has_lines(file)).all(is_still) {
         return;
     }
-    let outcome = Store::resume(directory).map(drop).map_err(|error| error.message().to_owned());
-    for damage in run.damage {
-        cleaning.add(damage, outcome.clone());
+    let outcome = Store::mend(directory).map(drop).map_err(|error| error.message().to_owned());
+    for line in cut {
+        cleaning.add(line, outcome.clone());
     }
 }
 

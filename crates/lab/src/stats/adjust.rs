@@ -5,6 +5,8 @@
 
 /// Fewest trials of a comparison, whatever the number of tests: the least that has a 95% interval in pairs.
 const TRIALS_LEAST: usize = 6;
+/// The same of each of two samples that are not paired.
+const TRIALS_LEAST_EACH: usize = 4;
 /// Two sides of a test, over the level of 5%.
 const SIDES_PER_LEVEL: usize = 40;
 
@@ -33,6 +35,23 @@ pub fn trials_least(tests: usize) -> usize {
     TRIALS_LEAST.max(doublings as usize)
 }
 
+/// Fewest trials of each of two samples that are not paired, with which one difference among `tests` can still be called
+/// real.
+///
+/// The least p of n against n is 2 / C(2n, n), which falls twice as fast as that of pairs: the first n from four on with
+/// C(2n, n) > 2 tests / 0.05.
+pub fn trials_least_each(tests: usize) -> usize {
+    let needed = tests.max(1) as f64 * SIDES_PER_LEVEL as f64;
+    let (mut trials, mut ways) = (0, 1.0);
+    while trials < TRIALS_LEAST_EACH || ways <= needed {
+        // C(2n + 2, n + 1) from C(2n, n).
+        let n = trials as f64;
+        ways *= 2.0 * (2.0 * n + 1.0) / (n + 1.0);
+        trials += 1;
+    }
+    trials
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +77,25 @@ mod tests {
         for tests in 1..1_000 {
             let formula = (2.0 * f64::from(tests) / 0.05).log2().ceil().max(6.0);
             assert_eq!(trials_least(usize::try_from(tests).unwrap()) as f64, formula, "{tests} tests");
+        }
+    }
+
+    #[test]
+    fn two_samples_need_fewer_trials_of_each_than_pairs() {
+        // C(2n, n) from four on: 70, 252, 924, 3,432, 12,870, 48,620.
+        let table = [(0, 4), (1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7), (1_000, 9)];
+        for (tests, least) in table {
+            assert_eq!(trials_least_each(tests), least, "{tests} tests");
+        }
+        assert!(trials_least_each(usize::MAX) < trials_least(usize::MAX));
+        // What it is for: so many that lie wholly apart are told apart, one fewer of each are not.
+        for tests in [2_u16, 20, 200, 2_000] {
+            let least = trials_least_each(usize::from(tests));
+            let p = |count: usize| {
+                let side = |from: usize| (from..from + count).map(|at| at as f64).collect::<Vec<_>>();
+                super::super::rank_sum::p(&side(0), &side(count)).unwrap() * f64::from(tests)
+            };
+            assert!(p(least) < 0.05 && p(least - 1) >= 0.05, "{tests} tests: {least}");
         }
     }
 }

@@ -3,9 +3,9 @@
 //! Samples are logarithms, so that half and double cancel. A verdict needs the p that is adjusted for the whole table, so
 //! it is a second step. Whether two sides can be compared at all is not decided here.
 
-use super::adjust::trials_least;
+use super::adjust::{trials_least, trials_least_each};
 use super::{Location, normal, rank_sum, signed_rank};
-use crate::judge::Verdict;
+use crate::judge::{Form, Verdict};
 
 /// Ratios within these count as the same.
 pub const EQUIVALENT: (f64, f64) = (0.98, 1.02);
@@ -31,33 +31,36 @@ pub struct Judgement {
     pub p: f64,
     /// Trials of each side: pairs, or the harmonic mean of two samples, of which the spread of a difference is made.
     pub trials: f64,
+    /// Which test it comes from.
+    pub form: Form,
 }
 
 impl Judgement {
     /// From logarithms of ratios new / base, one a pair; `None` without one, or if one is not finite.
     pub fn paired(log_ratios: &[f64]) -> Option<Self> {
         let ends = |confidence| signed_rank::location(log_ratios, confidence);
-        Self::of(ends(0.95)?, ends(0.9)?, signed_rank::p(log_ratios)?, log_ratios.len() as f64)
+        Self::of(ends(0.95)?, ends(0.9)?, signed_rank::p(log_ratios)?, (Form::Paired, log_ratios.len() as f64))
     }
 
     /// From the logarithms of either side; `None` if a side has none, or one that is not finite.
     pub fn two_samples(base_logs: &[f64], new_logs: &[f64]) -> Option<Self> {
         let ends = |confidence| rank_sum::location(base_logs, new_logs, confidence);
         let trials = 2.0 / (1.0 / base_logs.len() as f64 + 1.0 / new_logs.len() as f64);
-        Self::of(ends(0.95)?, ends(0.9)?, rank_sum::p(base_logs, new_logs)?, trials)
+        Self::of(ends(0.95)?, ends(0.9)?, rank_sum::p(base_logs, new_logs)?, (Form::TwoSample, trials))
     }
 
-    fn of(wide: Location, narrow: Location, p: f64, trials: f64) -> Option<Self> {
+    fn of(wide: Location, narrow: Location, p: f64, (form, trials): (Form, f64)) -> Option<Self> {
         let ratio = wide.value.exp();
         let exp = |end: Option<f64>| end.map(f64::exp);
         let (low, high, low90, high90) = (exp(wide.low), exp(wide.high), exp(narrow.low), exp(narrow.high));
-        ratio.is_normal().then_some(Self { ratio, low, high, low90, high90, p, trials })
+        ratio.is_normal().then_some(Self { ratio, low, high, low90, high90, p, trials, form })
     }
 
-    /// Half the width of the 95% interval as a part of the ratio (0.01 is 1%); `None` from too few trials.
+    /// How far the 95% interval reaches to either side, to the farther one where they differ, as a part of the ratio (0.01
+    /// is 1%); `None` from too few trials.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.low.zip(self.high)?;
-        Some((high - low) / 2.0 / self.ratio)
+        Some((self.ratio - low).max(high - self.ratio) / self.ratio)
     }
 
     /// What it says, one of `tests` with this p after the adjustment for all of them.
@@ -91,7 +94,11 @@ impl Judgement {
         let needed = fewest.max(self.trials.floor() + 1.0).ceil();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the limit")]
         let needed = (needed <= most).then_some(needed as usize)?;
-        Some(needed.max(trials_least(tests)))
+        let least = match self.form {
+            Form::Paired => trials_least(tests),
+            Form::TwoSample => trials_least_each(tests),
+        };
+        Some(needed.max(least))
     }
 }
 
@@ -114,7 +121,7 @@ mod tests {
     fn judgement(ratio: f64, half: f64, half90: f64) -> Judgement {
         let ends = |half: f64| (Some(ratio * (-half).exp()), Some(ratio * half.exp()));
         let ((low, high), (low90, high90)) = (ends(half), ends(half90));
-        Judgement { ratio, low, high, low90, high90, p: 0.5, trials: 10.0 }
+        Judgement { ratio, low, high, low90, high90, p: 0.5, trials: 10.0, form: Form::Paired }
     }
 
     fn verdict(logs: &[f64], more_is_better: bool) -> Verdict {
@@ -162,6 +169,9 @@ mod tests {
         assert_eq!(trials(judgement(1.02, 0.05, 0.04), 1), Some(64), "(0.05 / ln 1.02)^2: clear of 1");
         assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1), Some(11), "so many as there are did not decide");
         assert_eq!(trials(judgement(1.0, 0.021, 0.0201), 1_000), Some(16), "2^16 is the first above 40,000");
+        let apart = Judgement { form: Form::TwoSample, trials: 5.0, ..judgement(1.0, 0.021, 0.0201) };
+        assert_eq!(trials(apart, 1), Some(6), "five of each side have 252 ways, but did not decide");
+        assert_eq!(trials(apart, 1_000), Some(9), "C(18, 9) = 48,620 is the first above 40,000");
         let clear = Judgement { p: 0.04, ..judgement(1.1, 0.05, 0.04) };
         let undecided = Verdict::Inconclusive { trials: Some(11) };
         assert_eq!(clear.verdict(0.06, 2, true), undecided, "clear of 1, but p must fall");
@@ -187,6 +197,14 @@ mod tests {
         assert_eq!(judgement.verdict(judgement.p, 1, false), Verdict::Worse);
         let half = judgement.half_width().unwrap();
         assert!(half > 0.01 && half < 0.025, "{half}");
+    }
+
+    #[test]
+    fn the_farther_end_of_an_interval_counts() {
+        let ends = |low: f64, high: f64| Judgement { low: Some(low), high: Some(high), ..judgement(2.0, 0.1, 0.1) };
+        for judgement in [ends(1.99, 2.06), ends(1.94, 2.01)] {
+            assert!((judgement.half_width().unwrap() - 0.03).abs() < 1e-12, "{judgement:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! of tied values is a whole number and the sums of ranks can index a table.
 
 use super::Location;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Room for rounding where a share is compared with the one that was asked for (1 - 0.9 is a little less than 0.1).
 const ROUNDING: f64 = 1e-9;
@@ -32,6 +34,25 @@ impl Ranks {
             before += group.len();
         }
         Self { doubled, ties }
+    }
+}
+
+/// Distributions without ties, each worked out once: they depend on nothing but the sizes of samples, and a table asks for
+/// the same ones again and again.
+///
+/// Sizes are at most those whose exact distribution is worked out, which bounds it to some megabytes.
+pub(super) struct Known(Mutex<BTreeMap<(usize, usize), Arc<[f64]>>>);
+
+impl Known {
+    /// Without any.
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// The distribution for samples of these sizes, by `work_out` if it is not known yet.
+    pub(super) fn get(&self, sizes: (usize, usize), work_out: impl FnOnce() -> Vec<f64>) -> Arc<[f64]> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry(sizes).or_insert_with(|| work_out().into()))
     }
 }
 
@@ -95,6 +116,14 @@ mod tests {
         }
         assert_eq!(pick(vec![], None), None);
         assert_eq!(pick(vec![1.0, f64::INFINITY], None), None);
+    }
+
+    #[test]
+    fn a_distribution_is_worked_out_once_for_its_sizes() {
+        let known = Known::new();
+        assert_eq!(*known.get((1, 2), || vec![0.5]), [0.5]);
+        assert_eq!(*known.get((1, 2), || panic!("worked out twice")), [0.5]);
+        assert_eq!(*known.get((2, 1), || vec![0.25]), [0.25]);
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! [`EXACT_MAX`] values in all the normal distribution takes over, corrected for ties and continuity. What is not finite
 //! is never judged: the answer is `None`.
 
-use super::rank::{self, Ranks};
+use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
+use std::sync::Arc;
 
 /// Most values, both samples together, whose exact distribution is worked out.
 pub const EXACT_MAX: usize = 100;
@@ -35,9 +36,14 @@ pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
         sum = 2 * twice_mean - sum;
     }
     if count <= EXACT_MAX {
-        let shares = shares(&ranks.doubled, fewer.len(), sum);
-        let below: f64 = shares[..sum].iter().sum();
-        return Some((2.0 * (below + shares[sum]).min(1.0 - below)).min(1.0));
+        let tail = |shares: &[f64], at: usize| {
+            let below: f64 = shares[..at].iter().sum();
+            Some((2.0 * (below + shares[at]).min(1.0 - below)).min(1.0))
+        };
+        return match ranks.ties > 0.0 {
+            true => tail(&shares(&ranks.doubled, fewer.len(), sum), sum),
+            false => tail(&untied(fewer.len(), more.len()), sum / 2 - least(fewer.len())),
+        };
     }
     let n = count as f64;
     let (_, untied) = moments(fewer.len(), more.len());
@@ -49,11 +55,8 @@ pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
 /// How many of the sorted differences lie outside of each end of an interval that misses a share of `both`.
 fn cut(left: usize, right: usize, both: f64) -> Option<usize> {
     let middle = (left * right).checked_sub(1)? / 2;
-    let (count, fewer) = (left + right, left.min(right));
-    if count <= EXACT_MAX {
-        let ranks: Vec<usize> = (1..=count).collect();
-        let least = fewer * (fewer + 1) / 2;
-        return rank::cut(&shares(&ranks, fewer, least + middle)[least..], both);
+    if left + right <= EXACT_MAX {
+        return rank::cut(&untied(left.min(right), left.max(right))[..=middle], both);
     }
     let (mean, variance) = moments(left, right);
     normal::cut(mean, variance.sqrt(), both, middle + 1)
@@ -65,8 +68,31 @@ fn moments(left: usize, right: usize) -> (f64, f64) {
     (product / 2.0, product * (n + 1.0) / 12.0)
 }
 
+/// The least sum of so many ranks.
+fn least(chosen: usize) -> usize {
+    chosen * (chosen + 1) / 2
+}
+
+/// Of all ways to deal out the ranks to two samples, the share with each sum of the smaller sample, from the least to the
+/// mean.
+fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
+    static KNOWN: Known = Known::new();
+    let ranks = || (1..=fewer + more).collect::<Vec<_>>();
+    let most = least(fewer) + fewer * more / 2;
+    KNOWN.get((fewer, more), || shares(&ranks(), fewer, most).split_off(least(fewer)))
+}
+
 /// Of all ways to choose `chosen` of these ranks, the share with each sum from 0 to `most`.
 fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
+    // In rising order, so that few sums are within reach of each row: the bounds below are sums of the first ranks.
+    let mut ranks = ranks.to_vec();
+    ranks.sort_unstable();
+    let sums: Vec<usize> = std::iter::once(0)
+        .chain(ranks.iter().scan(0, |sum, rank| {
+            *sum += rank;
+            Some(*sum)
+        }))
+        .collect();
     // One row for each number of ranks chosen so far: in how many ways each sum comes about.
     let width = most + 1;
     let mut ways = vec![0.0; (chosen + 1) * width];
@@ -76,9 +102,16 @@ fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
         let left = ranks.len() - seen - 1;
         // Rows from which the ranks that are left cannot reach `chosen` need no counting.
         for row in (chosen.saturating_sub(left).max(1)..=chosen.min(seen + 1)).rev() {
+            // Sums of so many ranks up to this one with this one; no more than leave room for the least of the rest.
+            let rest = sums[seen + 1 + chosen - row] - sums[seen + 1];
+            let (low, high) = (sums[row - 1] + rank, sums[seen + 1] - sums[seen + 1 - row]);
+            let high = most.checked_sub(rest).map_or(0, |room| room.min(high));
+            if low > high {
+                continue;
+            }
             let (without, with) = ways.split_at_mut(row * width);
-            let from = &without[(row - 1) * width..];
-            with[..width].iter_mut().skip(rank).zip(from).for_each(|(into, from)| *into += from);
+            let from = &without[(row - 1) * width + low - rank..];
+            with[low..=high].iter_mut().zip(from).for_each(|(into, from)| *into += from);
         }
         if seen < chosen {
             all *= (left + 1) as f64 / (seen + 1) as f64;
@@ -131,6 +164,28 @@ mod tests {
         near(p(&[1.0, 1.0, 1.0], &[2.0]), 0.5);
         near(p(&[1.0, 1.0, 2.0], &[1.0]), 1.0);
         near(p(&[1.0; 60], &[1.0; 60]), 1.0);
+    }
+
+    #[test]
+    fn tied_and_untied_values_are_counted_alike() {
+        // Every way to deal seven ranks out to three and four, one by one.
+        for most in 0..=18 {
+            let counted = (0_u32..1 << 7).filter(|set| set.count_ones() == 3);
+            let sums = counted.map(|set| (0..7).filter(|bit| set >> bit & 1 == 1).map(|bit| bit + 1).sum::<usize>());
+            let mut expected = vec![0.0; most + 1];
+            sums.filter(|&sum| sum <= most).for_each(|sum| expected[sum] += 1.0 / 35.0);
+            for ranks in [[1, 2, 3, 4, 5, 6, 7], [4, 7, 1, 3, 6, 2, 5]] {
+                for (share, expected) in shares(&ranks, 3, most).iter().zip(&expected) {
+                    assert!((share - expected).abs() < 1e-12, "{ranks:?} up to {most}");
+                }
+            }
+        }
+        // One tie among many values moves p by little, and a tie that is broken gives the p of no tie.
+        let base: Vec<f64> = (0..30).map(f64::from).collect();
+        let new: Vec<f64> = (0..25).map(|at| f64::from(at) + 5.25).collect();
+        let untied = p(&base, &new).unwrap();
+        let tied = p(&base, &[&new[..24], &[29.0]].concat()).unwrap();
+        assert!((untied - tied).abs() < 0.01, "{untied} {tied}");
     }
 
     #[test]

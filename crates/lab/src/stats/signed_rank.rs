@@ -5,8 +5,9 @@
 //! did; if all are zero, p is 1. Above [`EXACT_MAX`] differences the normal distribution takes over, corrected for ties
 //! and continuity. What is not finite is never judged: the answer is `None`.
 
-use super::rank::{self, Ranks};
+use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
+use std::sync::Arc;
 
 /// Most differences whose exact distribution is worked out.
 pub const EXACT_MAX: usize = 50;
@@ -34,7 +35,11 @@ pub fn p(differences: &[f64]) -> Option<f64> {
     let positive: usize = above.map(|(_, &rank)| rank).sum();
     let lesser = positive.min(ranks.doubled.iter().sum::<usize>() - positive);
     if counted.len() <= EXACT_MAX {
-        let tail: f64 = shares(&ranks.doubled, lesser).iter().sum();
+        let tail: f64 = if ranks.ties > 0.0 {
+            shares(&ranks.doubled, lesser).iter().sum()
+        } else {
+            untied(counted.len())[..=lesser / 2].iter().sum()
+        };
         return Some((2.0 * tail).min(1.0));
     }
     let (mean, variance) = moments(counted.len());
@@ -47,8 +52,7 @@ fn cut(count: usize, both: f64) -> Option<usize> {
     let means = count * (count + 1) / 2;
     let middle = means.checked_sub(1)? / 2;
     if count <= EXACT_MAX {
-        let ranks: Vec<usize> = (1..=count).collect();
-        return rank::cut(&shares(&ranks, middle), both);
+        return rank::cut(&untied(count)[..=middle], both);
     }
     let (mean, variance) = moments(count);
     normal::cut(mean, variance.sqrt(), both, middle + 1)
@@ -58,6 +62,13 @@ fn cut(count: usize, both: f64) -> Option<usize> {
 fn moments(count: usize) -> (f64, f64) {
     let n = count as f64;
     (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
+}
+
+/// Of all sets of the ranks up to `count`, the share with each sum up to half of the greatest.
+fn untied(count: usize) -> Arc<[f64]> {
+    static KNOWN: Known = Known::new();
+    let ranks = || (1..=count).collect::<Vec<_>>();
+    KNOWN.get((count, count), || shares(&ranks(), count * (count + 1) / 4))
 }
 
 /// Of all sets of these ranks, the share with each sum from 0 to `most`.

@@ -27,7 +27,7 @@ pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {
 /// Of how much of its plan a run has a figure, if it has not come to its end.
 fn unfinished(shown: &Shown<'_>) -> Option<String> {
     let run = shown.run;
-    let planned = run.plan.matrix().map(|matrix| matrix.cells.len()).unwrap_or_default();
+    let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells.len()).unwrap_or_default();
     (!run.ended).then(|| {
         format!(
             "{} is still going on, or was cut short. It has {} trials of {} of {planned} cells so far; `siga run --resume` \
