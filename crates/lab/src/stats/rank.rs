@@ -41,7 +41,10 @@ impl Ranks {
 /// the same ones again and again.
 ///
 /// Sizes are at most those whose exact distribution is worked out, which bounds it to some megabytes.
-pub(super) struct Known(Mutex<BTreeMap<(usize, usize), Arc<[f64]>>>);
+pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);
+
+/// Of the two sides.
+type Sizes = (usize, usize);
 
 impl Known {
     /// Without any.
