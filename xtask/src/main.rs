@@ -8,6 +8,7 @@ mod ci;
 mod command;
 mod deny;
 mod schema;
+mod sim;
 mod tidy;
 
 use std::path::Path;
@@ -43,6 +44,8 @@ enum Task {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Run the simulated world: one seed with its trace, or as many as there is time for
+    Sim(sim::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {
         /// Only compare them with the types
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root),
         Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
+        Task::Sim(options) => sim::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };
     match outcome {

@@ -7,6 +7,7 @@
 mod cells;
 mod figures;
 mod noise;
+mod rounds;
 mod settings;
 mod stop;
 
@@ -21,6 +22,7 @@ use crate::store::Run;
 use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 
 /// A figure that is compared. Everything but the rate is better when it is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -121,9 +123,9 @@ impl Metric {
         }
     }
 
-    /// True for CPU time of a part of the system: what depends on the method of accounting.
-    pub fn is_of_component(self) -> bool {
-        matches!(self, Self::Cpu(Part::Client | Part::Router | Part::Server | Part::Other, _))
+    /// True for what the method of accounting decides: all CPU time but that of the whole system.
+    pub fn depends_on_method(self) -> bool {
+        matches!(self, Self::Cpu(..)) && self != Self::TOTAL
     }
 
     /// True if more is better.
@@ -208,7 +210,7 @@ pub struct Row {
     pub metric: Metric,
     /// Trials of the base and of the new side (equal where paired).
     pub trials: (usize, usize),
-    /// Medians of both sides (the lower median), in the metric's unit.
+    /// The figure of each side's median trial by rate (the lower of two), in the metric's unit.
     pub values: (f64, f64),
     /// New over base: the Hodges-Lehmann estimate.
     pub ratio: f64,
@@ -220,8 +222,7 @@ pub struct Row {
     pub p: f64,
     /// The same after Benjamini and Hochberg over the table; `None` if the cells are not comparable.
     pub p_adjusted: Option<f64>,
-    /// Half the width of the 95% interval that a comparison of two identical levels has with as many trials, as a part
-    /// of the ratio (0.01 is 1%).
+    /// How far from 1 the 95% interval of a comparison of two identical levels reaches with these trials (0.01 is 1%).
     pub noise_floor: Option<f64>,
     /// What it says.
     pub verdict: Verdict,
@@ -234,6 +235,8 @@ pub struct Comparison {
     pub base: String,
     /// What is compared with it.
     pub new: String,
+    /// The run that holds both sides; `None` if each is a run.
+    pub run: Option<PathBuf>,
     /// What the sides differ in.
     pub subject: Subject,
     /// How trials were compared.
@@ -267,6 +270,10 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
         pairs = partners(&own, &others, |cell| Cell { level: other.level.clone(), ..cell.clone() });
     }
     let names = [base, new].map(|run| run.directory.display().to_string());
+    if base.directory.canonicalize().is_ok_and(|own| new.directory.canonicalize().is_ok_and(|other| own == other)) {
+        return Err(Error::usage(format!("{} and {} are the same run", names[0], names[1]))
+            .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
+    }
     if pairs.is_empty() {
         let first = |cells: &[Cell]| cells.first().map_or("nothing measured".to_owned(), ToString::to_string);
         return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
@@ -275,13 +282,16 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
             first(&others)
         )));
     }
-    let alone = |cells: &[Cell], paired: Vec<&Cell>, run: &str| {
-        let paired: HashSet<&Cell> = paired.into_iter().collect();
-        let alone = cells.iter().filter(|cell| !paired.contains(cell)).cloned();
-        alone.map(|cell| (cell, format!("only in {run}"))).collect::<Vec<_>>()
+    let alone = |cells: &[Cell], paired: HashSet<&Cell>, run: &str, other: &Run| {
+        let alone = cells.iter().filter(|cell| !paired.contains(cell));
+        let why = |cell: &Cell| {
+            let reason = other.skipped.iter().rev().find(|skipped| skipped.cell == *cell);
+            reason.map(|skipped| format!("; the other: {}", skipped.reason.replace("\n  ", "; "))).unwrap_or_default()
+        };
+        alone.map(|cell| (cell.clone(), format!("only in {run}{}", why(cell)))).collect::<Vec<_>>()
     };
-    let mut skipped = alone(&own, pairs.iter().map(|(base, _)| base).collect(), &names[0]);
-    skipped.extend(alone(&others, pairs.iter().map(|(_, new)| new).collect(), &names[1]));
+    let mut skipped = alone(&own, pairs.iter().map(|(base, _)| base).collect(), &names[0], new);
+    skipped.extend(alone(&others, pairs.iter().map(|(_, new)| new).collect(), &names[1], base));
     cells::compare(Subject::Runs, (base, &names[0]), (new, &names[1]), &pairs, skipped)
 }
 
@@ -360,14 +370,23 @@ impl<'a> Sides<'a> {
 }
 
 fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
+    if base == new {
+        return Err(Error::usage(format!("`{base}` against itself"))
+            .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
+    }
     let cells = run.cells();
     let sides = Sides::of(&cells, subject, base, new);
     for (name, own) in [(base, &sides.base), (new, &sides.new)] {
         if own.is_empty() {
-            let names: BTreeSet<&str> = cells.iter().map(|cell| subject.of(cell)).collect();
-            let names: Vec<&str> = names.into_iter().collect();
-            return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display()))
-                .hint(format!("it has {}", names.join(", "))));
+            let list = |subject: Subject| {
+                let names: BTreeSet<&str> = cells.iter().map(|cell| subject.of(cell)).collect();
+                names.into_iter().collect::<Vec<_>>().join(", ")
+            };
+            return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display())).hint(format!(
+                "it has the levels {}, and the paths {}",
+                list(Subject::Levels),
+                list(Subject::Paths)
+            )));
         }
     }
     let pairs = sides.pairs();
@@ -381,22 +400,22 @@ fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comp
     cells::compare(subject, (run, base), (run, new), &pairs, skipped)
 }
 
-/// Each cell with the one that `wanted` makes of it. What has that but for its MTU is its partner if it is the only one:
-/// the MTU may be what the sides differ in.
+/// Each cell with the one that `wanted` makes of it. Where there is none, what has all but its MTU is its partner if neither
+/// side has another choice: the MTU may be what they differ in.
 fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
-    let mut by_mtu: HashMap<Cell, Vec<&Cell>> = HashMap::new();
-    for other in others {
-        by_mtu.entry(Cell { mtu: None, ..other.clone() }).or_default().push(other);
-    }
-    let partner = |cell: &Cell| {
-        let wanted = wanted(cell);
-        let similar = by_mtu.get(&Cell { mtu: None, ..wanted.clone() })?;
-        match similar.as_slice() {
-            [single] => Some((*single).clone()),
-            many => many.contains(&&wanted).then_some(wanted),
-        }
+    let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
+    let known: HashSet<&Cell> = others.iter().collect();
+    let wanted: Vec<(&Cell, Cell)> = own.iter().map(|cell| (cell, wanted(cell))).collect();
+    let mut similar: HashMap<Cell, Vec<&Cell>> = HashMap::new();
+    others.iter().for_each(|other| similar.entry(key(other)).or_default().push(other));
+    let mut askers: HashMap<Cell, usize> = HashMap::new();
+    wanted.iter().for_each(|(_, wanted)| *askers.entry(key(wanted)).or_default() += 1);
+    let partner = |wanted: &Cell| match (known.contains(wanted), similar.get(&key(wanted)).map(Vec::as_slice)) {
+        (true, _) => Some(wanted.clone()),
+        (false, Some([single])) if askers[&key(wanted)] == 1 => Some((*single).clone()),
+        (false, _) => None,
     };
-    own.iter().filter_map(|cell| Some((cell.clone(), partner(cell)?))).collect()
+    wanted.iter().filter_map(|(cell, wanted)| Some(((*cell).clone(), partner(wanted)?))).collect()
 }
 
 #[cfg(test)]
@@ -585,12 +604,123 @@ mod tests {
         run.trials[4].cpu.busy_ns = 0;
         let comparison = levels(&run, "plain", "other").unwrap();
         assert!(!comparison.rows.iter().any(|row| row.metric == Metric::Rate));
-        assert!(
-            comparison.skipped.iter().any(|(_, reason)| reason == "rate: a trial has 0"),
-            "{:?}",
-            comparison.skipped
-        );
+        let told = comparison.skipped.iter().any(|(_, reason)| reason.starts_with("rate: not above zero in 1 of 24"));
+        assert!(told, "{:?}", comparison.skipped);
         assert!(comparison.rows.iter().all(|row| row.ratio.is_finite()));
+    }
+
+    #[test]
+    fn what_survives_of_a_side_that_lost_many_trials_is_no_fair_sample() {
+        let mut run = two_levels(100);
+        let broken = |trial: &&mut TrialRecord| trial.cell.level == "other" && trial.round < 6;
+        run.trials.iter_mut().filter(broken).for_each(|trial| trial.flags.push("the rate collapsed".into()));
+        let comparison = levels(&run, "plain", "other").unwrap();
+        let reason = Verdict::NotComparable { reason: "6 of 12 trials of other had a flaw: the rate collapsed".into() };
+        assert_eq!(rate(&comparison).verdict, reason);
+        assert!(
+            comparison.cautions.iter().any(|caution| caution.contains("6 of 12 trials")),
+            "{:?}",
+            comparison.cautions
+        );
+        run.trials.iter_mut().filter(|trial| trial.round > 0).for_each(|trial| trial.flags.clear());
+        let comparison = levels(&run, "plain", "other").unwrap();
+        assert_eq!(rate(&comparison).verdict, Verdict::Equivalent, "one may be lost");
+        assert!(
+            comparison.cautions.iter().any(|caution| caution.contains("1 of 12 trials")),
+            "{:?}",
+            comparison.cautions
+        );
+    }
+
+    #[test]
+    fn rounds_measured_in_two_parts_do_not_stand_side_by_side() {
+        let mut run = two_levels(110);
+        run.trials.iter_mut().filter(|trial| trial.round > 3).for_each(|trial| trial.session = 1);
+        assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).trials, (12, 12));
+        run.trials
+            .iter_mut()
+            .filter(|trial| trial.cell.level == "other" && trial.round == 3)
+            .for_each(|t| t.session = 1);
+        assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).trials, (11, 11));
+    }
+
+    #[test]
+    fn under_subtract_only_what_is_of_the_path_itself_is_judged() {
+        let round = |round: u32| {
+            ["plain", "other"].map(|level| {
+                [("veth", 700), ("veth-routed", 1_000)].map(|(path, busy_ms)| {
+                    let mut trial = trial_of(path, round, busy_ms + u64::from(round % 4) * 3, None);
+                    trial.cell.level = level.into();
+                    trial
+                })
+            })
+        };
+        let mut run = run("run", (0..12).flat_map(round).flatten().collect());
+        let routed = |run: &Run| -> Vec<&'static str> {
+            let rows = levels(run, "plain", "other").unwrap().rows;
+            let cpu = rows.iter().filter(|row| row.new.path == "veth-routed" && matches!(row.metric, Metric::Cpu(..)));
+            cpu.map(|row| row.metric.name()).collect()
+        };
+        assert_eq!(routed(&run), ["cpu_total", "router_cpu"]);
+        // A filter would stand in the server of the path without the router: the difference would not be the router's.
+        run.levels[1].nftables = Some("flush ruleset".into());
+        assert_eq!(routed(&run), ["cpu_total"]);
+        run.trials.iter_mut().filter(|trial| trial.round == 5).for_each(|trial| trial.cpu.busy_ns = 700_000_000);
+        run.levels[1].nftables = None;
+        assert_eq!(routed(&run), ["cpu_total"]);
+        let skipped = levels(&run, "plain", "other").unwrap().skipped;
+        assert!(
+            skipped.iter().any(|(_, reason)| reason.starts_with("router_cpu: not above zero in 2 of 24")),
+            "{skipped:?}"
+        );
+    }
+
+    #[test]
+    fn two_levels_of_one_name_are_told_and_excuse_only_what_they_differ_in() {
+        let path = |gro: &str| PathRecord {
+            cell: trial("plain", 0, 1).cell,
+            congestion: Some("cubic".into()),
+            interfaces: [("client/c".to_owned(), format!("mtu=1500 gro={gro}"))].into(),
+            sysctls: Default::default(),
+            notes: Vec::new(),
+            filters: Default::default(),
+        };
+        let of = |name: &str, gro: &str| {
+            let mut run = run(name, (0..8).map(|round| trial("plain", round, 1_000)).collect());
+            run.paths = vec![path(gro)];
+            run.levels[0].gro = Some(gro == "on");
+            run
+        };
+        let (base, mut new) = (of("a", "off"), of("b", "on"));
+        let comparison = runs(&base, &new).unwrap();
+        assert_eq!(rate(&comparison).verdict, Verdict::Equivalent);
+        assert_eq!(comparison.environment[0].to_string(), "level plain.gro: false -> true");
+        new.levels[0].gro = Some(false);
+        let reason = Verdict::NotComparable { reason: "interface client/c gro: off -> on".into() };
+        assert_eq!(rate(&runs(&base, &new).unwrap()).verdict, reason, "both say off");
+        new.paths = base.paths.clone();
+        new.plan.plant.server_us = 50.0;
+        let told = &runs(&base, &new).unwrap().environment[0];
+        assert!(told.key == "plan.plant" && !told.matters, "{told:?}");
+    }
+
+    #[test]
+    fn a_thing_against_itself_is_refused_and_a_copy_is_told() {
+        let mut base = two_levels(100);
+        base.trials.iter_mut().enumerate().for_each(|(at, trial)| trial.at = format!("2026-11-20T00:00:{at:02}Z"));
+        assert_eq!(levels(&base, "plain", "plain").unwrap_err().exit_status(), 2);
+        let here = Run { directory: ".".into(), ..base.clone() };
+        assert_eq!(runs(&here, &Run { directory: "./.".into(), ..base.clone() }).unwrap_err().exit_status(), 2);
+        let cautions = runs(&base, &Run { directory: "copy".into(), ..base.clone() }).unwrap().cautions;
+        assert!(cautions[0].contains("24 trials are in both runs"), "{cautions:?}");
+    }
+
+    #[test]
+    fn too_few_rounds_for_the_table_are_told() {
+        let mut run = two_levels(110);
+        run.trials.truncate(12);
+        let comparison = levels(&run, "plain", "other").unwrap();
+        assert!(comparison.cautions.iter().any(|caution| caution.contains("6 trials cannot show")), "{comparison:?}");
     }
 
     #[test]
@@ -611,7 +741,7 @@ mod tests {
         let comparisons = within(&run("run", (0..8).flat_map(hop).collect())).unwrap();
         assert_eq!((comparisons[0].subject, comparisons[0].new.as_str()), (Subject::Paths, "veth-routed"));
         // By difference, the ends of the routed path are those of the other: nothing to compare.
-        assert!(comparisons[0].rows.iter().all(|row| !row.metric.is_of_component()), "{:?}", comparisons[0].rows);
+        assert!(comparisons[0].rows.iter().all(|row| !row.metric.depends_on_method()), "{:?}", comparisons[0].rows);
         assert!(within(&run("run", vec![trial("plain", 0, 1)])).unwrap().is_empty());
     }
 
@@ -624,6 +754,9 @@ mod tests {
         let two = [cell("large", 8_992), cell("large", 1_500)];
         assert_eq!(partners(&[cell("small", 1_500)], &two, other)[0].1.mtu, Some(1_500));
         assert!(partners(&[cell("small", 9_000)], &two, other).is_empty());
+        let small = [cell("small", 1_500), cell("small", 8_992)];
+        let pairs = partners(&small, &[cell("large", 1_500)], other);
+        assert_eq!(pairs.len(), 1, "the other has nobody: {pairs:?}");
     }
 
     #[test]

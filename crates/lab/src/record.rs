@@ -13,6 +13,9 @@ pub struct TrialRecord {
     pub cell: Cell,
     /// Round of the run, from 0: the trials of a round stand side by side in time.
     pub round: u32,
+    /// Which of the processes that have measured this run, from 0: one went on where the last was cut off.
+    #[serde(default)]
+    pub session: u32,
     /// When it was measured (UTC, RFC 3339).
     pub at: String,
     /// How the drivers served their sockets: "epoll block", "direct poll", …

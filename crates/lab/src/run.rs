@@ -158,6 +158,8 @@ struct Course<'a> {
     failures: BTreeMap<usize, u32>,
     /// Cells that have trials enough.
     settled: BTreeSet<usize>,
+    /// Number of this process among those that have measured the run.
+    session: u32,
     /// Failures of all cells.
     failed: u32,
     died: u32,
@@ -179,6 +181,7 @@ impl<'a> Course<'a> {
             done,
             failures: BTreeMap::new(),
             settled: BTreeSet::new(),
+            session: so_far.trials.iter().map(|trial| trial.session + 1).max().unwrap_or(0),
             failed: 0,
             died: 0,
             rounds,
@@ -205,8 +208,12 @@ impl<'a> Course<'a> {
 
     /// Cells that still take part.
     fn live(&self) -> Vec<usize> {
-        let gone = |index: &usize| self.failures.get(index).is_some_and(|&count| count >= FAILURES_MAX);
-        (0..self.matrix.cells.len()).filter(|index| !gone(index) && !self.settled.contains(index)).collect()
+        let takes_part = |index: &usize| !self.is_given_up(*index) && !self.settled.contains(index);
+        (0..self.matrix.cells.len()).filter(takes_part).collect()
+    }
+
+    fn is_given_up(&self, index: usize) -> bool {
+        self.failures.get(&index).is_some_and(|&count| count >= FAILURES_MAX)
     }
 
     fn missing(&self, round: u32) -> usize {
@@ -270,7 +277,8 @@ impl<'a> Course<'a> {
             let begun = Instant::now();
             let first = !so_far.paths.iter().any(|path| path.cell == *cell);
             match bench.trial(cell, round, first) {
-                Ok((trial, path)) => {
+                Ok((mut trial, path)) => {
+                    trial.session = self.session;
                     if first {
                         store.add_path(&path)?;
                         so_far.paths.push(path);

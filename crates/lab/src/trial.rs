@@ -82,6 +82,7 @@ impl Bench<'_> {
         let record = TrialRecord {
             cell: cell.clone(),
             round,
+            session: 0,
             at,
             io: io_name(self.plan),
             elapsed_ns: measured.elapsed_ns,

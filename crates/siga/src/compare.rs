@@ -4,6 +4,7 @@ use crate::{parse, print, print_coloured};
 use clap::Args;
 use siga_lab::error::{Error, Result};
 use siga_lab::judge::{self, Comparison, Verdict};
+use siga_lab::plan::Cell;
 use siga_lab::report::{Format, verdicts};
 use siga_lab::store::Run;
 use std::io::IsTerminal;
@@ -40,7 +41,8 @@ pub(crate) struct CompareArgs {
     /// Every figure, and every difference between the hosts, also in text and Markdown.
     #[arg(long)]
     all: bool,
-    /// Exit with status 1 if a figure is worse; with `regression:5%`, if one is worse by 5% or more.
+    /// Exit with status 1 if a figure is worse; with `regression:5%`, if one is worse by 5% or more. Status 4 if none is, but
+    /// something could not be judged.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
     fail_on: Option<FailOn>,
 }
@@ -79,12 +81,25 @@ impl FailOn {
             .filter(|row| row.verdict == Verdict::Worse && (row.ratio - 1.0).abs() >= self.least)
             .map(|row| format!("{} {} x{:.3}", row.new, row.metric.name(), row.ratio))
             .collect();
-        let Some(first) = regressions.first() else { return Ok(()) };
+        let Some(first) = regressions.first() else { return Self::whole(comparison) };
         let text = match regressions.len() {
             1 => format!("a figure is worse: {first}"),
             count => format!("{count} figures are worse, among them {first}"),
         };
         Err(Error::regression(text).hint("the report shows each; --fail-on regression:PERCENT lets smaller ones pass"))
+    }
+}
+
+impl FailOn {
+    /// Fails if something could not be judged: whoever asks for regressions wants no silence about them.
+    fn whole(comparison: &Comparison) -> Result<()> {
+        let forbidden = comparison.count("not comparable");
+        let text = match (comparison.skipped.len(), forbidden) {
+            (0, 0) => return Ok(()),
+            (0, _) => format!("no figure is worse, but {forbidden} are not comparable"),
+            (skipped, _) => format!("no figure is worse, but {skipped} things could not be judged"),
+        };
+        Err(Error::incomplete(text).hint("the report names them"))
     }
 }
 
@@ -109,41 +124,48 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
 
 fn comparison(args: &CompareArgs) -> Result<Comparison> {
     let (base, new) = (Path::new(&args.base), Path::new(&args.new));
-    match (&args.run, base.is_dir(), new.is_dir()) {
+    match (&args.run, is_run(base), is_run(new)) {
         (Some(directory), ..) => of_one(&Run::load(directory)?, args),
         (None, true, true) => judge::runs(&Run::load(base)?, &Run::load(new)?),
-        (None, false, false) if !looks_like_a_path(&args.base) && !looks_like_a_path(&args.new) => {
+        (None, false, false) if !args.base.contains('/') && !args.new.contains('/') => {
             of_one(&Run::load(&newest()?)?, args)
         }
         (None, base_is, _) => {
-            let missing = if base_is { &args.new } else { &args.base };
-            Err(Error::usage(format!("{missing} is no directory"))
-                .hint("compare two run directories, or two levels or paths of one run (--run DIR)"))
+            // Reading it says what is wrong with it.
+            let missing = if base_is { new } else { base };
+            Run::load(missing).and(Err(Error::usage(format!("{} is no run directory", missing.display()))))
         }
     }
 }
 
-/// Names of levels and paths hold no slash.
-fn looks_like_a_path(name: &str) -> bool {
-    name.contains('/')
+fn is_run(directory: &Path) -> bool {
+    directory.join("plan.toml").is_file()
 }
 
 fn of_one(run: &Run, args: &CompareArgs) -> Result<Comparison> {
-    let is_level = |name: &str| run.levels.iter().any(|level| level.name == name);
-    if is_level(&args.base) || is_level(&args.new) {
-        judge::levels(run, &args.base, &args.new)
-    } else {
-        judge::paths(run, &args.base, &args.new)
+    let cells = run.cells();
+    let both = |is: &dyn Fn(&str, &Cell) -> bool| {
+        [&args.base, &args.new].into_iter().all(|name| cells.iter().any(|cell| is(name, cell)))
+    };
+    let levels = both(&|name, cell| cell.level == name);
+    let paths = both(&|name, cell| cell.path == name);
+    match (levels, paths) {
+        (true, true) => {
+            Err(Error::usage(format!("`{}` and `{}` are levels and paths of this run", args.base, args.new))
+                .hint("measure again with another name for the levels"))
+        }
+        (false, true) => judge::paths(run, &args.base, &args.new),
+        (true | false, false) => judge::levels(run, &args.base, &args.new),
     }
 }
 
-/// The run below runs/ that was begun last: its name begins with the time.
+/// The run below runs/ that was begun last.
 fn newest() -> Result<PathBuf> {
-    let hint = "give one with --run DIR";
-    let none = |why: String| Error::usage(format!("there is no run below runs/{why}")).hint(hint);
+    let none = |why: String| Error::usage(format!("there is no run below runs/{why}")).hint("give one with --run DIR");
     let entries = std::fs::read_dir("runs").map_err(|error| none(format!(": {error}")))?;
-    let runs = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.join("plan.toml").is_file());
-    runs.max().ok_or_else(|| none(String::new()))
+    let begun = |path: PathBuf| Some((path.join("plan.toml").metadata().ok()?.modified().ok()?, path));
+    let runs = entries.filter_map(|entry| begun(entry.ok()?.path()));
+    runs.max().map(|(_, path)| path).ok_or_else(|| none(String::new()))
 }
 
 #[cfg(test)]

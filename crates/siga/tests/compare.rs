@@ -118,7 +118,13 @@ fn levels_and_paths_of_one_run_are_compared_in_pairs() {
     let paths = bench.run(&format!("compare loopback unix --run runs/{} --format json", runs[0])).ok();
     assert!(cells(&paths).iter().all(|cell| cell["base_path"] == "loopback" && cell["path"] == "unix"), "{paths}");
     assert!(!cells(&paths).is_empty());
-    bench.run("compare plain nosuch").refused(2, &["nosuch", "plain, reno"]);
+    bench.run("compare plain nosuch").refused(2, &["nosuch", "plain, reno", "loopback, unix"]);
+    assert!(cells(&paths).iter().all(|cell| cell["verdict"] != "not comparable"), "{paths}");
+    // The newest is the one begun last, whatever its name; and the report says which it is.
+    bench.run(&format!("run --out runs/zzz --clients 1 {run}")).ok();
+    assert!(bench.run("compare plain reno").ok().out.contains("reno against plain in runs/zzz, "));
+    fs::create_dir(bench.path("plain")).unwrap();
+    bench.run("compare plain reno").ok();
     let shown = bench.run(&format!("show runs/{}", runs[0])).ok();
     assert!(shown.out.contains("reno against plain: "), "a run says what its levels are worth: {shown}");
 }
@@ -129,7 +135,9 @@ fn what_is_no_run_is_refused_by_name() {
     let Some(()) = before_and_after(&bench, 1) else { return };
     fs::create_dir(bench.path("foreign")).unwrap();
     bench.run("compare before foreign").refused(2, &["foreign is no run directory"]);
-    bench.run("compare before ./nosuch").refused(2, &["./nosuch is no directory"]);
+    bench.run("compare before ./nosuch").refused(2, &["./nosuch is no run directory"]);
+    bench.run("compare before before").refused(2, &["are the same run"]);
+    bench.run("compare plain plain --run before").refused(2, &["against itself"]);
     bench.run("compare plain reno --run nosuch").refused(2, &["nosuch"]);
     bench.run("compare plain reno").refused(2, &["no run below runs/", "--run DIR"]);
     fs::write(bench.path("after/trials.jsonl"), "{\"cell\":\n{}\n").unwrap();
@@ -161,7 +169,10 @@ fn runs_that_are_cut_short_or_tell_nothing_carry_no_verdict_that_they_do_not_hav
     // Rates of zero, and trials without any.
     edit_trials(&bench, "before", "after", |trial| trial["client"]["transactions"] = json!(0));
     let zero = bench.run("compare before after").ok();
-    assert!(zero.out.contains("rate: a trial has 0"), "{zero}");
+    assert!(zero.out.contains("rate: not above zero in 8 of 16 trials"), "{zero}");
+    bench
+        .run("compare before after --fail-on regression")
+        .refused(4, &["no figure is worse, but", "could not be judged"]);
     assert!(!zero.out.contains("NaN") && !zero.out.contains("inf"), "{zero}");
     fs::write(bench.path("after/trials.jsonl"), "").unwrap();
     bench.run("compare before after").refused(2, &["no cell in common", "nothing measured"]);
@@ -190,7 +201,7 @@ fn another_host_is_not_comparable_by_name() {
     assert!(cells(&report)[0]["reason"].as_str().unwrap().contains("cpu.model"), "{report}");
     let differences = report.json()["environment"].as_array().unwrap().clone();
     assert_eq!((&differences[0]["key"], &differences[0]["matters"]), (&json!("cpu.model"), &json!(true)));
-    let text = bench.run("compare before after --fail-on regression").ok();
+    let text = bench.run("compare before after --fail-on regression").refused(4, &["not comparable"]);
     assert!(text.out.contains("Not comparable: cpu.model: "), "{text}");
     assert!(!text.out.contains('\u{1b}'), "a record cannot colour a terminal: {text}");
     assert!(text.out.find("differences that matter") < text.out.find("rr-1-1"), "they come first: {text}");

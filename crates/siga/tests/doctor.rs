@@ -21,11 +21,16 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Copies the program. By another process: what this one has open for writing, the children of a test beside it may inherit.
+fn copy_program(to: &Path) {
+    assert!(Command::new("cp").arg(SIGA).arg(to).status().unwrap().success());
+}
+
 /// A copy of the program in a directory of its own, both for `USER`.
 fn stage() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("siga");
-    fs::copy(SIGA, &program).unwrap();
+    copy_program(&program);
     for path in [directory.path(), &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         chown(path, Some(USER), Some(USER)).unwrap();
@@ -115,7 +120,7 @@ fn what_a_crash_has_left_is_removed_and_what_lives_is_not() {
     let place = directory.path();
     let mut lost = orphan(&program, place);
     let copy = place.join("siga.Ab3dE6gH9j");
-    fs::copy(SIGA, &copy).unwrap();
+    copy_program(&copy);
     chown(&copy, Some(USER), Some(USER)).unwrap();
     age(&copy);
     let arguments = ["run", "--path", "loopback", "--workload", "rr-1-1", "--trials", "1", "--seconds", "3"];

@@ -638,7 +638,8 @@ impl Unprivileged {
         }
         let directory = tempfile::tempdir().unwrap();
         let copy = directory.path().join("siga");
-        fs::copy(SIGA, &copy).unwrap();
+        // By another process: what this one has open for writing, the children of a test beside it may inherit.
+        assert!(Command::new("cp").arg(SIGA).arg(&copy).status().unwrap().success());
         let program = directory.path().join("siga-unprivileged");
         let drop = format!("setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups");
         fs::write(&program, format!("#!/bin/sh\nexec {drop} {} \"$@\"\n", copy.display())).unwrap();

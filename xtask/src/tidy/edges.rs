@@ -15,7 +15,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("siga-sim", &["siga-stack"]),
     ("siga-stack", &[]),
     ("siga-ring", &[]),
-    ("xtask", &[]),
+    ("xtask", &["siga-sim"]),
 ];
 
 /// Compares the packages in `metadata` (`cargo metadata --no-deps`, format 1) with the table.

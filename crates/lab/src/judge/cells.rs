@@ -1,78 +1,109 @@
 //! From the trials of two cells to their rows, and from all rows of a table to their verdicts.
 //!
-//! Only sound trials count. A figure that is not above zero has no ratio: the metric is left out, and told if it is one
-//! that every trial should have. CPU time of components is compared only where one method has charged it on both sides.
+//! Only sound trials count; where one side has lost clearly more of them than the other, what is left of it is not
+//! comparable. A figure that is not above zero has no ratio: the metric is left out, and told if it is one that every trial
+//! should have. What depends on the method of accounting is compared only where both sides have the same one.
 
 use super::figures::Figures;
-use super::{Comparison, Form, Metric, Row, Subject, Verdict, noise, settings};
+use super::rounds::Slot;
+use super::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict, noise, settings};
 use crate::account::Method;
-use crate::environment::differences;
+use crate::environment::{Difference, differences};
 use crate::error::Result;
-use crate::plan::Cell;
-use crate::record::TrialRecord;
-use crate::stats::adjust::benjamini_hochberg;
+use crate::level::Level;
+use crate::plan::{Cell, Route};
+use crate::stats::adjust::{benjamini_hochberg, trials_least};
 use crate::stats::decide::Judgement;
 use crate::stats::lower_median;
 use crate::store::Run;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-/// The figures of a cell's trials by metric: round and value, in the order of the rounds.
-pub(super) type Values = BTreeMap<Metric, Vec<(u32, f64)>>;
+/// The figures of a cell's sound trials by metric, in the order of time.
+pub(super) type Values = BTreeMap<Metric, BTreeMap<Slot, f64>>;
 
 /// A noise floor above this part of the ratio is worth a word.
 const NOISY: f64 = 0.2;
+/// One side may lose so much more of its trials to flaws than the other; what survives is no fair sample beyond that.
+const LOST_MORE_MAX: f64 = 0.1;
 
-/// A run, its trials by cell, and what the comparison calls it.
+/// Figures of the rounds that both have.
+pub(super) fn side_by_side(base: &Values, new: &Values, metric: Metric) -> (Vec<f64>, Vec<f64>) {
+    let (Some(base), Some(new)) = (base.get(&metric), new.get(&metric)) else { return (Vec::new(), Vec::new()) };
+    base.iter().filter_map(|(slot, value)| Some((*value, *new.get(slot)?))).unzip()
+}
+
+/// Logarithms of new over base, as many as the shorter has.
+pub(super) fn log_ratios(base: &[f64], new: &[f64]) -> Vec<f64> {
+    base.iter().zip(new).map(|(base, new)| new.ln() - base.ln()).collect()
+}
+
+/// A run, and what the comparison calls it.
 struct Side<'a> {
     run: &'a Run,
     name: &'a str,
-    trials: HashMap<&'a Cell, Vec<&'a TrialRecord>>,
     figures: Figures<'a>,
+}
+
+/// What the sound trials of a cell gave.
+struct Sample {
+    values: Values,
+    /// The methods that charged their CPU time.
+    methods: Vec<Method>,
+    /// Trials that were left out, and all.
+    flawed: usize,
+    count: usize,
 }
 
 impl<'a> Side<'a> {
     fn new((run, name): (&'a Run, &'a str)) -> Self {
-        let mut trials: HashMap<&Cell, Vec<&TrialRecord>> = HashMap::new();
-        for trial in &run.trials {
-            trials.entry(&trial.cell).or_default().push(trial);
-        }
-        Self { run, name, trials, figures: Figures::new(run, run.plan.accounting) }
+        Self { run, name, figures: Figures::new(run, run.plan.accounting) }
     }
 
-    fn all(&self, cell: &Cell) -> &[&'a TrialRecord] {
-        self.trials.get(cell).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// What the sound trials of a cell gave, and the methods that charged their CPU time.
-    fn figures(&self, cell: &Cell) -> Result<(Values, Vec<Method>)> {
+    fn sample(&self, cell: &Cell) -> Result<Sample> {
+        let trials = self.figures.rounds().of(cell);
         let (mut values, mut methods) = (Values::new(), Vec::new());
-        for trial in self.all(cell).iter().filter(|trial| trial.flags.is_empty()) {
+        for (slot, trial) in &trials.sound {
             let (method, figures) = self.figures.of(trial)?;
             if !methods.contains(&method) {
                 methods.push(method);
             }
             for (metric, value) in figures {
-                values.entry(metric).or_default().push((trial.round, value));
+                values.entry(metric).or_default().insert(*slot, value);
             }
         }
-        values.values_mut().for_each(|values| values.sort_by_key(|(round, _)| *round));
-        Ok((values, methods))
+        Ok(Sample { values, methods, flawed: trials.flawed.len(), count: trials.count() })
     }
 
-    /// The same path at a level of another name that sets the same: what differs between the two is noise.
-    fn identical(&self, cell: &Cell) -> Result<Option<Values>> {
-        let levels = &self.run.levels;
-        let Some(own) = levels.iter().find(|level| level.name == cell.level) else { return Ok(None) };
-        let twins = levels.iter().filter(|level| level.name != own.name && level.sets_the_same(own));
-        let twins = twins.map(|level| Cell { level: level.name.clone(), ..cell.clone() });
-        let Some(twin) = twins.into_iter().find(|twin| !self.all(twin).is_empty()) else { return Ok(None) };
-        Ok(Some(self.figures(&twin)?.0))
+    fn level(&self, cell: &Cell) -> Option<&'a Level> {
+        self.run.levels.iter().find(|level| level.name == cell.level)
     }
 
-    /// Why a cell has no sound trial.
-    fn unsound(&self, cell: &Cell) -> String {
-        let flag = self.all(cell).first().and_then(|trial| trial.flags.first());
-        format!("no sound trial in {}: {}", self.name, flag.map_or("nothing measured", String::as_str))
+    /// The same cell at a level of another name that sets the same, but for `other`: what differs between the two is noise.
+    fn twin(&self, cell: &Cell, other: &Cell) -> Result<Option<Values>> {
+        let Some(own) = self.level(cell) else { return Ok(None) };
+        let twins = self.run.levels.iter().filter(|level| level.name != own.name && level.sets_the_same(own));
+        let mut twins = twins.map(|level| Cell { level: level.name.clone(), ..cell.clone() });
+        let measured = |twin: &Cell| twin != other && !self.figures.rounds().of(twin).sound.is_empty();
+        twins.find(measured).map(|twin| Ok(self.sample(&twin)?.values)).transpose()
+    }
+
+    /// The first flaw of a cell's trials, or that there are none.
+    fn flaw(&self, cell: &Cell) -> &str {
+        let flawed = &self.figures.rounds().of(cell).flawed;
+        flawed.first().and_then(|trial| trial.flags.first()).map_or("nothing measured", String::as_str)
+    }
+}
+
+/// Why CPU times that depend on the method of accounting cannot be compared.
+struct Unlike {
+    /// The router's can be nevertheless.
+    router: bool,
+    reason: &'static str,
+}
+
+impl Unlike {
+    fn holds_for(&self, metric: Metric) -> bool {
+        metric.depends_on_method() && !(self.router && metric == Metric::Cpu(Part::Router, Mode::All))
     }
 }
 
@@ -93,10 +124,7 @@ pub(super) fn compare(
     skipped: Vec<(Cell, String)>,
 ) -> Result<Comparison> {
     let (base, new) = (Side::new(base), Side::new(new));
-    let environment = match subject {
-        Subject::Runs => differences(&base.run.environment, &new.run.environment),
-        Subject::Levels | Subject::Paths => Vec::new(),
-    };
+    let environment = environment(subject, &base, &new);
     let hosts: Vec<String> = environment.iter().filter(|one| one.matters).map(ToString::to_string).collect();
     let mut table = Table { subject, drafts: Vec::new(), skipped };
     for (own, other) in pairs {
@@ -104,20 +132,33 @@ pub(super) fn compare(
             [] => settings::obstacle((base.run, own), (new.run, other), subject),
             _ => Some(hosts.join("; ")),
         };
-        table.add((&base, own), (&new, other), obstacle.as_deref())?;
+        table.add((&base, own), (&new, other), obstacle)?;
     }
     let smoke = base.run.plan.smoke || new.run.plan.smoke;
     let rows = verdicts(table.drafts, smoke);
     Ok(Comparison {
         base: base.name.to_owned(),
         new: new.name.to_owned(),
+        run: (subject != Subject::Runs).then(|| base.run.directory.clone()),
         subject,
         form: if subject == Subject::Runs { Form::TwoSample } else { Form::Paired },
         environment,
-        cautions: cautions(&base, &new, smoke, &rows),
+        cautions: cautions(subject, &base, &new, smoke, &rows),
         rows,
         skipped: table.skipped,
     })
+}
+
+/// What differs between two runs beside their trials: hosts, and levels of the same name.
+fn environment(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<Difference> {
+    if subject != Subject::Runs {
+        return Vec::new();
+    }
+    let mut all = differences(&base.run.environment, &new.run.environment);
+    let at = all.iter().take_while(|difference| difference.matters).count();
+    let told = settings::told(base.run, new.run);
+    all.splice(at..at, told);
+    all
 }
 
 struct Table {
@@ -132,71 +173,141 @@ impl Table {
         &mut self,
         (base, own): (&Side<'_>, &Cell),
         (new, other): (&Side<'_>, &Cell),
-        obstacle: Option<&str>,
+        obstacle: Option<String>,
     ) -> Result<()> {
-        let ((values, methods), (others, other_methods)) = (base.figures(own)?, new.figures(other)?);
-        for (side, cell, values) in [(base, own, &values), (new, other, &others)] {
-            if values.is_empty() {
-                self.skipped.push((cell.clone(), side.unsound(cell)));
+        let (sample, others) = (base.sample(own)?, new.sample(other)?);
+        for (side, cell, sample) in [(base, own, &sample), (new, other, &others)] {
+            if sample.values.is_empty() {
+                self.skipped.push((cell.clone(), format!("no sound trial in {}: {}", side.name, side.flaw(cell))));
                 return Ok(());
             }
         }
-        // By subtraction, the ends of a path with a router are those of the path without it.
-        let derived =
-            self.subject == Subject::Paths && methods.iter().chain(&other_methods).any(|m| *m == Method::Subtract);
-        let one_method = methods.len() == 1 && methods == other_methods;
-        if !one_method {
-            self.skipped.push((other.clone(), "CPU time of components, charged by different methods".into()));
+        let obstacle = obstacle.or_else(|| lost((base, own, &sample), (new, other, &others)));
+        let unlike = self.unlike([base.level(own), new.level(other)], &sample.methods, &others.methods);
+        if let Some(unlike) = &unlike {
+            self.skipped.push((other.clone(), format!("CPU time of components: {}", unlike.reason)));
         }
-        let twin = base.identical(own)?;
-        for &metric in Metric::ALL.iter().filter(|metric| !metric.is_of_component() || (one_method && !derived)) {
-            let (own_values, new_values) = match self.subject {
-                Subject::Runs => (alone(&values, metric), alone(&others, metric)),
-                Subject::Levels | Subject::Paths => noise::side_by_side(&values, &others, metric),
-            };
-            if let Some(value) = own_values.iter().chain(&new_values).find(|value| **value <= 0.0) {
-                if !metric.is_of_component() {
-                    self.skipped.push((other.clone(), format!("{}: a trial has {value}", metric.name())));
-                }
+        let twin = base.twin(own, other)?;
+        for &metric in Metric::ALL {
+            if unlike.as_ref().is_some_and(|unlike| unlike.holds_for(metric)) {
                 continue;
             }
+            let Some((own_values, new_values)) = self.values(&sample.values, &others.values, metric, other) else {
+                continue;
+            };
             let Some(judgement) = self.judge(&own_values, &new_values) else { continue };
-            let mut row = row((own, &own_values), (other, &new_values), metric, &judgement);
-            row.noise_floor = noise::floor(&values, twin.as_ref(), metric);
-            self.drafts.push(Draft { row, judgement, obstacle: obstacle.map(str::to_owned) });
+            let mut row = Row {
+                base: own.clone(),
+                new: other.clone(),
+                metric,
+                trials: (own_values.len(), new_values.len()),
+                values: (median(&sample.values, metric), median(&others.values, metric)),
+                ratio: judgement.ratio,
+                low: judgement.low,
+                high: judgement.high,
+                p: judgement.p,
+                p_adjusted: None,
+                noise_floor: None,
+                verdict: Verdict::Inconclusive { trials: None },
+            };
+            let floors = (noise::of_rounds(&own_values), noise::of_rounds(&new_values));
+            row.noise_floor = match (&twin, self.subject, floors) {
+                (Some(twin), ..) => noise::of_twin(&sample.values, twin, metric),
+                // The noise of two unpaired sides is that of either.
+                (None, Subject::Runs, (Some(own), Some(other))) => Some(own.hypot(other) / std::f64::consts::SQRT_2),
+                (None, _, (own, _)) => own,
+            };
+            self.drafts.push(Draft { row, judgement, obstacle: obstacle.clone() });
         }
         Ok(())
+    }
+
+    /// What cannot be compared because of how CPU time was charged.
+    fn unlike(&self, levels: [Option<&Level>; 2], methods: &[Method], others: &[Method]) -> Option<Unlike> {
+        if methods.len() != 1 || methods != others {
+            return Some(Unlike { router: false, reason: "charged by different methods" });
+        }
+        if methods != [Method::Subtract] {
+            return None;
+        }
+        // A filter or a planted cost acts on the path without the router as well, where it is another node's.
+        let acts_elsewhere =
+            levels.into_iter().flatten().any(|level| level.nftables.is_some() || level.plant.is_some());
+        if self.subject == Subject::Paths || acts_elsewhere {
+            let reason = "by difference to the path without the router, which differs between the sides too";
+            return Some(Unlike { router: false, reason });
+        }
+        Some(Unlike {
+            router: true,
+            reason: "but for the router: by difference to the path without it, whose ends they are",
+        })
+    }
+
+    /// The figures to compare; what cannot be is told.
+    fn values(&mut self, base: &Values, new: &Values, metric: Metric, cell: &Cell) -> Option<(Vec<f64>, Vec<f64>)> {
+        let all =
+            |values: &Values| values.get(&metric).into_iter().flatten().map(|(_, value)| *value).collect::<Vec<_>>();
+        let (own, other) = match self.subject {
+            Subject::Runs => (all(base), all(new)),
+            Subject::Levels | Subject::Paths => side_by_side(base, new, metric),
+        };
+        let told = matches!(
+            metric,
+            Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(Part::Total | Part::Router, Mode::All)
+        );
+        let mut tell = |reason: String| {
+            if told {
+                self.skipped.push((cell.clone(), format!("{}: {reason}", metric.name())));
+            }
+        };
+        if own.is_empty() || other.is_empty() {
+            if base.contains_key(&metric) || new.contains_key(&metric) {
+                tell("not on both sides in any round".into());
+            }
+            return None;
+        }
+        let nothing = own.iter().chain(&other).filter(|value| **value <= 0.0).count();
+        let is_there = own.iter().chain(&other).any(|value| *value != 0.0);
+        if nothing > 0 {
+            if is_there {
+                tell(format!(
+                    "not above zero in {nothing} of {} trials, so that there is no ratio",
+                    own.len() + other.len()
+                ));
+            }
+            return None;
+        }
+        Some((own, other))
     }
 
     fn judge(&self, base: &[f64], new: &[f64]) -> Option<Judgement> {
         let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
         match self.subject {
             Subject::Runs => Judgement::two_samples(&logs(base), &logs(new)),
-            Subject::Levels | Subject::Paths => Judgement::paired(&noise::log_ratios(base, new)),
+            Subject::Levels | Subject::Paths => Judgement::paired(&log_ratios(base, new)),
         }
     }
 }
 
-fn alone(values: &Values, metric: Metric) -> Vec<f64> {
-    values.get(&metric).into_iter().flatten().map(|(_, value)| *value).collect()
+/// Why what is left of two cells is no fair sample: one has lost clearly more trials to flaws than the other.
+fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> Option<String> {
+    let share = |sample: &Sample| sample.flawed as f64 / sample.count.max(1) as f64;
+    let more = share(new.2) - share(base.2);
+    let (side, cell, sample) = if more > 0.0 { new } else { base };
+    let clearly = more.abs() > LOST_MORE_MAX && sample.flawed > 1;
+    let (flawed, count) = (sample.flawed, sample.count);
+    clearly.then(|| format!("{flawed} of {count} trials of {} had a flaw: {}", side.name, side.flaw(cell)))
 }
 
-fn row(base: (&Cell, &[f64]), new: (&Cell, &[f64]), metric: Metric, judgement: &Judgement) -> Row {
-    let median = |values: &[f64]| lower_median(values).map_or(f64::NAN, |at| values[at]);
-    Row {
-        base: base.0.clone(),
-        new: new.0.clone(),
-        metric,
-        trials: (base.1.len(), new.1.len()),
-        values: (median(base.1), median(new.1)),
-        ratio: judgement.ratio,
-        low: judgement.low,
-        high: judgement.high,
-        p: judgement.p,
-        p_adjusted: None,
-        noise_floor: None,
-        verdict: Verdict::Inconclusive { trials: None },
-    }
+/// The figure of the trial whose rate is the median, so that the figures of a side belong together.
+fn median(values: &Values, metric: Metric) -> f64 {
+    let rates: Vec<(&Slot, f64)> =
+        values.get(&Metric::Rate).into_iter().flatten().map(|(slot, rate)| (slot, *rate)).collect();
+    let at = lower_median(&rates.iter().map(|(_, rate)| *rate).collect::<Vec<_>>());
+    let figures = values.get(&metric);
+    let own = at.and_then(|at| figures?.get(rates[at].0).copied());
+    let all: Vec<f64> = figures.into_iter().flatten().map(|(_, value)| *value).collect();
+    own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
 /// The rows with p adjusted over all of them that can be compared, and what each says.
@@ -221,7 +332,7 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
 }
 
 /// What holds for the table as a whole.
-fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
+fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
     let mut cautions = Vec::new();
     if smoke {
         cautions.push("a smoke run shows that everything works; its figures carry no verdict".to_owned());
@@ -234,17 +345,65 @@ fn cautions(base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<S
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
     }
-    let floors = rows.iter().filter(|row| row.metric == Metric::Rate).filter_map(|row| row.noise_floor);
-    let worst = floors.fold(0.0, f64::max);
-    if worst > NOISY {
-        cautions.push(format!(
-            "rates of two identical levels would differ by up to {:.0}% here: something else uses the CPUs, or the \
-             scheduler moves the ends about (`siga doctor` looks; --client-cpus and --server-cpus hold them)",
-            100.0 * worst
-        ));
-    }
+    cautions.extend(flaws(rows, base, new));
+    cautions.extend(unrecorded(subject, rows));
+    cautions.extend(copies(subject, base.run, new.run));
+    cautions.extend(few(subject, rows).filter(|_| !smoke));
+    cautions.extend(noisy(rows));
     // Within one run both sides say the same.
     let mut told = HashSet::new();
     cautions.retain(|caution| told.insert(caution.clone()));
     cautions
+}
+
+/// Trials that were left out, cell by cell.
+fn flaws(rows: &[Row], base: &Side<'_>, new: &Side<'_>) -> Vec<String> {
+    let rates = rows.iter().filter(|row| row.metric == Metric::Rate);
+    let cells = rates.flat_map(|row| [(base, &row.base), (new, &row.new)]);
+    let told = cells.filter_map(|(side, cell)| {
+        let trials = side.figures.rounds().of(cell);
+        let (flawed, count) = (trials.flawed.len(), trials.count());
+        (flawed > 0)
+            .then(|| format!("{cell}: {flawed} of {count} trials had a flaw and are left out: {}", side.flaw(cell)))
+    });
+    told.collect()
+}
+
+/// Nobody has recorded how existing places are set up.
+fn unrecorded(subject: Subject, rows: &[Row]) -> Option<String> {
+    let is_place = |cell: &Cell| cell.path.parse().is_ok_and(|route| matches!(route, Route::Places(..)));
+    let any = subject == Subject::Runs && rows.iter().any(|row| is_place(&row.new));
+    any.then(|| {
+        "settings of existing places are not recorded: what has changed there counts as a difference too".into()
+    })
+}
+
+/// Trials that are in both runs: one is a copy of the other.
+fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
+    let own: HashSet<(&Cell, &str)> = base.trials.iter().map(|trial| (&trial.cell, trial.at.as_str())).collect();
+    let shared = new.trials.iter().filter(|trial| own.contains(&(&trial.cell, trial.at.as_str()))).count();
+    (subject == Subject::Runs && shared > 0)
+        .then(|| format!("{shared} trials are in both runs: one is a copy of the other"))
+}
+
+/// Too few pairs to show one difference among so many.
+fn few(subject: Subject, rows: &[Row]) -> Option<String> {
+    let tests = rows.iter().filter(|row| row.p_adjusted.is_some()).count();
+    let most = rows.iter().map(|row| row.trials.0).max()?;
+    let least = trials_least(tests);
+    (subject != Subject::Runs && most < least).then(|| {
+        format!("{most} trials cannot show one difference among {tests} figures, whatever its size; {least} can")
+    })
+}
+
+fn noisy(rows: &[Row]) -> Option<String> {
+    let floors = rows.iter().filter(|row| row.metric == Metric::Rate).filter_map(|row| row.noise_floor);
+    let worst = floors.fold(0.0, f64::max);
+    (worst > NOISY).then(|| {
+        format!(
+            "rates of two identical levels would differ by up to {:.0}% here: something else uses the CPUs, or the \
+             scheduler moves the ends about (`siga doctor` looks; --client-cpus and --server-cpus hold them)",
+            100.0 * worst
+        )
+    })
 }

@@ -4,6 +4,7 @@
 //! summary's router is the mean over all rounds and its ends are those of another path's median trial: for one trial both
 //! come from the trial of that path in the same round, its partner. What a method does not see is absent, never zero.
 
+use super::rounds::Rounds;
 use super::{Metric, Mode, Part};
 use crate::account::Method;
 use crate::error::Result;
@@ -14,40 +15,32 @@ use crate::store::Run;
 use crate::summary::{Component, Cpu, base_of, by_profile, by_tick, cpu_ms};
 use std::collections::HashMap;
 
-/// The trials of a cell by round: the sound ones, or all where none is.
-type Rounds<'a> = HashMap<u32, &'a TrialRecord>;
-
 /// A run whose trials can be asked for their figures.
 pub(crate) struct Figures<'a> {
     run: &'a Run,
     method: Option<Method>,
-    cells: HashMap<&'a Cell, Rounds<'a>>,
+    rounds: Rounds<'a>,
     /// The cells of which at least one trial has a partner, and the partner's cell.
     paired: HashMap<&'a Cell, Cell>,
 }
 
 impl<'a> Figures<'a> {
     pub(crate) fn new(run: &'a Run, method: Option<Method>) -> Self {
-        let mut all: HashMap<&Cell, Vec<&TrialRecord>> = HashMap::new();
-        for trial in &run.trials {
-            all.entry(&trial.cell).or_default().push(trial);
-        }
-        let rounds = |trials: &[&'a TrialRecord]| {
-            let sound = trials.iter().any(|trial| trial.flags.is_empty());
-            let mut rounds = Rounds::new();
-            for trial in trials.iter().filter(|trial| !sound || trial.flags.is_empty()) {
-                rounds.entry(trial.round).or_insert(trial);
-            }
-            rounds
-        };
-        let cells: HashMap<&Cell, Rounds<'_>> = all.iter().map(|(cell, trials)| (*cell, rounds(trials))).collect();
-        let pair = |(cell, own): (&&'a Cell, &Rounds<'_>)| {
+        let rounds = Rounds::new(run);
+        let pair = |cell: &'a Cell| {
             let base = base_of(cell)?;
-            let others = cells.get(&base)?;
-            own.keys().any(|round| others.contains_key(round)).then_some((*cell, base))
+            let own = rounds.of(cell);
+            let slots = own.sound.values().chain(&own.flawed).map(|trial| (trial.session, trial.round));
+            let mut partners = slots.filter(|slot| rounds.of(&base).sound.contains_key(slot));
+            partners.next().map(|_| (cell, base.clone()))
         };
-        let paired = cells.iter().filter_map(pair).collect();
-        Self { run, method, cells, paired }
+        let paired = rounds.cells().filter_map(pair).collect();
+        Self { run, method, rounds, paired }
+    }
+
+    /// The trials by cell.
+    pub(super) fn rounds(&self) -> &Rounds<'a> {
+        &self.rounds
     }
 
     /// The figures of a trial in the order of `Metric::ALL`, those that it has, and the method behind its CPU times.
@@ -58,7 +51,10 @@ impl<'a> Figures<'a> {
             error.at(place).hint("the run was changed after it was written; leave it out")
         })?;
         let latency = histogram::percentiles(&latency);
-        let partner = || self.cells.get(self.paired.get(&trial.cell)?)?.get(&trial.round).copied();
+        let partner = || {
+            let base = self.rounds.of(self.paired.get(&trial.cell)?);
+            base.sound.get(&(trial.session, trial.round)).copied()
+        };
         let one = |&metric: &Metric| Some((metric, figure(trial, &cpu, &latency, metric, partner)?));
         Ok((cpu.method, Metric::ALL.iter().filter_map(one).collect()))
     }

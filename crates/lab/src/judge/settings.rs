@@ -4,19 +4,21 @@
 //! level sets is what is compared, and no difference; a setting that differs otherwise is named.
 
 use super::Subject;
+use crate::environment::Difference;
 use crate::level::Level;
 use crate::plan::{Cell, Plan};
 use crate::store::Run;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first few settings that differ and are not what is compared, in words; `None` if there are none.
 pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject) -> Option<String> {
     const NAMED_MAX: usize = 3;
     let (base_settings, new_settings) = (settings(base.0, base.1), settings(new.0, new.1));
-    let levels = [level(base.0, base.1), level(new.0, new.1)];
+    let levels = (level(base.0, base.1), level(new.0, new.1));
     let compared = |key: &str| match subject {
         Subject::Paths => key.starts_with("interface "),
-        Subject::Runs | Subject::Levels => levels.iter().flatten().any(|level| names(level, key)),
+        Subject::Runs | Subject::Levels => names_alone(levels.0, levels.1, key),
     };
     let keys: BTreeSet<&String> = base_settings.keys().chain(new_settings.keys()).collect();
     let differing: Vec<String> = keys
@@ -24,8 +26,8 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
         .filter(|key| !compared(key))
         .filter_map(|key| match (base_settings.get(key), new_settings.get(key)) {
             (Some(base), Some(new)) if base != new => Some(format!("{key}: {base} -> {new}")),
-            // Another path has other nodes.
             (Some(_), Some(_)) | (None, None) => None,
+            // Another path has other nodes.
             (Some(_), None) | (None, Some(_)) if subject == Subject::Paths => None,
             (Some(base), None) => Some(format!("{key}: {base} -> absent")),
             (None, Some(new)) => Some(format!("{key}: absent -> {new}")),
@@ -40,15 +42,49 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
     }
 }
 
-fn level(run: &Run, cell: &Cell) -> Option<Level> {
-    run.levels.iter().find(|level| level.name == cell.level).cloned()
+/// What differs between two runs and is what a user may want to know the effect of: levels of the same name that set
+/// something else, planted costs.
+pub(super) fn told(base: &Run, new: &Run) -> Vec<Difference> {
+    let mut all = Vec::new();
+    let mut tell = |key: String, base: Option<&Value>, new: Option<&Value>| {
+        if base != new {
+            let text = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
+            all.push(Difference { key, base: text(base), new: text(new), matters: false });
+        }
+    };
+    for level in &base.levels {
+        let Some(other) = new.levels.iter().find(|other| other.name == level.name) else { continue };
+        let (own, other) = (fields(level), fields(other));
+        let keys: BTreeSet<&String> = own.keys().chain(other.keys()).filter(|key| *key != "about").collect();
+        keys.into_iter().for_each(|key| tell(format!("level {}.{key}", level.name), own.get(key), other.get(key)));
+    }
+    let plant = |run: &Run| serde_json::to_value(run.plan.plant).unwrap_or_default();
+    tell("plan.plant".into(), Some(&plant(base)), Some(&plant(new)));
+    all
+}
+
+fn fields(level: &Level) -> serde_json::Map<String, Value> {
+    serde_json::to_value(level).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default()
+}
+
+/// True if a level names a setting and the other does not set the same.
+fn names_alone(base: Option<&Level>, new: Option<&Level>, key: &str) -> bool {
+    let named = [base, new].into_iter().flatten().any(|level| names(level, key));
+    let alike = base.zip(new).is_some_and(|(base, new)| base.sets_the_same(new));
+    named && !alike
+}
+
+fn level<'a>(run: &'a Run, cell: &Cell) -> Option<&'a Level> {
+    run.levels.iter().find(|level| level.name == cell.level)
 }
 
 /// How the trials of a cell were made, by name.
 fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
     let mut all = plan(&run.plan);
     let Some(path) = run.paths.iter().find(|path| path.cell == *cell) else { return all };
-    all.insert("congestion control".into(), path.congestion.clone().unwrap_or_else(|| "the host's".into()));
+    if let Some(congestion) = &path.congestion {
+        all.insert("congestion control".into(), congestion.clone());
+    }
     for (interface, words) in &path.interfaces {
         for word in words.split(' ') {
             let (name, value) = word.split_once('=').unwrap_or((word, "set"));
@@ -60,20 +96,51 @@ fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
     all
 }
 
-/// What of a plan decides what a trial is worth. Numbers of trials and the time for all of them do not.
+/// What of a plan decides what a trial is worth. Every field is named, so that another one has to be thought about.
 fn plan(plan: &Plan) -> BTreeMap<String, String> {
+    let Plan {
+        seconds,
+        warm_up_seconds,
+        ipv6,
+        processes,
+        wait,
+        close,
+        write,
+        rate,
+        client_cpus,
+        server_cpus,
+        reach,
+        // Cells match or they do not.
+        name: _,
+        paths: _,
+        workloads: _,
+        mtus: _,
+        clients: _,
+        levels: _,
+        include: _,
+        exclude: _,
+        // How many trials there are, and in which order, changes none of them.
+        trials: _,
+        budget_seconds: _,
+        seed: _,
+        smoke: _,
+        // Told elsewhere.
+        plant: _,
+        accounting: _,
+    } = plan;
     let optional = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".into());
     [
-        ("seconds", plan.seconds.to_string()),
-        ("warm_up_seconds", plan.warm_up_seconds.to_string()),
-        ("ipv6", plan.ipv6.to_string()),
-        ("processes", plan.processes.to_string()),
-        ("wait", format!("{:?}", plan.wait).to_lowercase()),
-        ("close", format!("{:?}", plan.close).to_lowercase()),
-        ("write", plan.write.clone()),
-        ("rate", optional(&plan.rate.map(|rate| rate.to_string()))),
-        ("client_cpus", optional(&plan.client_cpus)),
-        ("server_cpus", optional(&plan.server_cpus)),
+        ("seconds", seconds.to_string()),
+        ("warm_up_seconds", warm_up_seconds.to_string()),
+        ("ipv6", ipv6.to_string()),
+        ("processes", processes.to_string()),
+        ("wait", format!("{wait:?}").to_lowercase()),
+        ("close", format!("{close:?}").to_lowercase()),
+        ("write", write.clone()),
+        ("rate", optional(&rate.map(|rate| rate.to_string()))),
+        ("client_cpus", optional(client_cpus)),
+        ("server_cpus", optional(server_cpus)),
+        ("congestion", optional(&reach.congestion)),
     ]
     .map(|(name, value)| (format!("plan {name}"), value))
     .into()

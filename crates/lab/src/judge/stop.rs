@@ -4,7 +4,7 @@
 //! trials for one difference among all tests of the table to be called real; or at `limits::STOP_TRIALS_MAX`. What a run
 //! does not compare is settled with the fewest trials that have an interval.
 
-use super::noise::log_ratios;
+use super::rounds::Rounds;
 use super::{Metric, pairs};
 use crate::level::Level;
 use crate::limits;
@@ -13,8 +13,8 @@ use crate::record::TrialRecord;
 use crate::stats::adjust::trials_least;
 use crate::stats::decide::Judgement;
 use crate::store::Run;
-use crate::summary::cpu_ms;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use crate::summary::{base_of, cpu_ms};
+use std::collections::HashSet;
 
 /// Half a 95% interval as a part of the ratio that is narrow enough.
 const HALF_WIDTH: f64 = 0.01;
@@ -29,32 +29,33 @@ fn least(pairs: usize) -> usize {
     trials_least(pairs * Metric::ALL.len())
 }
 
-/// Those of the cells of a run that need more trials.
+/// Those of the cells of a run that need more trials. A cell that cannot be measured is not among `cells`: what would have
+/// been compared with it has no use for more.
 pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
-    let mut trials: HashMap<&Cell, BTreeMap<u32, &TrialRecord>> = HashMap::new();
-    for trial in &run.trials {
-        trials.entry(&trial.cell).or_default().insert(trial.round, trial);
-    }
+    let rounds = Rounds::new(run);
     let pairs = pairs(&run.levels, cells);
     let least = least(pairs.len());
-    let none = BTreeMap::new();
-    let of = |cell: &Cell| trials.get(cell).unwrap_or(&none);
-    let mut open: HashSet<&Cell> = HashSet::new();
-    for (base, new) in pairs.iter().filter(|(base, new)| !is_settled(of(base), of(new), least)) {
-        open.extend([base, new]);
+    let mut open: HashSet<Cell> = HashSet::new();
+    for (base, new) in &pairs {
+        if !is_settled(&rounds.of(base).beside(rounds.of(new)), least) {
+            open.extend([base.clone(), new.clone()]);
+        }
     }
     let compared: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
-    open.extend(cells.iter().filter(|cell| !compared.contains(cell) && of(cell).len() < trials_least(1)));
-    open.into_iter().filter(|cell| of(cell).len() < limits::STOP_TRIALS_MAX).cloned().collect()
+    let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < trials_least(1));
+    open.extend(alone.cloned());
+    // Without a profile, the router is the difference to the path without it: its trials are needed as long.
+    let unseen = |cell: &&Cell| rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none());
+    let bases: Vec<Cell> = open.iter().filter(unseen).filter_map(base_of).collect();
+    open.extend(bases.into_iter().filter(|base| cells.contains(base)));
+    open.retain(|cell| rounds.of(cell).count() < limits::STOP_TRIALS_MAX);
+    open
 }
 
-fn is_settled(base: &BTreeMap<u32, &TrialRecord>, new: &BTreeMap<u32, &TrialRecord>, least: usize) -> bool {
-    let sound = |trial: &TrialRecord| trial.flags.is_empty();
-    let beside = base.iter().filter_map(|(round, base)| Some((*base, *new.get(round)?)));
-    let rounds: Vec<_> = beside.filter(|(base, new)| sound(base) && sound(new)).collect();
+fn is_settled(rounds: &[(&TrialRecord, &TrialRecord)], least: usize) -> bool {
     let narrow = |figure: fn(&TrialRecord) -> f64| {
-        let (base, new): (Vec<f64>, Vec<f64>) = rounds.iter().map(|(base, new)| (figure(base), figure(new))).unzip();
-        let half = Judgement::paired(&log_ratios(&base, &new)).and_then(|judgement| judgement.half_width());
+        let ratios: Vec<f64> = rounds.iter().map(|(base, new)| (figure(new) / figure(base)).ln()).collect();
+        let half = Judgement::paired(&ratios).and_then(|judgement| judgement.half_width());
         half.is_some_and(|half| half <= HALF_WIDTH)
     };
     rounds.len() >= least && narrow(TrialRecord::rate) && narrow(cpu_ms)

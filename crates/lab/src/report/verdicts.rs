@@ -142,9 +142,10 @@ fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
     let mut out = String::new();
     let item = if markdown { "- " } else { "  " };
     let (base, new) = (&comparison.base, &comparison.new);
+    let of = comparison.run.as_ref().map(|run| format!(" in {}", run.display())).unwrap_or_default();
     let _ = match markdown {
-        true => writeln!(out, "## {new} against {base}\n\n{}.", summary(comparison)),
-        false => writeln!(out, "{new} against {base}, {}.", summary(comparison)),
+        true => writeln!(out, "## {new} against {base}{of}\n\n{}.", summary(comparison)),
+        false => writeln!(out, "{new} against {base}{of}, {}.", summary(comparison)),
     };
     let _ = writeln!(out, "{}.", how(comparison.form));
     for caution in &comparison.cautions {
@@ -297,6 +298,7 @@ fn json(comparison: &Comparison) -> Result<String> {
         "schema": "siga/compare/1",
         "base": comparison.base,
         "new": comparison.new,
+        "run": comparison.run,
         "form": comparison.form,
         "summary": serde_json::Map::from_iter(counts),
         "environment": differences,

@@ -41,12 +41,10 @@ impl Ranks {
 /// the same ones again and again.
 ///
 /// Sizes are at most those whose exact distribution is worked out, which bounds it to some megabytes.
-pub(super) struct Known(Mutex<BTreeMap<Sizes, Shares>>);
+pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);
 
-/// Sizes of samples.
+/// Of the two sides.
 type Sizes = (usize, usize);
-/// The share of each value of a statistic.
-type Shares = Arc<[f64]>;
 
 impl Known {
     /// Without any.
@@ -55,7 +53,7 @@ impl Known {
     }
 
     /// The distribution for samples of these sizes, by `work_out` if it is not known yet.
-    pub(super) fn get(&self, sizes: Sizes, work_out: impl FnOnce() -> Vec<f64>) -> Shares {
+    pub(super) fn get(&self, sizes: (usize, usize), work_out: impl FnOnce() -> Vec<f64>) -> Arc<[f64]> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(sizes).or_insert_with(|| work_out().into()))
     }

@@ -199,6 +199,7 @@ pub(crate) mod tests {
                 level: "plain".into(),
             },
             round,
+            session: 0,
             at: String::new(),
             io: "epoll, block".into(),
             elapsed_ns: 1_000_000_000,

@@ -44,6 +44,7 @@ fn judged(base: &Cell, new: &Cell, metric: Metric, ratio: f64, verdict: Verdict)
 
 fn comparison(rows: Vec<Row>) -> Comparison {
     Comparison {
+        run: None,
         base: "plain".into(),
         new: "other".into(),
         subject: Subject::Levels,

@@ -1,0 +1,60 @@
+//! The trials of a run by cell, and which of them stood side by side in time.
+
+use crate::plan::Cell;
+use crate::record::TrialRecord;
+use crate::store::Run;
+use std::collections::{BTreeMap, HashMap};
+
+/// Where in time a trial stood: the process that measured it, and its round. A run that went on later has filled up the
+/// round it was cut off in, but those trials did not stand beside the earlier ones.
+pub(super) type Slot = (u32, u32);
+
+/// The trials of each cell.
+pub(super) struct Rounds<'a> {
+    cells: HashMap<&'a Cell, Trials<'a>>,
+    none: Trials<'a>,
+}
+
+/// The trials of one cell.
+#[derive(Default)]
+pub(super) struct Trials<'a> {
+    /// Those that nothing was wrong with.
+    pub(super) sound: BTreeMap<Slot, &'a TrialRecord>,
+    /// The others.
+    pub(super) flawed: Vec<&'a TrialRecord>,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(run: &'a Run) -> Self {
+        let mut cells: HashMap<&Cell, Trials<'_>> = HashMap::new();
+        for trial in &run.trials {
+            let trials = cells.entry(&trial.cell).or_default();
+            if trial.flags.is_empty() {
+                trials.sound.entry((trial.session, trial.round)).or_insert(trial);
+            } else {
+                trials.flawed.push(trial);
+            }
+        }
+        Self { cells, none: Trials::default() }
+    }
+
+    pub(super) fn of(&self, cell: &Cell) -> &Trials<'a> {
+        self.cells.get(cell).unwrap_or(&self.none)
+    }
+
+    pub(super) fn cells(&self) -> impl Iterator<Item = &'a Cell> {
+        self.cells.keys().copied()
+    }
+}
+
+impl<'a> Trials<'a> {
+    /// Trials in all.
+    pub(super) fn count(&self) -> usize {
+        self.sound.len() + self.flawed.len()
+    }
+
+    /// Sound trials of both that stood side by side.
+    pub(super) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+        self.sound.iter().filter_map(|(slot, own)| Some((*own, *other.sound.get(slot)?))).collect()
+    }
+}

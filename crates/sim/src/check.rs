@@ -1,0 +1,240 @@
+//! What has to be true of a run, whatever went wrong on its links.
+//!
+//! Streams: what arrives is, byte by byte, a prefix of what was sent ([`Stream`], over [`Content`]). The rest is the world's
+//! to check, which alone sees it: nodes that never fall silent, frames on links that did not agree to them, frames that
+//! nobody accounts for, what is left at the end, and progress within a bound once nothing is wrong any more.
+
+use std::fmt;
+
+use siga_stack::frame::DeviceId;
+use siga_stack::time::{Duration, Instant};
+
+use crate::rng::mix;
+use crate::trace::{LaneId, NodeId};
+
+/// A run that went wrong, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// When it was seen.
+    pub at: Instant,
+    /// What is wrong.
+    pub what: Wrong,
+}
+
+/// What can be wrong with a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// A node sends without end while time stands still.
+    NeverSilent(NodeId),
+    /// A node's deadline stays where it is, however often it is woken.
+    Spinning(NodeId),
+    /// A node passed a frame on to a device that it does not have.
+    NoSuchDevice(NodeId, DeviceId),
+    /// A frame needs an agreement that this link did not give.
+    MarksNotAgreed(LaneId),
+    /// More frames and deadlines than a world holds.
+    TooManyPending,
+    /// Frames of a lane that neither arrived, nor were dropped, nor are on their way.
+    Unaccounted(LaneId),
+    /// Something that had to happen had not, in time.
+    NoProgress {
+        /// The bound.
+        within: Duration,
+        /// What had to happen.
+        what: String,
+    },
+    /// Something is left of a world that has come to rest.
+    LeftOver(String),
+    /// A node's own check failed.
+    Node(NodeId, String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {:?}: {}", self.at.since(Instant::default()), self.what)
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverSilent(node) => write!(f, "node {} sends without end", node.0),
+            Self::Spinning(node) => write!(f, "node {} does not move its deadline when woken", node.0),
+            Self::NoSuchDevice(node, device) => write!(f, "node {} has no device {}", node.0, device.0),
+            Self::MarksNotAgreed(lane) => write!(f, "{lane}: a marked frame on a link that did not agree to marks"),
+            Self::TooManyPending => f.write_str("more events are pending than a world holds"),
+            Self::Unaccounted(lane) => write!(f, "{lane}: its frames do not add up"),
+            Self::NoProgress { within, what } => write!(f, "not within {within:?}: {what}"),
+            Self::LeftOver(what) => write!(f, "left over: {what}"),
+            Self::Node(node, what) => write!(f, "node {}: {what}", node.0),
+        }
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// A stream of bytes that anybody can compute from its name: what is at a place tells the place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    name: u64,
+}
+
+impl Content {
+    /// The stream of this name.
+    pub const fn new(name: u64) -> Self {
+        Self { name }
+    }
+
+    /// The byte at a place.
+    pub fn byte(&self, at: u64) -> u8 {
+        let word = mix(self.name.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(at / 8 + 1));
+        word.to_le_bytes()[usize::from((at % 8).to_le_bytes()[0])]
+    }
+
+    /// The bytes from a place on.
+    pub fn fill(&self, from: u64, into: &mut [u8]) {
+        for (at, byte) in (from..).zip(into) {
+            *byte = self.byte(at);
+        }
+    }
+}
+
+/// Checks that what arrives is a prefix of what was sent.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    content: Content,
+    sent: u64,
+    arrived: u64,
+}
+
+/// How a stream went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamError {
+    /// A byte that is not the one at this place.
+    Byte {
+        /// The place.
+        at: u64,
+        /// What should be there.
+        wanted: u8,
+        /// What arrived.
+        got: u8,
+    },
+    /// More arrived than was sent.
+    Beyond {
+        /// Bytes sent.
+        sent: u64,
+        /// Bytes arrived.
+        arrived: u64,
+    },
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Byte { at, wanted, got } => write!(f, "byte {at} of the stream is {got:#04x} and not {wanted:#04x}"),
+            Self::Beyond { sent, arrived } => write!(f, "{arrived} bytes arrived of {sent} sent"),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+impl Stream {
+    /// Nothing sent, nothing arrived.
+    pub const fn new(content: Content) -> Self {
+        Self { content, sent: 0, arrived: 0 }
+    }
+
+    /// So many more bytes of the content were sent.
+    pub const fn sent(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_add(bytes);
+    }
+
+    /// These bytes arrived next.
+    pub fn received(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        for &got in bytes {
+            if self.arrived == self.sent {
+                return Err(StreamError::Beyond { sent: self.sent, arrived: self.arrived + 1 });
+            }
+            let wanted = self.content.byte(self.arrived);
+            if got != wanted {
+                return Err(StreamError::Byte { at: self.arrived, wanted, got });
+            }
+            self.arrived += 1;
+        }
+        Ok(())
+    }
+
+    /// Bytes that arrived.
+    pub const fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Whether all that was sent has arrived.
+    pub const fn is_complete(&self) -> bool {
+        self.arrived == self.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(from: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        Content::new(9).fill(from, &mut bytes);
+        bytes
+    }
+
+    fn stream(sent: u64) -> Stream {
+        let mut stream = Stream::new(Content::new(9));
+        stream.sent(sent);
+        stream
+    }
+
+    #[test]
+    fn a_prefix_in_pieces_is_right() {
+        let mut stream = stream(1_000);
+        for (from, len) in [(0, 1), (1, 7), (8, 0), (8, 992)] {
+            assert!(!stream.is_complete());
+            stream.received(&bytes(from, len)).unwrap();
+        }
+        assert!(stream.is_complete());
+        assert_eq!(stream.arrived(), 1_000);
+    }
+
+    #[test]
+    fn a_gap_a_repetition_and_a_flipped_bit_are_wrong() {
+        for (from, kind) in [(101, "gap"), (99, "repetition")] {
+            let mut stream = stream(1_000);
+            stream.received(&bytes(0, 100)).unwrap();
+            // Neighbouring bytes may be the same by chance; sixteen in a row are not.
+            assert!(matches!(stream.received(&bytes(from, 16)), Err(StreamError::Byte { .. })), "{kind}");
+        }
+        let mut flipped = bytes(0, 50);
+        flipped[20] ^= 4;
+        let error = stream(50).received(&flipped).unwrap_err();
+        assert_eq!(error, StreamError::Byte { at: 20, wanted: flipped[20] ^ 4, got: flipped[20] });
+    }
+
+    #[test]
+    fn a_byte_tells_little_of_the_next() {
+        let bytes = bytes(0, 65_536);
+        for apart in 1..20 {
+            let same = bytes.iter().zip(&bytes[apart..]).filter(|(a, b)| a == b).count();
+            assert!((150..370).contains(&same), "{same} bytes are the same as {apart} further on");
+        }
+    }
+
+    #[test]
+    fn more_than_was_sent_is_wrong() {
+        assert_eq!(stream(10).received(&bytes(0, 11)), Err(StreamError::Beyond { sent: 10, arrived: 11 }));
+    }
+
+    #[test]
+    fn streams_of_other_names_are_other_streams() {
+        let mut other = vec![0; 16];
+        Content::new(10).fill(0, &mut other);
+        assert!(stream(16).received(&other).is_err());
+    }
+}

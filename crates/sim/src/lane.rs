@@ -1,0 +1,296 @@
+//! One direction of a link: what becomes of a frame that is sent into it.
+//!
+//! In order: carrier, length, the queue before the wire, then the faults on the wire. A frame that is lost on the wire has
+//! taken its time there. Frames stay in order, jitter included; only those held back and second copies leave it. Every frame
+//! is accounted for: what was sent and what was duplicated has arrived, was dropped for a counted reason, or is on its way.
+
+use std::collections::VecDeque;
+
+use siga_stack::frame::Marks;
+use siga_stack::limits::FRAME_BYTES_MAX;
+use siga_stack::time::{Duration, Instant};
+
+use crate::fault::{Fate, Faults, Wire};
+use crate::limits::{BYTES_IN_FLIGHT_MAX, FLIPPED_BITS_MAX, FRAMES_IN_FLIGHT_MAX, FRAMES_QUEUED_MAX};
+use crate::rng::Rng;
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Lane {
+    wire: Wire,
+    faults: Faults,
+    rng: Rng,
+    carrier: bool,
+    /// Counts losses of carrier: a frame of an earlier one does not arrive.
+    epoch: u32,
+    in_burst: bool,
+    /// When the last bit of each frame that waits, or is being sent, leaves.
+    departures: VecDeque<Instant>,
+    last_arrival: Instant,
+    in_flight: usize,
+    in_flight_bytes: usize,
+    counts: Counts,
+}
+
+/// What went through a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Frames given to it.
+    pub sent: u64,
+    /// Frames that came out, second copies included.
+    pub arrived: u64,
+    /// Bytes of those.
+    pub arrived_bytes: u64,
+    fates: [u64; Fate::ALL.len()],
+}
+
+impl Counts {
+    /// How often this befell a frame.
+    pub fn of(&self, fate: Fate) -> u64 {
+        self.fates[fate.index()]
+    }
+
+    /// Frames that did not arrive.
+    pub fn dropped(&self) -> u64 {
+        Fate::ALL.into_iter().filter(|fate| fate.is_drop()).map(|fate| self.of(fate)).sum()
+    }
+}
+
+/// A frame on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it arrives.
+    pub at: Instant,
+    /// It, with what befell it.
+    pub bytes: Vec<u8>,
+    /// What its sender marked it with.
+    pub marks: Marks,
+    epoch: u32,
+}
+
+/// What became of a frame that was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Passage {
+    /// What befell it, in order; empty: nothing.
+    pub fates: Vec<Fate>,
+    /// Its copies on their way: none, one or two.
+    pub arrivals: Vec<Arrival>,
+}
+
+impl Lane {
+    /// A lane with its carrier up and nothing wrong.
+    pub fn new(wire: Wire, rng: Rng) -> Self {
+        Self {
+            wire,
+            faults: Faults::NONE,
+            rng,
+            carrier: true,
+            epoch: 0,
+            in_burst: false,
+            departures: VecDeque::new(),
+            last_arrival: Instant::default(),
+            in_flight: 0,
+            in_flight_bytes: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What the link is.
+    pub const fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// What is wrong with it.
+    pub const fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Whether there is a carrier.
+    pub const fn carrier(&self) -> bool {
+        self.carrier
+    }
+
+    /// What went through it.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Frames on their way, those that wait for the wire included.
+    pub const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether every frame is accounted for.
+    pub fn is_balanced(&self) -> bool {
+        let given = self.counts.sent + self.counts.of(Fate::Duplicated);
+        let on_their_way = u64::try_from(self.in_flight).unwrap_or(u64::MAX);
+        given == self.counts.arrived + self.counts.dropped() + on_their_way
+    }
+
+    /// Makes it another link. Frames on their way go on as they began.
+    pub fn set_wire(&mut self, wire: Wire) {
+        self.wire = wire;
+    }
+
+    /// Sets what is wrong from here on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+        self.in_burst &= faults.burst.is_some();
+    }
+
+    /// Takes the carrier away, and with it all frames on their way, or gives it back.
+    pub fn set_carrier(&mut self, up: bool) {
+        if self.carrier && !up {
+            self.epoch += 1;
+            self.departures.clear();
+            self.last_arrival = Instant::default();
+        }
+        self.carrier = up;
+    }
+
+    /// Sends a frame.
+    pub fn send(&mut self, now: Instant, bytes: Vec<u8>, marks: Marks) -> Passage {
+        self.counts.sent += 1;
+        let mut fates = Vec::new();
+        let mut arrivals = Vec::new();
+        match self.pass(now, bytes.len(), marks) {
+            Err(fate) => fates.push(fate),
+            Ok(at) => {
+                let bytes = self.damage(bytes, &mut fates);
+                self.arrive_in_time(at, Arrival { at, bytes, marks, epoch: self.epoch }, &mut fates, &mut arrivals);
+            }
+        }
+        for fate in &fates {
+            self.counts.fates[fate.index()] += 1;
+        }
+        self.in_flight += arrivals.len();
+        self.in_flight_bytes += arrivals.iter().map(|arrival| arrival.bytes.len()).sum::<usize>();
+        Passage { fates, arrivals }
+    }
+
+    /// Takes an arrival whose time has come off the lane, and says if it arrives.
+    pub fn arrive(&mut self, arrival: &Arrival) -> Result<(), Fate> {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(arrival.bytes.len());
+        if arrival.epoch != self.epoch {
+            self.counts.fates[Fate::NoCarrier.index()] += 1;
+            return Err(Fate::NoCarrier);
+        }
+        self.counts.arrived += 1;
+        self.counts.arrived_bytes += u64::try_from(arrival.bytes.len()).unwrap_or(0);
+        Ok(())
+    }
+
+    /// When the frame would arrive were it not held back, or why it does not.
+    fn pass(&mut self, now: Instant, frame_bytes: usize, marks: Marks) -> Result<Instant, Fate> {
+        if !self.carrier {
+            return Err(Fate::NoCarrier);
+        }
+        let large = self.wire.marks_agreed && marks.segment_bytes > 0;
+        let fits = if large { FRAME_BYTES_MAX } else { self.wire.medium.header_bytes() + self.wire.mtu };
+        if frame_bytes > fits {
+            return Err(Fate::TooLong);
+        }
+        // There has to be room for a second copy.
+        let bytes = self.in_flight_bytes + 2 * frame_bytes;
+        if self.in_flight + 2 > FRAMES_IN_FLIGHT_MAX || bytes > BYTES_IN_FLIGHT_MAX {
+            return Err(Fate::TooManyInFlight);
+        }
+        let departure = self.depart(now, frame_bytes)?;
+        if self.faults.black_hole_over.is_some_and(|over| frame_bytes > over) {
+            return Err(Fate::BlackHoled);
+        }
+        if self.rng.chance(self.faults.loss) {
+            return Err(Fate::Lost);
+        }
+        if self.lost_in_burst() {
+            return Err(Fate::BurstLost);
+        }
+        let late = random_time(&mut self.rng, self.faults.jitter);
+        Ok((departure + self.wire.delay + late).max(self.last_arrival))
+    }
+
+    /// When the frame's last bit leaves, if there is room in the queue.
+    fn depart(&mut self, now: Instant, frame_bytes: usize) -> Result<Instant, Fate> {
+        while self.departures.front().is_some_and(|&at| at <= now) {
+            self.departures.pop_front();
+        }
+        let Some(rate) = self.wire.rate_bits_per_s else { return Ok(now) };
+        if self.departures.len() >= self.wire.queue_frames_max.min(FRAMES_QUEUED_MAX) {
+            return Err(Fate::QueueFull);
+        }
+        let bits = u64::try_from(frame_bytes).unwrap_or(u64::MAX).saturating_mul(8);
+        let ns = u128::from(bits) * 1_000_000_000 / u128::from(rate.max(1));
+        let taken = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        let departure = self.departures.back().copied().unwrap_or(now) + taken;
+        self.departures.push_back(departure);
+        Ok(departure)
+    }
+
+    fn lost_in_burst(&mut self) -> bool {
+        let Some(burst) = self.faults.burst else { return false };
+        let change = if self.in_burst { burst.end } else { burst.begin };
+        self.in_burst ^= self.rng.chance(change);
+        self.in_burst && self.rng.chance(burst.loss)
+    }
+
+    fn damage(&mut self, mut bytes: Vec<u8>, fates: &mut Vec<Fate>) -> Vec<u8> {
+        if self.rng.chance(self.faults.corrupt) && self.corrupt(&mut bytes) {
+            fates.push(Fate::Corrupted);
+        }
+        if bytes.len() > 1 && self.rng.chance(self.faults.truncate) {
+            let kept = 1 + self.rng.index(bytes.len() - 1);
+            bytes.truncate(kept);
+            fates.push(Fate::Truncated);
+        }
+        bytes
+    }
+
+    /// Flips some bits; true unless none that was drawn may be flipped.
+    fn corrupt(&mut self, bytes: &mut [u8]) -> bool {
+        let flips = self.rng.between(1, u64::from(self.faults.corrupt_bits_max.min(FLIPPED_BITS_MAX)));
+        // A bit that was drawn before stays flipped: twice would leave the frame whole.
+        let mut places: Vec<(usize, u64)> = Vec::new();
+        for _ in 0..flips {
+            let place = (self.rng.index(bytes.len()), self.rng.below(8));
+            let Some(byte) = bytes.get_mut(place.0) else { break };
+            let is_set = *byte & (1 << place.1) != 0;
+            let stays = is_set && self.faults.corrupt_only_sets;
+            if !stays && !places.contains(&place) {
+                *byte ^= 1 << place.1;
+                places.push(place);
+            }
+        }
+        !places.is_empty()
+    }
+
+    fn arrive_in_time(&mut self, at: Instant, frame: Arrival, fates: &mut Vec<Fate>, arrivals: &mut Vec<Arrival>) {
+        let mut first = frame;
+        if self.rng.chance(self.faults.reorder) && !self.faults.reorder_by.is_zero() {
+            first.at = at + Duration::from_nanos(1) + random_time(&mut self.rng, self.faults.reorder_by);
+            fates.push(Fate::HeldBack);
+        } else {
+            self.last_arrival = at;
+        }
+        if self.rng.chance(self.faults.duplicate) {
+            let mut second = first.clone();
+            second.at += random_time(&mut self.rng, self.faults.duplicate_by);
+            fates.push(Fate::Duplicated);
+            arrivals.push(first);
+            arrivals.push(second);
+        } else {
+            arrivals.push(first);
+        }
+    }
+}
+
+/// A time from 0 to less than `end`, or 0 if that is 0; nothing is drawn then.
+fn random_time(rng: &mut Rng, end: Duration) -> Duration {
+    if end.is_zero() {
+        return Duration::ZERO;
+    }
+    Duration::from_nanos(rng.below(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests;

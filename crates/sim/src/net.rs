@@ -1,0 +1,71 @@
+//! An internetwork of real stacks in a row: node *n* and node *n* + 1 share network *n*, over both IP versions.
+//!
+//! Network *n* is 10.0.*n*.0/24 and 2001:db8:0:*n*::/64; its left end has host number 1, its right end 2. Each stack's first
+//! device leads to the left, but for the leftmost. Routes to all networks are static.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, MacAddress};
+use siga_stack::frame::DeviceId;
+use siga_stack::route::Prefix;
+use siga_stack::stack::StackConfig;
+
+use crate::fault::{Medium, Wire};
+use crate::world::BuildError;
+
+/// The IPv4 address of one end of a network: host 1 is the left one, 2 the right one.
+pub const fn v4(network: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, network, host)
+}
+
+/// The IPv6 address of one end of a network.
+pub fn v6(network: u8, host: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, network.into(), 0, 0, 0, host.into())
+}
+
+fn prefixes(network: u8, host: u8) -> Option<[Prefix; 2]> {
+    Some([Prefix::new(v4(network, host).into(), 24)?, Prefix::new(v6(network, host).into(), 64)?])
+}
+
+/// The stack of the node at a place in the row whose networks are these wires. All but the first and the last forward.
+///
+/// # Errors
+/// The stack does not take an MTU, or there are more than 255 networks.
+pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> {
+    let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
+    let mut stack = Stack::new(StackConfig { seed, forwarding: place > 0 && place < last });
+    let left = place.checked_sub(1);
+    for (network, host) in left.map(|left| (left, 2)).into_iter().chain((place < last).then_some((place, 1))) {
+        let wire = wires.get(usize::from(network)).ok_or(BuildError::Stack)?;
+        let device = add_device(&mut stack, wire, network, host).ok_or(BuildError::Stack)?;
+        // Behind the left end lie the networks of lower numbers; behind the right end the others.
+        let behind = if host == 2 { 0..network } else { network + 1..last };
+        for far in behind {
+            for (prefix, gateway) in prefixes(far, 0).ok_or(BuildError::Stack)?.into_iter().zip(gateways(network, host))
+            {
+                stack.add_route(prefix, device, Some(gateway)).map_err(|_| BuildError::Stack)?;
+            }
+        }
+    }
+    Ok(stack)
+}
+
+/// The addresses of the other end.
+fn gateways(network: u8, host: u8) -> [IpAddr; 2] {
+    [v4(network, 3 - host).into(), v6(network, 3 - host).into()]
+}
+
+fn add_device(stack: &mut Stack, wire: &Wire, network: u8, host: u8) -> Option<DeviceId> {
+    let medium = match wire.medium {
+        Medium::Ethernet => siga_stack::device::Medium::Ethernet(MacAddress([2, 0, 0, 0, network, host])),
+        Medium::Ip => siga_stack::device::Medium::Ip,
+    };
+    let config = DeviceConfig {
+        medium,
+        mtu: u16::try_from(wire.mtu).ok()?,
+        addresses: prefixes(network, host)?.to_vec(),
+        agreed: Agreed { checksum_unfilled: wire.marks_agreed, large_segments: wire.marks_agreed },
+    };
+    stack.add_device(config).ok()
+}

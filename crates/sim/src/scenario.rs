@@ -1,0 +1,272 @@
+//! A whole run from a seed: a world, a plan of what goes wrong in it, and what has to be true in spite of that.
+//!
+//! The seed decides everything. Faults come and go for some seconds of virtual time; then all links are well again, and
+//! from there on everything that was asked for has to come to pass within a bound. At the end nothing may be left.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use siga_stack::frame::DeviceId;
+use siga_stack::time::{Duration, Instant};
+
+use crate::check::{Content, Violation};
+use crate::fault::{Burst, Fate, Faults, Medium, Wire};
+use crate::host::{Host, Request};
+use crate::net;
+use crate::node::Node;
+use crate::rng::{Ppm, Rng};
+use crate::toy::Toy;
+use crate::trace::{LaneId, LinkId, NodeId, Side, Watcher};
+use crate::world::{BuildError, Change, End, World};
+
+/// Parts of a scenario's luck; links have the small numbers.
+const PLAN: u64 = 1 << 32;
+/// From the last fault's end to the last byte or answer. Each retries within a second; a neighbour's address that a flipped
+/// bit made wrong is believed for half a minute.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
+/// From the last byte or answer to rest: stacks forget their neighbours after ten minutes.
+const REST_WITHIN: Duration = Duration::from_secs(1_200);
+/// The most requests of one program.
+const REQUESTS_MAX: u64 = 60;
+const ASKING_PORT: u16 = 2_000;
+const ANSWERING_PORT: u16 = 7;
+/// The most bytes that one end sends.
+const STREAM_BYTES_MAX: u64 = 300_000;
+
+/// Losses of 20 frames in a row on average, after 200 that pass.
+const BURST: Burst = Burst { begin: Ppm::new(5_000), end: Ppm::new(50_000), loss: Ppm::percent(90) };
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether all was right.
+    pub verdict: Result<(), Violation>,
+    /// The hash of all that happened.
+    pub hash: u64,
+    /// How much happened.
+    pub events: u64,
+    /// What befell frames, and how often.
+    pub fates: Vec<(Fate, u64)>,
+    /// How long it took in the world.
+    pub virtual_time: Duration,
+    /// A file in the pcapng format for each link, if they were asked for.
+    pub captures: Vec<Vec<u8>>,
+}
+
+/// What a run is to show.
+#[derive(Default)]
+pub struct Show {
+    /// Is called with every event.
+    pub watcher: Option<Watcher>,
+    /// Capture all links.
+    pub capture: bool,
+}
+
+impl fmt::Debug for Show {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Show").field("capture", &self.capture).finish_non_exhaustive()
+    }
+}
+
+/// Runs the scenario of a seed.
+///
+/// # Errors
+/// The world could not be built: a mistake in this crate, whatever the seed.
+pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
+    let mut rng = Rng::new(seed, PLAN);
+    // One in eight keeps an eye on the world itself.
+    if rng.below(8) == 0 {
+        streams(new_world(seed, show), seed, &mut rng)
+    } else {
+        questions(new_world(seed, show), seed, &mut rng)
+    }
+}
+
+/// Two hosts with routers between them, each asking the other: one over IPv4, the other over IPv6.
+fn questions(mut world: World<Host>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
+    let wires: Vec<Wire> = (0..rng.between(2, 4)).map(|_| draw_wire(rng)).collect();
+    let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
+    let v4 = [net::v4(0, 1), net::v4(last - 1, 2)].map(IpAddr::from);
+    let v6 = [net::v6(last - 1, 2), net::v6(0, 1)].map(IpAddr::from);
+    for place in 0..=last {
+        let mut host = Host::new(net::stack(seed ^ u64::from(place), place, &wires)?);
+        for ([asker, answerer], [asking, answering]) in [([0, last], v4), ([last, 0], v6)] {
+            let (asking, answering) =
+                (SocketAddr::new(asking, ASKING_PORT), SocketAddr::new(answering, ANSWERING_PORT));
+            if place == answerer {
+                host.answer(answering).map_err(|_| BuildError::Stack)?;
+            }
+            if place == asker {
+                host.ask(asking, answering, &draw_requests(rng)).map_err(|_| BuildError::Stack)?;
+            }
+        }
+        world.add(host)?;
+    }
+    let mut links = Vec::new();
+    for (left, &wire) in (0..last).zip(&wires) {
+        let end = |node: u8, device| End { node: NodeId(node.into()), device: DeviceId(device) };
+        links.push(world.link(end(left, u16::from(left > 0)), end(left + 1, 0), wire)?);
+    }
+    let done = |world: &World<Host>| world.node_ids().all(|node| world.node(node).is_done());
+    play(world, rng, &links, "every question is answered", done)
+}
+
+fn new_world<N: Node>(seed: u64, show: Show) -> World<N> {
+    let mut world = World::new(seed);
+    if let Some(watcher) = show.watcher {
+        world.watch(watcher);
+    }
+    if show.capture {
+        world.capture_links();
+    }
+    world
+}
+
+/// Two ends of the toy protocol and a link between them.
+fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
+    let contents = [0, 1].map(|side| (Content::new(seed ^ side), rng.below(STREAM_BYTES_MAX)));
+    let a = world.add(Toy::new(contents[0], contents[1]))?;
+    let b = world.add(Toy::new(contents[1], contents[0]))?;
+    let end = |node| End { node, device: DeviceId(0) };
+    let links = [world.link(end(a), end(b), Wire { medium: Medium::Ip, ..draw_wire(rng) })?];
+    let done = |world: &World<Toy>| world.node(a).is_done() && world.node(b).is_done();
+    play(world, rng, &links, "both streams arrive whole", done)
+}
+
+/// Plays a world's faults, then waits for what has to come to pass, then for rest.
+fn play<N: Node>(
+    mut world: World<N>,
+    rng: &mut Rng,
+    links: &[LinkId],
+    what: &str,
+    done: impl FnMut(&World<N>) -> bool,
+) -> Result<Outcome, BuildError> {
+    let well_at = plan(&mut world, rng, links)?;
+    let verdict = world
+        .run_until(well_at)
+        .and_then(|()| world.run_until_done(well_at + PROGRESS_WITHIN, what, done))
+        .and_then(|at| world.run_until(at + REST_WITHIN))
+        .and_then(|()| world.check_at_rest());
+    let captures = links.iter().filter_map(|&link| world.capture(link)).map(|capture| capture.bytes().to_vec());
+    let count = |fate| world.lane_ids().map(|lane| world.lane(lane).counts().of(fate)).sum();
+    Ok(Outcome {
+        verdict,
+        fates: Fate::ALL.into_iter().map(|fate| (fate, count(fate))).collect(),
+        hash: world.hash(),
+        events: world.events(),
+        virtual_time: world.now().since(Instant::default()),
+        captures: captures.collect(),
+    })
+}
+
+fn draw_requests(rng: &mut Rng) -> Vec<Request> {
+    let body = |rng: &mut Rng| {
+        let most = [100, 1_400, 4_000, 20_000][rng.index(4)];
+        rng.index(most)
+    };
+    (0..rng.between(1, REQUESTS_MAX)).map(|_| Request { question_bytes: body(rng), answer_bytes: body(rng) }).collect()
+}
+
+/// A wire that a stream can cross in reasonable time.
+fn draw_wire(rng: &mut Rng) -> Wire {
+    let rates = [None, Some(10_000_000), Some(100_000_000), Some(1_000_000_000)];
+    Wire {
+        medium: Medium::Ethernet,
+        mtu: [1_280, 1_400, 1_500, 8_992, 57_344][rng.index(5)],
+        delay: Duration::from_micros(rng.below(40_000)),
+        rate_bits_per_s: rates[rng.index(rates.len())],
+        queue_frames_max: 1_000,
+        marks_agreed: false,
+    }
+}
+
+/// What may be wrong with a link for a while. Each fault is there in one case of three.
+fn draw_faults(rng: &mut Rng) -> Faults {
+    let third = Ppm::new(333_333);
+    let some = |rng: &mut Rng, most: u32| {
+        if rng.chance(third) { Ppm::new(u32::try_from(rng.below(u64::from(most))).unwrap_or(0)) } else { Ppm::NEVER }
+    };
+    let millis = |rng: &mut Rng, most: u64| Duration::from_micros(rng.between(1, most * 1_000));
+    Faults {
+        loss: some(rng, 300_000),
+        burst: rng.chance(third).then_some(BURST),
+        corrupt: some(rng, 200_000),
+        corrupt_bits_max: 1,
+        corrupt_only_sets: true,
+        truncate: some(rng, 100_000),
+        duplicate: some(rng, 300_000),
+        duplicate_by: millis(rng, 50),
+        reorder: some(rng, 300_000),
+        reorder_by: millis(rng, 50),
+        jitter: if rng.chance(third) { millis(rng, 20) } else { Duration::ZERO },
+        black_hole_over: rng.chance(Ppm::percent(10)).then(|| rng.index(1_500)),
+    }
+}
+
+/// Schedules faults on these links, and their end; the time from which on all is well.
+fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> Result<Instant, BuildError> {
+    let well_at = Instant::default() + Duration::from_millis(rng.between(100, 10_000));
+    // As many in the first milliseconds as in the last seconds, because streams are over soon on a fast link.
+    let sometime = |rng: &mut Rng| Instant::from_ns(rng.below(well_at.as_ns()) >> rng.below(20));
+    for &link in links {
+        let wire = *world.lane(LaneId { link, from: Side::A }).wire();
+        for _ in 0..rng.below(6) {
+            let from = if rng.chance(Ppm::percent(50)) { Side::A } else { Side::B };
+            let change = match rng.below(8) {
+                0 => Change::Carrier(false),
+                1 => Change::Carrier(true),
+                2 => Change::Mtu(wire.mtu.min([576, 1_280, 1_400][rng.index(3)])),
+                3 => Change::Wire(Wire { queue_frames_max: rng.index(20), rate_bits_per_s: Some(1_000_000), ..wire }),
+                _ => Change::Faults { from, faults: draw_faults(rng) },
+            };
+            world.schedule(sometime(rng), link, change)?;
+        }
+        for from in [Side::A, Side::B] {
+            world.schedule(well_at, link, Change::Faults { from, faults: Faults::NONE })?;
+        }
+        world.schedule(well_at, link, Change::Carrier(true))?;
+        world.schedule(well_at, link, Change::Wire(wire))?;
+    }
+    Ok(well_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn the_fixed_seeds_pass_and_mean_the_same_again() {
+        let (mut hashes, mut fates) = (Vec::new(), Vec::new());
+        for seed in 0..60 {
+            let outcome = run(seed, Show::default()).unwrap();
+            assert_eq!(outcome.verdict, Ok(()), "cargo xtask sim --seed {seed}");
+            if seed % 8 == 0 {
+                assert_eq!(run(seed, Show::default()).unwrap(), outcome, "seed {seed}");
+            }
+            hashes.push(outcome.hash);
+            fates.push(outcome.fates);
+        }
+        for fate in Fate::ALL {
+            // Nobody sends as much as a link holds.
+            let never = fate == Fate::TooManyInFlight;
+            let count: u64 = fates.iter().flatten().filter(|(befell, _)| *befell == fate).map(|(_, count)| count).sum();
+            assert_eq!(count == 0, never, "{fate}: {count}");
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 60);
+    }
+
+    #[test]
+    fn looking_changes_nothing() {
+        let seen = Rc::new(Cell::new(0));
+        let count = Rc::clone(&seen);
+        let watcher: Watcher = Box::new(move |_| count.set(count.get() + 1));
+        let shown = run(3, Show { watcher: Some(watcher), capture: true }).unwrap();
+        assert_eq!((seen.get(), shown.captures.len()), (shown.events, 4));
+        assert_eq!(Outcome { captures: Vec::new(), ..shown }, run(3, Show::default()).unwrap());
+    }
+}

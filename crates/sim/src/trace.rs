@@ -1,0 +1,282 @@
+//! Everything that happens in a world, as a readable line and as one hash over all of it.
+//!
+//! The hash is FNV-1a of 64 bits: written out here, so that it is the same on every machine and for ever. It tells whether
+//! two runs were the same, and resists nobody who wants it to lie.
+
+use std::fmt;
+
+use siga_stack::time::Instant;
+
+use crate::describe;
+use crate::fault::{Fate, Medium};
+
+/// A node of a world, by its place in the order in which nodes were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+/// A link of a world, by its place in the order in which links were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u16);
+
+/// An end of a link: the first or the second that was named when it was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Side {
+    /// The other end.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// One direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId {
+    /// The link.
+    pub link: LinkId,
+    /// The end that sends.
+    pub from: Side,
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.from {
+            Side::A => "a>b",
+            Side::B => "b>a",
+        };
+        write!(f, "link {} {way}", self.link.0)
+    }
+}
+
+/// Something that happened, with its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub what: What<'a>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What<'a> {
+    /// A node gave a frame to a link.
+    Sent {
+        /// Where.
+        lane: LaneId,
+        /// What the link's frames are.
+        medium: Medium,
+        /// The frame.
+        frame: &'a [u8],
+    },
+    /// Something befell a frame of this lane.
+    Befell {
+        /// Where.
+        lane: LaneId,
+        /// What.
+        fate: Fate,
+    },
+    /// A frame reached the other end.
+    Arrived {
+        /// Where.
+        lane: LaneId,
+        /// What the link's frames are.
+        medium: Medium,
+        /// As it arrived.
+        frame: &'a [u8],
+    },
+    /// A node's time came.
+    Woken {
+        /// The node.
+        node: NodeId,
+    },
+    /// The schedule changed a link.
+    Changed {
+        /// Which.
+        link: LinkId,
+        /// What of it.
+        kind: &'static str,
+        /// To what, in words that the hash leaves out: they are free to change.
+        text: &'a str,
+    },
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.at.as_ns();
+        write!(f, "{:>4}.{:09} ", ns / 1_000_000_000, ns % 1_000_000_000)?;
+        match self.what {
+            What::Sent { lane, medium, frame } => write_frame(f, lane, "sent", medium, frame),
+            What::Befell { lane, fate } => write!(f, "{lane} {fate}"),
+            What::Arrived { lane, medium, frame } => write_frame(f, lane, "arrived", medium, frame),
+            What::Woken { node } => write!(f, "node {} woken", node.0),
+            What::Changed { link, text, .. } => write!(f, "link {} becomes {text}", link.0),
+        }
+    }
+}
+
+fn write_frame(f: &mut fmt::Formatter<'_>, lane: LaneId, verb: &str, medium: Medium, frame: &[u8]) -> fmt::Result {
+    write!(f, "{lane} {verb} {} bytes {:016x}", frame.len(), digest(frame))?;
+    describe::frame(medium, frame).map_or(Ok(()), |words| write!(f, " {words}"))
+}
+
+/// The hash of some bytes alone.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let mut hash = Fnv::default();
+    hash.bytes(bytes);
+    hash.0
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    fn lane(&mut self, lane: LaneId) {
+        self.number(u64::from(lane.link.0) * 2 + u64::from(lane.from == Side::B));
+    }
+
+    /// Lengths go before contents, so that no two different events feed the same bytes.
+    fn sized(&mut self, bytes: &[u8]) {
+        self.number(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        self.bytes(bytes);
+    }
+}
+
+/// Where events go: into the hash, and to whoever watches.
+#[derive(Default)]
+pub(crate) struct Trace {
+    hash: Fnv,
+    events: u64,
+    watcher: Option<Watcher>,
+}
+
+/// Is shown every event as it happens.
+pub type Watcher = Box<dyn FnMut(&Event<'_>)>;
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("hash", &self.hash).field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+impl Trace {
+    pub(crate) fn watch(&mut self, watcher: Watcher) {
+        self.watcher = Some(watcher);
+    }
+
+    pub(crate) const fn hash(&self) -> u64 {
+        self.hash.0
+    }
+
+    pub(crate) const fn events(&self) -> u64 {
+        self.events
+    }
+
+    pub(crate) fn record(&mut self, at: Instant, what: What<'_>) {
+        self.events += 1;
+        self.hash.number(at.as_ns());
+        match what {
+            What::Sent { lane, frame, .. } => {
+                self.hash.number(1);
+                self.hash.lane(lane);
+                self.hash.sized(frame);
+            }
+            What::Befell { lane, fate } => {
+                self.hash.number(2);
+                self.hash.lane(lane);
+                self.hash.sized(fate.label().as_bytes());
+            }
+            What::Arrived { lane, frame, .. } => {
+                self.hash.number(3);
+                self.hash.lane(lane);
+                self.hash.sized(frame);
+            }
+            What::Woken { node } => {
+                self.hash.number(4);
+                self.hash.number(u64::from(node.0));
+            }
+            What::Changed { link, kind, .. } => {
+                self.hash.number(5);
+                self.hash.number(u64::from(link.0));
+                self.hash.sized(kind.as_bytes());
+            }
+        }
+        if let Some(watcher) = &mut self.watcher {
+            watcher(&Event { at, what });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LANE: LaneId = LaneId { link: LinkId(3), from: Side::B };
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        assert_eq!(digest(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(digest(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn every_part_of_every_event_changes_the_hash() {
+        let events = [
+            (0, What::Sent { lane: LANE, medium: Medium::Ip, frame: b"ab" }),
+            (1, What::Sent { lane: LANE, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Sent { lane: LANE, medium: Medium::Ip, frame: b"ac" }),
+            (0, What::Sent { lane: LaneId { from: Side::A, ..LANE }, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Sent { lane: LaneId { link: LinkId(4), ..LANE }, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Arrived { lane: LANE, medium: Medium::Ip, frame: b"ab" }),
+            (0, What::Befell { lane: LANE, fate: Fate::Lost }),
+            (0, What::Befell { lane: LANE, fate: Fate::TooLong }),
+            (0, What::Woken { node: NodeId(0) }),
+            (0, What::Woken { node: NodeId(1) }),
+            (0, What::Changed { link: LinkId(0), kind: "ab", text: "" }),
+            (0, What::Changed { link: LinkId(1), kind: "ab", text: "" }),
+            (0, What::Changed { link: LinkId(0), kind: "ac", text: "" }),
+        ];
+        let mut hashes: Vec<u64> = Vec::new();
+        for (ns, what) in events {
+            let mut trace = Trace::default();
+            trace.record(Instant::from_ns(ns), what);
+            hashes.push(trace.hash());
+        }
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), events.len());
+    }
+
+    #[test]
+    fn an_event_reads_as_one_line() {
+        let event = Event {
+            at: Instant::from_ns(12_000_000_345),
+            what: What::Sent { lane: LANE, medium: Medium::Ip, frame: b"foobar" },
+        };
+        assert_eq!(event.to_string(), "  12.000000345 link 3 b>a sent 6 bytes 85944171f73967e8");
+    }
+}

@@ -1,0 +1,111 @@
+//! The Internet checksum (RFC 1071): sums over bytes in memory of our own, over payloads elsewhere, and its update for a
+//! changed word (RFC 1624). Sums are kept unfolded until asked for; a part of odd length may only be the last.
+
+use crate::frame::Payload;
+use std::net::IpAddr;
+
+/// Bytes of a payload copied at a time to be summed: even, and well inside the first cache.
+const CHUNK_BYTES: usize = 2048;
+
+/// A running sum of 16-bit words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sum {
+    words: u64,
+}
+
+impl Sum {
+    /// The sum with these bytes behind all before them, which were even in number.
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+        let mut fours = bytes.chunks_exact(4);
+        for four in &mut fours {
+            self.words += u64::from(u32::from_be_bytes([four[0], four[1], four[2], four[3]]));
+        }
+        match *fours.remainder() {
+            [a] => self.word(u16::from_be_bytes([a, 0])),
+            [a, b] => self.word(u16::from_be_bytes([a, b])),
+            [a, b, c] => self.word(u16::from_be_bytes([a, b])).word(u16::from_be_bytes([c, 0])),
+            _ => self,
+        }
+    }
+
+    /// The sum with one more word.
+    pub(crate) fn word(mut self, word: u16) -> Self {
+        self.words += u64::from(word);
+        self
+    }
+
+    /// The sum with the pseudo-header of TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1).
+    pub(crate) fn pseudo_header(self, from: IpAddr, to: IpAddr, protocol: u8, bytes: usize) -> Self {
+        let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let sum = match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => self.bytes(&from.octets()).bytes(&to.octets()),
+            (IpAddr::V6(from), IpAddr::V6(to)) => self.bytes(&from.octets()).bytes(&to.octets()),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => self,
+        };
+        sum.bytes(&length.to_be_bytes()).word(u16::from(protocol))
+    }
+
+    /// The sum with the bytes from `at` up to `end` of a payload.
+    pub(crate) fn payload<P: Payload + ?Sized>(mut self, payload: &P, mut at: usize, end: usize) -> Self {
+        let mut chunk = [0; CHUNK_BYTES];
+        while at < end {
+            let count = CHUNK_BYTES.min(end - at);
+            payload.copy_to(at, &mut chunk[..count]);
+            self = self.bytes(&chunk[..count]);
+            at += count;
+        }
+        self
+    }
+
+    /// What the checksum field has to hold.
+    pub(crate) fn checksum(self) -> u16 {
+        !self.folded()
+    }
+
+    /// True if the bytes summed, their checksum field included, are intact.
+    pub(crate) fn is_intact(self) -> bool {
+        self.folded() == 0xffff
+    }
+
+    fn folded(self) -> u16 {
+        let mut sum = self.words;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        u16::try_from(sum).unwrap_or(u16::MAX)
+    }
+}
+
+/// A checksum field after one word under it has changed (RFC 1624, equation 3).
+pub(crate) fn updated(checksum: u16, before: u16, after: u16) -> u16 {
+    Sum::default().word(!checksum).word(!before).word(after).checksum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_that_of_rfc_1071() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::default().bytes(&bytes).checksum(), !0xddf2);
+    }
+
+    #[test]
+    fn parts_and_chunks_do_not_change_a_sum() {
+        let bytes: Vec<u8> = (0..5001_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let whole = Sum::default().bytes(&bytes);
+        assert_eq!(Sum::default().bytes(&bytes[..34]).payload(&bytes[..], 34, 5001).checksum(), whole.checksum());
+        let by_words = bytes.chunks(2).fold(Sum::default(), |sum, word| sum.bytes(word));
+        assert_eq!(by_words.checksum(), whole.checksum());
+    }
+
+    #[test]
+    fn an_updated_checksum_is_that_of_the_changed_words() {
+        for (before, after) in [(0x4001, 0x3f01), (0, 0xffff), (0xffff, 0), (0x0100, 0x0000)] {
+            let sum = |word| Sum::default().bytes(&[0x45, 0, 0, 84, 0x12, 0x34]).word(word);
+            let changed = updated(sum(before).checksum(), before, after);
+            assert!(sum(after).word(changed).is_intact(), "{before:#x} to {after:#x}");
+        }
+    }
+}

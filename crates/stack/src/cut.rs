@@ -1,0 +1,400 @@
+//! From one packet to what goes out: the packet whole with its header edited, as fragments, or as TCP segments.
+//!
+//! A piece is a header of its own and a part of the original frame, to be copied by whoever moves frames. Nothing here
+//! decides: `forward.rs` and `output.rs` do.
+
+use crate::checksum::Sum;
+use crate::device::LINK_BYTES;
+use crate::drops::LinkDrop;
+use crate::frame::{Marks, Packet, Payload};
+use crate::ipv4::{Ipv4Header, blank_uncopied_options};
+use crate::ipv6::{FRAGMENT_BYTES, Ipv6Header};
+use crate::limits::HEADER_BYTES_MAX;
+use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
+use std::ops::Range;
+
+/// One frame to send: a header, then a part of the original frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The first bytes of the frame.
+    pub header: &'a [u8],
+    /// The bytes of the original frame that follow the header.
+    pub range: Range<usize>,
+    /// What the receiver is to know.
+    pub marks: Marks,
+}
+
+/// Room for headers that are edited, in the stack, so that they are written once and not moved.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Room for the link's header, the packet's IP header, and what is edited behind it.
+    head: [u8; HEADER_BYTES_MAX],
+    /// The header of one fragment or segment.
+    piece: [u8; HEADER_BYTES_MAX],
+    /// How far the packet is cut.
+    pub(crate) cut: Cut,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        let shape = Shape { is_v4: true, protocol: 0, ip_bytes: 0, total_bytes: 0 };
+        let cut = Cut { shape, head_end: 0, link_bytes: 0, marks: Marks::default(), plan: Plan::Done, done_bytes: 0 };
+        Self { head: [0; HEADER_BYTES_MAX], piece: [0; HEADER_BYTES_MAX], cut }
+    }
+}
+
+/// How a packet is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Not at all.
+    Whole,
+    /// Into IPv4 fragments with this much payload, a multiple of 8.
+    FragmentsV4 { bytes: usize },
+    /// Into IPv6 fragments with this much payload, a multiple of 8.
+    FragmentsV6 { bytes: usize, ident: u32 },
+    /// Into TCP segments with this much payload.
+    Segments { bytes: usize },
+    /// All is out.
+    Done,
+}
+
+/// What of the packet's IP header matters for cutting it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) is_v4: bool,
+    pub(crate) protocol: u8,
+    /// Bytes of the IP header.
+    pub(crate) ip_bytes: usize,
+    /// Bytes of the packet.
+    pub(crate) total_bytes: usize,
+}
+
+impl Shape {
+    pub(crate) fn v4(header: &Ipv4Header) -> Self {
+        Self { is_v4: true, protocol: header.protocol, ip_bytes: header.header_bytes, total_bytes: header.total_bytes }
+    }
+
+    /// Extension headers count as payload.
+    pub(crate) fn v6(header: &Ipv6Header) -> Self {
+        Self { is_v4: false, protocol: header.next_header, ip_bytes: IPV6_HEADER_LEN, total_bytes: header.total_bytes }
+    }
+}
+
+/// How far a packet is cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    shape: Shape,
+    head_end: usize,
+    /// Bytes of the link's header in use.
+    link_bytes: usize,
+    marks: Marks,
+    plan: Plan,
+    /// Bytes of payload that are out.
+    done_bytes: usize,
+}
+
+impl Cut {
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.shape.total_bytes
+    }
+}
+
+/// The pieces of a packet, in order.
+#[derive(Debug)]
+pub(crate) struct Pieces<'a, P: ?Sized> {
+    pub(crate) packet: Packet<'a, P>,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+/// Where source and destination stand in the headers.
+const IPV4_ADDRESSES: Range<usize> = 12..20;
+const IPV6_ADDRESSES: Range<usize> = 8..40;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const TCP_HEADER_BYTES: usize = 20;
+const UDP_HEADER_BYTES: usize = 8;
+
+impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
+    /// The packet with its header copied for editing. `shape` was checked against the packet's own bytes.
+    #[inline]
+    pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
+        let head_end = LINK_BYTES + shape.ip_bytes;
+        match packet.header().first_chunk::<IPV6_HEADER_LEN>() {
+            // A length known beforehand is worth copying some bytes more: what lies behind the header is never read.
+            Some(header) if shape.ip_bytes <= IPV6_HEADER_LEN => {
+                scratch.head[LINK_BYTES..LINK_BYTES + IPV6_HEADER_LEN].copy_from_slice(header);
+            }
+            Some(_) | None => {
+                scratch.head[LINK_BYTES..head_end].copy_from_slice(&packet.header()[..shape.ip_bytes]);
+            }
+        }
+        let marks = Marks::default();
+        scratch.cut = Cut { shape, head_end, link_bytes: 0, marks, plan: Plan::Whole, done_bytes: 0 };
+        Self { packet, scratch }
+    }
+
+    /// The IP header, to be edited.
+    pub(crate) fn ip_mut(&mut self) -> &mut [u8] {
+        &mut self.scratch.head[LINK_BYTES..LINK_BYTES + self.scratch.cut.shape.ip_bytes]
+    }
+
+    /// Room for the link's header; `bytes` of it will be used.
+    pub(crate) fn link_mut(&mut self, bytes: usize) -> &mut [u8] {
+        self.scratch.cut.link_bytes = bytes;
+        &mut self.scratch.head[..LINK_BYTES]
+    }
+
+    pub(crate) fn set_plan(&mut self, plan: Plan) {
+        self.scratch.cut.plan = plan;
+    }
+
+    pub(crate) fn set_marks(&mut self, marks: Marks) {
+        self.scratch.cut.marks = marks;
+    }
+
+    /// Plans for IPv4 fragments of packets up to so many bytes.
+    pub(crate) fn plan_fragments_v4(&mut self, mtu: usize) {
+        self.scratch.cut.plan = Plan::FragmentsV4 { bytes: (mtu - self.scratch.cut.shape.ip_bytes) & !7 };
+    }
+
+    /// Takes the transport header into what is edited, and fills its checksum in.
+    pub(crate) fn fill_checksum(&mut self) -> Result<(), LinkDrop> {
+        let (bytes, at) = self.checksum_place().ok_or(LinkDrop::Marks)?;
+        self.take_transport_header(bytes)?;
+        let field = LINK_BYTES + self.scratch.cut.shape.ip_bytes + at;
+        let unfilled = u16::from_be_bytes([self.scratch.head[field], self.scratch.head[field + 1]]);
+        let sum = self.packet.sum(
+            self.pseudo_header(self.payload_bytes()),
+            self.scratch.cut.shape.ip_bytes,
+            self.scratch.cut.shape.total_bytes,
+        );
+        let checksum = match sum.word(!unfilled).checksum() {
+            0 if self.scratch.cut.shape.protocol == UDP => u16::MAX, // RFC 768: 0 says that there is none
+            checksum => checksum,
+        };
+        self.scratch.head[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+        self.scratch.cut.marks.checksum_unfilled = false;
+        Ok(())
+    }
+
+    /// True if the transport checksum of the whole packet is right.
+    pub(crate) fn is_intact(&self) -> bool {
+        let sum = self.pseudo_header(self.payload_bytes());
+        self.packet.sum(sum, self.scratch.cut.shape.ip_bytes, self.scratch.cut.shape.total_bytes).is_intact()
+    }
+
+    /// Takes the TCP header into what is edited, so that the packet can be cut into segments. Says how much payload there is.
+    pub(crate) fn prepare_segments(&mut self) -> Result<usize, LinkDrop> {
+        if self.scratch.cut.shape.protocol != TCP {
+            return Err(LinkDrop::Marks);
+        }
+        self.take_transport_header(TCP_HEADER_BYTES)?;
+        let header_bytes = usize::from(TcpPacket::new_unchecked(self.transport()).header_len());
+        if header_bytes < TCP_HEADER_BYTES || header_bytes > self.payload_bytes() {
+            return Err(LinkDrop::Marks);
+        }
+        self.take_transport_header(header_bytes)?;
+        // Segments that end a connection or carry urgent data are not made large by anyone.
+        let tcp = TcpPacket::new_unchecked(self.transport());
+        if tcp.syn() || tcp.rst() || tcp.urg() {
+            return Err(LinkDrop::Marks);
+        }
+        Ok(self.payload_bytes() - header_bytes)
+    }
+
+    /// Bytes of IP and TCP headers, once segments were prepared.
+    pub(crate) fn segment_header_bytes(&self) -> usize {
+        self.scratch.cut.head_end - LINK_BYTES
+    }
+
+    /// The next piece.
+    #[inline]
+    pub(crate) fn next_piece(&mut self) -> Option<Piece<'_>> {
+        let (marks, link_bytes) = (self.scratch.cut.marks, self.packet.link_bytes);
+        let (header, part) = match self.scratch.cut.plan {
+            Plan::Whole => {
+                self.scratch.cut.plan = Plan::Done;
+                let edited = self.scratch.cut.head_end - LINK_BYTES;
+                (
+                    &self.scratch.head[LINK_BYTES - self.scratch.cut.link_bytes..self.scratch.cut.head_end],
+                    edited..self.scratch.cut.shape.total_bytes,
+                )
+            }
+            Plan::FragmentsV4 { bytes } => self.fragment_v4(bytes),
+            Plan::FragmentsV6 { bytes, ident } => self.fragment_v6(bytes, ident),
+            Plan::Segments { bytes } => self.segment(bytes),
+            Plan::Done => return None,
+        };
+        let range = link_bytes + part.start..link_bytes + part.end;
+        Some(Piece { header, range, marks })
+    }
+
+    /// Adds bytes of the original frame.
+    pub(crate) fn append(&self, range: Range<usize>, to: &mut Vec<u8>) {
+        let own = self.packet.frame;
+        let split = own.len().clamp(range.start, range.end);
+        to.extend_from_slice(&own[range.start.min(own.len())..split.min(own.len())]);
+        let at = to.len();
+        to.resize(at + range.end - split, 0);
+        if split < range.end {
+            self.packet.payload.copy_to(split - own.len(), &mut to[at..]);
+        }
+    }
+
+    /// How many frames are to come, and their bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let whole = self.scratch.cut.link_bytes + self.scratch.cut.shape.total_bytes;
+        let per_frame = self.scratch.cut.link_bytes + self.scratch.cut.shape.ip_bytes;
+        let (frames, header) = match self.scratch.cut.plan {
+            Plan::Whole => (1, 0),
+            Plan::FragmentsV4 { bytes } => (self.payload_bytes().div_ceil(bytes), per_frame),
+            Plan::FragmentsV6 { bytes, .. } => (self.payload_bytes().div_ceil(bytes), per_frame + FRAGMENT_BYTES),
+            Plan::Segments { bytes } => {
+                let tcp = self.transport().len();
+                ((self.payload_bytes() - tcp).div_ceil(bytes).max(1), per_frame + tcp)
+            }
+            Plan::Done => return (0, 0),
+        };
+        (frames as u64, (whole + frames.saturating_sub(1) * header) as u64)
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.scratch.cut.shape.total_bytes - self.scratch.cut.shape.ip_bytes
+    }
+
+    fn transport(&self) -> &[u8] {
+        &self.scratch.head[LINK_BYTES + self.scratch.cut.shape.ip_bytes..self.scratch.cut.head_end]
+    }
+
+    /// The part of the payload that comes next, and whether it is the last.
+    fn advance(&mut self, bytes: usize, total: usize) -> (Range<usize>, bool) {
+        let part = self.scratch.cut.done_bytes..total.min(self.scratch.cut.done_bytes + bytes);
+        self.scratch.cut.done_bytes = part.end;
+        let last = part.end == total;
+        if last {
+            self.scratch.cut.plan = Plan::Done;
+        }
+        (part, last)
+    }
+
+    /// Copies the head for a fragment: what was edited behind the IP header goes with the first alone. Says where the copy ends
+    /// and what part of the packet follows.
+    fn begin_fragment(&mut self, part: &Range<usize>) -> (usize, Range<usize>) {
+        let ip_bytes = self.scratch.cut.shape.ip_bytes;
+        let head_end = if part.start == 0 { self.scratch.cut.head_end } else { LINK_BYTES + ip_bytes };
+        self.scratch.piece[..head_end].copy_from_slice(&self.scratch.head[..head_end]);
+        let edited = head_end - LINK_BYTES - ip_bytes;
+        (head_end, ip_bytes + part.start + edited..ip_bytes + part.end)
+    }
+
+    fn fragment_v4(&mut self, bytes: usize) -> (&[u8], Range<usize>) {
+        let (part, last) = self.advance(bytes, self.payload_bytes());
+        let (head_end, range) = self.begin_fragment(&part);
+        let ip_bytes = self.scratch.cut.shape.ip_bytes;
+        let header = &mut self.scratch.piece[LINK_BYTES..LINK_BYTES + ip_bytes];
+        if part.start > 0 {
+            blank_uncopied_options(header);
+        }
+        let mut ip = Ipv4Packet::new_unchecked(header);
+        ip.set_total_len(low_u16(ip_bytes + part.len()));
+        // The packet may be a fragment already.
+        let offset = ip.frag_offset() + low_u16(part.start);
+        ip.set_frag_offset(offset);
+        let more = ip.more_frags() || !last;
+        ip.set_more_frags(more);
+        ip.fill_checksum();
+        (&self.scratch.piece[LINK_BYTES - self.scratch.cut.link_bytes..head_end], range)
+    }
+
+    /// RFC 8200 4.5. Packets of our own have no extension headers.
+    fn fragment_v6(&mut self, bytes: usize, ident: u32) -> (&[u8], Range<usize>) {
+        let (part, last) = self.advance(bytes, self.payload_bytes());
+        let (head_end, range) = self.begin_fragment(&part);
+        let fragment_at = LINK_BYTES + self.scratch.cut.shape.ip_bytes;
+        let piece = &mut self.scratch.piece;
+        let mut ip = Ipv6Packet::new_unchecked(&mut piece[LINK_BYTES..fragment_at]);
+        let next_header = ip.next_header();
+        ip.set_next_header(IpProtocol::Ipv6Frag);
+        ip.set_payload_len(low_u16(FRAGMENT_BYTES + part.len()));
+        piece.copy_within(fragment_at..head_end, fragment_at + FRAGMENT_BYTES);
+        let word = (low_u16(part.start) & !7) | u16::from(!last);
+        let header = &mut piece[fragment_at..fragment_at + FRAGMENT_BYTES];
+        header[0] = next_header.into();
+        header[1] = 0;
+        header[2..4].copy_from_slice(&word.to_be_bytes());
+        header[4..].copy_from_slice(&ident.to_be_bytes());
+        (&self.scratch.piece[LINK_BYTES - self.scratch.cut.link_bytes..head_end + FRAGMENT_BYTES], range)
+    }
+
+    fn segment(&mut self, bytes: usize) -> (&[u8], Range<usize>) {
+        let tcp_bytes = self.transport().len();
+        let (part, last) = self.advance(bytes, self.payload_bytes() - tcp_bytes);
+        let Cut { shape, head_end, link_bytes, marks, .. } = self.scratch.cut;
+        let at = shape.ip_bytes + tcp_bytes;
+        let pseudo_header = self.pseudo_header(tcp_bytes + part.len());
+        let Scratch { head, piece, .. } = &mut *self.scratch;
+        piece[..head_end].copy_from_slice(&head[..head_end]);
+        let (ip, tcp) = piece[LINK_BYTES..head_end].split_at_mut(shape.ip_bytes);
+        if shape.is_v4 {
+            let mut ip = Ipv4Packet::new_unchecked(ip);
+            ip.set_total_len(low_u16(at + part.len()));
+            let ident = ip.ident().wrapping_add(low_u16(part.start / bytes));
+            ip.set_ident(ident);
+            ip.fill_checksum();
+        } else {
+            Ipv6Packet::new_unchecked(ip).set_payload_len(low_u16(tcp_bytes + part.len()));
+        }
+        let mut header = TcpPacket::new_unchecked(&mut *tcp);
+        let sequence = header.seq_number() + part.start;
+        header.set_seq_number(sequence);
+        if !last {
+            header.set_fin(false);
+            header.set_psh(false);
+        }
+        if part.start > 0 {
+            header.set_cwr(false);
+        }
+        if !marks.checksum_unfilled {
+            header.set_checksum(0);
+            let sum = self.packet.sum(pseudo_header.bytes(tcp), at + part.start, at + part.end);
+            TcpPacket::new_unchecked(tcp).set_checksum(sum.checksum());
+        }
+        (&self.scratch.piece[LINK_BYTES - link_bytes..head_end], at + part.start..at + part.end)
+    }
+
+    fn take_transport_header(&mut self, bytes: usize) -> Result<(), LinkDrop> {
+        let end = self.scratch.cut.shape.ip_bytes + bytes;
+        if end > self.scratch.cut.shape.total_bytes {
+            return Err(LinkDrop::Marks);
+        }
+        let own = self.packet.header().get(self.scratch.cut.shape.ip_bytes..end).ok_or(LinkDrop::Marks)?;
+        self.scratch.cut.head_end = LINK_BYTES + end;
+        self.scratch
+            .head
+            .get_mut(LINK_BYTES + self.scratch.cut.shape.ip_bytes..self.scratch.cut.head_end)
+            .ok_or(LinkDrop::Marks)?
+            .copy_from_slice(own);
+        Ok(())
+    }
+
+    /// Bytes of the transport header up to its checksum's end, and where in it that stands.
+    fn checksum_place(&self) -> Option<(usize, usize)> {
+        match self.scratch.cut.shape.protocol {
+            TCP => Some((TCP_HEADER_BYTES, 16)),
+            UDP => Some((UDP_HEADER_BYTES, 6)),
+            _ => None,
+        }
+    }
+
+    fn pseudo_header(&self, bytes: usize) -> Sum {
+        let addresses = if self.scratch.cut.shape.is_v4 { IPV4_ADDRESSES } else { IPV6_ADDRESSES };
+        let ip = &self.scratch.head[LINK_BYTES..];
+        Sum::default().bytes(&ip[addresses]).word(low_u16(bytes)).word(u16::from(self.scratch.cut.shape.protocol))
+    }
+}
+
+/// A length that was checked to be that of a packet.
+fn low_u16(bytes: usize) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}

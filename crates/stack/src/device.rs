@@ -1,0 +1,261 @@
+//! Devices: what joins a stack to a network, with what its link agreed to, and the frames that the stack has made for it.
+
+use crate::drops::LinkDrop;
+use crate::frame::Marks;
+use crate::limits::{
+    DEVICE_ADDRESSES_MAX, DEVICE_QUEUE_BYTES_MAX, DEVICE_QUEUE_FRAMES_MAX, MTU_IPV4_MIN, MTU_IPV6_MIN,
+};
+use crate::route::Prefix;
+use smoltcp::wire::{ETHERNET_HEADER_LEN, EthernetAddress, EthernetFrame, EthernetProtocol};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// Room in front of every packet of our own for the link's header.
+pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
+
+/// An Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// That of every station.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// True for broadcast and multicast.
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+/// What a device's frames begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// An Ethernet header; this is the device's address.
+    Ethernet(MacAddress),
+    /// Nothing: a frame is an IP packet, and the link has two ends.
+    Ip,
+}
+
+/// What both ends of a link agreed to beyond plain frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Agreed {
+    /// TCP and UDP checksums may be left to be filled in later.
+    pub checksum_unfilled: bool,
+    /// TCP segments up to 64 KB may cross whole, whatever the MTU.
+    pub large_segments: bool,
+}
+
+/// How a device is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// What frames begin with.
+    pub medium: Medium,
+    /// Largest IP packet, in bytes.
+    pub mtu: u16,
+    /// Own addresses, each with the length of its network's prefix.
+    pub addresses: Vec<Prefix>,
+    /// What the link agreed to.
+    pub agreed: Agreed,
+}
+
+/// A device that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceError {
+    /// There are [`crate::limits::DEVICES_MAX`] already, or the device has too many addresses, or there are too many routes.
+    Full,
+    /// The MTU is smaller than an address' IP version allows.
+    Mtu,
+    /// An address that no station can have.
+    Address,
+}
+
+/// What went over a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeviceCounters {
+    /// Frames given to the stack.
+    pub frames_received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// Frames that the stack handed out: its own and forwarded ones.
+    pub frames_sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+}
+
+/// A packet of the stack's own, with [`LINK_BYTES`] of room in front.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) marks: Marks,
+}
+
+impl Outgoing {
+    /// The IP packet.
+    pub(crate) fn packet(&self) -> &[u8] {
+        &self.bytes[LINK_BYTES..]
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) config: DeviceConfig,
+    pub(crate) counters: DeviceCounters,
+    queue: VecDeque<Outgoing>,
+    queue_bytes: usize,
+}
+
+impl Device {
+    pub(crate) fn new(config: DeviceConfig) -> Result<Self, DeviceError> {
+        if config.addresses.len() > DEVICE_ADDRESSES_MAX {
+            return Err(DeviceError::Full);
+        }
+        if let Medium::Ethernet(mac) = config.medium
+            && mac.is_group()
+        {
+            return Err(DeviceError::Address);
+        }
+        for prefix in &config.addresses {
+            let (mtu_min, unicast) = match prefix.address() {
+                IpAddr::V4(a) => (MTU_IPV4_MIN, !a.is_multicast() && !a.is_broadcast() && a.octets()[0] != 0),
+                IpAddr::V6(a) => (MTU_IPV6_MIN, !a.is_multicast() && !a.is_unspecified()),
+            };
+            if !unicast || prefix.address().is_loopback() {
+                return Err(DeviceError::Address);
+            }
+            if config.mtu < mtu_min {
+                return Err(DeviceError::Mtu);
+            }
+        }
+        if config.mtu < MTU_IPV4_MIN {
+            return Err(DeviceError::Mtu);
+        }
+        Ok(Self { config, counters: DeviceCounters::default(), queue: VecDeque::new(), queue_bytes: 0 })
+    }
+
+    /// Bytes of the link's header.
+    pub(crate) fn link_bytes(&self) -> usize {
+        match self.config.medium {
+            Medium::Ethernet(_) => LINK_BYTES,
+            Medium::Ip => 0,
+        }
+    }
+
+    /// The device's address for packets to `to`: on the same network if there is one, else the first of that version that is
+    /// not only for the link.
+    pub(crate) fn address_for(&self, to: IpAddr) -> Option<IpAddr> {
+        let same_version = || self.config.addresses.iter().filter(|p| p.address().is_ipv4() == to.is_ipv4());
+        same_version()
+            .find(|p| p.covers(to))
+            .or_else(|| same_version().find(|p| !is_link_local(p.address())))
+            .or_else(|| same_version().next())
+            .map(|p| p.address())
+    }
+
+    /// True if the address is this device's own.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.config.addresses.iter().any(|own| own.address() == address)
+    }
+
+    /// Queues a frame whose link header is written.
+    pub(crate) fn push(&mut self, outgoing: Outgoing) -> Result<(), LinkDrop> {
+        let bytes = self.queue_bytes + outgoing.bytes.len();
+        if self.queue.len() >= DEVICE_QUEUE_FRAMES_MAX || bytes > DEVICE_QUEUE_BYTES_MAX {
+            return Err(LinkDrop::QueueFull);
+        }
+        self.queue_bytes = bytes;
+        self.queue.push_back(outgoing);
+        Ok(())
+    }
+
+    /// The next frame, if it is no longer than `room`: its bytes behind the room in front that this device does not need.
+    pub(crate) fn pop(&mut self, room: usize) -> Option<(Outgoing, usize)> {
+        let skip = LINK_BYTES - self.link_bytes();
+        self.queue.front().filter(|frame| frame.bytes.len() - skip <= room)?;
+        let outgoing = self.queue.pop_front()?;
+        self.queue_bytes -= outgoing.bytes.len();
+        self.count_sent(1, (outgoing.bytes.len() - skip) as u64);
+        Some((outgoing, skip))
+    }
+
+    pub(crate) fn count_sent(&mut self, frames: u64, bytes: u64) {
+        self.counters.frames_sent += frames;
+        self.counters.bytes_sent += bytes;
+    }
+
+    /// Writes the link's header into the room in front of a packet.
+    #[inline]
+    pub(crate) fn write_link_header(&self, to: MacAddress, protocol: EthernetProtocol, into: &mut [u8]) {
+        if let Medium::Ethernet(own) = self.config.medium {
+            let mut frame = EthernetFrame::new_unchecked(&mut into[..LINK_BYTES]);
+            frame.set_dst_addr(EthernetAddress(to.0));
+            frame.set_src_addr(EthernetAddress(own.0));
+            frame.set_ethertype(protocol);
+        }
+    }
+}
+
+/// True if an address is valid on one link only.
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(address: &str, length: u8, mtu: u16) -> DeviceConfig {
+        let addresses = vec![Prefix::new(address.parse().unwrap(), length).unwrap()];
+        DeviceConfig { medium: Medium::Ip, mtu, addresses, agreed: Agreed::default() }
+    }
+
+    #[test]
+    fn a_device_that_cannot_work_is_refused() {
+        for (address, mtu, error) in [
+            ("10.0.0.1", 575, DeviceError::Mtu),
+            ("2001:db8::1", 1279, DeviceError::Mtu),
+            ("224.0.0.1", 1500, DeviceError::Address),
+            ("0.0.0.0", 1500, DeviceError::Address),
+            ("127.0.0.1", 1500, DeviceError::Address),
+            ("ff02::1", 1500, DeviceError::Address),
+        ] {
+            assert_eq!(Device::new(config(address, 8, mtu)).unwrap_err(), error, "{address}");
+        }
+        let mut many = config("10.0.0.1", 8, 1500);
+        many.addresses = vec![many.addresses[0]; DEVICE_ADDRESSES_MAX + 1];
+        assert_eq!(Device::new(many).unwrap_err(), DeviceError::Full);
+        let group = DeviceConfig { medium: Medium::Ethernet(MacAddress([1; 6])), ..config("10.0.0.1", 8, 1500) };
+        assert_eq!(Device::new(group).unwrap_err(), DeviceError::Address);
+    }
+
+    #[test]
+    fn packets_come_from_the_address_of_their_network() {
+        let mut config = config("fe80::1", 64, 1500);
+        for (address, length) in [("10.1.0.1", 24), ("10.2.0.1", 24), ("2001:db8::1", 64)] {
+            config.addresses.push(Prefix::new(address.parse().unwrap(), length).unwrap());
+        }
+        let device = Device::new(config).unwrap();
+        for (to, from) in [
+            ("10.1.0.9", "10.1.0.1"),
+            ("10.2.0.9", "10.2.0.1"),
+            ("192.0.2.1", "10.1.0.1"),
+            ("fe80::9", "fe80::1"),
+            ("2001:db8:9::1", "2001:db8::1"),
+        ] {
+            assert_eq!(device.address_for(to.parse().unwrap()), Some(from.parse().unwrap()), "{to}");
+        }
+    }
+
+    #[test]
+    fn the_queue_is_bounded_by_frames_and_by_bytes() {
+        for (bytes, frames) in [(64, DEVICE_QUEUE_FRAMES_MAX), (65_536, DEVICE_QUEUE_BYTES_MAX / 65_536)] {
+            let mut device = Device::new(config("10.0.0.1", 8, 1500)).unwrap();
+            let frame = || Outgoing { bytes: vec![0; bytes], marks: Marks::default() };
+            assert_eq!((0..2000).filter(|_| device.push(frame()).is_ok()).count(), frames);
+            assert!(device.pop(bytes).is_some());
+            assert_eq!(device.push(frame()), Ok(()));
+        }
+    }
+}

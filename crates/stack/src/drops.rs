@@ -1,0 +1,233 @@
+//! Why packets are dropped: one enum per layer, which is the error, the counter's key and the label.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $label:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$case_doc])* $case,)*
+        }
+
+        impl $name {
+            /// All reasons of this layer.
+            pub const ALL: &[Self] = &[$(Self::$case,)*];
+
+            /// The reason in a word or a few.
+            pub fn label(self) -> &'static str {
+                match self {
+                    $(Self::$case => $label,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Drops by devices and their frames' headers.
+    LinkDrop {
+        /// The stack has no such device.
+        NoDevice = "no such device",
+        /// The frame ends inside its link header, or is longer than any may be.
+        Length = "bad frame length",
+        /// Neither IPv4 nor IPv6 nor ARP.
+        Protocol = "unknown protocol",
+        /// Sent to another station.
+        OtherStation = "for another station",
+        /// Marks that the link did not agree to, or that do not fit the packet.
+        Marks = "bad marks",
+        /// The device's queue is full.
+        QueueFull = "transmit queue full",
+    }
+}
+
+reasons! {
+    /// Drops by address resolution.
+    NeighbourDrop {
+        /// An ARP packet or a neighbour message against its format or RFC 4861 7.1.
+        Malformed = "malformed",
+        /// About an address that is not ours.
+        NotOurs = "not about us",
+        /// It claims an address of ours.
+        OurAddress = "claims our address",
+        /// An answer that nothing here asked for or knows of.
+        Unasked = "unasked",
+        /// Too many neighbours.
+        TableFull = "table full",
+        /// Too many packets wait for this neighbour, or for all.
+        QueueFull = "queue full",
+        /// The neighbour did not answer.
+        Silent = "no answer",
+    }
+}
+
+reasons! {
+    /// Drops by IPv4 and IPv6.
+    IpDrop {
+        /// The packet ends inside a header, or a length field says more than there is.
+        Length = "bad length",
+        /// The version does not fit the frame.
+        Version = "bad version",
+        /// The header's checksum is wrong.
+        Checksum = "bad header checksum",
+        /// Bad options or extension headers.
+        Options = "bad options",
+        /// A source route (RFC 7126 4.3 and 4.4, RFC 5095).
+        SourceRoute = "source route",
+        /// A source that no packet may have.
+        SourceMartian = "martian source",
+        /// A destination that no packet may have, or none that is forwarded.
+        DestinationMartian = "martian destination",
+        /// To a group that nobody here joined.
+        NotJoined = "group not joined",
+        /// For somebody else, and this stack does not forward.
+        NotForUs = "not for us",
+        /// A broadcast of a network or of the link is not forwarded.
+        Broadcast = "broadcast not forwarded",
+        /// The hop limit ran out.
+        HopLimit = "hop limit",
+        /// No route, or no own address of that version to send from.
+        NoRoute = "no route",
+        /// Larger than the next link takes, and not to be fragmented.
+        TooBig = "too big",
+        /// A protocol that nobody here speaks.
+        Protocol = "unknown protocol",
+    }
+}
+
+reasons! {
+    /// Drops by reassembly.
+    FragmentDrop {
+        /// A fragment that no datagram can have: not a multiple of 8 long, or ending behind the largest datagram.
+        Malformed = "malformed",
+        /// It overlaps another; its whole datagram is dropped (RFC 5722).
+        Overlap = "overlap",
+        /// The same fragment again.
+        Duplicate = "duplicate",
+        /// Of a datagram dropped before.
+        Late = "of a dropped datagram",
+        /// Too many datagrams, bytes or pieces wait.
+        Full = "full",
+        /// The rest of the datagram did not come in time.
+        Timeout = "timeout",
+    }
+}
+
+reasons! {
+    /// Drops by ICMP and ICMPv6.
+    IcmpDrop {
+        /// Too short.
+        Length = "bad length",
+        /// The checksum is wrong.
+        Checksum = "bad checksum",
+        /// A type that this stack ignores, redirects included.
+        Ignored = "ignored type",
+        /// An echo request to a broadcast or IPv4 multicast address (RFC 1122 3.2.2.6).
+        EchoToMany = "echo to many",
+        /// An error that quotes no packet of ours.
+        Quote = "quotes nothing of ours",
+        /// An error message is not sent: too many were.
+        RateLimit = "rate limit",
+        /// An error message is not sent: RFC 1122 3.2.2 and RFC 4443 2.4 (e) forbid one about such a packet.
+        Forbidden = "no error about this",
+    }
+}
+
+reasons! {
+    /// Drops by UDP.
+    UdpDrop {
+        /// Too short, or a length field that says more than there is.
+        Length = "bad length",
+        /// The checksum is wrong, or left out over IPv6.
+        Checksum = "bad checksum",
+        /// To port 0.
+        Port = "port 0",
+        /// No socket for it.
+        NoSocket = "no socket",
+        /// The socket's queue is full.
+        QueueFull = "receive queue full",
+    }
+}
+
+macro_rules! layers {
+    ($($(#[$doc:meta])* $layer:ident($name:ident) $field:ident = $label:literal,)*) => {
+        /// Why a packet was dropped, in whichever layer.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum DropReason {
+            $($(#[$doc])* $layer($name),)*
+        }
+
+        $(impl From<$name> for DropReason {
+            fn from(reason: $name) -> Self {
+                Self::$layer(reason)
+            }
+        })*
+
+        impl fmt::Display for DropReason {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$layer(reason) => write!(f, "{}: {}", $label, reason.label()),)*
+                }
+            }
+        }
+
+        /// How many packets were dropped, by reason.
+        #[derive(Debug, Clone, Default)]
+        pub struct Drops {
+            $($field: [u64; $name::ALL.len()],)*
+        }
+
+        impl Drops {
+            /// How many for this reason.
+            pub fn get(&self, reason: impl Into<DropReason>) -> u64 {
+                match reason.into() {
+                    $(DropReason::$layer(reason) => self.$field[reason as usize],)*
+                }
+            }
+
+            /// Every reason and how many.
+            pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
+                std::iter::empty()$(.chain($name::ALL.iter().map(|&reason| (reason.into(), self.$field[reason as usize]))))*
+            }
+
+            pub(crate) fn count(&mut self, reason: impl Into<DropReason>) {
+                match reason.into() {
+                    $(DropReason::$layer(reason) => self.$field[reason as usize] += 1,)*
+                }
+            }
+        }
+    };
+}
+
+layers! {
+    /// By a device.
+    Link(LinkDrop) link = "link",
+    /// By address resolution.
+    Neighbour(NeighbourDrop) neighbour = "neighbour",
+    /// By IPv4 or IPv6.
+    Ip(IpDrop) ip = "ip",
+    /// By reassembly.
+    Fragment(FragmentDrop) fragment = "fragment",
+    /// By ICMP or ICMPv6.
+    Icmp(IcmpDrop) icmp = "icmp",
+    /// By UDP.
+    Udp(UdpDrop) udp = "udp",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_reason_counts_for_itself_under_its_own_label() {
+        let mut drops = Drops::default();
+        let all: Vec<DropReason> = drops.iter().map(|(reason, _)| reason).collect();
+        for (n, reason) in all.iter().enumerate() {
+            (0..=n).for_each(|_| drops.count(*reason));
+        }
+        assert!(all.iter().enumerate().all(|(n, reason)| drops.get(*reason) == n as u64 + 1));
+        assert_eq!(all.iter().map(ToString::to_string).collect::<BTreeSet<_>>().len(), all.len());
+    }
+}

@@ -1,0 +1,193 @@
+//! Forwarding (RFC 1812 5, RFC 8200): one lookup, one header edited, and the payload left where it is. Nothing is kept
+//! per connection or destination.
+//!
+//! What the next link did not agree to is made good here: checksums filled in, large segments cut. Redirects are not sent.
+
+use crate::checksum::updated;
+use crate::cut::{Piece, Pieces, Plan, Shape};
+use crate::device::Medium;
+use crate::drops::{DropReason, IpDrop, LinkDrop};
+use crate::frame::{DeviceId, Marks, Packet, Payload};
+use crate::icmp::Trouble;
+use crate::ipv4::Ipv4Header;
+use crate::ipv6::Ipv6Header;
+use crate::limits::ICMPV6_ERROR_BYTES_MAX;
+use crate::neighbour::NeighbourKey;
+use crate::output::{Hop, collect};
+use crate::stack::Stack;
+use crate::time::Instant;
+use smoltcp::wire::EthernetProtocol;
+use std::net::IpAddr;
+
+/// A packet to be passed on, whole or cut.
+#[derive(Debug)]
+pub struct Forward<'a, P: ?Sized> {
+    /// Over which device.
+    pub device: DeviceId,
+    pub(crate) pieces: Pieces<'a, P>,
+}
+
+impl<P: Payload + ?Sized> Forward<'_, P> {
+    /// The next frame to send, in order.
+    #[inline]
+    pub fn next_piece(&mut self) -> Option<Piece<'_>> {
+        self.pieces.next_piece()
+    }
+}
+
+/// What became of a packet: all is done, or it is to be sent over a device, cut as the scratch area
+/// says.
+pub(crate) type Outcome = Option<DeviceId>;
+
+const TTL_AT: usize = 8;
+const CHECKSUM_AT: usize = 10;
+const HOP_LIMIT_AT: usize = 7;
+
+impl Stack {
+    #[inline]
+    pub(crate) fn forward_v4<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv4Header,
+        device: DeviceId,
+        gateway: Option<IpAddr>,
+    ) -> Result<Outcome, DropReason> {
+        if header.ttl <= 1 {
+            return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+        }
+        let mut pieces = Pieces::new(*packet, Shape::v4(header), &mut self.scratch);
+        let ip = pieces.ip_mut();
+        let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+        let checksum = updated(word(CHECKSUM_AT), word(TTL_AT), word(TTL_AT) - 0x0100);
+        ip[TTL_AT] -= 1;
+        ip[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+        if header.is_fragment() && packet.marks != Marks::default() {
+            return Err(LinkDrop::Marks.into());
+        }
+        self.pass_on(now, packet, !header.dont_fragment, device, gateway.unwrap_or(header.to.into()))
+    }
+
+    #[inline]
+    pub(crate) fn forward_v6<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv6Header,
+        device: DeviceId,
+        gateway: Option<IpAddr>,
+    ) -> Result<Outcome, DropReason> {
+        if header.hop_limit <= 1 {
+            return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+        }
+        let mut pieces = Pieces::new(*packet, Shape::v6(header), &mut self.scratch);
+        pieces.ip_mut()[HOP_LIMIT_AT] -= 1;
+        self.pass_on(now, packet, false, device, gateway.unwrap_or(header.to.into()))
+    }
+
+    /// Tells the sender what is wrong with its packet.
+    pub(crate) fn refuse<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        total_bytes: usize,
+        trouble: Trouble,
+        reason: IpDrop,
+    ) -> DropReason {
+        let beginning = packet.copy(0, total_bytes.min(ICMPV6_ERROR_BYTES_MAX));
+        self.tell(now, packet.device, &beginning, packet.to_group, trouble);
+        reason.into()
+    }
+
+    #[inline]
+    fn pass_on<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        may_fragment: bool,
+        device: DeviceId,
+        hop: IpAddr,
+    ) -> Result<Outcome, DropReason> {
+        let config = &self.devices[usize::from(device.0)].config;
+        let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, self.scratch.cut.total_bytes());
+        let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
+        let unfilled = packet.marks.checksum_unfilled;
+        let large = packet.marks.segment_bytes > 0;
+        let whole = if large { agreed.large_segments } else { total_bytes <= mtu };
+        if packet.marks != Marks::default() {
+            pieces.set_marks(Marks {
+                checksum_unfilled: unfilled && agreed.checksum_unfilled,
+                segment_bytes: if whole { packet.marks.segment_bytes } else { 0 },
+            });
+        }
+        let fits = if large {
+            plan_segments(&mut pieces, may_fragment, mtu, whole)?
+        } else if whole {
+            true
+        } else {
+            pieces.plan_fragments_v4(mtu);
+            may_fragment
+        };
+        if !fits {
+            let trouble = Trouble::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
+            return Err(self.refuse(now, packet, total_bytes, trouble, IpDrop::TooBig));
+        }
+        // A fragment's receiver could not tell that the datagram's checksum is open; that of segments is made anew.
+        let stays_open = agreed.checksum_unfilled && whole;
+        let made_anew = large && !whole;
+        if unfilled && !stays_open && !made_anew {
+            pieces.fill_checksum()?;
+        }
+        self.hand_out(now, packet, device, hop)
+    }
+
+    #[inline]
+    fn hand_out<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        device: DeviceId,
+        hop: IpAddr,
+    ) -> Result<Outcome, DropReason> {
+        let out = &mut self.devices[usize::from(device.0)];
+        let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
+        if let Medium::Ethernet(_) = out.config.medium {
+            let ipv4 = hop.is_ipv4();
+            let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: hop }) else {
+                let packets = collect(&mut pieces);
+                self.transmit(now, device, Hop::Neighbour(hop), ipv4, packets)?;
+                return Ok(None);
+            };
+            let protocol = if ipv4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };
+            out.write_link_header(mac, protocol, pieces.link_mut(out.link_bytes()));
+        }
+        let (frames, bytes) = pieces.size();
+        out.count_sent(frames, bytes);
+        Ok(Some(device))
+    }
+}
+
+/// Plans for a large segment; false if what it was made of does not fit the next link either.
+fn plan_segments<P: Payload + ?Sized>(
+    pieces: &mut Pieces<'_, P>,
+    may_fragment: bool,
+    mtu: usize,
+    whole: bool,
+) -> Result<bool, DropReason> {
+    let marks = pieces.packet.marks;
+    let payload = pieces.prepare_segments()?;
+    let room = mtu.saturating_sub(pieces.segment_header_bytes());
+    let wanted = usize::from(marks.segment_bytes).min(payload.max(1));
+    if wanted > room && (!may_fragment || room == 0) {
+        return Ok(false);
+    }
+    if whole {
+        return Ok(true);
+    }
+    // A checksum that was wrong must not become right by being made anew.
+    if !marks.checksum_unfilled && !pieces.is_intact() {
+        return Err(IpDrop::Checksum.into());
+    }
+    pieces.set_plan(Plan::Segments { bytes: wanted.min(room) });
+    Ok(true)
+}

@@ -1,0 +1,145 @@
+//! Frames as they come in and go out.
+//!
+//! A received frame is its first bytes, private to the stack, and a payload that may lie in memory its sender can still
+//! write: it is read once, by copying, when and where it is needed. Marks travel with a frame over links whose both ends agreed
+//! to them.
+
+use crate::checksum::Sum;
+use std::fmt;
+
+/// A device of a stack, by its place in the order in which devices were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u16);
+
+/// Bytes of a received frame behind those that the stack has for itself.
+pub trait Payload {
+    /// How many there are. It is asked for once a frame.
+    fn len(&self) -> usize;
+
+    /// True if there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the bytes from `at` on, as many as `into` takes. Never more than there are is asked for.
+    fn copy_to(&self, at: usize, into: &mut [u8]);
+}
+
+impl Payload for [u8] {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self[at..at + into.len()]);
+    }
+}
+
+/// What both ends of a link know of a frame beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    /// The checksum of TCP or UDP is not filled in: the link has not left the host's memory. The first device whose link did
+    /// not agree to it fills it in.
+    pub checksum_unfilled: bool,
+    /// A TCP segment larger than the MTU, to be cut into segments of this much payload where the next link does not take it
+    /// whole; 0: an ordinary frame.
+    pub segment_bytes: u16,
+}
+
+/// A frame as its link hands it over.
+#[derive(Debug)]
+pub struct Received<'a, P: ?Sized> {
+    /// The first [`crate::limits::HEADER_BYTES_MAX`] bytes of the frame, or all of a shorter one: the stack's own while it
+    /// looks at the frame.
+    pub header: &'a [u8],
+    /// The rest.
+    pub payload: &'a P,
+    /// What the link's ends know beside the bytes.
+    pub marks: Marks,
+}
+
+impl<P: ?Sized> Clone for Received<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: ?Sized> Copy for Received<'_, P> {}
+
+impl<'a, P: ?Sized> Received<'a, P> {
+    /// A frame with nothing known beside its bytes.
+    pub fn plain(header: &'a [u8], payload: &'a P) -> Self {
+        Self { header, payload, marks: Marks::default() }
+    }
+}
+
+/// An IP packet inside a received frame. Places count from the packet's first byte.
+pub(crate) struct Packet<'a, P: ?Sized> {
+    pub(crate) frame: &'a [u8],
+    pub(crate) payload: &'a P,
+    /// Asked for once.
+    pub(crate) payload_bytes: usize,
+    /// Bytes of the frame before the packet.
+    pub(crate) link_bytes: usize,
+    pub(crate) marks: Marks,
+    pub(crate) device: DeviceId,
+    /// The frame was sent to several stations.
+    pub(crate) to_group: bool,
+}
+
+impl<P: ?Sized> Clone for Packet<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: ?Sized> Copy for Packet<'_, P> {}
+
+impl<P: ?Sized> fmt::Debug for Packet<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes behind {:?}, {:?}", self.payload_bytes, self.frame, self.marks)
+    }
+}
+
+impl<'a, P: Payload + ?Sized> Packet<'a, P> {
+    /// The part of the packet that is the stack's own.
+    pub(crate) fn header(&self) -> &'a [u8] {
+        &self.frame[self.link_bytes..]
+    }
+
+    /// Bytes behind the link's header: the packet and its padding.
+    pub(crate) fn len(&self) -> usize {
+        self.frame.len() - self.link_bytes + self.payload_bytes
+    }
+
+    /// The packet up to `end`, behind `room` zeros.
+    pub(crate) fn copy(&self, room: usize, end: usize) -> Vec<u8> {
+        let own = self.header();
+        let mut bytes = vec![0; room + end];
+        let inside = own.len().min(end);
+        bytes[room..room + inside].copy_from_slice(&own[..inside]);
+        if end > inside {
+            self.payload.copy_to(0, &mut bytes[room + inside..]);
+        }
+        bytes
+    }
+
+    /// A sum with the bytes of the packet from `at` up to `end`.
+    pub(crate) fn sum(&self, sum: Sum, at: usize, end: usize) -> Sum {
+        let own = self.header();
+        let split = own.len().clamp(at, end);
+        let behind = |place: usize| place - own.len();
+        if split == end {
+            return sum.bytes(&own[at..end]);
+        }
+        if split == at {
+            return sum.payload(self.payload, behind(at), behind(end));
+        }
+        if (split - at).is_multiple_of(2) {
+            return sum.bytes(&own[at..split]).payload(self.payload, 0, behind(end));
+        }
+        let mut straddling = [own[split - 1], 0];
+        self.payload.copy_to(0, &mut straddling[1..]);
+        sum.bytes(&own[at..split - 1]).bytes(&straddling).payload(self.payload, 1, behind(end))
+    }
+}

@@ -1,0 +1,176 @@
+//! The IPv4 header (RFC 791) as a small plain value, checked once; options (RFC 7126); building packets of our own.
+
+use crate::checksum::Sum;
+use crate::device::LINK_BYTES;
+use crate::drops::IpDrop;
+use smoltcp::wire::{IPV4_HEADER_LEN, IpProtocol, Ipv4Packet};
+use std::net::Ipv4Addr;
+
+/// What the stack goes by in a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ipv4Header {
+    pub(crate) from: Ipv4Addr,
+    pub(crate) to: Ipv4Addr,
+    /// Bytes of the header, options included.
+    pub(crate) header_bytes: usize,
+    /// Bytes of the packet.
+    pub(crate) total_bytes: usize,
+    pub(crate) ident: u16,
+    pub(crate) dont_fragment: bool,
+    pub(crate) more_fragments: bool,
+    /// Where a fragment belongs in its datagram's payload, in bytes.
+    pub(crate) offset: usize,
+    pub(crate) ttl: u8,
+    pub(crate) protocol: u8,
+}
+
+impl Ipv4Header {
+    /// The header at the beginning of `bytes`, of a packet with `available` bytes (RFC 1812 5.2.2).
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8], available: usize) -> Result<Self, IpDrop> {
+        if bytes.len() < IPV4_HEADER_LEN {
+            return Err(IpDrop::Length);
+        }
+        let packet = Ipv4Packet::new_unchecked(bytes);
+        if packet.version() != 4 {
+            return Err(IpDrop::Version);
+        }
+        let header_bytes = usize::from(packet.header_len());
+        let total_bytes = usize::from(packet.total_len());
+        if header_bytes < IPV4_HEADER_LEN
+            || bytes.len() < header_bytes
+            || total_bytes < header_bytes
+            || available < total_bytes
+        {
+            return Err(IpDrop::Length);
+        }
+        if !Sum::default().bytes(&bytes[..header_bytes]).is_intact() {
+            return Err(IpDrop::Checksum);
+        }
+        Ok(Self {
+            from: packet.src_addr(),
+            to: packet.dst_addr(),
+            header_bytes,
+            total_bytes,
+            ident: packet.ident(),
+            dont_fragment: packet.dont_frag(),
+            more_fragments: packet.more_frags(),
+            offset: usize::from(packet.frag_offset()),
+            ttl: packet.hop_limit(),
+            protocol: packet.next_header().into(),
+        })
+    }
+
+    pub(crate) fn is_fragment(&self) -> bool {
+        self.more_fragments || self.offset > 0
+    }
+}
+
+/// Walks over options; source routes and options against their format are refused. The place is that of the bad octet.
+pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
+    const END: u8 = 0;
+    const NO_OPERATION: u8 = 1;
+    const LOOSE_SOURCE_ROUTE: u8 = 0x83;
+    const STRICT_SOURCE_ROUTE: u8 = 0x89;
+    let mut at = IPV4_HEADER_LEN;
+    while at < header.len() {
+        let place = u8::try_from(at).unwrap_or(u8::MAX);
+        match header[at] {
+            END => return Ok(()),
+            NO_OPERATION => at += 1,
+            LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => return Err((IpDrop::SourceRoute, place)),
+            _ => {
+                let length = header.get(at + 1).map_or(0, |length| usize::from(*length));
+                if length < 2 || at + length > header.len() {
+                    return Err((IpDrop::Options, place));
+                }
+                at += length;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Overwrites the options that only a datagram's first fragment carries (RFC 791 3.1: those without the copied flag).
+pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
+    let mut at = IPV4_HEADER_LEN;
+    while at < header.len() && header[at] != 0 {
+        let length = match header[at] {
+            1 => 1,
+            _ => header.get(at + 1).map_or(1, |length| usize::from(*length).max(1)),
+        };
+        let end = (at + length).min(header.len());
+        if header[at] & 0x80 == 0 {
+            header[at..end].fill(1);
+        }
+        at = end;
+    }
+}
+
+/// A packet of our own with [`LINK_BYTES`] in front.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ipv4Build {
+    pub(crate) from: Ipv4Addr,
+    pub(crate) to: Ipv4Addr,
+    pub(crate) protocol: IpProtocol,
+    pub(crate) ttl: u8,
+    /// Type of service, all eight bits.
+    pub(crate) service: u8,
+    pub(crate) ident: u16,
+}
+
+impl Ipv4Build {
+    /// The packet, or `None` if the payload does not fit.
+    pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
+        let total = u16::try_from(IPV4_HEADER_LEN + payload.len()).ok()?;
+        let mut bytes = vec![0; LINK_BYTES + usize::from(total)];
+        let mut packet = Ipv4Packet::new_unchecked(&mut bytes[LINK_BYTES..]);
+        packet.set_version(4);
+        packet.set_header_len(20);
+        packet.set_dscp(self.service >> 2);
+        packet.set_ecn(self.service & 3);
+        packet.set_total_len(total);
+        packet.set_ident(self.ident);
+        packet.set_hop_limit(self.ttl);
+        packet.set_next_header(self.protocol);
+        packet.set_src_addr(self.from);
+        packet.set_dst_addr(self.to);
+        packet.fill_checksum();
+        packet.payload_mut().copy_from_slice(payload);
+        Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(options: &[u8]) -> Vec<u8> {
+        [&[0; 20], options].concat()
+    }
+
+    #[test]
+    fn source_routes_and_malformed_options_are_refused_at_their_place() {
+        for (options, result) in [
+            (&[][..], Ok(())),
+            (&[1, 1, 1, 0][..], Ok(())),
+            (&[7, 4, 4, 0][..], Ok(())),
+            (&[0x94, 4, 0, 0][..], Ok(())),
+            (&[1, 0x83, 3, 4][..], Err((IpDrop::SourceRoute, 21))),
+            (&[0x89, 4, 4, 0][..], Err((IpDrop::SourceRoute, 20))),
+            (&[7, 0, 0, 0][..], Err((IpDrop::Options, 20))),
+            (&[7, 1, 0, 0][..], Err((IpDrop::Options, 20))),
+            (&[7, 5, 0, 0][..], Err((IpDrop::Options, 20))),
+            (&[1, 1, 1, 7][..], Err((IpDrop::Options, 23))),
+        ] {
+            assert_eq!(check_options(&header(options)), result, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn only_copied_options_stay_in_later_fragments() {
+        let mut bytes = header(&[7, 4, 4, 9, 0x94, 4, 0, 0, 68, 9, 1, 1]);
+        blank_uncopied_options(&mut bytes);
+        assert_eq!(bytes[20..], [1, 1, 1, 1, 0x94, 4, 0, 0, 1, 1, 1, 1]);
+    }
+}

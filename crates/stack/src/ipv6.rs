@@ -1,0 +1,220 @@
+//! The IPv6 header (RFC 8200) as a small plain value, its extension headers walked within bounds, and packets of our own.
+
+use crate::device::LINK_BYTES;
+use crate::drops::IpDrop;
+use crate::limits::EXTENSION_HEADERS_MAX;
+use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv6Packet};
+use std::net::Ipv6Addr;
+
+/// Bytes of a fragment header.
+pub(crate) const FRAGMENT_BYTES: usize = 8;
+
+/// What the stack goes by in a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ipv6Header {
+    pub(crate) from: Ipv6Addr,
+    pub(crate) to: Ipv6Addr,
+    /// Bytes of the packet, this header included.
+    pub(crate) total_bytes: usize,
+    pub(crate) hop_limit: u8,
+    pub(crate) next_header: u8,
+}
+
+impl Ipv6Header {
+    /// The header at the beginning of `bytes`, of a packet with `available` bytes.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8], available: usize) -> Result<Self, IpDrop> {
+        if bytes.len() < IPV6_HEADER_LEN {
+            return Err(IpDrop::Length);
+        }
+        let packet = Ipv6Packet::new_unchecked(bytes);
+        if packet.version() != 6 {
+            return Err(IpDrop::Version);
+        }
+        let total_bytes = packet.total_len();
+        if available < total_bytes {
+            return Err(IpDrop::Length);
+        }
+        Ok(Self {
+            from: packet.src_addr(),
+            to: packet.dst_addr(),
+            total_bytes,
+            hop_limit: packet.hop_limit(),
+            next_header: packet.next_header().into(),
+        })
+    }
+}
+
+/// Where a walk over extension headers ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Walk {
+    /// The first protocol that is no extension header, or that of the fragment header if `fragment` is set.
+    pub(crate) protocol: u8,
+    /// Where it begins.
+    pub(crate) at: usize,
+    /// Where the number of that protocol stands.
+    pub(crate) number_at: usize,
+    /// A fragment header at `at`.
+    pub(crate) fragment: Option<Fragment>,
+}
+
+/// A fragment header (RFC 8200 4.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub(crate) next_header: u8,
+    pub(crate) offset: usize,
+    pub(crate) more_fragments: bool,
+    pub(crate) ident: u32,
+}
+
+/// A walk that did not get to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WalkError {
+    pub(crate) reason: IpDrop,
+    /// The place to name in a parameter problem, with its code, if the sender is to be told.
+    pub(crate) tell: Option<(u8, usize)>,
+    /// The sender is told even of packets to a group.
+    pub(crate) tell_of_group: bool,
+}
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION: u8 = 60;
+
+/// Walks over the extension headers of a whole packet, from its fixed header on. A fragment header ends the walk.
+pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
+    let silent = |reason| WalkError { reason, tell: None, tell_of_group: false };
+    let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, 6);
+    for _ in 0..=EXTENSION_HEADERS_MAX {
+        match protocol {
+            HOP_BY_HOP if at != IPV6_HEADER_LEN => {
+                return Err(WalkError { tell: Some((1, number_at)), ..silent(IpDrop::Options) });
+            }
+            HOP_BY_HOP | DESTINATION | ROUTING => {}
+            FRAGMENT => {
+                let header: &[u8; 8] = packet.get(at..).and_then(<[u8]>::first_chunk).ok_or(silent(IpDrop::Length))?;
+                let word = u16::from_be_bytes([header[2], header[3]]);
+                let fragment = Fragment {
+                    next_header: header[0],
+                    offset: usize::from(word & !7),
+                    more_fragments: word & 1 != 0,
+                    ident: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                };
+                return Ok(Walk { protocol: fragment.next_header, at, number_at, fragment: Some(fragment) });
+            }
+            _ => return Ok(Walk { protocol, at, number_at, fragment: None }),
+        }
+        let units = packet.get(at + 1).ok_or(silent(IpDrop::Length))?;
+        let end = at + 8 * (1 + usize::from(*units));
+        let header = packet.get(at..end).ok_or(silent(IpDrop::Length))?;
+        if protocol == ROUTING {
+            // RFC 8200 4.4: an unknown routing type is passed over if no segments are left; type 0 is unknown (RFC 5095).
+            if header[3] != 0 {
+                return Err(WalkError { tell: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
+            }
+        } else {
+            check_options(header, at)?;
+        }
+        (protocol, number_at, at) = (header[0], at, end);
+    }
+    Err(silent(IpDrop::Options))
+}
+
+/// Options of a hop-by-hop or destination header: unknown ones by their two highest bits (RFC 8200 4.2).
+fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
+    const PADDING_ONE: u8 = 0;
+    const KNOWN: [u8; 2] = [1, 5]; // padding, router alert
+    let silent = WalkError { reason: IpDrop::Options, tell: None, tell_of_group: false };
+    let mut at = 2;
+    while at < header.len() {
+        let kind = header[at];
+        if kind == PADDING_ONE {
+            at += 1;
+            continue;
+        }
+        let length = header.get(at + 1).map_or(usize::MAX, |length| 2 + usize::from(*length));
+        if length > header.len() - at {
+            return Err(silent);
+        }
+        match kind >> 6 {
+            _ if KNOWN.contains(&kind) => {}
+            0 => {}
+            1 => return Err(silent),
+            bits => return Err(WalkError { tell: Some((2, place + at)), tell_of_group: bits == 2, ..silent }),
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+/// A packet of our own with [`LINK_BYTES`] in front.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ipv6Build {
+    pub(crate) from: Ipv6Addr,
+    pub(crate) to: Ipv6Addr,
+    pub(crate) protocol: IpProtocol,
+    pub(crate) hop_limit: u8,
+}
+
+impl Ipv6Build {
+    /// The packet, or `None` if the payload does not fit.
+    pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
+        let length = u16::try_from(payload.len()).ok()?;
+        let mut bytes = vec![0; LINK_BYTES + IPV6_HEADER_LEN + payload.len()];
+        let mut packet = Ipv6Packet::new_unchecked(&mut bytes[LINK_BYTES..]);
+        packet.set_version(6);
+        packet.set_payload_len(length);
+        packet.set_next_header(self.protocol);
+        packet.set_hop_limit(self.hop_limit);
+        packet.set_src_addr(self.from);
+        packet.set_dst_addr(self.to);
+        packet.payload_mut().copy_from_slice(payload);
+        Some(bytes)
+    }
+}
+
+/// The group in which an address' owner is asked for (RFC 4291 2.7.1).
+pub(crate) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(extensions: &[u8]) -> Vec<u8> {
+        [&[0; 40], extensions].concat()
+    }
+
+    #[test]
+    fn a_walk_ends_at_the_protocol_or_at_a_fragment_header() {
+        let options = packet(&[DESTINATION, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0x1e, 4, 0, 0, 0, 0, 1, 2, 3]);
+        let end = Walk { protocol: 17, at: 56, number_at: 48, fragment: None };
+        assert_eq!(walk(&options, HOP_BY_HOP), Ok(end));
+        let fragment = packet(&[17, 0, 0x05, 0xa9, 0, 0, 1, 2]);
+        let header = Fragment { next_header: 17, offset: 0x05a8, more_fragments: true, ident: 258 };
+        assert_eq!(walk(&fragment, FRAGMENT).unwrap().fragment, Some(header));
+    }
+
+    #[test]
+    fn headers_against_the_rules_are_refused() {
+        let told = |bytes: &[u8], first| walk(&packet(bytes), first).unwrap_err();
+        assert_eq!(told(&[43, 0, 0, 1, 0, 0, 0, 0], ROUTING).tell, Some((0, 42)));
+        assert_eq!(told(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION).tell, Some((1, 40)));
+        assert_eq!(told(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).tell, Some((2, 42)));
+        assert!(told(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).tell_of_group);
+        assert!(!told(&[17, 0, 0xde, 4, 0, 0, 0, 0], DESTINATION).tell_of_group);
+        assert_eq!(told(&[17, 0, 0x5e, 4, 0, 0, 0, 0], DESTINATION).tell, None);
+        for bytes in [&[17, 0, 1, 5, 0, 0, 0, 0][..], &[17, 0, 0, 0, 0, 0, 0, 1], &[17, 1, 0, 0, 0, 0, 0, 0], &[17]] {
+            assert_eq!(told(bytes, DESTINATION).tell, None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_walk_is_bounded() {
+        let endless = packet(&[DESTINATION, 0, 1, 4, 0, 0, 0, 0].repeat(100));
+        assert_eq!(walk(&endless, DESTINATION).unwrap_err().reason, IpDrop::Options);
+    }
+}

@@ -1,0 +1,31 @@
+//! TCP/IP without I/O: frames and time in, frames and deadlines out.
+//!
+//! One [`Stack`] is an end host and a router. Nothing here reads a clock, opens a socket, starts a thread or draws a random
+//! number: time is an argument, secrets come from the seed that a stack is made with. After anything that changes a stack its
+//! owner drains `poll_transmit`, then sleeps until `poll_timeout`. Header formats come from `smoltcp::wire`, everything
+//! above them is here. Every bound has its name in [`limits`].
+#![forbid(unsafe_code)]
+
+mod checksum;
+pub mod cut;
+pub mod device;
+pub mod drops;
+pub mod forward;
+mod fragment;
+pub mod frame;
+pub mod icmp;
+mod ipv4;
+mod ipv6;
+pub mod limits;
+mod neighbour;
+mod output;
+mod path_mtu;
+mod resolve;
+pub mod route;
+mod seed;
+pub mod stack;
+pub mod tcp;
+pub mod time;
+pub mod udp;
+
+pub use stack::Stack;

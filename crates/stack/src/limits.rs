@@ -1,0 +1,95 @@
+//! Every bound of the stack, in one place.
+
+use crate::time::Duration;
+
+/// Bytes of a frame that the stack wants to have for itself before it looks at the rest: link header, the longest IP header,
+/// the longest TCP header. What lies behind may stay where it is.
+pub const HEADER_BYTES_MAX: usize = 14 + 60 + 60;
+/// Largest frame on any device, link header included: a segment of 64 KB and its headers.
+pub const FRAME_BYTES_MAX: usize = 14 + 65_535;
+/// Routes of a stack: several times what the whole Internet has, and the lookup structure stays addressable by 32 bits.
+pub const ROUTES_MAX: usize = 1 << 22;
+/// Devices of a stack: a router with a link to each of some hundred guests.
+pub const DEVICES_MAX: usize = 1024;
+/// Addresses of one device: a packet's source is compared with all of its stack.
+pub const DEVICE_ADDRESSES_MAX: usize = 16;
+/// Smallest MTU of a device with IPv4 addresses: the largest datagram that every host accepts (RFC 791), so that headers fit.
+pub const MTU_IPV4_MIN: u16 = 576;
+/// Smallest MTU of a device with IPv6 addresses (RFC 8200 5).
+pub const MTU_IPV6_MIN: u16 = 1280;
+/// Frames that a stack has made and its device has not yet taken.
+pub const DEVICE_QUEUE_FRAMES_MAX: usize = 1024;
+/// Their bytes: some of the largest frames, many of the usual ones.
+pub const DEVICE_QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Neighbours of a stack over all devices.
+pub const NEIGHBOURS_MAX: usize = 8192;
+/// How many entries are looked at for one to give up when there are that many neighbours.
+pub const NEIGHBOURS_EVICT_SCAN_MAX: usize = 64;
+/// Packets that wait for one neighbour's address: at least one (RFC 1122 2.3.2.2), enough for the start of a connection.
+pub const NEIGHBOUR_QUEUE_FRAMES_MAX: usize = 16;
+/// Bytes of packets that wait for neighbours' addresses, over all of them.
+pub const NEIGHBOUR_QUEUE_BYTES_MAX: usize = 4 << 20;
+/// How often a neighbour is asked before it counts as silent (RFC 4861 10).
+pub const NEIGHBOUR_REQUESTS_MAX: u8 = 3;
+/// Between two requests (RFC 4861 10, RFC 1122 2.3.2.1).
+pub const NEIGHBOUR_RETRY: Duration = Duration::from_secs(1);
+/// How long an answer is trusted without being confirmed (RFC 4861 10).
+pub const NEIGHBOUR_REACHABLE: Duration = Duration::from_secs(30);
+/// From the first use of an old answer to the request that confirms it (RFC 4861 10).
+pub const NEIGHBOUR_DELAY: Duration = Duration::from_secs(5);
+/// After which an unused neighbour is forgotten.
+pub const NEIGHBOUR_STALE: Duration = Duration::from_secs(600);
+/// ICMP errors that are sent in a burst, and then a second (RFC 4443 2.4 (f), RFC 1812 4.3.2.8).
+pub const ICMP_ERRORS_BURST: u32 = 50;
+/// ICMP errors that are sent a second in the long run.
+pub const ICMP_ERRORS_PER_SECOND: u32 = 1000;
+/// Largest ICMP error: what every host accepts (RFC 1812 4.3.2.3).
+pub const ICMPV4_ERROR_BYTES_MAX: usize = 576;
+/// Largest ICMPv6 error: the smallest MTU (RFC 4443 2.4 (c)).
+pub const ICMPV6_ERROR_BYTES_MAX: usize = 1280;
+/// Extension headers that are walked over; a packet with more is dropped (RFC 8504 5.3).
+pub const EXTENSION_HEADERS_MAX: usize = 8;
+/// Datagrams being put together.
+pub const REASSEMBLY_DATAGRAMS_MAX: usize = 256;
+/// Their bytes.
+pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
+/// Fragments of one datagram: 64 KB over links of 576 bytes.
+pub const REASSEMBLY_PIECES_MAX: usize = 128;
+/// From the first fragment to giving up: between RFC 8200's 60 s and the 15 s of RFC 791, so that less is held.
+pub const REASSEMBLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Path MTUs that are smaller than the first link's.
+pub const PATH_MTUS_MAX: usize = 1024;
+/// How long a path MTU is believed (RFC 8201 4).
+pub const PATH_MTU_AGE: Duration = Duration::from_secs(600);
+/// UDP sockets of a stack.
+pub const UDP_SOCKETS_MAX: usize = 65_536;
+/// Bytes that wait in one UDP socket, each datagram counted with [`UDP_DATAGRAM_OVERHEAD_BYTES`].
+pub const UDP_QUEUE_BYTES_MAX: usize = 256 << 10;
+/// What a datagram costs beside its bytes, so that empty ones are bounded too.
+pub const UDP_DATAGRAM_OVERHEAD_BYTES: usize = 128;
+/// Errors that wait in one UDP socket.
+pub const UDP_ERRORS_MAX: usize = 16;
+/// Packets that a stack sends to itself in one call.
+pub const LOOPBACK_PACKETS_MAX: usize = 64;
+/// Smallest payload of a segment that a connection lets itself be talked down to, by a peer's MSS or a path's MTU, as Linux
+/// does: less would cost more in headers and bookkeeping than it carries.
+pub const TCP_SEGMENT_BYTES_MIN: u16 = 48;
+/// Segments' worth of bytes sent and not yet acknowledged cumulatively; what an acknowledgement can cost is proportional to it,
+/// and a peer that names a tiny MSS gets a small flight instead of a long list. 5.9 MB at an MSS of 1,448.
+pub const TCP_SENT_MAX: u16 = 4_096;
+/// Runs of bytes received ahead of a gap. One more is dropped: a sender repeats it, an attacker gains no memory.
+pub const TCP_GAPS_MAX: usize = 256;
+/// Most bytes that a connection's buffer may ever be asked to hold, so that a window shift of 14 covers it (RFC 7323).
+pub const TCP_BUFFER_BYTES_MAX: usize = 1 << 29;
+/// Least time between two challenge acknowledgements of a connection (RFC 5961 section 7), as Linux; counted for each
+/// connection, for a common count would tell an attacker of other connections.
+pub const TCP_CHALLENGE_MS_MIN: u64 = 500;
+/// Repetitions of an unanswered SYN, of a SYN-ACK, and of anything later, before a connection is given up, as Linux.
+pub const TCP_SYN_RETRIES: u8 = 6;
+/// See [`TCP_SYN_RETRIES`].
+pub const TCP_SYN_ACK_RETRIES: u8 = 5;
+/// See [`TCP_SYN_RETRIES`]; RFC 9293 MUST-20 to 23, with at least 100 s in all.
+pub const TCP_RETRIES: u8 = 15;
+/// Repetitions and probes after which a connection without an application is given up, as Linux: a peer that keeps its window
+/// closed could hold it for ever.
+pub const TCP_ORPHAN_RETRIES: u8 = 8;

@@ -1,0 +1,369 @@
+//! Neighbours: which station on a link has an IP address. One table for ARP (RFC 826) and neighbour discovery (RFC 4861, as
+//! far as stations with static addresses need it), with the states of RFC 4861 7.3.2.
+//!
+//! The table says what is to be asked; `resolve.rs` writes and reads the messages. Bounded in neighbours, in packets
+//! that wait for one and in bytes that wait for all. No address is claimed here, so there is no duplicate detection.
+
+use crate::device::{MacAddress, Outgoing};
+use crate::drops::NeighbourDrop;
+use crate::frame::DeviceId;
+use crate::limits::{
+    NEIGHBOUR_DELAY, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOUR_QUEUE_FRAMES_MAX, NEIGHBOUR_REACHABLE,
+    NEIGHBOUR_REQUESTS_MAX, NEIGHBOUR_RETRY, NEIGHBOUR_STALE, NEIGHBOURS_EVICT_SCAN_MAX, NEIGHBOURS_MAX,
+};
+use crate::seed::Keyed;
+use crate::time::Instant;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+
+/// An address on a device's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NeighbourKey {
+    pub(crate) device: DeviceId,
+    pub(crate) address: IpAddr,
+}
+
+/// In few words: every forwarded packet is looked up.
+impl Hash for NeighbourKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let device = u64::from(self.device.0) << 32;
+        match self.address {
+            IpAddr::V4(address) => state.write_u64(device | u64::from(address.to_bits())),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, e, f, g, h] = address.segments().map(u64::from);
+                state.write_u64(device ^ (a << 48 | b << 32 | c << 16 | d));
+                state.write_u64(e << 48 | f << 32 | g << 16 | h);
+            }
+        }
+    }
+}
+
+/// How a message bears on what is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Learned {
+    pub(crate) mac: MacAddress,
+    /// It answers a question of ours.
+    pub(crate) answers: bool,
+    /// A different address than known replaces that.
+    pub(crate) replaces: bool,
+    /// It is worth an entry even if there is none: the station is about to talk to us.
+    pub(crate) creates: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Incomplete {
+        asked: u8,
+        waiting: VecDeque<Outgoing>,
+    },
+    Reachable {
+        mac: MacAddress,
+    },
+    Stale {
+        mac: MacAddress,
+    },
+    /// In use again, and to be confirmed: no request is out yet in RFC 4861's DELAY.
+    Probe {
+        mac: MacAddress,
+        asked: u8,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    /// When the state ends: the next request, or the loss of trust, or the end.
+    until: Instant,
+}
+
+/// What the table wants done when time has passed.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// Ask the whole link, or the one station that had the address.
+    Ask(NeighbourKey, Option<MacAddress>),
+    /// Nobody answered; these packets cannot be sent.
+    Silent(NeighbourKey, VecDeque<Outgoing>),
+}
+
+/// The neighbours of a stack.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    entries: HashMap<NeighbourKey, Entry, Keyed>,
+    deadlines: BTreeSet<(Instant, NeighbourKey)>,
+    waiting_bytes: usize,
+}
+
+impl Neighbours {
+    pub(crate) fn new(keyed: Keyed) -> Self {
+        Self { entries: HashMap::with_hasher(keyed), deadlines: BTreeSet::new(), waiting_bytes: 0 }
+    }
+
+    /// The station to send to, if it is known well enough.
+    #[inline]
+    pub(crate) fn resolve(&mut self, now: Instant, key: NeighbourKey) -> Option<MacAddress> {
+        let entry = self.entries.get_mut(&key)?;
+        match entry.state {
+            State::Incomplete { .. } => None,
+            State::Reachable { mac } if now < entry.until => Some(mac),
+            State::Probe { mac, .. } => Some(mac),
+            State::Reachable { mac } | State::Stale { mac } => {
+                entry.state = State::Probe { mac, asked: 0 };
+                self.set_deadline(key, now + NEIGHBOUR_DELAY);
+                Some(mac)
+            }
+        }
+    }
+
+    /// Keeps a packet until its neighbour is known. True if the neighbour has to be asked for.
+    pub(crate) fn hold(
+        &mut self,
+        now: Instant,
+        key: NeighbourKey,
+        packets: Vec<Outgoing>,
+    ) -> Result<bool, NeighbourDrop> {
+        let bytes: usize = packets.iter().map(|packet| packet.bytes.len()).sum();
+        if self.waiting_bytes + bytes > NEIGHBOUR_QUEUE_BYTES_MAX {
+            return Err(NeighbourDrop::QueueFull);
+        }
+        let ask = !self.entries.contains_key(&key);
+        if ask {
+            let waiting = VecDeque::new();
+            self.create(key, State::Incomplete { asked: 1, waiting }, now + NEIGHBOUR_RETRY)?;
+        }
+        if let Some(Entry { state: State::Incomplete { waiting, .. }, .. }) = self.entries.get_mut(&key) {
+            // All pieces of one packet or none; one packet always may wait.
+            if !waiting.is_empty() && waiting.len() + packets.len() > NEIGHBOUR_QUEUE_FRAMES_MAX {
+                return Err(NeighbourDrop::QueueFull);
+            }
+            self.waiting_bytes += bytes;
+            waiting.extend(packets);
+        }
+        Ok(ask)
+    }
+
+    /// Takes what a message told; gives back the packets that can be sent to the station.
+    pub(crate) fn learn(
+        &mut self,
+        now: Instant,
+        key: NeighbourKey,
+        learned: Learned,
+    ) -> Result<VecDeque<Outgoing>, NeighbourDrop> {
+        let mac = learned.mac;
+        let Some(entry) = self.entries.get_mut(&key) else {
+            if !learned.creates {
+                return Err(NeighbourDrop::Unasked);
+            }
+            self.create(key, State::Stale { mac }, now + NEIGHBOUR_STALE)?;
+            return Ok(VecDeque::new());
+        };
+        let known = match entry.state {
+            State::Incomplete { .. } => None,
+            State::Reachable { mac } | State::Stale { mac } | State::Probe { mac, .. } => Some(mac),
+        };
+        if let Some(known) = known
+            && known != mac
+            && !learned.replaces
+        {
+            // RFC 4861 7.2.5: what is known is doubted, and not replaced.
+            entry.state = State::Stale { mac: known };
+            self.set_deadline(key, now + NEIGHBOUR_STALE);
+            return Ok(VecDeque::new());
+        }
+        let changed = known != Some(mac);
+        let (state, until) = match (learned.answers, changed) {
+            (true, _) => (State::Reachable { mac }, now + NEIGHBOUR_REACHABLE),
+            (false, true) => (State::Stale { mac }, now + NEIGHBOUR_STALE),
+            (false, false) => return Ok(VecDeque::new()),
+        };
+        let before = std::mem::replace(&mut entry.state, state);
+        self.set_deadline(key, until);
+        let State::Incomplete { waiting, .. } = before else { return Ok(VecDeque::new()) };
+        self.waiting_bytes -= waiting.iter().map(|packet| packet.bytes.len()).sum::<usize>();
+        Ok(waiting)
+    }
+
+    /// When something is due next.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// The next thing that is due.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
+        while let Some((at, key)) = self.deadlines.first().copied()
+            && at <= now
+        {
+            let entry = self.entries.get_mut(&key)?;
+            match &mut entry.state {
+                State::Incomplete { asked, .. } | State::Probe { asked, .. } if *asked < NEIGHBOUR_REQUESTS_MAX => {
+                    *asked += 1;
+                    let known = match entry.state {
+                        State::Probe { mac, .. } => Some(mac),
+                        State::Incomplete { .. } | State::Reachable { .. } | State::Stale { .. } => None,
+                    };
+                    self.set_deadline(key, now + NEIGHBOUR_RETRY);
+                    return Some(Due::Ask(key, known));
+                }
+                State::Incomplete { waiting, .. } => {
+                    let waiting = std::mem::take(waiting);
+                    self.waiting_bytes -= waiting.iter().map(|packet| packet.bytes.len()).sum::<usize>();
+                    self.remove(key);
+                    return Some(Due::Silent(key, waiting));
+                }
+                State::Reachable { mac } => {
+                    entry.state = State::Stale { mac: *mac };
+                    self.set_deadline(key, now + NEIGHBOUR_STALE);
+                }
+                State::Stale { .. } | State::Probe { .. } => self.remove(key),
+            }
+        }
+        None
+    }
+
+    fn create(&mut self, key: NeighbourKey, state: State, until: Instant) -> Result<(), NeighbourDrop> {
+        if self.entries.len() >= NEIGHBOURS_MAX {
+            let mut oldest = self.deadlines.iter().take(NEIGHBOURS_EVICT_SCAN_MAX).map(|(_, key)| *key);
+            let evicted = oldest.find(|key| {
+                self.entries.get(key).is_some_and(|entry| match entry.state {
+                    State::Stale { .. } | State::Reachable { .. } => true,
+                    State::Incomplete { .. } | State::Probe { .. } => false,
+                })
+            });
+            self.remove(evicted.ok_or(NeighbourDrop::TableFull)?);
+        }
+        self.deadlines.insert((until, key));
+        self.entries.insert(key, Entry { state, until });
+        Ok(())
+    }
+
+    fn set_deadline(&mut self, key: NeighbourKey, until: Instant) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            self.deadlines.remove(&(entry.until, key));
+            entry.until = until;
+            self.deadlines.insert((until, key));
+        }
+    }
+
+    fn remove(&mut self, key: NeighbourKey) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.deadlines.remove(&(entry.until, key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Marks;
+    use crate::seed::Random;
+    use crate::time::Duration;
+    use std::net::Ipv4Addr;
+
+    const A: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xa]);
+    const B: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xb]);
+
+    fn table() -> Neighbours {
+        Neighbours::new(Keyed::new(&mut Random::new(1)))
+    }
+
+    fn key(n: u32) -> NeighbourKey {
+        NeighbourKey { device: DeviceId(0), address: IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n)) }
+    }
+
+    fn at(s: u64) -> Instant {
+        Instant::default() + Duration::from_secs(s)
+    }
+
+    fn packet(bytes: usize) -> Vec<Outgoing> {
+        vec![Outgoing { bytes: vec![0; bytes], marks: Marks::default() }]
+    }
+
+    fn answer(mac: MacAddress) -> Learned {
+        Learned { mac, answers: true, replaces: true, creates: false }
+    }
+
+    #[test]
+    fn an_answer_releases_what_waited_and_is_trusted_for_a_time() {
+        let mut t = table();
+        assert_eq!(t.resolve(at(0), key(1)), None);
+        assert_eq!(t.hold(at(0), key(1), packet(10)), Ok(true));
+        assert_eq!(t.hold(at(0), key(1), packet(20)), Ok(false), "asked once");
+        assert_eq!(t.learn(at(0), key(1), answer(A)).unwrap().len(), 2);
+        assert_eq!(t.waiting_bytes, 0);
+        assert_eq!(t.resolve(at(29), key(1)), Some(A));
+        assert_eq!(t.timeout(), Some(at(30)));
+        assert!(t.due(at(30)).is_none(), "nobody asks for a neighbour that is not used");
+        assert_eq!(t.timeout(), Some(at(630)));
+        assert!(t.due(at(630)).is_none());
+        assert_eq!((t.resolve(at(630), key(1)), t.timeout()), (None, None));
+    }
+
+    #[test]
+    fn a_neighbour_in_use_is_probed_and_forgotten_if_it_is_silent() {
+        let mut t = table();
+        t.hold(at(0), key(1), packet(10)).unwrap();
+        t.learn(at(0), key(1), answer(A)).unwrap();
+        assert_eq!(t.resolve(at(31), key(1)), Some(A), "used while in doubt");
+        for s in [36, 37, 38] {
+            assert!(t.due(at(s) - Duration::from_nanos(1)).is_none());
+            assert!(matches!(t.due(at(s)), Some(Due::Ask(k, Some(A))) if k == key(1)));
+        }
+        assert!(t.due(at(39)).is_none());
+        assert_eq!((t.resolve(at(39), key(1)), t.timeout()), (None, None));
+    }
+
+    #[test]
+    fn a_silent_neighbour_gives_its_packets_back_after_three_requests() {
+        let mut t = table();
+        assert_eq!(t.hold(at(0), key(1), packet(10)), Ok(true));
+        assert!(matches!(t.due(at(1)), Some(Due::Ask(_, None))));
+        assert!(matches!(t.due(at(2)), Some(Due::Ask(_, None))));
+        assert!(matches!(t.due(at(3)), Some(Due::Silent(_, waiting)) if waiting.len() == 1));
+        assert_eq!((t.timeout(), t.waiting_bytes, t.entries.len()), (None, 0, 0));
+    }
+
+    #[test]
+    fn messages_bear_on_what_is_known_by_rfc_4861() {
+        let mut t = table();
+        assert_eq!(t.learn(at(0), key(1), answer(A)).unwrap_err(), NeighbourDrop::Unasked);
+        let greeting = Learned { mac: A, answers: false, replaces: true, creates: true };
+        assert!(t.learn(at(0), key(1), greeting).is_ok());
+        assert_eq!(t.timeout(), Some(at(600)), "stale: heard of, not confirmed");
+        assert!(t.learn(at(1), key(1), Learned { mac: B, answers: true, replaces: false, creates: false }).is_ok());
+        assert_eq!(t.resolve(at(1), key(1)), Some(A), "not replaced");
+        assert!(t.learn(at(2), key(1), answer(B)).is_ok());
+        assert_eq!(t.resolve(at(3), key(1)), Some(B));
+    }
+
+    #[test]
+    fn floods_stay_inside_the_bounds() {
+        let mut t = table();
+        let held = (0..100).filter(|_| t.hold(at(0), key(1), packet(100)).is_ok()).count();
+        assert_eq!(held, NEIGHBOUR_QUEUE_FRAMES_MAX);
+        let held = (0..100).filter(|n| t.hold(at(0), key(2 + n), packet(1 << 20)).is_ok()).count();
+        assert_eq!(held, 3);
+        let mut t = table();
+        for n in 0..20_000 {
+            let _ = t.hold(at(0), key(n), packet(10));
+        }
+        assert_eq!(t.entries.len(), NEIGHBOURS_MAX);
+        assert_eq!(t.hold(at(0), key(30_000), packet(10)), Err(NeighbourDrop::TableFull));
+        assert!(t.learn(at(0), key(5), answer(A)).is_ok());
+        for n in 1..5 {
+            t.due(at(n));
+        }
+        assert_eq!(t.entries.len(), t.deadlines.len());
+    }
+
+    #[test]
+    fn an_old_neighbour_makes_room_for_another() {
+        let mut t = table();
+        let greeting = Learned { mac: A, answers: false, replaces: true, creates: true };
+        for n in 0..10_000 {
+            assert!(t.learn(at(u64::from(n) / 100), key(n), greeting).is_ok());
+        }
+        assert_eq!((t.entries.len(), t.deadlines.len()), (NEIGHBOURS_MAX, NEIGHBOURS_MAX));
+        assert_eq!(t.resolve(at(100), key(0)), None);
+        assert_eq!(t.resolve(at(100), key(9_999)), Some(A));
+    }
+}

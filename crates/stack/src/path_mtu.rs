@@ -1,0 +1,61 @@
+//! Path MTUs that routers told of (RFC 1191, RFC 8201): a bounded table of destinations, each believed for a time.
+
+use crate::limits::{PATH_MTU_AGE, PATH_MTUS_MAX};
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+#[derive(Debug, Default)]
+pub(crate) struct PathMtus {
+    paths: BTreeMap<IpAddr, (u16, Instant)>,
+    ages: BTreeSet<(Instant, IpAddr)>,
+}
+
+impl PathMtus {
+    /// Takes a smaller MTU; a larger one is not believed before the old one has aged. The oldest makes room.
+    pub(crate) fn learn(&mut self, now: Instant, to: IpAddr, mtu: u16) {
+        if self.get(now, to).is_some_and(|known| known <= mtu) {
+            return;
+        }
+        if let Some((_, until)) = self.paths.remove(&to) {
+            self.ages.remove(&(until, to));
+        } else if self.paths.len() >= PATH_MTUS_MAX
+            && let Some((_, oldest)) = self.ages.pop_first()
+        {
+            self.paths.remove(&oldest);
+        }
+        let until = now + PATH_MTU_AGE;
+        self.paths.insert(to, (mtu, until));
+        self.ages.insert((until, to));
+    }
+
+    /// What is known of the path.
+    pub(crate) fn get(&self, now: Instant, to: IpAddr) -> Option<u16> {
+        self.paths.get(&to).filter(|(_, until)| now < *until).map(|(mtu, _)| *mtu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn a_smaller_mtu_is_believed_for_a_time_and_the_oldest_makes_room() {
+        let (mut paths, now) = (PathMtus::default(), Instant::default());
+        let host = |n: u32| IpAddr::V4(Ipv4Addr::from_bits(n));
+        paths.learn(now, host(1), 1400);
+        paths.learn(now, host(1), 1500);
+        assert_eq!(paths.get(now, host(1)), Some(1400));
+        paths.learn(now, host(1), 1300);
+        assert_eq!((paths.get(now, host(1)), paths.get(now, host(2))), (Some(1300), None));
+        assert_eq!(paths.get(now + PATH_MTU_AGE, host(1)), None);
+        paths.learn(now + PATH_MTU_AGE, host(1), 1500);
+        assert_eq!(paths.get(now + PATH_MTU_AGE, host(1)), Some(1500));
+        for n in 2..5000 {
+            paths.learn(now + PATH_MTU_AGE * 2, host(n), 1400);
+        }
+        assert_eq!((paths.paths.len(), paths.ages.len()), (PATH_MTUS_MAX, PATH_MTUS_MAX));
+        assert_eq!(paths.get(now + PATH_MTU_AGE * 2, host(1)), None);
+    }
+}

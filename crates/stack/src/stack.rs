@@ -1,0 +1,635 @@
+//! The stack: devices, routes and everything between a frame received and what is done about it.
+//!
+//! The owner gives frames to [`Stack::handle_frame`], passes on what that says, drains [`Stack::poll_transmit`] of every device,
+//! and calls [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so. Whether a stack is a router is one
+//! setting. Wrong use is answered by a typed error; any bytes from the network by a counted drop.
+
+use crate::cut::{Pieces, Scratch};
+use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
+use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
+use crate::forward::{Forward, Outcome};
+use crate::fragment::{DatagramKey, Piece, Reassembly};
+use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
+use crate::icmp::{RateLimit, Trouble};
+use crate::ipv4::{self, Ipv4Header};
+use crate::ipv6::{self, Ipv6Header, WalkError, solicited_node};
+use crate::limits::{DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use crate::neighbour::Neighbours;
+use crate::path_mtu::PathMtus;
+use crate::route::{Prefix, RouteError, Routes, Target};
+use crate::seed::{Keyed, Random};
+use crate::time::Instant;
+use crate::udp::{Datagram, UdpError, UdpId, UdpSockets};
+use smoltcp::wire::{EthernetFrame, EthernetProtocol};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// How a stack is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackConfig {
+    /// What all that peers must not guess is drawn from. Two stacks with the same seed and input do the same.
+    pub seed: u64,
+    /// Packets for others are passed on.
+    pub forwarding: bool,
+}
+
+/// What became of a frame.
+#[derive(Debug)]
+pub enum Handled<'a, P: ?Sized> {
+    /// The stack has all it needs of it.
+    Done,
+    /// Nothing: it was dropped and counted.
+    Dropped(DropReason),
+    /// It is to be passed on.
+    Forward(Forward<'a, P>),
+}
+
+/// A frame that the stack has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its bytes.
+    pub len: usize,
+    /// What the receiver is to know beside them.
+    pub marks: Marks,
+}
+
+/// An end host and a router.
+#[derive(Debug)]
+pub struct Stack {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) routes: Routes,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) paths: PathMtus,
+    pub(crate) udp: UdpSockets,
+    pub(crate) errors_sent: RateLimit,
+    pub(crate) drops: Drops,
+    pub(crate) random: Random,
+    pub(crate) keyed: Keyed,
+    pub(crate) idents_used: u16,
+    pub(crate) forwarding: bool,
+    /// Packets to ourselves, to be taken in before the call ends.
+    pub(crate) loopback: VecDeque<Vec<u8>>,
+    pub(crate) scratch: Scratch,
+    reassembly: Reassembly,
+    own_v4: Vec<Ipv4Addr>,
+    own_v6: Vec<Ipv6Addr>,
+}
+
+/// A whole packet for this stack.
+#[derive(Debug)]
+pub(crate) struct Input<'a> {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) protocol: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) packet: &'a [u8],
+    /// Where the transport header begins, and where its protocol's number stands.
+    pub(crate) at: usize,
+    pub(crate) number_at: usize,
+    pub(crate) device: DeviceId,
+    pub(crate) marks: Marks,
+    pub(crate) to_group: bool,
+}
+
+impl<'a> Input<'a> {
+    pub(crate) fn transport(&self) -> &'a [u8] {
+        &self.packet[self.at..]
+    }
+}
+
+impl Stack {
+    /// A stack without devices.
+    pub fn new(config: StackConfig) -> Self {
+        let mut random = Random::new(config.seed);
+        Self {
+            devices: Vec::new(),
+            routes: Routes::default(),
+            neighbours: Neighbours::new(Keyed::new(&mut random)),
+            paths: PathMtus::default(),
+            udp: UdpSockets::new(Keyed::new(&mut random)),
+            errors_sent: RateLimit::new(),
+            drops: Drops::default(),
+            keyed: Keyed::new(&mut random),
+            idents_used: 0,
+            random,
+            forwarding: config.forwarding,
+            loopback: VecDeque::new(),
+            scratch: Scratch::new(),
+            reassembly: Reassembly::default(),
+            own_v4: Vec::new(),
+            own_v6: Vec::new(),
+        }
+    }
+
+    /// Adds a device, and routes to its addresses and their networks.
+    pub fn add_device(&mut self, config: DeviceConfig) -> Result<DeviceId, DeviceError> {
+        let id = u16::try_from(self.devices.len()).ok().filter(|id| usize::from(*id) < DEVICES_MAX);
+        let id = DeviceId(id.ok_or(DeviceError::Full)?);
+        let device = Device::new(config)?;
+        for own in &device.config.addresses {
+            match own.address() {
+                IpAddr::V4(address) => self.own_v4.push(address),
+                IpAddr::V6(address) => self.own_v6.push(address),
+            }
+            // An IPv6 address of a link alone may be on several: it is never looked up, but asked of the device.
+            if own.address().is_ipv6() && is_link_local(own.address()) {
+                continue;
+            }
+            self.add_own_routes(id, *own).map_err(|_| DeviceError::Full)?;
+        }
+        self.devices.push(device);
+        Ok(id)
+    }
+
+    fn add_own_routes(&mut self, device: DeviceId, own: Prefix) -> Result<(), RouteError> {
+        self.routes.insert(own, Target::Via { device, gateway: None })?;
+        let host = if let IpAddr::V4(address) = own.address() {
+            let host_bits = u32::MAX.checked_shr(own.length().into()).unwrap_or(0);
+            let last = IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() | host_bits));
+            // RFC 3021: networks of two addresses or one have no broadcast address.
+            if let Some(broadcast) = Prefix::new(last, 32).filter(|_| own.length() < 31) {
+                self.routes.insert(broadcast, Target::Broadcast(device))?;
+            }
+            Prefix::new(own.address(), 32)
+        } else {
+            Prefix::new(own.address(), 128)
+        };
+        host.map_or(Ok(()), |host| self.routes.insert(host, Target::Local(device)))
+    }
+
+    /// Adds a route through a device, to a gateway or to a network joined directly, or changes the one that the prefix has.
+    pub fn add_route(&mut self, prefix: Prefix, device: DeviceId, gateway: Option<IpAddr>) -> Result<(), RouteError> {
+        if usize::from(device.0) >= self.devices.len() {
+            return Err(RouteError::NoDevice);
+        }
+        self.routes.insert(prefix, Target::Via { device, gateway })
+    }
+
+    /// Takes a route away; false if there was none.
+    pub fn remove_route(&mut self, prefix: Prefix) -> bool {
+        self.routes.remove(prefix)
+    }
+
+    /// The routes, those of own addresses and networks included.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// Packets dropped so far.
+    pub fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// What went over a device so far.
+    pub fn counters(&self, device: DeviceId) -> Option<DeviceCounters> {
+        self.devices.get(usize::from(device.0)).map(|device| device.counters)
+    }
+
+    /// Takes a frame from a device.
+    #[inline]
+    pub fn handle_frame<'a, P: Payload + ?Sized>(
+        &'a mut self,
+        now: Instant,
+        device: DeviceId,
+        received: Received<'a, P>,
+    ) -> Handled<'a, P> {
+        let Received { header: frame, payload, marks } = received;
+        let payload_bytes = payload.len();
+        let mut packet = Packet { frame, payload, payload_bytes, link_bytes: 0, marks, device, to_group: false };
+        let result = self.receive(now, &mut packet);
+        if !matches!(result, Ok(Some(_))) {
+            self.settle(now);
+        }
+        match result {
+            Ok(None) => Handled::Done,
+            Ok(Some(device)) => {
+                Handled::Forward(Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch } })
+            }
+            Err(reason) => {
+                self.drops.count(reason);
+                Handled::Dropped(reason)
+            }
+        }
+    }
+
+    /// Builds the next frame that a device is to send. A frame that `into` has no room for stays.
+    pub fn poll_transmit(&mut self, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+        let (outgoing, skip) = self.devices.get_mut(usize::from(device.0))?.pop(into.len())?;
+        let bytes = &outgoing.bytes[skip..];
+        into[..bytes.len()].copy_from_slice(bytes);
+        Some(Transmit { len: bytes.len(), marks: outgoing.marks })
+    }
+
+    /// When [`Stack::handle_timeout`] wants to be called, if nothing else happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.neighbours.timeout(), self.reassembly.timeout()].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.handle_neighbour_timeout(now);
+        while let Some((device, expired)) = self.reassembly.expire(now) {
+            self.drops.count(FragmentDrop::Timeout);
+            if let Some(first) = expired.first {
+                self.tell(now, device, &first, false, Trouble::Reassembly);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Opens a UDP socket at an own address or the unspecified one, and a port or 0 for any.
+    pub fn udp_bind(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
+        if !local.ip().is_unspecified() && !self.is_own(local.ip()) {
+            return Err(UdpError::NotOurs);
+        }
+        self.udp.bind(&mut self.random, local)
+    }
+
+    /// Makes a socket talk to one other side only. Nothing is sent.
+    pub fn udp_connect(&mut self, id: UdpId, remote: SocketAddr) -> Result<(), UdpError> {
+        let (local, _) = self.udp.addresses(id)?;
+        if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || remote.ip().is_unspecified() {
+            return Err(UdpError::Address);
+        }
+        let from = if local.ip().is_unspecified() { self.address_towards(remote.ip(), None) } else { Some(local.ip()) };
+        self.udp.connect(id, from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?, remote)
+    }
+
+    /// Sends a datagram to `remote`, or to the other side that the socket is connected to.
+    pub fn udp_send(
+        &mut self,
+        now: Instant,
+        id: UdpId,
+        remote: Option<SocketAddr>,
+        bytes: &[u8],
+    ) -> Result<(), UdpError> {
+        let (local, connected) = self.udp.addresses(id)?;
+        let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
+        let result = self.send_udp(now, local, remote, bytes);
+        self.settle(now);
+        result
+    }
+
+    /// The next datagram, if there is one, or what the network said of one sent.
+    pub fn udp_receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
+        self.udp.receive(id)
+    }
+
+    /// Where a socket is bound.
+    pub fn udp_local(&mut self, id: UdpId) -> Result<SocketAddr, UdpError> {
+        self.udp.addresses(id).map(|(local, _)| local)
+    }
+
+    /// Closes a socket with all that waits in it.
+    pub fn udp_close(&mut self, id: UdpId) -> Result<(), UdpError> {
+        self.udp.close(id)
+    }
+
+    #[inline]
+    pub(crate) fn is_own(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.own_v4.contains(&address),
+            IpAddr::V6(address) => self.own_v6.contains(&address),
+        }
+    }
+
+    pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
+        address == IpAddr::V4(Ipv4Addr::BROADCAST) || matches!(self.routes.lookup(address), Some(Target::Broadcast(_)))
+    }
+
+    #[inline]
+    fn receive<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_, P>,
+    ) -> Result<Outcome, DropReason> {
+        let device = self.devices.get_mut(usize::from(packet.device.0)).ok_or(LinkDrop::NoDevice)?;
+        let Packet { frame: header, payload_bytes, marks, .. } = *packet;
+        let frame_bytes = header.len() + payload_bytes;
+        device.counters.frames_received += 1;
+        device.counters.bytes_received += frame_bytes as u64;
+        let cut_short = payload_bytes > 0 && header.len() < HEADER_BYTES_MAX;
+        let link_bytes = device.link_bytes();
+        let bytes_max =
+            if marks.segment_bytes > 0 { FRAME_BYTES_MAX } else { link_bytes + usize::from(device.config.mtu) };
+        if cut_short || frame_bytes > bytes_max || header.len() < link_bytes.max(1) {
+            return Err(LinkDrop::Length.into());
+        }
+        let agreed = device.config.agreed;
+        if (marks.checksum_unfilled && !agreed.checksum_unfilled) || (marks.segment_bytes > 0 && !agreed.large_segments)
+        {
+            return Err(LinkDrop::Marks.into());
+        }
+        packet.link_bytes = link_bytes;
+        let protocol = match device.config.medium {
+            Medium::Ethernet(own) => {
+                let frame = EthernetFrame::new_unchecked(header);
+                let to = MacAddress(frame.dst_addr().0);
+                packet.to_group = to.is_group();
+                if to != own && !packet.to_group {
+                    return Err(LinkDrop::OtherStation.into());
+                }
+                frame.ethertype()
+            }
+            Medium::Ip if header[0] >> 4 == 4 => EthernetProtocol::Ipv4,
+            Medium::Ip => EthernetProtocol::Ipv6,
+        };
+        match protocol {
+            EthernetProtocol::Ipv4 => self.receive_v4(now, packet),
+            EthernetProtocol::Ipv6 => self.receive_v6(now, packet),
+            EthernetProtocol::Arp => {
+                self.input_arp(now, packet.device, packet.header())?;
+                Ok(None)
+            }
+            EthernetProtocol::Unknown(_) => Err(LinkDrop::Protocol.into()),
+        }
+    }
+
+    #[inline]
+    fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
+        let header = Ipv4Header::parse(packet.header(), packet.len())?;
+        if is_martian_source(header.from) || self.own_v4.contains(&header.from) {
+            return Err(IpDrop::SourceMartian.into());
+        }
+        if header.header_bytes > 20
+            && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
+        {
+            let trouble = Trouble::Parameter { code: 0, at: at.into() };
+            return Err(self.refuse(now, packet, header.total_bytes, trouble, reason));
+        }
+        if header.to.is_multicast() || header.to.is_broadcast() {
+            // RFC 1112 7.2: every host is in the group of all hosts.
+            if header.to.is_multicast() && header.to != Ipv4Addr::new(224, 0, 0, 1) {
+                return Err(IpDrop::NotJoined.into());
+            }
+            return self.deliver_v4(now, packet, &header, true);
+        }
+        if is_martian_destination(header.to) {
+            return Err(IpDrop::DestinationMartian.into());
+        }
+        match self.routes.lookup(IpAddr::V4(header.to)) {
+            Some(Target::Local(_)) => self.deliver_v4(now, packet, &header, packet.to_group),
+            Some(Target::Broadcast(device)) if device == packet.device => self.deliver_v4(now, packet, &header, true),
+            Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
+            _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
+            _ if packet.to_group => Err(IpDrop::Broadcast.into()),
+            _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
+            Some(Target::Via { device, gateway }) => self.forward_v4(now, packet, &header, device, gateway),
+            None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
+        }
+    }
+
+    fn deliver_v4<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv4Header,
+        to_group: bool,
+    ) -> Result<Outcome, DropReason> {
+        let bytes = packet.copy(0, header.total_bytes);
+        let to_group = to_group || packet.to_group;
+        self.input_v4(now, &bytes, header, packet.device, packet.marks, to_group)?;
+        Ok(None)
+    }
+
+    fn input_v4(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        header: &Ipv4Header,
+        device: DeviceId,
+        marks: Marks,
+        to_group: bool,
+    ) -> Result<(), DropReason> {
+        let (from, to) = (IpAddr::V4(header.from), IpAddr::V4(header.to));
+        let input = Input {
+            from,
+            to,
+            protocol: header.protocol,
+            hop_limit: header.ttl,
+            packet,
+            at: header.header_bytes,
+            number_at: 9,
+            device,
+            marks,
+            to_group,
+        };
+        if !header.is_fragment() {
+            return self.input(now, &input);
+        }
+        let (head, bytes) = packet.split_at(header.header_bytes);
+        let key = DatagramKey { from, to, ident: header.ident.into(), protocol: header.protocol, device };
+        let piece = Piece { head, offset: header.offset, bytes, more: header.more_fragments };
+        let Some(datagram) = self.add_fragment(now, key, &piece, marks)? else { return Ok(()) };
+        let at = datagram.head.len();
+        let packet = [datagram.head, datagram.payload].concat();
+        self.input(now, &Input { packet: &packet, at, ..input })
+    }
+
+    fn add_fragment(
+        &mut self,
+        now: Instant,
+        key: DatagramKey,
+        piece: &Piece<'_>,
+        marks: Marks,
+    ) -> Result<Option<crate::fragment::Datagram>, DropReason> {
+        if marks != Marks::default() {
+            return Err(LinkDrop::Marks.into());
+        }
+        Ok(self.reassembly.add(now, key, piece)?)
+    }
+
+    #[inline]
+    fn receive_v6<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
+        let header = Ipv6Header::parse(packet.header(), packet.len())?;
+        let (from, to) = (IpAddr::V6(header.from), IpAddr::V6(header.to));
+        if header.from.is_multicast() || header.from.is_loopback() || is_mapped(header.from) || self.is_own(from) {
+            return Err(IpDrop::SourceMartian.into());
+        }
+        if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
+            return Err(IpDrop::DestinationMartian.into());
+        }
+        if header.to.is_multicast() {
+            if !self.is_joined(packet.device, header.to) {
+                return Err(IpDrop::NotJoined.into());
+            }
+            return self.deliver_v6(now, packet, &header, true);
+        }
+        if is_link_local(to) {
+            if self.devices[usize::from(packet.device.0)].has(to) {
+                return self.deliver_v6(now, packet, &header, packet.to_group);
+            }
+            return Err(IpDrop::NotForUs.into());
+        }
+        match self.routes.lookup(to) {
+            Some(Target::Local(_)) => self.deliver_v6(now, packet, &header, packet.to_group),
+            _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
+            _ if packet.to_group => Err(IpDrop::Broadcast.into()),
+            _ if is_link_local(from) || header.from.is_unspecified() => Err(IpDrop::SourceMartian.into()),
+            Some(Target::Via { device, gateway }) => self.forward_v6(now, packet, &header, device, gateway),
+            Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
+            None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
+        }
+    }
+
+    fn deliver_v6<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv6Header,
+        to_group: bool,
+    ) -> Result<Outcome, DropReason> {
+        let bytes = packet.copy(0, header.total_bytes);
+        self.input_v6(now, &bytes, header, packet.device, packet.marks, to_group)?;
+        Ok(None)
+    }
+
+    fn input_v6(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        header: &Ipv6Header,
+        device: DeviceId,
+        marks: Marks,
+        to_group: bool,
+    ) -> Result<(), DropReason> {
+        let (from, to) = (IpAddr::V6(header.from), IpAddr::V6(header.to));
+        let walk = ipv6::walk(packet, header.next_header)
+            .map_err(|error| self.refuse_extension(now, packet, device, to_group, error))?;
+        let input = Input {
+            from,
+            to,
+            protocol: walk.protocol,
+            hop_limit: header.hop_limit,
+            packet,
+            at: walk.at,
+            number_at: walk.number_at,
+            device,
+            marks,
+            to_group,
+        };
+        let Some(fragment) = walk.fragment else { return self.input(now, &input) };
+        let (head, bytes) = packet.split_at(walk.at);
+        let bytes = &bytes[ipv6::FRAGMENT_BYTES..];
+        let key = DatagramKey { from, to, ident: fragment.ident, protocol: 0, device };
+        if fragment.more_fragments && !bytes.len().is_multiple_of(8) {
+            // RFC 8200 4.5: the sender is told, with the place of the payload length.
+            self.tell(now, device, packet, to_group, Trouble::Parameter { code: 0, at: 4 });
+            return Err(FragmentDrop::Malformed.into());
+        }
+        let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
+        // RFC 6946: a fragment that is the whole is taken by itself.
+        let datagram = if fragment.offset == 0 && !fragment.more_fragments {
+            crate::fragment::Datagram { head: head.to_vec(), payload: bytes.to_vec() }
+        } else {
+            let Some(datagram) = self.add_fragment(now, key, &piece, marks)? else { return Ok(()) };
+            datagram
+        };
+        self.input_reassembled_v6(now, datagram, walk.number_at, fragment.next_header, &input)
+    }
+
+    /// A datagram put together, with the headers of its first fragment. Extension headers behind the fragment header are walked
+    /// over as if they stood in front of it.
+    fn input_reassembled_v6(
+        &mut self,
+        now: Instant,
+        datagram: crate::fragment::Datagram,
+        number_at: usize,
+        next_header: u8,
+        input: &Input<'_>,
+    ) -> Result<(), DropReason> {
+        let mut packet = datagram.head;
+        // The fragments' own unfragmentable parts may differ in length; the first one's counts.
+        let number_at = number_at.min(packet.len() - 1);
+        packet[number_at] = next_header;
+        packet.extend_from_slice(&datagram.payload);
+        let first = packet[6];
+        let walk = ipv6::walk(&packet, first)
+            .map_err(|error| self.refuse_extension(now, &packet, input.device, input.to_group, error))?;
+        if walk.fragment.is_some() {
+            return Err(FragmentDrop::Malformed.into());
+        }
+        let (protocol, at, number_at) = (walk.protocol, walk.at, walk.number_at);
+        self.input(now, &Input { packet: &packet, protocol, at, number_at, ..*input })
+    }
+
+    fn refuse_extension(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        device: DeviceId,
+        to_group: bool,
+        error: WalkError,
+    ) -> DropReason {
+        match error.tell {
+            Some((_, at)) if error.tell_of_group => {
+                self.tell(now, device, packet, to_group, Trouble::ParameterOfGroup { at });
+            }
+            Some((code, at)) => self.tell(now, device, packet, to_group, Trouble::Parameter { code, at }),
+            None => {}
+        }
+        error.reason.into()
+    }
+
+    /// A whole packet for us.
+    fn input(&mut self, now: Instant, input: &Input<'_>) -> Result<(), DropReason> {
+        const NO_NEXT_HEADER: u8 = 59;
+        match (input.protocol, input.to.is_ipv4()) {
+            (1, true) | (58, false) => self.input_icmp(now, input),
+            (17, _) => self.deliver_udp(input).inspect_err(|reason| {
+                if *reason == UdpDrop::NoSocket.into() {
+                    self.tell(now, input.device, input.packet, input.to_group, Trouble::PortUnreachable);
+                }
+            }),
+            (NO_NEXT_HEADER, false) => Ok(()),
+            _ => {
+                let trouble = Trouble::Protocol { at: input.number_at };
+                self.tell(now, input.device, input.packet, input.to_group, trouble);
+                Err(IpDrop::Protocol.into())
+            }
+        }
+    }
+
+    /// Takes in what the stack has sent to itself.
+    fn settle(&mut self, now: Instant) {
+        while let Some(bytes) = self.loopback.pop_front() {
+            let packet = &bytes[LINK_BYTES..];
+            let (device, marks) = (DeviceId(0), Marks::default());
+            let result = match Ipv4Header::parse(packet, packet.len()) {
+                Ok(header) => self.input_v4(now, packet, &header, device, marks, false),
+                Err(_) => match Ipv6Header::parse(packet, packet.len()) {
+                    Ok(header) => self.input_v6(now, packet, &header, device, marks, false),
+                    Err(reason) => Err(reason.into()),
+                },
+            };
+            if let Err(reason) = result {
+                self.drops.count(reason);
+            }
+        }
+    }
+
+    /// The groups that every station is in (RFC 4291 2.8): all nodes, its addresses' own, and all routers if it is one.
+    fn is_joined(&self, device: DeviceId, group: Ipv6Addr) -> bool {
+        const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+        let own = &self.devices[usize::from(device.0)].config.addresses;
+        group == ALL_NODES
+            || (group == ALL_ROUTERS && self.forwarding)
+            || own.iter().any(|own| matches!(own.address(), IpAddr::V6(own) if solicited_node(own) == group))
+    }
+}
+
+/// RFC 1812 5.3.7: no packet comes from the network itself, a loopback, a group or a reserved address.
+fn is_martian_source(from: Ipv4Addr) -> bool {
+    is_martian_destination(from) || from.octets()[0] >= 224
+}
+
+/// Addresses that no packet on a link may go to.
+fn is_martian_destination(to: Ipv4Addr) -> bool {
+    matches!(to.octets()[0], 0 | 127 | 240..)
+}
+
+/// IPv4-mapped addresses are a way of writing, not for the wire.
+fn is_mapped(address: Ipv6Addr) -> bool {
+    address.to_ipv4_mapped().is_some()
+}

@@ -1,0 +1,192 @@
+//! A TCP connection as a state machine over segments (RFC 9293), with one side's buffers.
+//!
+//! Segments and time go in, segments and deadlines come out. There is no IP here, no table of connections and no clock: the
+//! owner finds the connection by addresses and ports, verifies and fills checksums, calls [`Connection::poll_transmit`] until it
+//! returns nothing after whatever changed a connection, and [`Connection::handle_timeout`] when
+//! [`Connection::poll_timeout`] has come. A payload is copied once, from where it was received into the receive buffer.
+//! Urgent data is not told apart (RFC 6093 advises against it).
+
+mod buffer;
+mod config;
+pub mod congestion;
+mod connection;
+mod cookie;
+mod gaps;
+mod header;
+mod initial;
+mod opening;
+#[cfg(test)]
+mod pair;
+mod receiver;
+mod recovery;
+mod rtt;
+mod scoreboard;
+mod sender;
+mod seq;
+mod synchronized;
+#[cfg(test)]
+mod tests;
+mod time_wait;
+
+pub use buffer::{Heap, Storage};
+pub use config::{Config, ConfigError, Keepalive};
+pub use connection::{Connection, IcmpError, Info, Readiness, SendError, StateName};
+pub use cookie::SynCookie;
+pub use header::{Block, Flags, HEADER_BYTES_MAX, Header, Options, SackBlocks, Timestamps};
+pub use initial::{Initial, Secret};
+pub use seq::SeqNumber;
+pub use time_wait::{TimeWait, TimeWaitAnswer};
+
+use crate::limits::TCP_CHALLENGE_MS_MIN;
+use crate::time::{Duration, Instant};
+
+/// Why a segment, or a part of it, was dropped: error, counter and label in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DropReason {
+    /// Fewer bytes than the shortest header.
+    Truncated,
+    /// The data offset lies inside the fixed header or behind the end.
+    BadOffset,
+    /// An option's length is less than 2 or reaches behind the header.
+    BadOption,
+    /// It acknowledges something that was never sent while the connection opens.
+    AckUnacceptable,
+    /// It acknowledges something that was never sent.
+    AckUnsent,
+    /// It acknowledges what was acknowledged more than a window ago.
+    AckOld,
+    /// It has no acknowledgement.
+    NoAck,
+    /// Neither SYN nor reset came in SYN-SENT.
+    NoSyn,
+    /// A SYN for a connection that exists.
+    SynInWindow,
+    /// A reset whose sequence number does not prove that it is the peer's.
+    ResetBlind,
+    /// A reset in TIME-WAIT (RFC 1337).
+    ResetInTimeWait,
+    /// Outside the window.
+    OutOfWindow,
+    /// Its timestamp is older than one already seen (PAWS).
+    TimestampOld,
+    /// It has no timestamp although both sides agreed to send them.
+    TimestampMissing,
+    /// Its bytes are here already.
+    Duplicate,
+    /// The window is full.
+    WindowFull,
+    /// There are as many gaps as may be.
+    GapLimit,
+    /// Data or FIN behind the FIN.
+    AfterFin,
+    /// The connection is closed.
+    Closed,
+    /// An ICMP error about a segment that is not outstanding (RFC 5927).
+    IcmpNotOutstanding,
+}
+
+impl DropReason {
+    /// The label of its counter.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::BadOffset => "bad_offset",
+            Self::BadOption => "bad_option",
+            Self::AckUnacceptable => "ack_unacceptable",
+            Self::AckUnsent => "ack_unsent",
+            Self::AckOld => "ack_old",
+            Self::NoAck => "no_ack",
+            Self::NoSyn => "no_syn",
+            Self::SynInWindow => "syn_in_window",
+            Self::ResetBlind => "reset_blind",
+            Self::ResetInTimeWait => "reset_in_time_wait",
+            Self::OutOfWindow => "out_of_window",
+            Self::TimestampOld => "timestamp_old",
+            Self::TimestampMissing => "timestamp_missing",
+            Self::Duplicate => "duplicate",
+            Self::WindowFull => "window_full",
+            Self::GapLimit => "gap_limit",
+            Self::AfterFin => "after_fin",
+            Self::Closed => "closed",
+            Self::IcmpNotOutstanding => "icmp_not_outstanding",
+        }
+    }
+}
+
+/// Why a connection ended other than by both sides closing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The peer answered the SYN by a reset, or reset before it was open.
+    Refused,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer did not answer for too long.
+    TimedOut,
+    /// ICMP said that there is no way, while the connection opened.
+    Unreachable,
+    /// This side reset the connection.
+    Aborted,
+}
+
+/// Bytes of the send buffer, by sequence number; valid until the connection handles another segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendRange {
+    /// Of the first byte.
+    pub seq: SeqNumber,
+    /// How many.
+    pub len: u32,
+}
+
+/// A segment to send: its header, and which bytes follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Header, checksum excluded.
+    pub header: Header,
+    /// Payload, for [`Connection::copy_payload`].
+    pub payload: SendRange,
+    /// The segment is to be cut into segments of so much payload where the link does not take it whole; 0: it is an ordinary one.
+    pub segment_bytes: u16,
+    /// To be marked ECT(0) in its IP header.
+    pub ecn_capable: bool,
+}
+
+impl Segment {
+    fn bare(header: Header) -> Self {
+        Self { header, payload: SendRange::default(), segment_bytes: 0, ecn_capable: false }
+    }
+}
+
+/// Where a payload goes in the receive buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Placement {
+    /// First byte of the payload.
+    from: u32,
+    /// Bytes behind RCV.NXT as it was.
+    ahead: u32,
+    len: u32,
+}
+
+/// What a segment does to the buffers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Effect {
+    /// Bytes that leave the send buffer.
+    acked: u32,
+    place: Option<Placement>,
+    /// Bytes that become readable.
+    deliver: u32,
+}
+
+/// This end's clock in timestamps: milliseconds (RFC 7323 section 5.4).
+fn timestamp(now: Instant, offset: u32) -> u32 {
+    let ms = (now.as_ns() / 1_000_000) & u64::from(u32::MAX);
+    u32::try_from(ms).unwrap_or(0).wrapping_add(offset)
+}
+
+/// RFC 5961 section 7: true if a challenge may go, which is then noted.
+fn challenge_allowed(last: &mut Option<Instant>, now: Instant) -> bool {
+    let allowed = last.is_none_or(|last| now.since(last) >= Duration::from_millis(TCP_CHALLENGE_MS_MIN));
+    if allowed {
+        *last = Some(now);
+    }
+    allowed
+}

@@ -1,0 +1,198 @@
+//! The bytes of a connection's two directions: a ring over storage that may lie anywhere.
+//!
+//! A ring holds a run of readable bytes and, behind it, room into which bytes may be written out of order before they become
+//! readable. It starts small and grows up to its limit as bytes come, so that an idle connection costs little. It knows no
+//! sequence numbers.
+
+use std::fmt;
+
+use crate::frame::Payload;
+
+/// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
+pub trait Storage: fmt::Debug {
+    /// Bytes there are.
+    fn capacity(&self) -> usize;
+    /// Takes more memory, `capacity` bytes in all, zeroed or not; what there was keeps its position.
+    fn grow(&mut self, capacity: usize);
+    /// Writes bytes.
+    fn write(&mut self, at: usize, from: &[u8]);
+    /// Writes `len` bytes of a payload from its byte `from` on.
+    fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize);
+    /// Reads bytes.
+    fn read(&self, at: usize, into: &mut [u8]);
+}
+
+/// Memory of this process.
+#[derive(Default)]
+pub struct Heap(Vec<u8>);
+
+impl fmt::Debug for Heap {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Heap({} bytes)", self.0.len())
+    }
+}
+
+impl Storage for Heap {
+    fn capacity(&self) -> usize {
+        self.0.len()
+    }
+
+    fn grow(&mut self, capacity: usize) {
+        self.0.resize(capacity, 0);
+    }
+
+    fn write(&mut self, at: usize, from: &[u8]) {
+        self.0[at..at + from.len()].copy_from_slice(from);
+    }
+
+    fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
+        payload.copy_to(from, &mut self.0[at..at + len]);
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[at..at + into.len()]);
+    }
+}
+
+/// Least memory of a ring that holds anything.
+const CAPACITY_MIN: usize = 2_048;
+
+/// A queue of bytes over storage.
+#[derive(Debug)]
+pub(super) struct Ring<S> {
+    storage: S,
+    head: usize,
+    len: usize,
+    /// Bytes behind the readable ones that hold something, gaps included.
+    ahead: usize,
+}
+
+impl<S: Storage> Ring<S> {
+    pub(super) fn new(storage: S) -> Self {
+        Self { storage, head: 0, len: 0, ahead: 0 }
+    }
+
+    /// Readable bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn capacity(&self) -> usize {
+        self.storage.capacity()
+    }
+
+    /// Appends readable bytes.
+    pub(super) fn push(&mut self, from: &[u8]) {
+        self.reserve(self.len + from.len());
+        let at = self.position(self.len);
+        let first = from.len().min(self.storage.capacity() - at);
+        self.storage.write(at, &from[..first]);
+        self.storage.write(0, &from[first..]);
+        self.len += from.len();
+    }
+
+    /// Writes bytes of a payload `ahead` bytes behind the readable ones; they stay unreadable until [`Ring::extend`].
+    pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
+        self.reserve(self.len + ahead + len);
+        let at = self.position(self.len + ahead);
+        let first = len.min(self.storage.capacity() - at);
+        self.storage.write_payload(at, payload, from, first);
+        if first < len {
+            self.storage.write_payload(0, payload, from + first, len - first);
+        }
+        self.ahead = self.ahead.max(ahead + len);
+    }
+
+    /// Makes the next bytes behind the readable ones readable.
+    pub(super) fn extend(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.ahead, "bytes become readable that nobody wrote");
+        self.len += bytes;
+        self.ahead = self.ahead.saturating_sub(bytes);
+    }
+
+    /// Copies readable bytes from `at` on without taking them.
+    pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
+        debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
+        let position = self.position(at);
+        let first = into.len().min(self.storage.capacity() - position);
+        let (front, back) = into.split_at_mut(first);
+        self.storage.read(position, front);
+        self.storage.read(0, back);
+    }
+
+    /// Forgets the first readable bytes.
+    pub(super) fn consume(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.len, "more is taken than there is");
+        self.head = self.position(bytes);
+        self.len -= bytes;
+        if self.len == 0 && self.ahead == 0 {
+            // What is in step stays at the front of the memory, and so in the cache.
+            self.head = 0;
+        }
+    }
+
+    fn position(&self, offset: usize) -> usize {
+        match self.storage.capacity() {
+            0 => 0,
+            capacity => (self.head + offset) % capacity,
+        }
+    }
+
+    /// Makes room for so many bytes from the head on. Memory doubles, so that each byte moves once on average.
+    fn reserve(&mut self, bytes: usize) {
+        let old = self.storage.capacity();
+        if bytes <= old {
+            return;
+        }
+        self.storage.grow(bytes.next_power_of_two().max(CAPACITY_MIN));
+        // What had wrapped round goes behind the old end: the memory at least doubled, so it fits.
+        let wrapped = (self.head + self.len + self.ahead).saturating_sub(old);
+        let mut chunk = [0; 1_024];
+        let mut at = 0;
+        while at < wrapped {
+            let len = chunk.len().min(wrapped - at);
+            self.storage.read(at, &mut chunk[..len]);
+            self.storage.write(old + at, &chunk[..len]);
+            at += len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_keeps_order_over_wraps_growth_and_gaps() {
+        let mut ring = Ring::new(Heap::default());
+        let bytes: Vec<u8> = (0..60_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+        let (mut written, mut read) = (0, 0);
+        for round in 0..200 {
+            let len = (round * 37) % 900;
+            // The second half arrives first.
+            let half = len / 2;
+            ring.place(half, bytes.as_slice(), written + half, len - half);
+            ring.place(0, bytes.as_slice(), written, half);
+            ring.extend(len);
+            written += len;
+            let mut out = vec![0; ring.len().min(round % 700)];
+            ring.peek(0, &mut out);
+            assert_eq!(out, bytes[read..read + out.len()], "round {round}");
+            ring.consume(out.len());
+            read += out.len();
+            if written > 59_000 {
+                break;
+            }
+        }
+        assert!(ring.capacity() > CAPACITY_MIN && written > read);
+        let mut rest = vec![0; ring.len()];
+        ring.peek(0, &mut rest);
+        assert_eq!(rest, bytes[read..written]);
+    }
+
+    #[test]
+    fn an_idle_ring_holds_no_memory() {
+        assert_eq!(Ring::new(Heap::default()).capacity(), 0);
+    }
+}

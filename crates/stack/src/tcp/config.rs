@@ -1,0 +1,135 @@
+//! What a connection is told by its owner and its application.
+
+use super::congestion::{self, CongestionControl};
+use crate::limits::TCP_BUFFER_BYTES_MAX;
+use crate::time::Duration;
+
+/// Settings of a connection. [`Config::default`] is what Linux does by default, with CUBIC.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Largest payload of a segment that this end takes: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
+    pub mss: u16,
+    /// MSS of a peer that names none (RFC 9293 MUST-15): 536 over IPv4, 1,220 over IPv6.
+    pub mss_default: u16,
+    /// Largest send buffer in bytes; it takes twice the congestion window until then.
+    pub send_buffer_bytes_max: usize,
+    /// Receive buffer in bytes at first.
+    pub receive_buffer_bytes: usize,
+    /// Receive buffer in bytes that it may grow to.
+    pub receive_buffer_bytes_max: usize,
+    /// Name of the congestion control.
+    pub congestion: &'static str,
+    /// No waiting for company: Nagle's algorithm is off (RFC 9293 MUST-17).
+    pub no_delay: bool,
+    /// Probes of an idle connection; off by default (RFC 9293 MUST-25).
+    pub keepalive: Option<Keepalive>,
+    /// How long data may stay unacknowledged (RFC 9293 MUST-21, RFC 5482); by default until retries end.
+    pub user_timeout: Option<Duration>,
+    /// Offer ECN when connecting; it is always accepted.
+    pub ecn: bool,
+    /// Offer and accept timestamps.
+    pub timestamps: bool,
+    /// Offer and accept SACK.
+    pub sack: bool,
+    /// Offer and accept window scaling.
+    pub window_scaling: bool,
+    /// Initial window in segments (RFC 6928).
+    pub initial_window_segments: u8,
+    /// How long TIME-WAIT lasts, and FIN-WAIT-2 once nobody reads.
+    pub time_wait: Duration,
+}
+
+/// Probes of an idle connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How long nothing must have arrived (RFC 9293 MUST-27).
+    pub idle: Duration,
+    /// Between probes.
+    pub interval: Duration,
+    /// Unanswered probes that end the connection.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    /// RFC 9293 MUST-28 (two hours) and what Linux does after it.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss: 1_460,
+            mss_default: 536,
+            send_buffer_bytes_max: 4 << 20,
+            receive_buffer_bytes: 128 << 10,
+            receive_buffer_bytes_max: 6 << 20,
+            congestion: "cubic",
+            no_delay: false,
+            keepalive: None,
+            user_timeout: None,
+            ecn: false,
+            timestamps: true,
+            sack: true,
+            window_scaling: true,
+            initial_window_segments: 10,
+            time_wait: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A setting that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There is no congestion control of that name.
+    UnknownCongestionControl,
+    /// A buffer of no bytes, or of more than [`TCP_BUFFER_BYTES_MAX`].
+    BufferSize,
+    /// A keepalive without time or without probes.
+    Keepalive,
+    /// An initial window of no segments.
+    InitialWindow,
+}
+
+impl Config {
+    /// Checks the whole.
+    ///
+    /// Errors: the first setting that cannot be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !congestion::NAMES.contains(&self.congestion) {
+            return Err(ConfigError::UnknownCongestionControl);
+        }
+        check_buffer(self.send_buffer_bytes_max)?;
+        check_buffer(self.receive_buffer_bytes)?;
+        check_buffer(self.receive_buffer_bytes_max)?;
+        if self.receive_buffer_bytes > self.receive_buffer_bytes_max {
+            return Err(ConfigError::BufferSize);
+        }
+        if self.initial_window_segments == 0 {
+            return Err(ConfigError::InitialWindow);
+        }
+        self.keepalive.map_or(Ok(()), |keepalive| keepalive.check())
+    }
+
+    /// The shift that lets the largest buffer be offered (RFC 7323 section 2.3).
+    pub(super) fn window_shift(&self) -> u8 {
+        (0..14).find(|shift| self.receive_buffer_bytes_max >> shift <= usize::from(u16::MAX)).unwrap_or(14)
+    }
+
+    /// The algorithm; a checked configuration has one.
+    pub(super) fn control(&self) -> Option<Box<dyn CongestionControl>> {
+        congestion::by_name(self.congestion)
+    }
+}
+
+impl Keepalive {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let none = self.idle.is_zero() || self.interval.is_zero() || self.probes == 0;
+        if none { Err(ConfigError::Keepalive) } else { Ok(()) }
+    }
+}
+
+pub(super) fn check_buffer(bytes: usize) -> Result<(), ConfigError> {
+    if (1..=TCP_BUFFER_BYTES_MAX).contains(&bytes) { Ok(()) } else { Err(ConfigError::BufferSize) }
+}

@@ -1,0 +1,232 @@
+//! Congestion control: how a window grows without loss and shrinks at one. Chosen by name.
+//!
+//! Slow start, recovery (PRR) and the timeout are the sender's and alike for all; here is what differs. All in whole bytes
+//! and milliseconds: no floating point, so that every machine computes the same.
+
+use std::fmt;
+
+use crate::time::{Duration, Instant};
+
+/// An algorithm with its state for one connection.
+pub trait CongestionControl: fmt::Debug + Send {
+    /// Its name, as [`by_name`] takes it.
+    fn name(&self) -> &'static str;
+    /// Congestion avoidance: the window after `acked` bytes were acknowledged.
+    fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32;
+    /// Loss, ECN or timeout: the threshold that the window falls to (RFC 5681 equation 4).
+    fn reduce(&mut self, window: Window) -> u32;
+    /// The application had nothing to send for a while; that time is not to count.
+    fn idle(&mut self, time: Duration);
+}
+
+/// What an algorithm sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// Congestion window in bytes.
+    pub bytes: u32,
+    /// Sender's segment payload in bytes.
+    pub segment_bytes: u32,
+}
+
+/// Names that [`by_name`] takes.
+pub const NAMES: [&str; 2] = ["reno", "cubic"];
+
+/// The algorithm of a name; `None` for a name that is none.
+pub fn by_name(name: &str) -> Option<Box<dyn CongestionControl>> {
+    match name {
+        "reno" => Some(Box::new(NewReno::default())),
+        "cubic" => Some(Box::new(Cubic::default())),
+        _ => None,
+    }
+}
+
+/// CUBIC.
+pub(super) fn standard() -> Box<dyn CongestionControl> {
+    Box::new(Cubic::default())
+}
+
+fn mul_div(value: u32, by: u64, over: u64) -> u32 {
+    u32::try_from(u64::from(value) * by / over.max(1)).unwrap_or(u32::MAX)
+}
+
+/// RFC 5681 and 6582.
+#[derive(Debug, Default)]
+struct NewReno {
+    acked: u32,
+}
+
+impl CongestionControl for NewReno {
+    fn name(&self) -> &'static str {
+        "reno"
+    }
+
+    fn grow(&mut self, _: Instant, window: Window, acked: u32, _: Duration) -> u32 {
+        // RFC 5681 section 3.1, counting bytes: a segment for each window that was acknowledged.
+        self.acked = self.acked.saturating_add(acked);
+        if self.acked < window.bytes {
+            return window.bytes;
+        }
+        self.acked -= window.bytes;
+        self.acked = self.acked.min(window.bytes);
+        window.bytes.saturating_add(window.segment_bytes)
+    }
+
+    fn reduce(&mut self, window: Window) -> u32 {
+        self.acked = 0;
+        (window.bytes / 2).max(2 * window.segment_bytes)
+    }
+
+    fn idle(&mut self, _: Duration) {}
+}
+
+/// RFC 9438.
+#[derive(Debug, Default)]
+struct Cubic {
+    /// W_max.
+    max: u32,
+    /// Where the present stage of congestion avoidance began; `None` between a reduction and the next growth.
+    epoch: Option<Epoch>,
+}
+
+#[derive(Debug)]
+struct Epoch {
+    start: Instant,
+    /// K: time from the start until the window is back at W_max.
+    k_ms: u64,
+    /// Where the plateau lies.
+    origin: u32,
+    /// W_est: what NewReno would have.
+    friendly: u32,
+    /// cwnd_prior: above it W_est grows as fast as NewReno.
+    prior: u32,
+}
+
+impl Epoch {
+    fn new(now: Instant, window: Window, max: u32) -> Self {
+        let missing = u128::from(max.saturating_sub(window.bytes));
+        // K^3 = (W_max - cwnd) / C, in segments and seconds, C = 0.4.
+        let cube = missing * 2_500_000_000 / u128::from(window.segment_bytes.max(1));
+        let origin = max.max(window.bytes);
+        Self { start: now, k_ms: cube_root(cube), origin, friendly: window.bytes, prior: max }
+    }
+
+    /// W_cubic(t).
+    fn at(&self, time: Duration, segment_bytes: u32) -> u32 {
+        let t = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let distance = u128::from(t.abs_diff(self.k_ms).min(1_000_000));
+        let change = distance.pow(3) * u128::from(segment_bytes) * 4 / 10_000_000_000;
+        let change = u32::try_from(change).unwrap_or(u32::MAX);
+        if t < self.k_ms { self.origin.saturating_sub(change) } else { self.origin.saturating_add(change) }
+    }
+}
+
+impl CongestionControl for Cubic {
+    fn name(&self) -> &'static str {
+        "cubic"
+    }
+
+    fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32 {
+        let max = self.max;
+        let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, max));
+        let time = now.since(epoch.start);
+        // Section 4.3: alpha = 3 (1 - 0.7) / (1 + 0.7) = 9/17 until W_est is back at what it was.
+        let (alpha, over) = if epoch.friendly < epoch.prior { (9, 17) } else { (1, 1) };
+        let share = u64::from(window.segment_bytes) * alpha;
+        epoch.friendly = epoch.friendly.saturating_add(mul_div(acked, share, u64::from(window.bytes) * over));
+        if epoch.at(time, window.segment_bytes) < epoch.friendly {
+            return window.bytes.max(epoch.friendly);
+        }
+        let target = epoch.at(time + rtt, window.segment_bytes);
+        let target = target.clamp(window.bytes, window.bytes.saturating_add(window.bytes / 2));
+        let step = mul_div(target - window.bytes, u64::from(acked), u64::from(window.bytes));
+        window.bytes.saturating_add(step)
+    }
+
+    fn reduce(&mut self, window: Window) -> u32 {
+        // Section 4.7: fast convergence.
+        self.max = if window.bytes < self.max { mul_div(window.bytes, 17, 20) } else { window.bytes };
+        self.epoch = None;
+        mul_div(window.bytes, 7, 10).max(2 * window.segment_bytes)
+    }
+
+    fn idle(&mut self, time: Duration) {
+        if let Some(epoch) = &mut self.epoch {
+            epoch.start += time;
+        }
+    }
+}
+
+/// Largest whole number whose cube is at most `of`.
+fn cube_root(of: u128) -> u64 {
+    let (mut low, mut high) = (0_u64, 1 << 40);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if u128::from(middle).pow(3) <= of { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1_000;
+
+    /// Windows after each round trip of 100 ms.
+    fn rounds(control: &mut dyn CongestionControl, mut bytes: u32, count: u32) -> Vec<u32> {
+        let rtt = Duration::from_millis(100);
+        (0..count)
+            .map(|round| {
+                let now = Instant::default() + rtt * round;
+                for _ in 0..bytes / MSS {
+                    bytes = control.grow(now, Window { bytes, segment_bytes: MSS }, MSS, rtt);
+                }
+                bytes
+            })
+            .collect()
+    }
+
+    #[test]
+    fn reno_grows_by_a_segment_each_round_trip_and_halves() {
+        let mut reno = by_name("reno").unwrap();
+        assert_eq!(rounds(&mut *reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
+        assert_eq!(reno.reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
+        assert_eq!(reno.reduce(Window { bytes: MSS, segment_bytes: MSS }), 2 * MSS);
+    }
+
+    #[test]
+    fn cubic_is_back_at_its_plateau_after_k_and_then_probes() {
+        let mut cubic = by_name("cubic").unwrap();
+        let start = cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
+        assert_eq!(start, 700 * MSS);
+        // K = cbrt(300 / 0.4) = 9.09 s.
+        let windows = rounds(&mut *cubic, start, 150);
+        let near = |round: usize, segments: u32| windows[round].abs_diff(segments * MSS) < 8 * MSS;
+        assert!(near(90, 1_000), "{}", windows[90]);
+        assert!(windows[60] > 980 * MSS && windows[60] < 1_000 * MSS, "concave: {}", windows[60]);
+        // 0.4 * (14.9 + 0.1 - 9.09)^3 = 83 segments above.
+        assert!(near(149, 1_083), "convex: {}", windows[149]);
+    }
+
+    #[test]
+    fn cubic_is_never_slower_than_reno_on_a_short_path() {
+        let mut cubic = by_name("cubic").unwrap();
+        let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
+        let windows = rounds(&mut *cubic, start, 20);
+        assert!(windows[19] >= start + 10 * MSS, "{}", windows[19]);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused() {
+        assert!(by_name("vegas").is_none());
+        assert!(NAMES.iter().all(|name| by_name(name).is_some_and(|control| control.name() == *name)));
+        assert_eq!(by_name("cubic").map(|control| control.name()), Some("cubic"));
+    }
+
+    #[test]
+    fn cube_roots_are_exact() {
+        for (of, root) in [(0, 0), (1, 1), (7, 1), (8, 2), (999, 9), (1_000, 10), (u128::from(u64::MAX), 2_642_245)] {
+            assert_eq!(cube_root(of), root);
+        }
+    }
+}

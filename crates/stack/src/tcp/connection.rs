@@ -1,0 +1,635 @@
+//! A connection: its state, its two buffers, and what owner and application may do with it.
+
+use super::buffer::{Heap, Ring, Storage};
+use super::config::{Config, ConfigError, Keepalive, check_buffer};
+use super::congestion;
+use super::header::Header;
+use super::initial::Initial;
+use super::opening::{Base, SynReceived, SynReceivedNext, SynSent, SynSentNext};
+use super::synchronized::{Arrival, Next, Phase, Synchronized};
+use super::time_wait::{TimeWait, TimeWaitAnswer};
+use super::{DropReason, Effect, Failure, Segment, SendRange, SeqNumber};
+use crate::frame::Payload;
+use crate::time::{Duration, Instant};
+
+/// Least room that a send buffer has, if its limit allows.
+const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
+
+/// States of RFC 9293 section 3.3.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateName {
+    /// A SYN is out.
+    SynSent,
+    /// A SYN came, a SYN-ACK is out.
+    SynReceived,
+    /// Both sides may send.
+    Established,
+    /// This side has closed.
+    FinWait1,
+    /// This side has closed, and the peer knows.
+    FinWait2,
+    /// The peer has closed.
+    CloseWait,
+    /// Both have closed, at once.
+    Closing,
+    /// The peer closed first, then this side.
+    LastAck,
+    /// Both have closed; late segments are awaited.
+    TimeWait,
+    /// There is nothing any more.
+    Closed,
+}
+
+#[derive(Debug)]
+enum State {
+    SynSent(SynSent),
+    SynReceived(SynReceived),
+    Synchronized(Box<Synchronized>),
+    TimeWait { wait: TimeWait, answer: Option<Header> },
+    Closed,
+}
+
+/// What an application may do without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readiness {
+    /// Bytes can be received, or there is an end or a failure to be told.
+    pub readable: bool,
+    /// Bytes can be sent.
+    pub writable: bool,
+    /// The connection has failed, or is over in both directions.
+    pub closed: bool,
+}
+
+/// Why nothing can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendError {
+    /// This side has shut its direction down.
+    ShutDown,
+    /// The connection is gone.
+    Closed,
+}
+
+/// What an ICMP error about a segment of this connection said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IcmpError {
+    /// Protocol or port unreachable: a connection that is opening fails (RFC 9293 MUST-56), others bear it (RFC 5927).
+    Hard,
+    /// Network or host unreachable, time exceeded: noted (RFC 9293 MUST-55).
+    Soft,
+    /// The path takes segments of this MSS at most: its MTU less the IP and TCP headers (RFC 1191, RFC 8201).
+    TooBig(u16),
+}
+
+/// Figures of a connection; sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// State.
+    pub state: StateName,
+    /// Congestion control.
+    pub congestion: &'static str,
+    /// `open`, `recovery` or `loss`.
+    pub recovery: &'static str,
+    /// SRTT.
+    pub rtt: Option<Duration>,
+    /// RTTVAR.
+    pub rtt_variance: Duration,
+    /// Least round trip of the last minutes.
+    pub rtt_min: Duration,
+    /// RTO.
+    pub timeout: Duration,
+    /// Congestion window.
+    pub congestion_window: u32,
+    /// Slow-start threshold.
+    pub threshold: u32,
+    /// Payload of a full segment.
+    pub segment_bytes: u32,
+    /// In flight.
+    pub flight: u32,
+    /// The peer's window.
+    pub peer_window: u32,
+    /// What this side offers.
+    pub window: u32,
+    /// Segments sent again since the beginning.
+    pub repeated_segments: u64,
+    /// Written and never sent.
+    pub unsent: u32,
+    /// Runs held ahead of gaps.
+    pub gaps: usize,
+    /// Memory of both buffers.
+    pub buffer_bytes: usize,
+    /// Entries for segments that are not acknowledged.
+    pub sent_segments: usize,
+}
+
+/// One end of a connection. Its buffers lie in storage of kind `S`.
+#[derive(Debug)]
+pub struct Connection<S: Storage = Heap> {
+    base: Base,
+    state: State,
+    outgoing: Ring<S>,
+    incoming: Ring<S>,
+    /// The application wants to close, or has, as soon as the connection is open.
+    shut: bool,
+    reader_gone: bool,
+    peer_finished: bool,
+    failure: Option<Failure>,
+    soft_error: Option<IcmpError>,
+}
+
+impl<S: Storage + Default> Connection<S> {
+    /// Opens actively. Ports are `(local, remote)`.
+    ///
+    /// Errors: a setting that cannot be.
+    pub fn connect(now: Instant, config: Config, ports: (u16, u16), initial: Initial) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self::new(Base::new(config, ports, initial), State::SynSent(SynSent::new(now))))
+    }
+
+    /// Opens passively from a SYN that a listener got.
+    ///
+    /// Errors: a setting that cannot be.
+    pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
+        config.check()?;
+        let base = Base::new(config, (syn.destination_port, syn.source_port), initial);
+        let received = SynReceived::new(now, &base, syn, true);
+        Ok(Self::new(base, State::SynReceived(received)))
+    }
+
+    /// As [`Connection::accept`], for a SYN that was answered before there was a connection.
+    pub(super) fn accept_answered(
+        now: Instant,
+        config: Config,
+        syn: &Header,
+        initial: Initial,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let base = Base::new(config, (syn.destination_port, syn.source_port), initial);
+        let received = SynReceived::answered(now, &base, syn);
+        Ok(Self::new(base, State::SynReceived(received)))
+    }
+
+    fn new(base: Base, state: State) -> Self {
+        Self {
+            base,
+            state,
+            outgoing: Ring::new(S::default()),
+            incoming: Ring::new(S::default()),
+            shut: false,
+            reader_gone: false,
+            peer_finished: false,
+            failure: None,
+            soft_error: None,
+        }
+    }
+}
+
+impl<S: Storage> Connection<S> {
+    /// Takes a segment whose checksum holds; its payload is `payload` from byte `offset` on. `congestion_experienced`: its IP
+    /// header is marked CE.
+    ///
+    /// Errors: why it, or its payload, was dropped.
+    pub fn handle_segment<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        congestion_experienced: bool,
+        payload: &P,
+        offset: usize,
+    ) -> Result<(), DropReason> {
+        let arrival = Arrival { header, payload_bytes: payload.len().saturating_sub(offset), congestion_experienced };
+        let mut effect = Effect::default();
+        let outcome = self.dispatch(now, arrival, &mut effect);
+        let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        // A connection that ended has let go of its buffer already.
+        self.outgoing.consume(size(effect.acked).min(self.outgoing.len()));
+        if let Some(place) = effect.place {
+            self.incoming.place(size(place.ahead), payload, offset + size(place.from), size(place.len));
+        }
+        self.incoming.extend(size(effect.deliver));
+        outcome
+    }
+
+    fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
+        match &mut self.state {
+            State::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
+                SynSentNext::Received(received) => self.state = State::SynReceived(received),
+                SynSentNext::Established(open) => self.establish(now, open),
+                SynSentNext::Closed(failure) => self.end(Some(failure)),
+            },
+            State::SynReceived(state) => {
+                match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes)? {
+                    SynReceivedNext::Established(open) => {
+                        self.establish(now, open);
+                        if !arrival.header.flags.syn {
+                            return self.synchronized(now, arrival, effect);
+                        }
+                    }
+                    SynReceivedNext::Closed(failure) => self.end(Some(failure)),
+                }
+            }
+            State::Synchronized(_) => return self.synchronized(now, arrival, effect),
+            State::TimeWait { wait, answer } => {
+                match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
+                    TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
+                    // Whoever demultiplexes asks `time_wait` before it hands a SYN in here.
+                    TimeWaitAnswer::TakeOver(_) => return Err(DropReason::SynInWindow),
+                }
+            }
+            State::Closed => return Err(DropReason::Closed),
+        }
+        Ok(())
+    }
+
+    fn synchronized(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
+        let State::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
+        let outcome = open.handle_segment(now, &mut self.base, arrival, effect);
+        self.peer_finished = open.rcv.finished;
+        self.follow(now, &outcome?);
+        Ok(())
+    }
+
+    fn establish(&mut self, now: Instant, mut open: Box<Synchronized>) {
+        open.wrote(now, u32::try_from(self.outgoing.len()).unwrap_or(u32::MAX));
+        if self.reader_gone {
+            open.close(now, &self.base);
+        } else if self.shut {
+            open.shutdown(now);
+        }
+        self.state = State::Synchronized(open);
+    }
+
+    fn follow(&mut self, now: Instant, next: &Next) {
+        match *next {
+            Next::Stay => {}
+            Next::TimeWait { acknowledge } => {
+                if let State::Synchronized(open) = &self.state {
+                    let wait = open.time_wait(now, &self.base);
+                    let answer = acknowledge.then(|| wait.acknowledgement(now));
+                    self.state = State::TimeWait { wait, answer };
+                }
+            }
+            Next::Closed(failure) => self.end(failure),
+        }
+    }
+
+    fn end(&mut self, failure: Option<Failure>) {
+        self.failure = self.failure.or(failure);
+        self.state = State::Closed;
+        self.outgoing.consume(self.outgoing.len());
+    }
+
+    /// The next segment to send. Its payload is at most one MSS, or `large_bytes` where the device takes TCP segments larger
+    /// than its MTU; 0 where it does not. To be called until it returns none.
+    pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
+        if let Some(reset) = self.base.reset.take() {
+            return Some(Segment::bare(reset));
+        }
+        match &mut self.state {
+            State::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
+            State::SynReceived(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
+            State::Synchronized(open) => {
+                let large = u32::try_from(large_bytes).unwrap_or(u32::MAX);
+                open.poll_transmit(now, &self.base, large)
+            }
+            State::TimeWait { answer, .. } => answer.take().map(Segment::bare),
+            State::Closed => None,
+        }
+    }
+
+    /// Copies payload of a segment just polled, from its byte `at` on, as much as `into` takes.
+    pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
+        if let State::Synchronized(open) = &self.state
+            && !into.is_empty()
+        {
+            let start = usize::try_from(range.seq.since(open.snd.una)).unwrap_or(usize::MAX);
+            self.outgoing.peek(start + at, into);
+        }
+    }
+
+    /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::SynSent(state) => Some(state.poll_timeout()),
+            State::SynReceived(state) => Some(state.poll_timeout()),
+            State::Synchronized(open) => open.poll_timeout(&self.base),
+            State::TimeWait { wait, .. } => Some(wait.poll_timeout()),
+            State::Closed => None,
+        }
+    }
+
+    /// Does what is due; early calls do nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let outcome = match &mut self.state {
+            State::SynSent(state) => state.handle_timeout(now),
+            State::SynReceived(state) => state.handle_timeout(now),
+            State::Synchronized(open) => {
+                let next = open.handle_timeout(now, &mut self.base);
+                self.follow(now, &next);
+                return;
+            }
+            State::TimeWait { wait, .. } => {
+                if now >= wait.until {
+                    self.end(None);
+                }
+                return;
+            }
+            State::Closed => return,
+        };
+        if let Err(failure) = outcome {
+            self.end(Some(failure));
+        }
+    }
+
+    /// An ICMP error quoted a segment of this connection that began at `seq`.
+    ///
+    /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1).
+    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<(), DropReason> {
+        let opening = match &self.state {
+            State::SynSent(_) | State::SynReceived(_) => seq == self.base.initial.seq,
+            State::Synchronized(open) => {
+                if seq.before(open.snd.una) || seq.at_or_after(open.snd.nxt) {
+                    return Err(DropReason::IcmpNotOutstanding);
+                }
+                false
+            }
+            State::TimeWait { .. } | State::Closed => return Err(DropReason::Closed),
+        };
+        if !opening && !matches!(self.state, State::Synchronized(_)) {
+            return Err(DropReason::IcmpNotOutstanding);
+        }
+        match (error, &mut self.state) {
+            (IcmpError::TooBig(mss), State::Synchronized(open)) => {
+                // A larger MTU is not for a stranger to tell.
+                if super::opening::segment_bytes(mss, open.timestamps) < open.snd.segment_bytes {
+                    open.set_path_mss(now, mss);
+                }
+            }
+            (IcmpError::TooBig(mss), _) => self.base.path_mss = Some(mss),
+            (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
+            (IcmpError::Hard | IcmpError::Soft, _) => self.soft_error = Some(error),
+        }
+        Ok(())
+    }
+
+    /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options.
+    pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
+        match &mut self.state {
+            State::Synchronized(open) => open.set_path_mss(now, mss),
+            State::SynSent(_) | State::SynReceived(_) => self.base.path_mss = Some(mss),
+            State::TimeWait { .. } | State::Closed => {}
+        }
+    }
+
+    /// The device under the connection has a carrier again: what is outstanding is repeated at once.
+    pub fn carrier_up(&mut self, now: Instant) {
+        match &mut self.state {
+            State::SynSent(state) => state.repeat(),
+            State::SynReceived(state) => state.repeat(),
+            State::Synchronized(open) => open.snd.repeat_all(now),
+            State::TimeWait { .. } | State::Closed => {}
+        }
+    }
+
+    /// Takes bytes to send, as many as there is room for, and says how many.
+    ///
+    /// Errors: this direction is over.
+    pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
+        match self.state {
+            _ if self.shut => return Err(SendError::ShutDown),
+            State::TimeWait { .. } | State::Closed => return Err(SendError::Closed),
+            State::SynSent(_) | State::SynReceived(_) | State::Synchronized(_) => {}
+        }
+        let len = bytes.len().min(self.send_room());
+        self.outgoing.push(&bytes[..len]);
+        if let State::Synchronized(open) = &mut self.state {
+            open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
+        }
+        Ok(len)
+    }
+
+    /// Bytes that [`Connection::send`] takes.
+    pub fn send_room(&self) -> usize {
+        let window = match &self.state {
+            State::Synchronized(open) => usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX),
+            State::SynSent(_) | State::SynReceived(_) => 0,
+            State::TimeWait { .. } | State::Closed => return 0,
+        };
+        let wanted = window.saturating_mul(2).max(SEND_BUFFER_BYTES_MIN);
+        wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len())
+    }
+
+    /// Moves received bytes to `into` and says how many. None and [`Connection::finished`]: the peer has closed.
+    pub fn receive(&mut self, now: Instant, into: &mut [u8]) -> usize {
+        let len = into.len().min(self.incoming.len());
+        self.incoming.peek(0, &mut into[..len]);
+        self.incoming.consume(len);
+        if len > 0
+            && let State::Synchronized(open) = &mut self.state
+        {
+            let rtt = open.snd.rtt.smoothed();
+            open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
+        }
+        len
+    }
+
+    /// Bytes that [`Connection::receive`] has.
+    pub fn received(&self) -> usize {
+        self.incoming.len()
+    }
+
+    /// The peer has closed and all that it sent was received by the application.
+    pub fn finished(&self) -> bool {
+        self.peer_finished && self.incoming.len() == 0
+    }
+
+    /// Ends this direction; the other stays (RFC 9293 section 3.6). A connection that is not open yet ends.
+    pub fn shutdown(&mut self, now: Instant) {
+        self.shut = true;
+        match &mut self.state {
+            State::SynSent(_) => self.end(None),
+            State::Synchronized(open) => open.shutdown(now),
+            State::SynReceived(_) | State::TimeWait { .. } | State::Closed => {}
+        }
+    }
+
+    /// Ends both directions: what was written is still sent; what was received and not read, or comes later, is answered by a
+    /// reset (RFC 2525 section 2.17). The connection goes on without an application until it is closed.
+    pub fn close(&mut self, now: Instant) {
+        self.reader_gone = true;
+        if self.incoming.len() > 0 {
+            self.abort();
+            return;
+        }
+        self.shutdown(now);
+        if let State::Synchronized(open) = &mut self.state {
+            open.close(now, &self.base);
+        }
+    }
+
+    /// Ends the connection by a reset, whatever is under way (linger of no time).
+    pub fn abort(&mut self) {
+        match &self.state {
+            State::Synchronized(open) => self.base.reset = Some(open.reset_header(&self.base)),
+            State::SynReceived(state) => {
+                let mut header = self.base.header(self.base.initial.seq + 1, Some(state.rcv_nxt()), 0);
+                header.flags.rst = true;
+                self.base.reset = Some(header);
+            }
+            State::SynSent(_) | State::TimeWait { .. } | State::Closed => {}
+        }
+        if self.state_name() != StateName::Closed {
+            self.end(Some(Failure::Aborted));
+        }
+        self.incoming.consume(self.incoming.len());
+    }
+
+    /// What the application may do.
+    pub fn readiness(&self) -> Readiness {
+        let closed = matches!(self.state, State::TimeWait { .. } | State::Closed);
+        Readiness {
+            readable: self.incoming.len() > 0 || self.peer_finished || closed,
+            writable: !self.shut && self.send_room() > 0 && matches!(self.state, State::Synchronized(_)),
+            closed,
+        }
+    }
+
+    /// Why the connection ended, if by a failure.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// The latest ICMP error that did not end the connection; asking forgets it.
+    pub fn take_soft_error(&mut self) -> Option<IcmpError> {
+        self.soft_error.take()
+    }
+
+    /// True where the connection was begun by a peer's SYN and is not open yet: it ends without anybody being told.
+    pub fn is_embryonic(&self) -> bool {
+        matches!(&self.state, State::SynReceived(state) if state.passive)
+    }
+
+    /// What remains of a connection in TIME-WAIT, for an owner that keeps many: once nothing more is to be transmitted the
+    /// connection itself may go.
+    pub fn time_wait(&self) -> Option<TimeWait> {
+        match &self.state {
+            State::TimeWait { wait, .. } => Some(*wait),
+            State::SynSent(_) | State::SynReceived(_) | State::Synchronized(_) | State::Closed => None,
+        }
+    }
+
+    /// The state.
+    pub fn state_name(&self) -> StateName {
+        match &self.state {
+            State::SynSent(_) => StateName::SynSent,
+            State::SynReceived(_) => StateName::SynReceived,
+            State::Synchronized(open) => match open.phase {
+                Phase::Established => StateName::Established,
+                Phase::FinWait1 => StateName::FinWait1,
+                Phase::FinWait2 => StateName::FinWait2,
+                Phase::CloseWait => StateName::CloseWait,
+                Phase::Closing => StateName::Closing,
+                Phase::LastAck => StateName::LastAck,
+            },
+            State::TimeWait { .. } => StateName::TimeWait,
+            State::Closed => StateName::Closed,
+        }
+    }
+
+    /// Figures; none before the connection is open and once it is over.
+    pub fn info(&self) -> Option<Info> {
+        let State::Synchronized(open) = &self.state else { return None };
+        let (snd, rcv) = (&open.snd, &open.rcv);
+        Some(Info {
+            state: self.state_name(),
+            congestion: snd.control.name(),
+            recovery: snd.recovery.name(),
+            rtt: snd.rtt.smoothed(),
+            rtt_variance: snd.rtt.variance(),
+            rtt_min: snd.rtt.min(),
+            timeout: snd.rtt.timeout(snd.backoff),
+            congestion_window: snd.cwnd,
+            threshold: snd.ssthresh,
+            segment_bytes: snd.segment_bytes,
+            flight: snd.pipe(),
+            peer_window: snd.window,
+            window: rcv.offered(),
+            repeated_segments: snd.repeated_segments,
+            unsent: snd.unsent(),
+            gaps: rcv.gap_count(),
+            buffer_bytes: self.outgoing.capacity() + self.incoming.capacity(),
+            sent_segments: snd.board.count(),
+        })
+    }
+
+    /// What holds whatever happened.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let State::Synchronized(open) = &self.state else { return };
+        open.snd.board.check();
+        assert_eq!(self.outgoing.len(), usize::try_from(open.snd.buffered()).unwrap());
+        assert!(open.rcv.gap_count() <= crate::limits::TCP_GAPS_MAX);
+        assert!(open.snd.cwnd >= 1 && open.snd.una.at_or_before(open.snd.nxt));
+    }
+
+    /// Switches Nagle's algorithm off or on.
+    pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
+        self.base.config.no_delay = no_delay;
+        if let State::Synchronized(open) = &mut self.state {
+            open.snd.no_delay = no_delay;
+            open.snd.rearm(now);
+        }
+    }
+
+    /// Switches probes of an idle connection on or off.
+    ///
+    /// Errors: no time between them, or none of them.
+    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
+        keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
+        self.base.config.keepalive = keepalive;
+        Ok(())
+    }
+
+    /// How long data may stay unacknowledged; `None`: until retries end.
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.base.config.user_timeout = timeout;
+    }
+
+    /// Fixes the receive buffer's size in bytes, which ends its growth. A window already offered is honoured.
+    ///
+    /// Errors: a size that cannot be.
+    pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
+        check_buffer(bytes)?;
+        (self.base.config.receive_buffer_bytes, self.base.config.receive_buffer_bytes_max) = (bytes, bytes);
+        if let State::Synchronized(open) = &mut self.state {
+            open.rcv.set_capacity(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
+    /// Limits the send buffer, in bytes; what it holds stays.
+    ///
+    /// Errors: a size that cannot be.
+    pub fn set_send_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
+        check_buffer(bytes)?;
+        self.base.config.send_buffer_bytes_max = bytes;
+        Ok(())
+    }
+
+    /// Changes the congestion control; the window stays what it is.
+    ///
+    /// Errors: there is none of that name.
+    pub fn set_congestion(&mut self, name: &'static str) -> Result<(), ConfigError> {
+        let control = congestion::by_name(name).ok_or(ConfigError::UnknownCongestionControl)?;
+        self.base.config.congestion = name;
+        if let State::Synchronized(open) = &mut self.state {
+            open.snd.control = control;
+        }
+        Ok(())
+    }
+}
+
+impl Base {
+    fn new(config: Config, (local_port, remote_port): (u16, u16), initial: Initial) -> Self {
+        Self { local_port, remote_port, config, initial, path_mss: None, reset: None }
+    }
+}

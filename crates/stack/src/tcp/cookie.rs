@@ -1,0 +1,209 @@
+//! SYN cookies: answering a SYN without keeping anything, for a listener whose backlog is full.
+//!
+//! What must be remembered travels in the answer and comes back: the peer's MSS, roughly, in the initial sequence number beside
+//! a keyed hash; window scale and SACK in the low bits of the timestamp, as Linux does. Without timestamps a connection made so
+//! has neither. An answer is good for one to two minutes. ECN is not agreed this way.
+
+use super::buffer::Storage;
+use super::config::Config;
+use super::connection::Connection;
+use super::header::{Flags, Header, Options, Timestamps};
+use super::initial::{Initial, Secret, siphash};
+use super::{SeqNumber, timestamp};
+use crate::time::Instant;
+
+/// MSS values that three bits can name; the largest that is not above the peer's is taken.
+const MSS: [u16; 8] = [48, 536, 1_220, 1_360, 1_440, 1_460, 4_312, 8_960];
+/// One step of the clock in a cookie.
+const TICK_NS: u64 = 64_000_000_000;
+/// Low bits of a timestamp that carry options: four of window scale, one of SACK.
+const OPTION_BITS: u32 = 0x1f;
+/// In place of a window scale: there is none.
+const NO_SCALE: u32 = 0xf;
+
+/// What makes the cookies of one pair of addresses and ports.
+#[derive(Debug, Clone, Copy)]
+pub struct SynCookie<'a> {
+    /// Nobody outside knows it.
+    pub secret: Secret,
+    /// Both addresses and ports, as [`Initial::new`] takes them.
+    pub identity: &'a [u8],
+    /// Settings of connections that come of it.
+    pub config: &'a Config,
+}
+
+impl SynCookie<'_> {
+    /// The SYN-ACK that answers a SYN.
+    pub fn answer(&self, now: Instant, syn: &Header) -> Header {
+        let config = self.config;
+        let theirs = syn.options.timestamps.filter(|_| config.timestamps);
+        let scale = syn.options.window_scale.filter(|_| theirs.is_some() && config.window_scaling);
+        let sack = syn.options.sack_permitted && theirs.is_some() && config.sack;
+        let mss = syn.options.mss.unwrap_or(config.mss_default);
+        let place = MSS.partition_point(|value| *value <= mss).saturating_sub(1);
+        let index = u32::try_from(place).unwrap_or(0);
+        let bits = scale.map_or(NO_SCALE, u32::from) | if sack { 0x10 } else { 0 };
+        let clock = timestamp(now, self.offset(now));
+        // Never ahead of the clock, or PAWS would refuse what follows.
+        let marked = (clock & !OPTION_BITS) | bits;
+        let value =
+            if SeqNumber(marked).after(SeqNumber(clock)) { marked.wrapping_sub(OPTION_BITS + 1) } else { marked };
+        Header {
+            source_port: syn.destination_port,
+            destination_port: syn.source_port,
+            seq: self.seq(syn.seq, now.as_ns() / TICK_NS, index),
+            ack: Some(syn.seq + 1),
+            flags: Flags { syn: true, ..Flags::default() },
+            window: u16::try_from(config.receive_buffer_bytes).unwrap_or(u16::MAX),
+            options: Options {
+                mss: Some(config.mss),
+                window_scale: scale.map(|_| config.window_shift()),
+                sack_permitted: sack,
+                timestamps: theirs.map(|theirs| Timestamps { value, echo: theirs.value }),
+                ..Options::default()
+            },
+        }
+    }
+
+    /// The connection that an acknowledgement of such an answer makes; the acknowledgement is still to be handed to it. `None`: it
+    /// acknowledges no answer of ours.
+    pub fn accept<S: Storage + Default>(&self, now: Instant, ack: &Header) -> Option<Connection<S>> {
+        if ack.flags.syn || ack.flags.rst {
+            return None;
+        }
+        let (iss, irs) = (ack.ack? - 1, ack.seq - 1);
+        let index = iss.0 >> 24 & 7;
+        let now_tick = now.as_ns() / TICK_NS;
+        let valid = [now_tick, now_tick.saturating_sub(1)].into_iter().any(|tick| self.seq(irs, tick, index) == iss);
+        let mss = MSS.get(usize::try_from(index).ok()?).filter(|_| valid)?;
+        let bits = ack.options.timestamps.filter(|_| self.config.timestamps).map(|theirs| theirs.echo & OPTION_BITS);
+        let scale = bits.map(|bits| bits & NO_SCALE).filter(|scale| *scale != NO_SCALE);
+        let syn = Header {
+            source_port: ack.source_port,
+            destination_port: ack.destination_port,
+            seq: irs,
+            window: ack.window,
+            flags: Flags { syn: true, ..Flags::default() },
+            options: Options {
+                mss: Some(*mss),
+                window_scale: scale.and_then(|scale| u8::try_from(scale.min(14)).ok()),
+                sack_permitted: bits.is_some_and(|bits| bits & 0x10 != 0),
+                timestamps: ack.options.timestamps,
+                ..Options::default()
+            },
+            ..Header::default()
+        };
+        let initial = Initial { seq: iss, timestamp_offset: self.offset(now) };
+        Connection::accept_answered(now, *self.config, &syn, initial).ok()
+    }
+
+    fn offset(&self, now: Instant) -> u32 {
+        Initial::new(self.secret, self.identity, now).timestamp_offset
+    }
+
+    /// Five bits of clock, three of MSS, 24 of hash.
+    fn seq(&self, irs: SeqNumber, tick: u64, index: u32) -> SeqNumber {
+        let Secret([left, right]) = self.secret;
+        let inner = siphash(Secret([!left, right]), self.identity);
+        let numbers = (u64::from(irs.0) << 32) | u64::from(index);
+        let bytes = [numbers.to_be_bytes(), tick.to_be_bytes()];
+        let [.., a, b, c] = siphash(Secret([inner, right]), bytes.as_flattened()).to_be_bytes();
+        let clock = u32::try_from(tick & 31).unwrap_or(0);
+        SeqNumber(clock << 27 | index << 24 | u32::from_be_bytes([0, a, b, c]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DropReason, Heap, StateName};
+    use super::*;
+    use crate::time::Duration;
+
+    const CONFIG: Config = Config {
+        mss: 1_460,
+        mss_default: 536,
+        send_buffer_bytes_max: 1 << 20,
+        receive_buffer_bytes: 1 << 16,
+        receive_buffer_bytes_max: 1 << 20,
+        congestion: "reno",
+        no_delay: false,
+        keepalive: None,
+        user_timeout: None,
+        ecn: false,
+        timestamps: true,
+        sack: true,
+        window_scaling: true,
+        initial_window_segments: 10,
+        time_wait: Duration::from_secs(60),
+    };
+
+    fn cookie(secret: u64) -> SynCookie<'static> {
+        SynCookie { secret: Secret([secret, 7]), identity: b"1.2.3.4:5 6.7.8.9:10", config: &CONFIG }
+    }
+
+    /// A client's connection, its SYN answered by a cookie, and the acknowledgement of that.
+    fn client(now: Instant, config: Config) -> (Connection, Header, Header) {
+        let initial = Initial { seq: SeqNumber(70), timestamp_offset: 9 };
+        let mut client = Connection::connect(now, config, (5, 10), initial).unwrap();
+        let syn = client.poll_transmit(now, 0).unwrap().header;
+        let answer = cookie(1).answer(now, &syn);
+        client.handle_segment(now, &answer, false, [].as_slice(), 0).unwrap();
+        let ack = client.poll_transmit(now, 0).unwrap().header;
+        (client, answer, ack)
+    }
+
+    #[test]
+    fn a_cookie_becomes_a_connection_with_the_options_that_were_agreed() {
+        for ms in 0..64 {
+            let now = Instant::from_ns(1_000_000_000 + ms * 1_000_000);
+            let (mut client, _, ack) = client(now, CONFIG);
+            let mut server: Connection = cookie(1).accept(now, &ack).unwrap();
+            server.handle_segment(now, &ack, false, [].as_slice(), 0).unwrap();
+            assert_eq!(server.state_name(), StateName::Established);
+            let info = server.info().unwrap();
+            assert_eq!((info.segment_bytes, info.peer_window), (1_448, client.info().unwrap().window));
+            // What the server says next is not older than its answer.
+            server.send(now, b"hello").unwrap();
+            let segment = server.poll_transmit(now, 0).unwrap();
+            client.handle_segment(now, &segment.header, false, b"hello".as_slice(), 0).unwrap();
+            assert_eq!(client.received(), 5);
+            // SACK was agreed: a gap is told.
+            let mut ahead = ack;
+            ahead.seq += 100;
+            server.handle_segment(now, &ahead, false, [1; 10].as_slice(), 0).unwrap();
+            assert_eq!(server.poll_transmit(now, 0).unwrap().header.options.sack.as_slice().len(), 1);
+        }
+    }
+
+    #[test]
+    fn without_timestamps_there_is_no_memory_for_options() {
+        let now = Instant::from_ns(1);
+        let (_, answer, ack) = client(now, Config { timestamps: false, mss: 1_000, ..CONFIG });
+        assert_eq!((answer.options.window_scale, answer.options.sack_permitted), (None, false));
+        let mut server: Connection = cookie(1).accept(now, &ack).unwrap();
+        server.handle_segment(now, &ack, false, [].as_slice(), 0).unwrap();
+        assert_eq!(server.info().unwrap().segment_bytes, 536, "the next lower value that has a name");
+    }
+
+    #[test]
+    fn nothing_but_the_acknowledgement_of_a_fresh_answer_becomes_a_connection() {
+        let now = Instant::from_ns(1);
+        let (_, _, ack) = client(now, CONFIG);
+        let made = |cookie: SynCookie<'_>, now, header: &Header| cookie.accept::<Heap>(now, header).is_some();
+        assert!(made(cookie(1), now + Duration::from_secs(64), &ack));
+        assert!(!made(cookie(1), now + Duration::from_secs(128), &ack), "too old");
+        assert!(!made(cookie(1), now + Duration::from_secs(64 * 32), &ack), "the clock's five bits come round");
+        assert!(!made(cookie(2), now, &ack), "another secret");
+        assert!(!made(SynCookie { identity: b"another", ..cookie(1) }, now, &ack));
+        assert!(!made(cookie(1), now, &Header { ack: Some(ack.ack.unwrap() + 1), ..ack }));
+        assert!(!made(cookie(1), now, &Header { seq: ack.seq + 1, ..ack }));
+        assert!(!made(cookie(1), now, &Header { ack: None, ..ack }));
+        let mut reset = ack;
+        reset.flags.rst = true;
+        assert!(!made(cookie(1), now, &reset));
+        let mut server: Connection = cookie(1).accept(now, &ack).unwrap();
+        assert!(server.poll_transmit(now, 0).is_none(), "its SYN-ACK has gone already");
+        let old = Header { seq: ack.seq - 10, ..ack };
+        assert_eq!(server.handle_segment(now, &old, false, [].as_slice(), 0), Err(DropReason::OutOfWindow));
+    }
+}

@@ -1,0 +1,110 @@
+//! Runs of bytes that arrived ahead of a gap: a bounded, sorted set of intervals.
+//!
+//! Its work per segment is a binary search and a move of at most [`TCP_GAPS_MAX`] entries, whatever a peer sends.
+
+use super::SeqNumber;
+use super::header::Block;
+use crate::limits::TCP_GAPS_MAX;
+
+/// Intervals that neither touch nor overlap, all ahead of RCV.NXT and within 2^31 of it.
+#[derive(Debug, Default)]
+pub(super) struct Gaps {
+    runs: Vec<Block>,
+    /// Where the latest bytes fell: its run is told first (RFC 2018 section 4).
+    latest: Option<SeqNumber>,
+}
+
+impl Gaps {
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The interval that holds all of `start..end`, if there is one.
+    pub(super) fn covering(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
+        let at = self.runs.partition_point(|run| run.1.before(end));
+        self.runs.get(at).copied().filter(|run| run.0.at_or_before(start))
+    }
+
+    /// Adds an interval; false if it would be one too many.
+    pub(super) fn insert(&mut self, start: SeqNumber, end: SeqNumber) -> bool {
+        let first = self.runs.partition_point(|run| run.1.before(start));
+        let last = self.runs.partition_point(|run| run.0.at_or_before(end));
+        if first == last {
+            if self.runs.len() >= TCP_GAPS_MAX {
+                return false;
+            }
+            self.runs.insert(first, (start, end));
+        } else {
+            let merged = (self.runs[first].0.earlier(start), self.runs[last - 1].1.later(end));
+            self.runs[first] = merged;
+            self.runs.drain(first + 1..last);
+        }
+        self.latest = Some(start);
+        true
+    }
+
+    /// Takes whatever lies at or before `nxt` and returns where the bytes in order end then.
+    pub(super) fn advance(&mut self, mut nxt: SeqNumber) -> SeqNumber {
+        let mut taken = 0;
+        while let Some(run) = self.runs.get(taken)
+            && run.0.at_or_before(nxt)
+        {
+            nxt = nxt.later(run.1);
+            taken += 1;
+        }
+        self.runs.drain(..taken);
+        nxt
+    }
+
+    /// The runs to tell, latest first, then from the front.
+    pub(super) fn told(&self) -> impl Iterator<Item = Block> + '_ {
+        let latest = self.latest.and_then(|at| self.covering(at, at + 1));
+        latest.into_iter().chain(self.runs.iter().copied().filter(move |run| Some(*run) != latest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seq(offset: u32) -> SeqNumber {
+        SeqNumber(u32::MAX - 100) + offset
+    }
+
+    #[test]
+    fn a_flood_of_gaps_is_bounded() {
+        let mut gaps = Gaps::default();
+        for at in 0..100_000 {
+            gaps.insert(seq(at * 2 + 1), seq(at * 2 + 2));
+        }
+        assert_eq!(gaps.count(), TCP_GAPS_MAX);
+        assert!(gaps.insert(seq(2), seq(3)), "what joins two runs is always welcome");
+        assert_eq!(gaps.count(), TCP_GAPS_MAX - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn gaps_agree_with_a_set_of_bytes(pieces in proptest::collection::vec((1_u32..180, 1_u32..40), 1..30)) {
+            let mut gaps = Gaps::default();
+            let mut model = [false; 256];
+            for (start, len) in pieces {
+                prop_assert!(gaps.insert(seq(start), seq(start + len)));
+                for at in start..start + len {
+                    model[at as usize] = true;
+                }
+                prop_assert!(gaps.told().next().is_some_and(|run| run.0.at_or_before(seq(start))));
+                for at in 0..255 {
+                    prop_assert_eq!(gaps.covering(seq(at), seq(at + 1)).is_some(), model[at as usize]);
+                }
+            }
+            let end = (1..).find(|at| !model[*at as usize]).unwrap();
+            prop_assert_eq!(gaps.advance(seq(1)), seq(end));
+        }
+    }
+}

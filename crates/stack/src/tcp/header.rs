@@ -1,0 +1,353 @@
+//! A segment's header as a small plain value, parsed from bytes that may be hostile, written in the order Linux writes.
+//!
+//! The fixed part is read and written by `smoltcp::wire`; options are walked here, because that crate keeps three of four SACK
+//! blocks. Checksums are the owner's, who knows the addresses. Urgent pointers are neither read nor written.
+
+use smoltcp::wire::{TCP_HEADER_LEN, TcpPacket, TcpSeqNumber};
+
+use super::{DropReason, SeqNumber};
+
+/// Longest header, options included.
+pub const HEADER_BYTES_MAX: usize = 60;
+
+/// Control bits that a header may carry beside ACK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Synchronise sequence numbers.
+    pub syn: bool,
+    /// The sender has no more data.
+    pub fin: bool,
+    /// The connection is to be dropped.
+    pub rst: bool,
+    /// Data should reach the application at once.
+    pub psh: bool,
+    /// Congestion was experienced (RFC 3168).
+    pub ece: bool,
+    /// The congestion window was reduced (RFC 3168).
+    pub cwr: bool,
+}
+
+/// RFC 7323 timestamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timestamps {
+    /// TSval: the sender's clock.
+    pub value: u32,
+    /// TSecr: the latest value that the sender knows of the other's clock.
+    pub echo: u32,
+}
+
+/// Bytes from the first up to the second, not including it.
+pub type Block = (SeqNumber, SeqNumber);
+
+/// Up to four blocks of a SACK option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SackBlocks {
+    blocks: [Block; 4],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// Adds a block and says whether there was room.
+    pub fn push(&mut self, block: Block) -> bool {
+        let Some(place) = self.blocks.get_mut(usize::from(self.count)) else { return false };
+        *place = block;
+        self.count += 1;
+        true
+    }
+
+    /// The blocks in their order on the wire.
+    pub fn as_slice(&self) -> &[Block] {
+        &self.blocks[..usize::from(self.count)]
+    }
+}
+
+/// The options that a connection understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Largest payload that the sender takes (SYN only).
+    pub mss: Option<u16>,
+    /// Shift of the sender's windows (SYN only), 14 at most.
+    pub window_scale: Option<u8>,
+    /// The sender understands SACK (SYN only).
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// What arrived ahead of a gap.
+    pub sack: SackBlocks,
+}
+
+/// A segment's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Header {
+    /// Port of the sender.
+    pub source_port: u16,
+    /// Port of the receiver.
+    pub destination_port: u16,
+    /// Sequence number of the first byte (or of SYN).
+    pub seq: SeqNumber,
+    /// Next byte expected from the other side; `None` without the ACK bit.
+    pub ack: Option<SeqNumber>,
+    /// Other control bits.
+    pub flags: Flags,
+    /// Window as on the wire, not shifted.
+    pub window: u16,
+    /// Options.
+    pub options: Options,
+}
+
+impl Header {
+    /// Reads a header from the front of a segment; returns it and its length.
+    ///
+    /// Errors: [`DropReason::Truncated`], [`DropReason::BadOffset`], [`DropReason::BadOption`] for bytes that are none.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), DropReason> {
+        if bytes.len() < TCP_HEADER_LEN {
+            return Err(DropReason::Truncated);
+        }
+        let packet = TcpPacket::new_checked(bytes).map_err(|_| DropReason::BadOffset)?;
+        let len = usize::from(packet.header_len());
+        let flags = Flags {
+            syn: packet.syn(),
+            fin: packet.fin(),
+            rst: packet.rst(),
+            psh: packet.psh(),
+            ece: packet.ece(),
+            cwr: packet.cwr(),
+        };
+        let header = Self {
+            source_port: packet.src_port(),
+            destination_port: packet.dst_port(),
+            seq: SeqNumber(packet.seq_number().0.cast_unsigned()),
+            ack: packet.ack().then(|| SeqNumber(packet.ack_number().0.cast_unsigned())),
+            flags,
+            window: packet.window_len(),
+            options: Options::parse(&bytes[TCP_HEADER_LEN..len], flags.syn)?,
+        };
+        Ok((header, len))
+    }
+
+    /// Bytes of the header, options included.
+    pub fn header_bytes(&self) -> usize {
+        TCP_HEADER_LEN + self.options.len()
+    }
+
+    /// Writes the header to the front of `into`, which must have [`Header::header_bytes`] bytes; the checksum is left 0.
+    pub fn emit(&self, into: &mut [u8]) {
+        let len = self.header_bytes();
+        let into = &mut into[..len];
+        into.fill(0);
+        self.options.emit(&mut into[TCP_HEADER_LEN..]);
+        let mut packet = TcpPacket::new_unchecked(into);
+        packet.set_src_port(self.source_port);
+        packet.set_dst_port(self.destination_port);
+        packet.set_seq_number(TcpSeqNumber(self.seq.0.cast_signed()));
+        packet.set_ack_number(TcpSeqNumber(self.ack.unwrap_or_default().0.cast_signed()));
+        packet.set_header_len(u8::try_from(len).unwrap_or(u8::MAX));
+        packet.set_syn(self.flags.syn);
+        packet.set_fin(self.flags.fin);
+        packet.set_rst(self.flags.rst);
+        packet.set_psh(self.flags.psh);
+        packet.set_ece(self.flags.ece);
+        packet.set_cwr(self.flags.cwr);
+        packet.set_ack(self.ack.is_some());
+        packet.set_window_len(self.window);
+    }
+
+    /// Sequence numbers that the segment takes with so many bytes of payload: SEG.LEN.
+    pub fn sequence_len(&self, payload_bytes: usize) -> u32 {
+        let payload = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
+        payload.saturating_add(u32::from(self.flags.syn)).saturating_add(u32::from(self.flags.fin))
+    }
+
+    /// The reset that answers a segment for which there is no connection (RFC 9293 section 3.10.7.1); none for a reset.
+    pub fn reset(&self, payload_bytes: usize) -> Option<Self> {
+        if self.flags.rst {
+            return None;
+        }
+        let (seq, ack) = match self.ack {
+            Some(ack) => (ack, None),
+            None => (SeqNumber(0), Some(self.seq + self.sequence_len(payload_bytes))),
+        };
+        Some(Self {
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            seq,
+            ack,
+            flags: Flags { rst: true, ..Flags::default() },
+            ..Self::default()
+        })
+    }
+}
+
+impl Options {
+    /// Walks options (RFC 9293 section 3.1). Unknown kinds are skipped (MUST-6); a length that is less than 2 or reaches behind
+    /// the end is an error (MUST-7); a known kind of a wrong length is skipped as if unknown.
+    fn parse(mut bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
+        let mut options = Self::default();
+        while let [kind, rest @ ..] = bytes {
+            match kind {
+                0 => break,
+                1 => {
+                    bytes = rest;
+                    continue;
+                }
+                2..=u8::MAX => {}
+            }
+            let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
+            let body = bytes.get(2..len).ok_or(DropReason::BadOption)?;
+            options.read(*kind, body, syn);
+            bytes = &bytes[len..];
+        }
+        Ok(options)
+    }
+
+    fn read(&mut self, kind: u8, body: &[u8], syn: bool) {
+        match (kind, body) {
+            (2, [a, b]) if syn => self.mss = Some(u16::from_be_bytes([*a, *b])),
+            // RFC 7323 section 2.3: a shift above 14 is taken as 14.
+            (3, [shift]) if syn => self.window_scale = Some((*shift).min(14)),
+            (4, []) if syn => self.sack_permitted = true,
+            (5, blocks) if !syn && blocks.len() % 8 == 0 => {
+                for block in blocks.as_chunks::<8>().0 {
+                    let [a, b, c, d, e, f, g, h] = *block;
+                    let start = SeqNumber(u32::from_be_bytes([a, b, c, d]));
+                    self.sack.push((start, SeqNumber(u32::from_be_bytes([e, f, g, h]))));
+                }
+            }
+            (8, [a, b, c, d, e, f, g, h]) => {
+                let value = u32::from_be_bytes([*a, *b, *c, *d]);
+                self.timestamps = Some(Timestamps { value, echo: u32::from_be_bytes([*e, *f, *g, *h]) });
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes on the wire: always a multiple of 4.
+    fn len(&self) -> usize {
+        let mut len = 0;
+        len += if self.mss.is_some() { 4 } else { 0 };
+        len += match (self.timestamps, self.sack_permitted) {
+            (Some(_), _) => 12,
+            (None, true) => 4,
+            (None, false) => 0,
+        };
+        len += if self.window_scale.is_some() { 4 } else { 0 };
+        len + if self.sack.count > 0 { 4 + 8 * usize::from(self.sack.count) } else { 0 }
+    }
+
+    /// The order of Linux: mss, sackOK in place of the padding before the timestamps, timestamps, nop, wscale, SACK.
+    fn emit(&self, mut into: &mut [u8]) {
+        let mut put = |bytes: &[u8]| {
+            let (front, rest) = std::mem::take(&mut into).split_at_mut(bytes.len());
+            front.copy_from_slice(bytes);
+            into = rest;
+        };
+        if let Some(mss) = self.mss {
+            put(&[2, 4]);
+            put(&mss.to_be_bytes());
+        }
+        match (self.timestamps.is_some(), self.sack_permitted) {
+            (true, true) => put(&[4, 2]),
+            (true, false) => put(&[1, 1]),
+            (false, true) => put(&[1, 1, 4, 2]),
+            (false, false) => {}
+        }
+        if let Some(timestamps) = self.timestamps {
+            put(&[8, 10]);
+            put(&timestamps.value.to_be_bytes());
+            put(&timestamps.echo.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            put(&[1, 3, 3, shift]);
+        }
+        if self.sack.count > 0 {
+            put(&[1, 1, 5, 2 + 8 * self.sack.count]);
+            for (start, end) in self.sack.as_slice() {
+                put(&start.0.to_be_bytes());
+                put(&end.0.to_be_bytes());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn syn() -> Header {
+        let timestamps = Some(Timestamps { value: 7, echo: 0 });
+        let options =
+            Options { mss: Some(1460), window_scale: Some(7), sack_permitted: true, timestamps, ..Options::default() };
+        let flags = Flags { syn: true, ..Flags::default() };
+        Header { source_port: 1, destination_port: 2, seq: SeqNumber(3), window: 64_240, flags, options, ack: None }
+    }
+
+    #[test]
+    fn a_syn_carries_its_options_in_the_order_of_linux() {
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        syn().emit(&mut bytes);
+        assert_eq!(bytes[20..40], [2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 7, 0, 0, 0, 0, 1, 3, 3, 7]);
+        assert_eq!(Header::parse(&bytes[..40]), Ok((syn(), 40)));
+    }
+
+    #[test]
+    fn a_header_that_lies_about_its_length_is_dropped() {
+        let mut bytes = [0; 40];
+        syn().emit(&mut bytes);
+        assert_eq!(Header::parse(&bytes[..19]), Err(DropReason::Truncated));
+        assert_eq!(Header::parse(&bytes[..39]), Err(DropReason::BadOffset));
+        bytes[12] = 0x40;
+        assert_eq!(Header::parse(&bytes), Err(DropReason::BadOffset));
+        bytes[12] = 0xf0;
+        assert_eq!(Header::parse(&bytes), Err(DropReason::BadOffset));
+    }
+
+    #[test]
+    fn an_option_that_lies_about_its_length_is_dropped() {
+        for options in [[2, 0, 0, 0], [2, 1, 0, 0], [2, 5, 0, 0], [1, 1, 1, 8], [254, 255, 0, 0]] {
+            let mut bytes = [0; 24];
+            Header::default().emit(&mut bytes);
+            bytes[12] = 0x60;
+            bytes[20..].copy_from_slice(&options);
+            assert_eq!(Header::parse(&bytes), Err(DropReason::BadOption), "{options:?}");
+        }
+        // An unknown kind, and a known one of a wrong length, say nothing.
+        assert_eq!(Options::parse(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(Options::default()));
+        // What belongs to a SYN says nothing elsewhere.
+        assert_eq!(Options::parse(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(Options::default()));
+        assert_eq!(Options::parse(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
+    }
+
+    #[test]
+    fn a_segment_for_no_connection_is_answered_by_a_reset_that_its_sender_believes() {
+        let reset = syn().reset(10).unwrap();
+        assert_eq!((reset.seq, reset.ack), (SeqNumber(0), Some(SeqNumber(14))));
+        let mut segment = syn();
+        segment.ack = Some(SeqNumber(99));
+        let reset = segment.reset(10).unwrap();
+        assert_eq!((reset.seq, reset.ack, reset.source_port), (SeqNumber(99), None, 2));
+        assert_eq!(reset.reset(0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_or_are_dropped(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            if let Ok((header, len)) = Header::parse(&bytes) {
+                prop_assert!(len <= bytes.len() && header.options.sack.as_slice().len() <= 4);
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(seq: u32, ack: Option<u32>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..4)) {
+            let mut header = Header { seq: SeqNumber(seq), ack: ack.map(SeqNumber), ..Header::default() };
+            header.options.timestamps = Some(Timestamps { value: seq, echo: 1 });
+            for (start, end) in sack {
+                header.options.sack.push((SeqNumber(start), SeqNumber(end)));
+            }
+            let mut bytes = [0; HEADER_BYTES_MAX];
+            header.emit(&mut bytes);
+            prop_assert_eq!(Header::parse(&bytes), Ok((header, header.header_bytes())));
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! SYN-SENT and SYN-RECEIVED: a connection before both sides agree, and the agreement.
+
+use super::config::Config;
+use super::header::{Flags, Header, Options, Timestamps};
+use super::initial::Initial;
+use super::receiver::{self, Receiver};
+use super::rtt::Rtt;
+use super::sender::{self, Sender};
+use super::synchronized::Synchronized;
+use super::{DropReason, Failure, SeqNumber};
+use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES};
+use crate::time::Instant;
+
+/// What all states share.
+#[derive(Debug)]
+pub(super) struct Base {
+    pub(super) local_port: u16,
+    pub(super) remote_port: u16,
+    pub(super) config: Config,
+    pub(super) initial: Initial,
+    /// MSS of the path, as ICMP told before the connection was open.
+    pub(super) path_mss: Option<u16>,
+    /// A reset to send: an answer, or the end of an aborted connection.
+    pub(super) reset: Option<Header>,
+}
+
+impl Base {
+    /// A header with an acknowledgement, if there is one.
+    pub(super) fn header(&self, seq: SeqNumber, ack: Option<SeqNumber>, window: u16) -> Header {
+        let (source_port, destination_port) = (self.local_port, self.remote_port);
+        Header { source_port, destination_port, seq, ack, window, ..Header::default() }
+    }
+
+    pub(super) fn timestamps(&self, now: Instant, echo: u32) -> Timestamps {
+        Timestamps { value: super::timestamp(now, self.initial.timestamp_offset), echo }
+    }
+
+    /// Bytes that the window of a SYN offers, which is not shifted.
+    fn syn_window(&self) -> u16 {
+        u16::try_from(self.config.receive_buffer_bytes).unwrap_or(u16::MAX)
+    }
+
+    /// RFC 9293 section 3.10.7: the answer to an acknowledgement of what was never sent.
+    pub(super) fn answer_by_reset(&mut self, ack: SeqNumber) {
+        let mut header = self.header(ack, None, 0);
+        header.flags.rst = true;
+        self.reset = Some(header);
+    }
+}
+
+/// What the peer's SYN said.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    irs: SeqNumber,
+    options: Options,
+    window: u16,
+    ecn: bool,
+}
+
+impl Peer {
+    fn new(header: &Header, config: &Config, ecn: bool) -> Self {
+        let mut options = header.options;
+        options.timestamps = options.timestamps.filter(|_| config.timestamps);
+        options.window_scale = options.window_scale.filter(|_| config.window_scaling);
+        options.sack_permitted &= config.sack;
+        Self { irs: header.seq, options, window: header.window, ecn }
+    }
+}
+
+/// A SYN or SYN-ACK and its repetition.
+#[derive(Debug)]
+struct Attempt {
+    due: bool,
+    /// When it went first; repetitions make the round trip unknowable (Karn).
+    first_sent: Option<Instant>,
+    at: Instant,
+    retries: u8,
+    retries_max: u8,
+}
+
+impl Attempt {
+    fn new(now: Instant, retries_max: u8) -> Self {
+        Self { due: true, first_sent: None, at: now, retries: 0, retries_max }
+    }
+
+    fn sent(&mut self, now: Instant) {
+        self.due = false;
+        self.first_sent.get_or_insert(now);
+        self.at = now + Rtt::default().timeout(self.retries);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
+        if now >= self.at && !self.due {
+            if self.retries >= self.retries_max {
+                return Err(Failure::TimedOut);
+            }
+            self.retries += 1;
+            self.due = true;
+            self.at = now + Rtt::default().timeout(self.retries);
+        }
+        Ok(())
+    }
+}
+
+/// A SYN is out.
+#[derive(Debug)]
+pub(super) struct SynSent {
+    attempt: Attempt,
+}
+
+/// What becomes of SYN-SENT.
+#[derive(Debug)]
+pub(super) enum SynSentNext {
+    Received(SynReceived),
+    Established(Box<Synchronized>),
+    Closed(Failure),
+}
+
+impl SynSent {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { attempt: Attempt::new(now, TCP_SYN_RETRIES) }
+    }
+
+    /// RFC 9293 section 3.10.7.3.
+    pub(super) fn handle_segment(
+        &mut self,
+        now: Instant,
+        base: &mut Base,
+        header: &Header,
+    ) -> Result<SynSentNext, DropReason> {
+        let iss = base.initial.seq;
+        if let Some(ack) = header.ack
+            && ack != iss + 1
+        {
+            if !header.flags.rst {
+                base.answer_by_reset(ack);
+            }
+            return Err(DropReason::AckUnacceptable);
+        }
+        if header.flags.rst {
+            return if header.ack.is_some() {
+                Ok(SynSentNext::Closed(Failure::Refused))
+            } else {
+                Err(DropReason::ResetBlind)
+            };
+        }
+        if !header.flags.syn {
+            return Err(DropReason::NoSyn);
+        }
+        if header.ack.is_none() {
+            // MUST-10: both sides open at once.
+            let mut received = SynReceived::new(now, base, header, false);
+            received.attempt.first_sent = self.attempt.first_sent;
+            return Ok(SynSentNext::Received(received));
+        }
+        let ecn = base.config.ecn && header.flags.ece && !header.flags.cwr;
+        let peer = Peer::new(header, &base.config, ecn);
+        let mut open = establish(now, base, &peer, &self.attempt, u32::from(peer.window));
+        open.rcv.ack = receiver::AckDue::Now;
+        Ok(SynSentNext::Established(Box::new(open)))
+    }
+
+    pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base) -> Option<Header> {
+        if !self.attempt.due {
+            return None;
+        }
+        // RFC 3168 section 6.1.1.1: a path that drops SYNs for ECN gets one without, as Linux.
+        let ecn = base.config.ecn && self.attempt.retries < 2;
+        self.attempt.sent(now);
+        let config = &base.config;
+        let mut header = base.header(base.initial.seq, None, base.syn_window());
+        header.flags = Flags { syn: true, ece: ecn, cwr: ecn, ..Flags::default() };
+        header.options = Options {
+            mss: Some(config.mss),
+            window_scale: config.window_scaling.then(|| config.window_shift()),
+            sack_permitted: config.sack,
+            timestamps: config.timestamps.then(|| base.timestamps(now, 0)),
+            ..Options::default()
+        };
+        Some(header)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.attempt.at
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
+        self.attempt.handle_timeout(now)
+    }
+
+    pub(super) fn repeat(&mut self) {
+        self.attempt.due = true;
+    }
+}
+
+/// A SYN came and a SYN-ACK is out.
+#[derive(Debug)]
+pub(super) struct SynReceived {
+    peer: Peer,
+    attempt: Attempt,
+    /// A connection that was listened for goes back to nothing, silently (RFC 9293 section 3.10.7.4).
+    pub(super) passive: bool,
+    acknowledgement_due: bool,
+    challenged_at: Option<Instant>,
+}
+
+/// What becomes of SYN-RECEIVED.
+#[derive(Debug)]
+pub(super) enum SynReceivedNext {
+    /// The segment is to be processed on.
+    Established(Box<Synchronized>),
+    Closed(Failure),
+}
+
+impl SynReceived {
+    pub(super) fn new(now: Instant, base: &Base, syn: &Header, passive: bool) -> Self {
+        // RFC 3168 section 6.1.1: both bits ask for ECN.
+        let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
+        let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
+        let peer = Peer::new(syn, &base.config, ecn);
+        Self { peer, attempt: Attempt::new(now, retries), passive, acknowledgement_due: false, challenged_at: None }
+    }
+
+    /// As [`SynReceived::new`], the SYN-ACK having been sent.
+    pub(super) fn answered(now: Instant, base: &Base, syn: &Header) -> Self {
+        let mut received = Self::new(now, base, syn, true);
+        received.attempt.due = false;
+        received.attempt.at = now + Rtt::default().timeout(0);
+        received
+    }
+
+    /// RFC 9293 section 3.10.7.4.
+    pub(super) fn handle_segment(
+        &mut self,
+        now: Instant,
+        base: &mut Base,
+        header: &Header,
+        payload_bytes: usize,
+    ) -> Result<SynReceivedNext, DropReason> {
+        let (first, window) = (self.peer.irs + 1, u32::from(base.syn_window()));
+        let Flags { syn, rst, .. } = header.flags;
+        let completes = header.ack == Some(base.initial.seq + 1);
+        if syn && header.seq == self.peer.irs && !rst {
+            if !completes {
+                // Our SYN-ACK was lost.
+                self.attempt.due = true;
+                return Err(DropReason::Duplicate);
+            }
+        } else if header.seq.since(first) > window
+            && (header.seq + header.sequence_len(payload_bytes)).since(first) > window
+        {
+            self.challenge(now, !rst);
+            return Err(if rst { DropReason::ResetBlind } else { DropReason::OutOfWindow });
+        } else if rst {
+            // RFC 5961 section 3.2.
+            if header.seq != first {
+                self.challenge(now, true);
+                return Err(DropReason::ResetBlind);
+            }
+            return Ok(SynReceivedNext::Closed(Failure::Refused));
+        } else if syn {
+            self.challenge(now, true);
+            return Err(DropReason::SynInWindow);
+        }
+        self.check_timestamp(now, header)?;
+        let Some(ack) = header.ack else { return Err(DropReason::NoAck) };
+        if !completes {
+            base.answer_by_reset(ack);
+            return Err(DropReason::AckUnacceptable);
+        }
+        let (window, scale) = match (syn, self.peer.options.window_scale) {
+            (true, _) | (false, None) => (u32::from(header.window), 0),
+            (false, Some(shift)) => (u32::from(header.window), shift),
+        };
+        let mut open = establish(now, base, &self.peer, &self.attempt, window << scale);
+        if syn {
+            open.rcv.ack = receiver::AckDue::Now;
+        }
+        Ok(SynReceivedNext::Established(Box::new(open)))
+    }
+
+    /// RFC 7323 sections 3.2 and 5.3.
+    fn check_timestamp(&mut self, now: Instant, header: &Header) -> Result<(), DropReason> {
+        let Some(recent) = self.peer.options.timestamps else { return Ok(()) };
+        let Some(timestamps) = header.options.timestamps else { return Err(DropReason::TimestampMissing) };
+        if SeqNumber(timestamps.value).before(SeqNumber(recent.value)) {
+            self.challenge(now, true);
+            return Err(DropReason::TimestampOld);
+        }
+        Ok(())
+    }
+
+    fn challenge(&mut self, now: Instant, wanted: bool) {
+        if wanted && super::challenge_allowed(&mut self.challenged_at, now) {
+            self.acknowledgement_due = true;
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base) -> Option<Header> {
+        let (peer, config) = (&self.peer, &base.config);
+        let timestamps = peer.options.timestamps.map(|theirs| base.timestamps(now, theirs.value));
+        let ack = Some(peer.irs + 1);
+        if self.attempt.due {
+            self.attempt.sent(now);
+            self.acknowledgement_due = false;
+            let mut header = base.header(base.initial.seq, ack, base.syn_window());
+            header.flags = Flags { syn: true, ece: peer.ecn, ..Flags::default() };
+            header.options = Options {
+                mss: Some(config.mss),
+                window_scale: peer.options.window_scale.map(|_| config.window_shift()),
+                sack_permitted: peer.options.sack_permitted,
+                timestamps,
+                ..Options::default()
+            };
+            return Some(header);
+        }
+        if std::mem::take(&mut self.acknowledgement_due) {
+            let shift = if peer.options.window_scale.is_some() { config.window_shift() } else { 0 };
+            let mut header = base.header(base.initial.seq + 1, ack, base.syn_window() >> shift);
+            header.options.timestamps = timestamps;
+            return Some(header);
+        }
+        None
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.attempt.at
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
+        self.attempt.handle_timeout(now)
+    }
+
+    pub(super) fn repeat(&mut self) {
+        self.attempt.due = true;
+    }
+
+    pub(super) fn rcv_nxt(&self) -> SeqNumber {
+        self.peer.irs + 1
+    }
+}
+
+/// Payload of a segment once options that every segment carries are taken off (RFC 6691).
+pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
+    let mss = mss.max(TCP_SEGMENT_BYTES_MIN);
+    u32::from(mss) - if timestamps { 12 } else { 0 }
+}
+
+fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: u32) -> Synchronized {
+    let config = &base.config;
+    let timestamps = peer.options.timestamps;
+    // RFC 9293 MUST-15 and 16.
+    let mss = peer.options.mss.unwrap_or(config.mss_default).min(config.mss);
+    let path_mss = base.path_mss.map_or(mss, |path| path.min(mss));
+    let first = base.initial.seq + 1;
+    let start = sender::Start {
+        first,
+        segment_bytes: segment_bytes(path_mss, timestamps.is_some()),
+        // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that had to be repeated is a sign of congestion.
+        initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
+        window,
+        window_seq: peer.irs,
+        scale: peer.options.window_scale.unwrap_or(0),
+        sack: peer.options.sack_permitted,
+        ecn: peer.ecn,
+        no_delay: config.no_delay,
+    };
+    let control = config.control().unwrap_or_else(super::congestion::standard);
+    let mut snd = Sender::new(now, &start, control);
+    if let (Some(sent), 0) = (attempt.first_sent, attempt.retries) {
+        snd.rtt.sample(now, now.since(sent));
+    }
+    let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let rcv = Receiver::new(
+        now,
+        &receiver::Start {
+            first: peer.irs + 1,
+            scale: if peer.options.window_scale.is_some() { config.window_shift() } else { 0 },
+            capacity: bytes(config.receive_buffer_bytes),
+            capacity_max: bytes(config.receive_buffer_bytes_max),
+            mss: segment_bytes(config.mss, timestamps.is_some()),
+            sack: peer.options.sack_permitted,
+            ecn: peer.ecn,
+            recent: timestamps.map(|timestamps| timestamps.value),
+        },
+    );
+    Synchronized::new(now, snd, rcv, timestamps.is_some(), mss)
+}

@@ -1,0 +1,388 @@
+//! What the sending half does with acknowledgements and time: growth, loss recovery, probes, timeouts.
+//!
+//! Loss is found by RACK (RFC 8985) where the peer knows SACK and by three duplicates (RFC 6582) where not; what goes during
+//! recovery is metered by PRR (RFC 6937bis); the end of a flight is guarded by a tail-loss probe, everything by the
+//! retransmission timer (RFC 6298). One timer serves all, as they exclude one another.
+
+use super::SeqNumber;
+use super::scoreboard::Delivery;
+use super::sender::{Ack, Sender};
+use crate::limits::TCP_RETRIES;
+use crate::time::{Duration, Instant};
+
+/// Duplicates that mean a loss (RFC 5681, RFC 6675 DupThresh).
+const DUP_THRESH: u32 = 3;
+/// What an acknowledgement may be delayed by a peer (RFC 8985 TLP.max_ack_delay; RTO minimum of Linux).
+const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+
+/// Where loss recovery is.
+#[derive(Debug)]
+pub(super) enum Recovery {
+    /// Nothing is known to be lost.
+    Open,
+    /// Repeating what was lost, metered by PRR.
+    Fast(Prr),
+    /// Repeating all after a timeout or a change of the path, in slow start, until this is acknowledged.
+    Loss(SeqNumber),
+}
+
+/// RFC 6937bis.
+#[derive(Debug)]
+pub(super) struct Prr {
+    /// RecoveryPoint.
+    recover: SeqNumber,
+    /// RecoverFS.
+    flight: u32,
+    delivered: u32,
+    out: u32,
+}
+
+impl Recovery {
+    /// Notes bytes sent.
+    pub(super) fn sent(&mut self, bytes: u32) {
+        match self {
+            Self::Fast(prr) => prr.out = prr.out.saturating_add(bytes),
+            Self::Open | Self::Loss(_) => {}
+        }
+    }
+
+    /// Its name in figures for people.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Fast(_) => "recovery",
+            Self::Loss(_) => "loss",
+        }
+    }
+}
+
+/// What the timer of the sending half is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// RTO.
+    Retransmit,
+    /// PTO: a tail-loss probe.
+    TailProbe,
+    /// RACK: what may be reordered is lost by then.
+    Reorder,
+    /// The peer's window is closed, or silly.
+    Persist,
+}
+
+/// What an acknowledgement achieved.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Acked {
+    /// Bytes of data that leave the buffer.
+    pub(super) bytes: u32,
+}
+
+impl Sender {
+    /// Takes an acknowledgement with SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT.
+    pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> Acked {
+        let advanced = ack.ack.after(self.una);
+        let flight = self.pipe();
+        let (mut delivery, data_before) = (Delivery::default(), self.buffered());
+        let min_rtt = self.rtt.min();
+        if advanced {
+            self.board.acknowledge(now, ack.ack, min_rtt, &mut delivery);
+            self.una = ack.ack;
+            (self.backoff, self.retries) = (0, 0);
+            (self.rto_from, self.progress_at) = (now, now);
+        }
+        let duplicate_told = self.handle_sack(now, ack, &mut delivery);
+        if let Some(rtt) = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced)) {
+            self.rtt.sample(now, rtt);
+        }
+        let window_changed = self.take_window(ack);
+        if self.window > 0 && self.board.is_empty() && window_changed {
+            self.backoff = 0;
+        }
+        if self.board.is_empty() || self.window == 0 {
+            // MUST-37: a peer that answers with a closed window is there, however long it lasts.
+            self.retries = 0;
+        }
+        self.pto_from = now;
+        let duplicate = !advanced && ack.bare && !window_changed && !self.board.is_empty();
+        self.count_duplicates(advanced, duplicate, &mut delivery);
+        self.finish_tail_probe(ack, duplicate, duplicate_told);
+        self.find_losses(now);
+        self.step(now, advanced, delivery, flight);
+        self.handle_ece(ack);
+        self.rearm(now);
+        Acked { bytes: data_before - self.buffered() }
+    }
+
+    fn handle_sack(&mut self, now: Instant, ack: &Ack<'_>, delivery: &mut Delivery) -> bool {
+        if !self.sack {
+            return false;
+        }
+        // RFC 2883: a first block below the acknowledgement or inside the second tells of a duplicate.
+        let duplicate = match *ack.blocks {
+            [first, ..] if first.1.at_or_before(ack.ack) => true,
+            [first, second, ..] => first.0.at_or_after(second.0) && first.1.at_or_before(second.1),
+            [_] | [] => false,
+        };
+        if duplicate {
+            self.board.duplicate_told();
+        }
+        let blocks = &ack.blocks[usize::from(duplicate)..];
+        let mut valid = [(self.una, self.una); 4];
+        let mut count = 0;
+        for &(start, end) in blocks {
+            let inside = start.at_or_after(self.una) && end.at_or_before(self.nxt) && start.before(end);
+            if inside && let Some(place) = valid.get_mut(count) {
+                *place = (start, end);
+                count += 1;
+            }
+        }
+        self.board.sack(now, &valid[..count], self.segment_bytes, self.rtt.min(), delivery);
+        duplicate
+    }
+
+    /// Without SACK each duplicate says that one more segment has left the network (RFC 6582).
+    fn count_duplicates(&mut self, advanced: bool, duplicate: bool, delivery: &mut Delivery) {
+        if self.sack {
+            return;
+        }
+        if advanced {
+            let segments = (delivery.bytes / self.segment_bytes).max(1);
+            self.dupacks = match self.recovery {
+                Recovery::Fast(_) => self.dupacks.saturating_sub(segments - 1),
+                Recovery::Open | Recovery::Loss(_) => 0,
+            };
+        } else if duplicate && self.dupacks.saturating_mul(self.segment_bytes) < self.board.pipe() {
+            self.dupacks += 1;
+            delivery.bytes += self.segment_bytes;
+        }
+        let partial = advanced && matches!(self.recovery, Recovery::Fast(_));
+        let third = self.dupacks >= DUP_THRESH && matches!(self.recovery, Recovery::Open);
+        if partial || third {
+            self.board.lose_first();
+        }
+    }
+
+    /// RFC 8985 section 7.4: a probe that repeated data and was needed hid a loss, which is to count.
+    fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_told: bool) {
+        let Some((end, repeated)) = self.tail_probe else { return };
+        if ack.ack.before(end) {
+            return;
+        }
+        if !repeated || duplicate_told || (duplicate && ack.blocks.is_empty()) {
+            self.tail_probe = None;
+        } else if ack.ack.after(end) {
+            self.tail_probe = None;
+            self.ssthresh = self.control.reduce(self.congestion_window());
+            self.cwnd = self.ssthresh;
+        }
+    }
+
+    fn find_losses(&mut self, now: Instant) {
+        if !self.sack {
+            return;
+        }
+        let recovering = !matches!(self.recovery, Recovery::Open);
+        let rtt = (self.rtt.min(), self.rtt.smoothed().unwrap_or_default());
+        self.reorder_due = self.board.detect_loss(now, recovering, rtt, DUP_THRESH);
+    }
+
+    /// Moves recovery and the congestion window on.
+    fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
+        let mut repaired = false;
+        match &self.recovery {
+            Recovery::Open => {}
+            Recovery::Fast(prr) if self.una.at_or_after(prr.recover) => {
+                self.leave(self.ssthresh);
+                repaired = true;
+            }
+            Recovery::Loss(recover) if self.una.at_or_after(*recover) => self.leave(self.cwnd),
+            Recovery::Fast(_) | Recovery::Loss(_) => {}
+        }
+        if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
+            self.enter(flight);
+        } else if repaired {
+            // What this acknowledges was counted by PRR.
+            return;
+        }
+        let pipe = self.pipe();
+        let newly_lost = self.board.lost() > 0;
+        match &mut self.recovery {
+            Recovery::Open | Recovery::Loss(_) => {
+                // RFC 5681 section 3.2: a duplicate does not open the window.
+                let acked = if advanced { delivery.bytes } else { 0 };
+                self.grow(now, acked, flight);
+            }
+            Recovery::Fast(prr) => {
+                prr.delivered = prr.delivered.saturating_add(delivery.bytes);
+                let segment = self.segment_bytes;
+                let mut room = if pipe > self.ssthresh {
+                    let share = u64::from(prr.delivered) * u64::from(self.ssthresh);
+                    let share = share.div_ceil(u64::from(prr.flight.max(1)));
+                    u32::try_from(share).unwrap_or(u32::MAX).saturating_sub(prr.out)
+                } else {
+                    // Slow-start reduction bound, faster while nothing more is found lost.
+                    let safe = advanced && !newly_lost;
+                    let room = prr.delivered.saturating_sub(prr.out).max(delivery.bytes);
+                    (room + if safe { segment } else { 0 }).min(self.ssthresh - pipe)
+                };
+                // The first repetition goes whatever the meter says.
+                room = room.max(if prr.out == 0 { segment } else { 0 });
+                self.cwnd = pipe + room;
+            }
+        }
+    }
+
+    fn enter(&mut self, flight: u32) {
+        self.ssthresh = self.control.reduce(self.congestion_window());
+        self.recovery = Recovery::Fast(Prr { recover: self.nxt, flight, delivered: 0, out: 0 });
+        self.tail_probe = None;
+    }
+
+    fn leave(&mut self, cwnd: u32) {
+        self.recovery = Recovery::Open;
+        self.cwnd = cwnd.max(self.segment_bytes);
+        self.dupacks = 0;
+        self.board.recovered();
+    }
+
+    fn grow(&mut self, now: Instant, acked: u32, flight: u32) {
+        if acked == 0 {
+            return;
+        }
+        if self.cwnd < self.ssthresh {
+            // A window that was not used says nothing about the network (RFC 7661, as Linux: up to twice what was used).
+            if self.cwnd < flight.saturating_mul(2) || matches!(self.recovery, Recovery::Loss(_)) {
+                self.cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh.max(self.cwnd));
+            }
+        } else if self.congestion_limited || flight.saturating_add(self.segment_bytes) > self.cwnd {
+            let rtt = self.rtt.smoothed().unwrap_or_default();
+            self.cwnd = self.control.grow(now, self.congestion_window(), acked, rtt);
+        }
+    }
+
+    /// RFC 3168 section 6.1.2: at most one reduction for a window of data.
+    fn handle_ece(&mut self, ack: &Ack<'_>) {
+        let again = self.ecn_reduced_until.is_none_or(|until| self.una.at_or_after(until));
+        if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
+            self.ssthresh = self.control.reduce(self.congestion_window());
+            (self.cwnd, self.cwr_due) = (self.ssthresh, true);
+            self.ecn_reduced_until = Some(self.nxt);
+        }
+    }
+
+    /// The next segments may carry less or more than before; what was sent larger is repeated at once (RFC 1191).
+    pub(super) fn set_segment_bytes(&mut self, now: Instant, bytes: u32) {
+        let smaller = bytes < self.segment_bytes;
+        self.segment_bytes = bytes;
+        self.cwnd = self.cwnd.max(bytes);
+        if smaller && !self.board.is_empty() {
+            self.repeat_all(now);
+        }
+    }
+
+    /// Repeats what is outstanding without taking it for congestion.
+    pub(super) fn repeat_all(&mut self, now: Instant) {
+        if self.board.is_empty() {
+            // Nothing but a closed window can hold data back: ask for it.
+            self.probe_due |= self.unsent() > 0;
+            return;
+        }
+        self.board.lose_all();
+        self.recovery = Recovery::Loss(self.nxt);
+        (self.backoff, self.rto_from) = (0, now);
+        (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
+        self.rearm(now);
+    }
+
+    /// Sets the timer by what is outstanding. To be called after every change.
+    pub(super) fn rearm(&mut self, now: Instant) {
+        self.timer = if !self.board.is_empty() {
+            let timeout = self.rto_from + self.rtt.timeout(self.backoff);
+            match (self.reorder_due, self.tail_probe_at()) {
+                (Some(due), _) => Some((due.min(timeout), Timer::Reorder)),
+                (None, Some(due)) if due < timeout => Some((due, Timer::TailProbe)),
+                (None, _) => Some((timeout, Timer::Retransmit)),
+            }
+        } else if self.unsent() > 0 || self.fin_unsent() {
+            match self.timer {
+                Some((at, Timer::Persist)) if at > now => self.timer,
+                _ => {
+                    self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
+                    Some((now + self.rtt.timeout(self.backoff), Timer::Persist))
+                }
+            }
+        } else {
+            None
+        };
+    }
+
+    /// RFC 8985 section 7.2.
+    fn tail_probe_at(&self) -> Option<Instant> {
+        let open = matches!(self.recovery, Recovery::Open) && self.board.sacked() == 0;
+        if !open || !self.sack || self.tail_probe.is_some() || self.tail_probe_due {
+            return None;
+        }
+        let smoothed = self.rtt.smoothed()?;
+        let one = self.nxt.since(self.una) <= self.segment_bytes;
+        let timeout = (smoothed * 2).max(Duration::from_millis(2)) + if one { ACK_DELAY_MAX } else { Duration::ZERO };
+        Some(self.pto_from + timeout)
+    }
+
+    /// Does what is due. False: the peer has not answered for so long that the connection is to be given up.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+        let Some((at, timer)) = self.timer else { return true };
+        if now < at {
+            return true;
+        }
+        match timer {
+            Timer::Reorder => {
+                self.find_losses(now);
+                if now >= self.rto_from + self.rtt.timeout(self.backoff) {
+                    return self.time_out(now);
+                }
+                let flight = self.pipe() + self.board.lost();
+                if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
+                    self.enter(flight);
+                    self.cwnd = self.pipe() + self.segment_bytes;
+                }
+            }
+            Timer::TailProbe => self.tail_probe_due = true,
+            Timer::Retransmit => return self.time_out(now),
+            Timer::Persist => {
+                if self.retries >= TCP_RETRIES {
+                    return false;
+                }
+                // RFC 9293 MUST-35 to 37, SHLD-29 and 30; with any window at all, silly or not, data is the probe.
+                if self.usable_window() > 0 {
+                    self.small_allowed = true;
+                } else {
+                    self.probe_due = true;
+                }
+                self.retries += 1;
+                self.backoff = self.backoff.saturating_add(1);
+                self.timer = None;
+            }
+        }
+        self.rearm(now);
+        true
+    }
+
+    /// RFC 6298 section 5, RFC 5681 section 3.1.
+    fn time_out(&mut self, now: Instant) -> bool {
+        if self.retries >= TCP_RETRIES {
+            return false;
+        }
+        if !matches!(self.recovery, Recovery::Loss(_)) || self.retries == 0 {
+            self.ssthresh = self.control.reduce(self.congestion_window());
+        }
+        self.board.lose_all();
+        self.cwnd = self.segment_bytes;
+        self.recovery = Recovery::Loss(self.nxt);
+        (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
+        self.tail_probe_due = false;
+        self.backoff = self.backoff.saturating_add(1);
+        self.retries += 1;
+        self.rto_from = now;
+        self.rearm(now);
+        true
+    }
+}

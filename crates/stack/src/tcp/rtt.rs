@@ -1,0 +1,83 @@
+//! Round-trip time and the retransmission timeout that follows from it (RFC 6298), with Linux's floor of 200 ms.
+
+use crate::time::{Duration, Instant};
+
+/// RTO before there is a sample (RFC 6298 section 2.1).
+pub(super) const RTO_INITIAL: Duration = Duration::from_secs(1);
+/// What the variance term is at least; RFC 6298 asks for 1 s in all, Linux takes this.
+const RTO_SLACK_MIN: Duration = Duration::from_millis(200);
+const RTO_MAX: Duration = Duration::from_secs(120);
+/// How long a least round-trip time stays believed, as Linux.
+const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
+
+/// The estimator.
+#[derive(Debug, Default)]
+pub(super) struct Rtt {
+    smoothed: Option<Duration>,
+    variance: Duration,
+    min: Duration,
+    min_at: Instant,
+}
+
+impl Rtt {
+    /// Takes a sample of a segment that was sent once (Karn).
+    pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
+        let rtt = rtt.max(Duration::from_nanos(1));
+        match self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.variance = rtt / 2;
+            }
+            Some(smoothed) => {
+                self.variance = (self.variance * 3 + smoothed.abs_diff(rtt)) / 4;
+                self.smoothed = Some((smoothed * 7 + rtt) / 8);
+            }
+        }
+        if self.min.is_zero() || rtt <= self.min || now.since(self.min_at) > MIN_RTT_LIFE {
+            (self.min, self.min_at) = (rtt, now);
+        }
+    }
+
+    /// SRTT.
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// RTTVAR.
+    pub(super) fn variance(&self) -> Duration {
+        self.variance
+    }
+
+    /// Least sample of the last five minutes; zero without one.
+    pub(super) fn min(&self) -> Duration {
+        self.min
+    }
+
+    /// RTO after so many backoffs (RFC 6298 sections 2.3 and 5.5).
+    pub(super) fn timeout(&self, backoff: u8) -> Duration {
+        let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| smoothed + (self.variance * 4).max(RTO_SLACK_MIN));
+        (base * (1 << backoff.min(10))).min(RTO_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_samples_and_backs_off() {
+        let ms = Duration::from_millis;
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.timeout(0), RTO_INITIAL);
+        rtt.sample(Instant::default(), ms(100));
+        assert_eq!(rtt.timeout(0), ms(300));
+        for _ in 0..100 {
+            rtt.sample(Instant::default(), ms(100));
+        }
+        assert_eq!(rtt.timeout(0), ms(300), "the floor holds where nothing varies");
+        assert_eq!(rtt.timeout(2), ms(1_200));
+        assert_eq!(rtt.timeout(255), RTO_MAX);
+        rtt.sample(Instant::default(), ms(1_000));
+        assert!(rtt.timeout(0) > ms(1_000) && rtt.min() == ms(100));
+    }
+}

@@ -1,0 +1,462 @@
+//! What was sent and not yet acknowledged, segment by segment: SACK (RFC 2018, 6675) and RACK (RFC 8985) over one list.
+//!
+//! Every byte between SND.UNA and SND.NXT lies in one entry, which is flying, told received, or taken for lost. Pipe is the bytes
+//! that fly. Work per acknowledgement is bounded by the entries, whose number has a bound, and a SACK block is walked only where
+//! the last acknowledgement had not told it already.
+
+use std::collections::VecDeque;
+
+use super::SeqNumber;
+use super::header::Block;
+use crate::limits::TCP_SENT_MAX;
+use crate::time::{Duration, Instant};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Flying,
+    Sacked,
+    Lost,
+}
+
+/// A segment as it was sent.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    start: SeqNumber,
+    end: SeqNumber,
+    at: Instant,
+    fate: Fate,
+    repeated: bool,
+}
+
+impl Sent {
+    fn len(&self) -> u32 {
+        self.end.since(self.start)
+    }
+}
+
+/// What one acknowledgement told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Delivery {
+    /// Bytes that it told received for the first time, cumulatively or by SACK.
+    pub(super) bytes: u32,
+    /// Round trip of the latest segment among them that was sent once.
+    pub(super) rtt: Option<Duration>,
+}
+
+/// RACK's figures (RFC 8985 section 5.2).
+#[derive(Debug, Default)]
+struct Rack {
+    /// RACK.xmit_ts, RACK.end_seq: the segment sent last among those delivered.
+    newest: Option<(Instant, SeqNumber)>,
+    /// RACK.rtt.
+    rtt: Duration,
+    /// RACK.fack: highest end delivered.
+    highest: Option<SeqNumber>,
+    reordering_seen: bool,
+    /// RACK.reo_wnd_mult.
+    window_mult: u32,
+    /// RACK.reo_wnd_persist: recoveries without a DSACK until the window is small again.
+    persist: u8,
+}
+
+/// RACK.reo_wnd is back at its least after so many recoveries (RFC 8985 section 6.2).
+const PERSIST_RECOVERIES: u8 = 16;
+
+/// SACK cuts entries no further than to so many.
+const ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
+
+/// The list.
+#[derive(Debug, Default)]
+pub(super) struct Scoreboard {
+    sent: VecDeque<Sent>,
+    flying: u32,
+    sacked: u32,
+    sacked_segments: u32,
+    lost: u32,
+    /// Nothing before it is lost.
+    cursor: SeqNumber,
+    /// Blocks of the last acknowledgement.
+    told: [Option<Block>; 4],
+    rack: Rack,
+}
+
+impl Scoreboard {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Bytes in flight.
+    pub(super) fn pipe(&self) -> u32 {
+        self.flying
+    }
+
+    pub(super) fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    pub(super) fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// The last entry: what a tail-loss probe repeats.
+    pub(super) fn tail(&self) -> Option<Block> {
+        self.sent.back().map(|sent| (sent.start, sent.end))
+    }
+
+    /// Makes the last entry begin at `start`, which lies in it.
+    pub(super) fn cut_tail(&mut self, start: SeqNumber) {
+        if self.tail().is_some_and(|tail| tail.0.before(start)) {
+            self.split(self.sent.len() - 1, start);
+        }
+    }
+
+    /// Notes a segment sent for the first time.
+    pub(super) fn push(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
+        self.flying += end.since(start);
+        self.sent.push_back(Sent { start, end, at: now, fate: Fate::Flying, repeated: false });
+    }
+
+    /// The first lost entry.
+    pub(super) fn first_lost(&self) -> Option<Block> {
+        if self.lost == 0 {
+            return None;
+        }
+        let from = self.sent.partition_point(|sent| sent.end.at_or_before(self.cursor));
+        self.sent.range(from..).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
+    }
+
+    /// Notes that the entry at `start` was sent again, up to `end`, which may cut it.
+    pub(super) fn repeat(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
+        let at = self.sent.partition_point(|sent| sent.end.at_or_before(start));
+        if self.sent.get(at).is_some_and(|sent| end.before(sent.end)) {
+            self.split(at, end);
+        }
+        self.set(at, Fate::Flying);
+        if let Some(sent) = self.sent.get_mut(at) {
+            (sent.at, sent.repeated) = (now, true);
+            self.cursor = sent.start;
+        }
+    }
+
+    /// Takes everything that was not told received for lost (after a timeout, RFC 8985 section 6.3). If the first was told, the
+    /// peer has let go of it since, and what else it told counts for nothing (RFC 2018 section 8).
+    pub(super) fn lose_all(&mut self) {
+        let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
+        if reneged {
+            self.told = [None; 4];
+        }
+        for at in 0..self.sent.len() {
+            if reneged || self.sent[at].fate == Fate::Flying {
+                self.set(at, Fate::Lost);
+            }
+        }
+    }
+
+    /// Takes the first entry for lost, if it flies (RFC 6582, where there is no SACK).
+    pub(super) fn lose_first(&mut self) {
+        if self.sent.front().is_some_and(|sent| sent.fate == Fate::Flying) {
+            self.set(0, Fate::Lost);
+        }
+    }
+
+    /// Takes a cumulative acknowledgement.
+    pub(super) fn acknowledge(&mut self, now: Instant, una: SeqNumber, min_rtt: Duration, delivery: &mut Delivery) {
+        while let Some(&sent) = self.sent.front()
+            && sent.start.before(una)
+        {
+            if una.before(sent.end) {
+                self.split(0, una);
+                continue;
+            }
+            if sent.fate != Fate::Sacked {
+                self.deliver(now, &sent, min_rtt, delivery);
+            }
+            self.forget(&sent);
+            self.sent.pop_front();
+        }
+        if self.cursor.before(una) {
+            self.cursor = una;
+        }
+    }
+
+    /// Takes SACK blocks that lie between SND.UNA and SND.NXT. Entries are cut only where `segment_bytes` cuts them, so that
+    /// no peer can talk a list into crumbs.
+    pub(super) fn sack(
+        &mut self,
+        now: Instant,
+        blocks: &[Block],
+        segment_bytes: u32,
+        min_rtt: Duration,
+        delivery: &mut Delivery,
+    ) {
+        let known = std::mem::take(&mut self.told);
+        for (place, &(start, end)) in self.told.iter_mut().zip(blocks) {
+            *place = Some((start, end));
+        }
+        for &(start, end) in blocks {
+            let inside = known.iter().flatten().find(|old| old.0.at_or_after(start) && old.1.at_or_before(end));
+            match inside {
+                Some(old) => {
+                    self.sack_range(now, (start, old.0), segment_bytes, min_rtt, delivery);
+                    self.sack_range(now, (old.1, end), segment_bytes, min_rtt, delivery);
+                }
+                None => self.sack_range(now, (start, end), segment_bytes, min_rtt, delivery),
+            }
+        }
+    }
+
+    fn sack_range(
+        &mut self,
+        now: Instant,
+        (start, end): Block,
+        segment_bytes: u32,
+        min_rtt: Duration,
+        delivery: &mut Delivery,
+    ) {
+        if start.at_or_after(end) {
+            return;
+        }
+        let mut at = self.sent.partition_point(|sent| sent.end.at_or_before(start));
+        while let Some(&sent) = self.sent.get(at)
+            && sent.start.before(end)
+        {
+            if sent.fate == Fate::Sacked {
+                at += 1;
+                continue;
+            }
+            if sent.start.before(start) {
+                let skip = start.since(sent.start).next_multiple_of(segment_bytes);
+                if skip < sent.len() && self.sent.len() < ENTRIES_MAX {
+                    self.split(at, sent.start + skip);
+                }
+                at += 1;
+                continue;
+            }
+            if end.before(sent.end) {
+                let keep = end.since(sent.start) / segment_bytes * segment_bytes;
+                if keep == 0 || self.sent.len() >= ENTRIES_MAX {
+                    return;
+                }
+                self.split(at, sent.start + keep);
+                continue;
+            }
+            self.deliver(now, &sent, min_rtt, delivery);
+            self.set(at, Fate::Sacked);
+            at += 1;
+        }
+    }
+
+    /// The peer told by DSACK that a repetition was for nothing: RACK's window was too small (RFC 8985 section 6.2 step 4).
+    pub(super) fn duplicate_told(&mut self) {
+        self.rack.window_mult = (self.rack.window_mult + 1).min(64);
+        self.rack.persist = PERSIST_RECOVERIES;
+    }
+
+    /// A recovery has ended.
+    pub(super) fn recovered(&mut self) {
+        self.rack.persist = self.rack.persist.saturating_sub(1);
+        if self.rack.persist == 0 {
+            self.rack.window_mult = 0;
+        }
+    }
+
+    /// RACK_detect_loss: takes for lost what was sent long enough before something that was delivered. Returns when the next
+    /// entry may be lost.
+    pub(super) fn detect_loss(
+        &mut self,
+        now: Instant,
+        recovering: bool,
+        rtt: (Duration, Duration),
+        dup_thresh: u32,
+    ) -> Option<Instant> {
+        let (newest_at, newest_end) = self.rack.newest?;
+        let wait = self.rack.rtt + self.reorder_window(recovering, rtt, dup_thresh);
+        let mut next: Option<Instant> = None;
+        let mut at = 0;
+        while let Some(&sent) = self.sent.get(at) {
+            let older = sent.at < newest_at || (sent.at == newest_at && sent.end.before(newest_end));
+            if !older && !sent.repeated {
+                break;
+            }
+            if older && sent.fate == Fate::Flying {
+                let due = sent.at + wait;
+                if due <= now {
+                    self.set(at, Fate::Lost);
+                } else {
+                    next = Some(next.map_or(due, |next| next.max(due)));
+                }
+            }
+            at += 1;
+        }
+        next
+    }
+
+    fn reorder_window(&self, recovering: bool, (min, smoothed): (Duration, Duration), dup_thresh: u32) -> Duration {
+        if !self.rack.reordering_seen && (recovering || self.sacked_segments >= dup_thresh) {
+            return Duration::ZERO;
+        }
+        (min / 4 * (self.rack.window_mult + 1)).min(smoothed)
+    }
+
+    fn deliver(&mut self, now: Instant, sent: &Sent, min_rtt: Duration, delivery: &mut Delivery) {
+        delivery.bytes += sent.len();
+        let rtt = now.since(sent.at);
+        let rack = &mut self.rack;
+        if sent.repeated && rtt < min_rtt {
+            // Likely the acknowledgement of the first sending (RFC 8985 section 6.2 step 1).
+            return;
+        }
+        if !sent.repeated {
+            delivery.rtt = Some(rtt);
+            if rack.highest.is_some_and(|highest| sent.end.before(highest)) {
+                rack.reordering_seen = true;
+            }
+        }
+        rack.highest = Some(rack.highest.map_or(sent.end, |highest| highest.later(sent.end)));
+        let newer = |(at, end): (Instant, SeqNumber)| sent.at > at || (sent.at == at && sent.end.after(end));
+        if rack.newest.is_none_or(newer) {
+            rack.newest = Some((sent.at, sent.end));
+            rack.rtt = rtt;
+        }
+    }
+
+    fn split(&mut self, at: usize, middle: SeqNumber) {
+        let Some(sent) = self.sent.get_mut(at) else { return };
+        let mut rest = *sent;
+        sent.end = middle;
+        rest.start = middle;
+        if rest.fate == Fate::Sacked {
+            self.sacked_segments += 1;
+        }
+        self.sent.insert(at + 1, rest);
+    }
+
+    fn set(&mut self, at: usize, fate: Fate) {
+        let Some(&sent) = self.sent.get(at) else { return };
+        self.forget(&sent);
+        self.sent[at].fate = fate;
+        match fate {
+            Fate::Flying => self.flying += sent.len(),
+            Fate::Sacked => {
+                self.sacked += sent.len();
+                self.sacked_segments += 1;
+            }
+            Fate::Lost => {
+                self.lost += sent.len();
+                self.cursor = self.cursor.earlier(sent.start);
+            }
+        }
+    }
+
+    fn forget(&mut self, sent: &Sent) {
+        match sent.fate {
+            Fate::Flying => self.flying -= sent.len(),
+            Fate::Sacked => {
+                self.sacked -= sent.len();
+                self.sacked_segments -= 1;
+            }
+            Fate::Lost => self.lost -= sent.len(),
+        }
+    }
+
+    /// What every operation leaves true.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let of = |fate| self.sent.iter().filter(|sent| sent.fate == fate).map(Sent::len).sum::<u32>();
+        assert_eq!((self.flying, self.sacked, self.lost), (of(Fate::Flying), of(Fate::Sacked), of(Fate::Lost)));
+        let pairs = self.sent.iter().zip(self.sent.iter().skip(1));
+        assert!(pairs.clone().all(|(a, b)| a.end == b.start) && self.sent.iter().all(|sent| sent.len() > 0));
+        let first_lost = self.sent.iter().find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end));
+        assert_eq!(self.first_lost(), first_lost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 100;
+    const RTT: Duration = Duration::from_millis(10);
+
+    fn seq(at: u32) -> SeqNumber {
+        SeqNumber(u32::MAX - 250) + at
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(1_000_000 * (1_000 + ms))
+    }
+
+    fn ten() -> Scoreboard {
+        let mut board = Scoreboard { cursor: seq(0), ..Scoreboard::default() };
+        for place in 0..10 {
+            board.push(at(u64::from(place)), seq(place * MSS), seq((place + 1) * MSS));
+        }
+        board
+    }
+
+    fn sack(board: &mut Scoreboard, ms: u64, start: u32, end: u32) -> Delivery {
+        let mut delivery = Delivery::default();
+        board.sack(at(ms), &[(seq(start), seq(end))], MSS, RTT, &mut delivery);
+        board.check();
+        delivery
+    }
+
+    #[test]
+    fn a_hole_is_lost_once_three_segments_behind_it_arrived() {
+        let mut board = ten();
+        sack(&mut board, 12, 100, 300);
+        assert!(board.detect_loss(at(12), false, (RTT, RTT), 3).is_some());
+        assert_eq!(board.lost(), 0, "it may only be reordered");
+        assert_eq!(sack(&mut board, 13, 100, 400).bytes, 100);
+        board.detect_loss(at(13), false, (RTT, RTT), 3);
+        assert_eq!(board.first_lost(), Some((seq(0), seq(100))));
+        assert_eq!((board.pipe(), board.sacked(), board.lost()), (600, 300, 100));
+        board.repeat(at(14), seq(0), seq(100));
+        board.check();
+        assert_eq!(board.pipe(), 700);
+    }
+
+    #[test]
+    fn a_repetition_that_is_lost_too_is_found_by_time() {
+        let mut board = ten();
+        sack(&mut board, 13, 100, 400);
+        board.detect_loss(at(13), false, (RTT, RTT), 3);
+        board.repeat(at(14), seq(0), seq(100));
+        board.push(at(15), seq(1000), seq(1100));
+        sack(&mut board, 30, 1000, 1100);
+        board.detect_loss(at(30), true, (RTT, RTT), 3);
+        assert_eq!(board.first_lost(), Some((seq(0), seq(100))));
+    }
+
+    #[test]
+    fn reordering_widens_the_wait() {
+        let mut board = ten();
+        sack(&mut board, 11, 100, 200);
+        let mut delivery = Delivery::default();
+        board.acknowledge(at(12), seq(200), RTT, &mut delivery);
+        board.check();
+        sack(&mut board, 14, 300, 500);
+        board.detect_loss(at(14), false, (RTT, RTT), 2);
+        assert_eq!(board.lost(), 0, "the first segment came late, so the third may");
+    }
+
+    #[test]
+    fn sack_cuts_large_entries_only_between_segments() {
+        let mut board = Scoreboard { cursor: seq(0), ..Scoreboard::default() };
+        board.push(at(0), seq(0), seq(1000));
+        for byte in 0..999 {
+            sack(&mut board, 1, byte, byte + 1);
+        }
+        assert_eq!((board.count(), board.sacked()), (1 + 9, 0), "a byte is not a segment");
+        sack(&mut board, 1, 250, 570);
+        assert_eq!(board.sacked(), 200, "300 to 500 lie inside");
+        let mut delivery = Delivery::default();
+        board.acknowledge(at(2), seq(450), RTT, &mut delivery);
+        board.check();
+        assert_eq!(delivery.bytes, 300, "the rest was told before");
+    }
+}

@@ -1,0 +1,321 @@
+//! The sending half of a synchronised connection: SND.UNA, SND.NXT, SND.WND, what may be sent next, and when to repeat.
+//!
+//! It decides over ranges of sequence numbers; bytes lie in the connection's buffer. The SYN has been acknowledged before one
+//! of these exists. Recovery, timers and growth are in `recovery.rs`.
+
+use super::SeqNumber;
+use super::congestion::{CongestionControl, Window};
+use super::header::Block;
+use super::recovery::{Recovery, Timer};
+use super::rtt::Rtt;
+use super::scoreboard::Scoreboard;
+use crate::limits::TCP_SENT_MAX;
+use crate::time::{Duration, Instant};
+
+/// Something to put into one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) seq: SeqNumber,
+    pub(super) len: u32,
+    pub(super) fin: bool,
+    /// Nothing is left behind it.
+    pub(super) last: bool,
+    pub(super) repeated: bool,
+}
+
+/// An acceptable acknowledgement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ack<'a> {
+    pub(super) seq: SeqNumber,
+    pub(super) ack: SeqNumber,
+    pub(super) window: u16,
+    pub(super) blocks: &'a [Block],
+    /// The segment carries nothing but the acknowledgement.
+    pub(super) bare: bool,
+    /// Round trip by the echoed timestamp.
+    pub(super) echo_rtt: Option<Duration>,
+    pub(super) ece: bool,
+}
+
+/// How a sender begins.
+#[derive(Debug)]
+pub(super) struct Start {
+    /// First byte of data: ISS + 1.
+    pub(super) first: SeqNumber,
+    pub(super) segment_bytes: u32,
+    pub(super) initial_window_segments: u32,
+    pub(super) window: u32,
+    pub(super) window_seq: SeqNumber,
+    pub(super) scale: u8,
+    pub(super) sack: bool,
+    pub(super) ecn: bool,
+    pub(super) no_delay: bool,
+}
+
+/// The sending half.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent conditions, each named by an RFC")]
+pub(super) struct Sender {
+    pub(super) una: SeqNumber,
+    pub(super) nxt: SeqNumber,
+    /// Behind the last byte that the application wrote; a FIN takes this number.
+    pub(super) end: SeqNumber,
+    /// The application writes no more.
+    pub(super) fin: bool,
+    pub(super) window: u32,
+    pub(super) window_max: u32,
+    wl1: SeqNumber,
+    wl2: SeqNumber,
+    scale: u8,
+    pub(super) segment_bytes: u32,
+    pub(super) sack: bool,
+    pub(super) no_delay: bool,
+    pub(super) board: Scoreboard,
+    pub(super) rtt: Rtt,
+    pub(super) control: Box<dyn CongestionControl>,
+    pub(super) cwnd: u32,
+    pub(super) ssthresh: u32,
+    pub(super) initial_window: u32,
+    pub(super) recovery: Recovery,
+    pub(super) dupacks: u32,
+    pub(super) timer: Option<(Instant, Timer)>,
+    pub(super) backoff: u8,
+    pub(super) retries: u8,
+    /// The running RTO, and PTO, count from here.
+    pub(super) rto_from: Instant,
+    pub(super) pto_from: Instant,
+    pub(super) reorder_due: Option<Instant>,
+    /// SND.NXT and whether data was repeated when the tail-loss probe under way was sent.
+    pub(super) tail_probe: Option<(SeqNumber, bool)>,
+    pub(super) tail_probe_due: bool,
+    /// A segment that elicits an acknowledgement and carries nothing is wanted.
+    pub(super) probe_due: bool,
+    /// A silly segment is better than none: the override timeout of RFC 9293 section 3.8.6.2.1.
+    pub(super) small_allowed: bool,
+    last_sent: Instant,
+    /// Behind the latest segment that was not full.
+    small_end: SeqNumber,
+    /// The window of the network, not the application or the receiver, held data back.
+    pub(super) congestion_limited: bool,
+    pub(super) ecn: bool,
+    /// SND.NXT at the latest reduction for ECN; none other before it is acknowledged.
+    pub(super) ecn_reduced_until: Option<SeqNumber>,
+    pub(super) cwr_due: bool,
+    /// Since when nothing was acknowledged although something is outstanding.
+    pub(super) progress_at: Instant,
+    pub(super) repeated_segments: u64,
+}
+
+impl Sender {
+    pub(super) fn new(now: Instant, start: &Start, control: Box<dyn CongestionControl>) -> Self {
+        let cwnd = start.initial_window_segments * start.segment_bytes;
+        Self {
+            una: start.first,
+            nxt: start.first,
+            end: start.first,
+            fin: false,
+            window: start.window,
+            window_max: start.window,
+            wl1: start.window_seq,
+            wl2: start.first,
+            scale: start.scale,
+            segment_bytes: start.segment_bytes,
+            sack: start.sack,
+            no_delay: start.no_delay,
+            board: Scoreboard::default(),
+            rtt: Rtt::default(),
+            control,
+            cwnd,
+            ssthresh: u32::MAX,
+            initial_window: cwnd,
+            recovery: Recovery::Open,
+            dupacks: 0,
+            timer: None,
+            backoff: 0,
+            retries: 0,
+            rto_from: now,
+            pto_from: now,
+            reorder_due: None,
+            tail_probe: None,
+            tail_probe_due: false,
+            probe_due: false,
+            small_allowed: false,
+            last_sent: now,
+            small_end: start.first,
+            congestion_limited: false,
+            ecn: start.ecn,
+            ecn_reduced_until: None,
+            cwr_due: false,
+            progress_at: now,
+            repeated_segments: 0,
+        }
+    }
+
+    /// The peer has acknowledged all, the FIN included.
+    pub(super) fn fin_acknowledged(&self) -> bool {
+        self.fin && self.una.after(self.end)
+    }
+
+    /// Bytes that the buffer holds: written and not acknowledged.
+    pub(super) fn buffered(&self) -> u32 {
+        self.end.since(self.una.earlier(self.end))
+    }
+
+    /// Bytes written and never sent.
+    pub(super) fn unsent(&self) -> u32 {
+        self.end.since(self.nxt.earlier(self.end))
+    }
+
+    pub(super) fn fin_unsent(&self) -> bool {
+        self.fin && self.nxt.at_or_before(self.end)
+    }
+
+    /// Bytes in the network as far as this end can tell.
+    pub(super) fn pipe(&self) -> u32 {
+        self.board.pipe().saturating_sub(self.dupacks.saturating_mul(self.segment_bytes))
+    }
+
+    pub(super) fn congestion_window(&self) -> Window {
+        Window { bytes: self.cwnd, segment_bytes: self.segment_bytes }
+    }
+
+    /// Bytes that the peer's window still takes. It may have shrunk below what was sent (RFC 9293 MUST-34): then none.
+    pub(super) fn usable_window(&self) -> u32 {
+        let edge = self.una + self.window;
+        if edge.after(self.nxt) { edge.since(self.nxt) } else { 0 }
+    }
+
+    /// SND.NXT, or the edge of a window that has shrunk below it: beyond that a peer drops what it is told.
+    pub(super) fn acceptable_seq(&self) -> SeqNumber {
+        self.nxt.earlier((self.una + self.window).later(self.una))
+    }
+
+    /// Takes the window of an acknowledgement that is not older than the latest (RFC 9293 section 3.10.7.4); says whether it
+    /// changed.
+    pub(super) fn take_window(&mut self, ack: &Ack<'_>) -> bool {
+        let newer = self.wl1.before(ack.seq) || (self.wl1 == ack.seq && self.wl2.at_or_before(ack.ack));
+        if !newer {
+            return false;
+        }
+        let window = u32::from(ack.window) << self.scale;
+        let changed = window != self.window;
+        (self.window, self.wl1, self.wl2) = (window, ack.seq, ack.ack);
+        self.window_max = self.window_max.max(window);
+        changed
+    }
+
+    /// What to send next, up to `large` bytes of payload or one segment.
+    pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
+        // Whole segments in a large one, so that what cuts it cuts full ones.
+        let max = large.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
+        if std::mem::take(&mut self.tail_probe_due)
+            && let Some(chunk) = self.probe_tail(now, max.min(self.segment_bytes))
+        {
+            return Some(chunk);
+        }
+        if self.board.lost() > 0 {
+            return self.next_lost(now, max);
+        }
+        self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
+    }
+
+    /// RFC 8985 section 7.3: data never sent if there is any that the peer takes, else the last segment again.
+    fn probe_tail(&mut self, now: Instant, max: u32) -> Option<Chunk> {
+        let chunk = self.next_fresh(now, max, max).or_else(|| {
+            let (start, end) = self.board.tail()?;
+            let start = start.later(end - max.min(end.since(start)));
+            self.board.cut_tail(start);
+            Some(self.repeat(now, (start, end), max))
+        })?;
+        self.tail_probe = Some((self.nxt, chunk.repeated));
+        (self.rto_from, self.pto_from) = (now, now);
+        Some(chunk)
+    }
+
+    fn next_lost(&mut self, now: Instant, max: u32) -> Option<Chunk> {
+        let (start, end) = self.board.first_lost()?;
+        let pipe = self.pipe();
+        let room = self.cwnd.saturating_sub(pipe);
+        // With nothing in the network one segment may always go, or nothing would ever come back. Nothing goes beyond a window
+        // that has shrunk, but for the first segment, which serves as the probe of it.
+        let beyond = start != self.una && end.after(self.una + self.window);
+        if beyond || (pipe > 0 && room < self.segment_bytes.min(end.since(start))) {
+            return None;
+        }
+        let limit = room.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
+        let first = start == self.una;
+        let chunk = self.repeat(now, (start, end), max.min(limit));
+        if first {
+            (self.rto_from, self.pto_from) = (now, now);
+        }
+        Some(chunk)
+    }
+
+    fn repeat(&mut self, now: Instant, (start, end): Block, max: u32) -> Chunk {
+        let data = end.earlier(self.end).since(start);
+        let len = data.min(max);
+        let fin = end.after(self.end) && len == data;
+        let stop = start + len + u32::from(fin);
+        self.board.repeat(now, start, stop);
+        self.recovery.sent(stop.since(start));
+        self.repeated_segments += 1;
+        Chunk { seq: start, len, fin, last: stop.at_or_after(self.end), repeated: true }
+    }
+
+    fn next_fresh(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
+        let (unsent, fin_unsent) = (self.unsent(), self.fin_unsent());
+        if (unsent == 0 && !fin_unsent) || self.board.count() >= usize::from(TCP_SENT_MAX) {
+            return None;
+        }
+        let flight_max = u32::from(TCP_SENT_MAX).saturating_mul(self.segment_bytes);
+        self.restart_after_idle(now);
+        let window = self.usable_window().min(flight_max.saturating_sub(self.nxt.since(self.una)));
+        self.congestion_limited = budget < unsent.min(window);
+        let len = self.payload_len(unsent, window, budget, max)?;
+        let fin = fin_unsent && len == unsent && window > len;
+        if len == 0 && !fin {
+            return None;
+        }
+        if self.board.is_empty() {
+            (self.rto_from, self.progress_at) = (now, now);
+        }
+        let seq = self.nxt;
+        let stop = seq + len + u32::from(fin);
+        self.board.push(now, seq, stop);
+        self.recovery.sent(stop.since(seq));
+        self.nxt = stop;
+        (self.last_sent, self.pto_from, self.small_allowed) = (now, now, false);
+        if !len.is_multiple_of(self.segment_bytes) {
+            self.small_end = stop;
+        }
+        Some(Chunk { seq, len, fin, last: len == unsent, repeated: false })
+    }
+
+    /// How much goes: silly-window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle (MUST-17), in the form that Linux
+    /// uses: a small segment waits only for another small one.
+    fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32) -> Option<u32> {
+        let len = unsent.min(window).min(budget).min(max);
+        let full = len / self.segment_bytes * self.segment_bytes;
+        if len < unsent {
+            if full > 0 {
+                return Some(full);
+            }
+            let sizable = window <= budget && len >= (self.window_max / 2).max(1);
+            return (sizable || (self.small_allowed && len > 0)).then_some(len);
+        }
+        let waits = !self.no_delay && !self.fin && self.small_end.after(self.una) && !self.small_allowed;
+        let len = if full < len && waits { full } else { len };
+        (len > 0 || self.fin).then_some(len)
+    }
+
+    /// RFC 5681 section 4.1: what the network was like is forgotten after an idle RTO.
+    fn restart_after_idle(&mut self, now: Instant) {
+        let idle = now.since(self.last_sent);
+        if self.board.is_empty() && !idle.is_zero() {
+            self.control.idle(idle);
+            if idle > self.rtt.timeout(0) {
+                self.cwnd = self.cwnd.min(self.initial_window);
+            }
+        }
+    }
+}

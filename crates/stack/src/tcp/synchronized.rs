@@ -1,0 +1,430 @@
+//! ESTABLISHED to LAST-ACK: a sending half, a receiving half, and how far closing has come.
+//!
+//! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
+//! received FIN lead to, which is what [`Phase`] knows.
+
+use super::header::Header;
+use super::opening::{Base, segment_bytes};
+use super::receiver::{AckDue, Receiver, Text};
+use super::sender::{Ack, Chunk, Sender};
+use super::time_wait::TimeWait;
+use super::{DropReason, Effect, Failure, Segment, SeqNumber};
+use crate::limits::TCP_ORPHAN_RETRIES;
+use crate::time::{Duration, Instant};
+
+/// Which of the synchronised states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+}
+
+impl Phase {
+    /// The application writes no more.
+    fn closed_here(self) -> Self {
+        match self {
+            Self::Established => Self::FinWait1,
+            Self::CloseWait => Self::LastAck,
+            Self::FinWait1 | Self::FinWait2 | Self::Closing | Self::LastAck => self,
+        }
+    }
+}
+
+/// What becomes of the connection.
+#[derive(Debug)]
+pub(super) enum Next {
+    Stay,
+    TimeWait { acknowledge: bool },
+    Closed(Option<Failure>),
+}
+
+/// A connection that both sides agreed on.
+#[derive(Debug)]
+pub(super) struct Synchronized {
+    pub(super) phase: Phase,
+    pub(super) snd: Sender,
+    pub(super) rcv: Receiver,
+    pub(super) timestamps: bool,
+    /// Smaller of both sides' MSS.
+    mss: u16,
+    /// The application is gone: nobody reads.
+    reader_gone: bool,
+    challenged_at: Option<Instant>,
+    last_received: Instant,
+    keepalive_probes: u8,
+    /// End of FIN-WAIT-2 without a reader.
+    fin_wait_until: Option<Instant>,
+}
+
+impl Synchronized {
+    pub(super) fn new(now: Instant, snd: Sender, rcv: Receiver, timestamps: bool, mss: u16) -> Self {
+        Self {
+            phase: Phase::Established,
+            snd,
+            rcv,
+            timestamps,
+            mss,
+            reader_gone: false,
+            challenged_at: None,
+            last_received: now,
+            keepalive_probes: 0,
+            fin_wait_until: None,
+        }
+    }
+
+    /// RFC 9293 section 3.10.7.4, in its order. `effect` says what happens to the buffers, with an error too.
+    pub(super) fn handle_segment(
+        &mut self,
+        now: Instant,
+        base: &mut Base,
+        segment: Arrival<'_>,
+        effect: &mut Effect,
+    ) -> Result<Next, DropReason> {
+        let header = segment.header;
+        self.check_timestamp(now, &segment)?;
+        self.check_sequence(now, &segment)?;
+        if header.flags.rst {
+            // RFC 5961 section 3.2: exactly the next number, or whoever sent it has to say it again.
+            if header.seq == self.rcv.nxt {
+                let ended = matches!(self.phase, Phase::Closing | Phase::LastAck);
+                return Ok(Next::Closed((!ended).then_some(Failure::Reset)));
+            }
+            if self.rcv.in_window(header.seq) {
+                self.challenge(now);
+            }
+            return Err(DropReason::ResetBlind);
+        }
+        if header.flags.syn {
+            // RFC 5961 section 4.2.
+            self.challenge(now);
+            return Err(DropReason::SynInWindow);
+        }
+        self.take_ack(now, base, &segment, effect)?;
+        match self.acknowledged(now, base) {
+            Next::Stay => {}
+            next @ (Next::TimeWait { .. } | Next::Closed(_)) => return Ok(next),
+        }
+        self.rcv.note_congestion(segment.congestion_experienced, header.flags.cwr);
+        self.take_text(now, base, &segment, effect)
+    }
+
+    /// RFC 7323 section 5.3 (R1), section 3.2.
+    fn check_timestamp(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), DropReason> {
+        if !self.timestamps || segment.header.flags.rst {
+            return Ok(());
+        }
+        let Some(timestamps) = segment.header.options.timestamps else { return Err(DropReason::TimestampMissing) };
+        if self.rcv.outdated(now, timestamps) {
+            self.answer_unacceptable(now, segment);
+            return Err(DropReason::TimestampOld);
+        }
+        Ok(())
+    }
+
+    fn check_sequence(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), DropReason> {
+        let header = segment.header;
+        if self.rcv.acceptable(header.seq, header.sequence_len(segment.payload_bytes)) {
+            return Ok(());
+        }
+        if !header.flags.rst {
+            self.rcv.note_outside(header.seq, segment.len());
+            self.answer_unacceptable(now, segment);
+        }
+        Err(DropReason::OutOfWindow)
+    }
+
+    /// What carries data is always answered, for its acknowledgement may be lost; what does not could make two sides answer one
+    /// another for ever.
+    fn answer_unacceptable(&mut self, now: Instant, segment: &Arrival<'_>) {
+        if segment.header.sequence_len(segment.payload_bytes) > 0 {
+            self.rcv.ack = AckDue::Now;
+        } else {
+            self.challenge(now);
+        }
+    }
+
+    /// RFC 5961 section 7.
+    fn challenge(&mut self, now: Instant) {
+        if super::challenge_allowed(&mut self.challenged_at, now) {
+            self.rcv.ack = AckDue::Now;
+        }
+    }
+
+    fn take_ack(
+        &mut self,
+        now: Instant,
+        base: &Base,
+        segment: &Arrival<'_>,
+        effect: &mut Effect,
+    ) -> Result<(), DropReason> {
+        let header = segment.header;
+        let Some(ack) = header.ack else { return Err(DropReason::NoAck) };
+        // RFC 5961 section 5.2.
+        if ack.after(self.snd.nxt) || ack.before(self.snd.una - self.snd.window_max) {
+            self.challenge(now);
+            return Err(if ack.after(self.snd.nxt) { DropReason::AckUnsent } else { DropReason::AckOld });
+        }
+        let timestamps = header.options.timestamps.filter(|_| self.timestamps);
+        if let Some(timestamps) = timestamps {
+            self.rcv.note_timestamp(now, header.seq, timestamps);
+        }
+        (self.last_received, self.keepalive_probes) = (now, 0);
+        if ack.before(self.snd.una) {
+            return Ok(());
+        }
+        let echo_rtt = timestamps.and_then(|timestamps| {
+            let ms = super::timestamp(now, base.initial.timestamp_offset).wrapping_sub(timestamps.echo);
+            (timestamps.echo != 0 && ms < 120_000).then(|| Duration::from_millis(u64::from(ms.max(1))))
+        });
+        let acked = self.snd.handle_ack(
+            now,
+            &Ack {
+                seq: header.seq,
+                ack,
+                window: header.window,
+                blocks: header.options.sack.as_slice(),
+                bare: header.sequence_len(segment.payload_bytes) == 0,
+                echo_rtt,
+                ece: header.flags.ece,
+            },
+        );
+        effect.acked = acked.bytes;
+        Ok(())
+    }
+
+    /// What follows from an acknowledged FIN.
+    fn acknowledged(&mut self, now: Instant, base: &Base) -> Next {
+        if !self.snd.fin_acknowledged() {
+            return Next::Stay;
+        }
+        match self.phase {
+            Phase::FinWait1 => {
+                self.phase = Phase::FinWait2;
+                self.bound_fin_wait(now, base);
+                Next::Stay
+            }
+            Phase::Closing => Next::TimeWait { acknowledge: false },
+            Phase::LastAck => Next::Closed(None),
+            Phase::Established | Phase::FinWait2 | Phase::CloseWait => Next::Stay,
+        }
+    }
+
+    fn bound_fin_wait(&mut self, now: Instant, base: &Base) {
+        if self.phase == Phase::FinWait2 && self.reader_gone {
+            self.fin_wait_until = Some(now + base.config.time_wait);
+        }
+    }
+
+    fn take_text(
+        &mut self,
+        now: Instant,
+        base: &mut Base,
+        segment: &Arrival<'_>,
+        effect: &mut Effect,
+    ) -> Result<Next, DropReason> {
+        let header = segment.header;
+        let text = Text { seq: header.seq, len: segment.len(), fin: header.flags.fin };
+        if text.len == 0 && !text.fin {
+            return Ok(Next::Stay);
+        }
+        if self.rcv.finished {
+            // Only repetitions can lie here, and what no honest peer sends.
+            self.rcv.ack = AckDue::Now;
+            return Err(DropReason::AfterFin);
+        }
+        if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
+            // RFC 9293 section 3.6.1, RFC 2525 section 2.17: data that nobody can read any more.
+            base.reset = Some(self.reset_header(base));
+            return Ok(Next::Closed(Some(Failure::Aborted)));
+        }
+        self.rcv.take(now, text, effect)?;
+        if !self.rcv.finished {
+            return Ok(Next::Stay);
+        }
+        match self.phase {
+            Phase::Established => self.phase = Phase::CloseWait,
+            Phase::FinWait1 => self.phase = Phase::Closing,
+            Phase::FinWait2 => return Ok(Next::TimeWait { acknowledge: true }),
+            Phase::CloseWait | Phase::Closing | Phase::LastAck => {}
+        }
+        Ok(Next::Stay)
+    }
+
+    /// The next segment, with up to `large` bytes of payload or one MSS.
+    pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
+        if let Some(chunk) = self.snd.next_chunk(now, large) {
+            self.snd.rearm(now);
+            return Some(self.data_segment(now, base, chunk));
+        }
+        if self.rcv.ack == AckDue::Now {
+            let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
+            let mut header = self.header(now, base, self.snd.acceptable_seq());
+            header.options.sack = blocks;
+            self.rcv.acknowledged(now, false);
+            return Some(Segment::bare(header));
+        }
+        if std::mem::take(&mut self.snd.probe_due) {
+            // As Linux: a number that the peer has already, so that it answers with its window.
+            return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
+        }
+        None
+    }
+
+    fn data_segment(&mut self, now: Instant, base: &Base, chunk: Chunk) -> Segment {
+        let mut header = self.header(now, base, chunk.seq);
+        header.flags.fin = chunk.fin;
+        header.flags.psh = chunk.last && chunk.len > 0;
+        let fresh = !chunk.repeated && chunk.len > 0;
+        header.flags.cwr = fresh && std::mem::take(&mut self.snd.cwr_due);
+        // SACK blocks take room that the segment may not have; then an acknowledgement of its own tells them.
+        let room = self.snd.segment_bytes.saturating_sub(chunk.len);
+        let blocks = usize::try_from(room.saturating_sub(4) / 8).unwrap_or(0).min(3);
+        let told = blocks > 0 || self.rcv.gap_count() == 0;
+        header.options.sack = self.rcv.sack_blocks(blocks);
+        let ack = self.rcv.ack;
+        self.rcv.acknowledged(now, true);
+        if !told {
+            self.rcv.ack = ack;
+        }
+        let large = chunk.len > self.snd.segment_bytes;
+        Segment {
+            header,
+            payload: super::SendRange { seq: chunk.seq, len: chunk.len },
+            segment_bytes: if large { u16::try_from(self.snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 },
+            ecn_capable: self.snd.ecn && fresh,
+        }
+    }
+
+    fn header(&mut self, now: Instant, base: &Base, seq: SeqNumber) -> Header {
+        let window = self.rcv.window();
+        let mut header = base.header(seq, Some(self.rcv.nxt), window);
+        header.flags.ece = self.rcv.echo_congestion;
+        header.options.timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
+        header
+    }
+
+    /// The reset that ends the connection from this side.
+    pub(super) fn reset_header(&self, base: &Base) -> Header {
+        let mut header = base.header(self.snd.acceptable_seq(), Some(self.rcv.nxt), 0);
+        header.flags.rst = true;
+        header
+    }
+
+    pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
+        let ack = match self.rcv.ack {
+            AckDue::By(at) => Some(at),
+            AckDue::None | AckDue::Now => None,
+        };
+        let timers = [
+            self.snd.timer.map(|(at, _)| at),
+            ack,
+            self.keepalive_at(base),
+            self.user_timeout_at(base),
+            self.fin_wait_until,
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    fn outstanding(&self) -> bool {
+        !self.snd.board.is_empty() || self.snd.unsent() > 0 || self.snd.fin_unsent()
+    }
+
+    /// RFC 9293 MUST-26: only while nothing else is under way.
+    fn keepalive_at(&self, base: &Base) -> Option<Instant> {
+        let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
+        Some(self.last_received + keepalive.idle + keepalive.interval.saturating_mul(u32::from(self.keepalive_probes)))
+    }
+
+    fn user_timeout_at(&self, base: &Base) -> Option<Instant> {
+        Some(self.snd.progress_at + base.config.user_timeout.filter(|_| self.outstanding())?)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, base: &mut Base) -> Next {
+        if let AckDue::By(at) = self.rcv.ack
+            && now >= at
+        {
+            self.rcv.ack = AckDue::Now;
+        }
+        let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        if due(self.fin_wait_until) {
+            return Next::Closed(None);
+        }
+        let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
+        if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now) || orphaned {
+            base.reset = Some(self.reset_header(base));
+            return Next::Closed(Some(Failure::TimedOut));
+        }
+        if due(self.keepalive_at(base)) {
+            let probes = base.config.keepalive.map_or(0, |keepalive| keepalive.probes);
+            if self.keepalive_probes >= probes {
+                base.reset = Some(self.reset_header(base));
+                return Next::Closed(Some(Failure::TimedOut));
+            }
+            self.keepalive_probes += 1;
+            self.snd.probe_due = true;
+        }
+        Next::Stay
+    }
+
+    /// The application wrote bytes.
+    pub(super) fn wrote(&mut self, now: Instant, bytes: u32) {
+        self.snd.end += bytes;
+        self.snd.rearm(now);
+    }
+
+    /// The application writes no more.
+    pub(super) fn shutdown(&mut self, now: Instant) {
+        if !self.snd.fin {
+            self.snd.fin = true;
+            self.phase = self.phase.closed_here();
+            self.snd.rearm(now);
+        }
+    }
+
+    /// The application neither writes nor reads any more.
+    pub(super) fn close(&mut self, now: Instant, base: &Base) {
+        self.reader_gone = true;
+        self.shutdown(now);
+        self.bound_fin_wait(now, base);
+    }
+
+    /// The path takes segments of so much payload and options.
+    pub(super) fn set_path_mss(&mut self, now: Instant, mss: u16) {
+        let bytes = segment_bytes(mss.min(self.mss), self.timestamps);
+        if bytes != self.snd.segment_bytes {
+            self.snd.set_segment_bytes(now, bytes);
+        }
+    }
+
+    pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {
+        TimeWait {
+            local_port: base.local_port,
+            remote_port: base.remote_port,
+            snd_nxt: self.snd.nxt,
+            rcv_nxt: self.rcv.nxt,
+            window: u16::MAX,
+            recent: self.timestamps.then(|| self.rcv.recent()),
+            timestamp_offset: base.initial.timestamp_offset,
+            lasts: base.config.time_wait,
+            until: now + base.config.time_wait,
+        }
+    }
+}
+
+/// A segment as it comes in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub(super) header: &'a Header,
+    pub(super) payload_bytes: usize,
+    pub(super) congestion_experienced: bool,
+}
+
+impl Arrival<'_> {
+    fn len(&self) -> u32 {
+        u32::try_from(self.payload_bytes).unwrap_or(u32::MAX)
+    }
+}

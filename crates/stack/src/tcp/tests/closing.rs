@@ -1,0 +1,235 @@
+//! Closing in every state (RFC 9293 section 3.6), TIME-WAIT (RFC 1337, RFC 6191).
+
+use super::*;
+
+/// In FIN-WAIT-2, both directions empty.
+fn fin_wait_2(config: Config) -> Dialogue {
+    let mut dialogue = Dialogue::established(config);
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    assert_eq!(dialogue.state(), StateName::FinWait1);
+    dialogue.gets("- 5001:5001 ack 1002");
+    assert_eq!(dialogue.state(), StateName::FinWait2);
+    dialogue
+}
+
+#[test]
+fn this_side_closes_first_and_still_receives() {
+    let mut dialogue = fin_wait_2(plain());
+    assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::ShutDown));
+    dialogue.gets("- 5001:5501 ack 1002");
+    dialogue.read(500);
+    dialogue.gets("F 5501:5501 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.sends(&["- 1002:1002 ack 5502"]);
+    assert!(dialogue.connection.finished() && dialogue.connection.failure().is_none());
+    assert_eq!(dialogue.timeout(), Duration::from_secs(60));
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+}
+
+#[test]
+fn the_peer_closes_first_and_still_receives() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("F 5001:5001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5002"]);
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5002"]);
+    dialogue.refuses("F 5001:5001 ack 1101", DropReason::AfterFin);
+    dialogue.sends(&["- 1101:1101 ack 5002"]);
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1101:1101 ack 5002"]);
+    assert_eq!(dialogue.state(), StateName::LastAck);
+    dialogue.gets("- 5002:5002 ack 1102");
+    assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, None));
+    dialogue.ends();
+}
+
+#[test]
+fn both_sides_close_at_once() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("F 5001:5001 ack 1001");
+    assert_eq!(dialogue.state(), StateName::Closing);
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.gets("- 5002:5002 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
+#[test]
+fn one_segment_may_acknowledge_the_fin_and_carry_the_other() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("F 5001:5101 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.sends(&["- 1002:1002 ack 5102"]);
+    dialogue.read(100);
+    assert!(dialogue.connection.finished());
+    dialogue.ends();
+}
+
+#[test]
+fn a_fin_ahead_of_a_gap_waits_for_it() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("F 5101:5201 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5101:5201"]);
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.gets("- 5001:5101 ack 1001");
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.sends(&["- 1001:1001 ack 5202"]);
+    dialogue.read(200);
+    dialogue.ends();
+}
+
+#[test]
+fn a_fin_follows_what_was_written_and_is_repeated_with_it() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(1_500);
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["- 1001:2001 ack 5001", "F 2001:2501 ack 5001"]);
+    dialogue.timeout();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["F 2001:2501 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2502");
+    assert_eq!(dialogue.state(), StateName::FinWait2);
+    dialogue.ends();
+}
+
+#[test]
+fn time_wait_answers_a_repeated_fin_and_starts_anew() {
+    let mut dialogue = fin_wait_2(plain());
+    dialogue.gets("F 5001:5001 ack 1002");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.after(30_000);
+    dialogue.gets("F 5001:5001 ack 1002");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.after(59_000);
+    assert_eq!(dialogue.state(), StateName::TimeWait, "60 s count from the last FIN");
+    // RFC 1337: a reset does not cut it short.
+    dialogue.refuses("R 5002:5002", DropReason::ResetInTimeWait);
+    dialogue.refuses("- 5002:5002 ack 1002", DropReason::Duplicate);
+    dialogue.after(1_000);
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+}
+
+#[test]
+fn time_wait_yields_to_a_newer_syn_only() {
+    let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 ts 100 1");
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("F 5001:5001 ack 1002 ts 100 1");
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    let mut wait = dialogue.connection.time_wait().unwrap();
+    let mut answer = |text: &str| wait.handle_segment(dialogue.now, &header(text).0, 0);
+    assert_eq!(answer("S 9:9 ts 101 0"), Ok(TimeWaitAnswer::TakeOver(SeqNumber(1_002))), "RFC 6191");
+    assert!(matches!(answer("S 9:9 ts 99 0"), Ok(TimeWaitAnswer::Acknowledge(_))));
+    assert!(matches!(answer("S 9:9 ts 100 0"), Ok(TimeWaitAnswer::Acknowledge(_))), "as old, but before");
+    assert!(matches!(answer("S 6000:6000 ts 100 0"), Ok(TimeWaitAnswer::TakeOver(_))), "as old, but after");
+    assert!(
+        matches!(answer("S 6000:6000 ack 1002 ts 101 0"), Ok(TimeWaitAnswer::Acknowledge(_))),
+        "a SYN-ACK opens nothing"
+    );
+    dialogue.ends();
+}
+
+#[test]
+fn abort_resets_and_a_reset_ends() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.connection.abort();
+    dialogue.sends(&["R 1001:1001 ack 5001"]);
+    assert_eq!(dialogue.connection.failure(), Some(Failure::Aborted));
+    dialogue.refuses("- 5001:5001 ack 1001", DropReason::Closed);
+    assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::Closed));
+    dialogue.ends();
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("R 5001:5001");
+    assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::Reset)));
+    assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::Closed));
+    dialogue.ends();
+}
+
+#[test]
+fn closing_with_unread_data_resets() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.connection.close(dialogue.now);
+    dialogue.sends(&["R 1001:1001 ack 5101"]);
+    dialogue.ends();
+}
+
+#[test]
+fn data_for_an_application_that_is_gone_is_reset() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.close(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("- 5001:5101 ack 1002");
+    dialogue.sends(&["R 1002:1002 ack 5001"]);
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+}
+
+#[test]
+fn data_that_the_application_had_before_it_went_is_not_reset() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.read(100);
+    dialogue.connection.close(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5101"]);
+    dialogue.refuses("- 5001:5101 ack 1001", DropReason::Duplicate);
+    dialogue.sends(&["- 1002:1002 ack 5101 sack 5001:5101"]);
+    dialogue.gets("F 5101:5101 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.ends();
+}
+
+#[test]
+fn fin_wait_2_without_an_application_ends_after_a_while() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.close(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1002");
+    assert_eq!(dialogue.timeout(), Duration::from_secs(60));
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+    assert_eq!(fin_wait_2(plain()).connection.poll_timeout(), None, "with one it may last");
+}
+
+#[test]
+fn a_peer_that_keeps_its_window_closed_does_not_hold_an_orphan() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    dialogue.write(100);
+    dialogue.connection.close(dialogue.now);
+    let mut probes = 0;
+    while dialogue.state() != StateName::Closed {
+        dialogue.timeout();
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        let _ = dialogue.take("- 5001:5001 ack 1001 win 0", false);
+        probes += 1;
+        assert!(probes < 20);
+    }
+    assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
+    dialogue.ends();
+}
+
+#[test]
+fn a_connection_that_is_not_open_closes_at_once_or_once_open() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.connection.shutdown(dialogue.now);
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    assert_eq!(dialogue.state(), StateName::FinWait1);
+    dialogue.ends();
+}

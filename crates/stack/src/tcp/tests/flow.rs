@@ -1,0 +1,266 @@
+//! Windows and small segments: zero window, silly windows, Nagle, delayed acknowledgements, buffers.
+
+use super::*;
+
+#[test]
+fn a_small_segment_waits_only_for_another_small_one() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.write(100);
+    dialogue.sends(&[]);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1101:2101 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1101");
+    dialogue.sends(&["- 2101:2201 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn no_delay_sends_at_once_and_a_close_does_not_wait() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.write(100);
+    dialogue.connection.set_no_delay(dialogue.now, true);
+    dialogue.sends(&["- 1101:1201 ack 5001"]);
+    dialogue.connection.set_no_delay(dialogue.now, false);
+    dialogue.write(100);
+    dialogue.sends(&[]);
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1201:1301 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn ten_segments_go_at_first_and_two_for_each_acknowledged_in_slow_start() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(60_000);
+    let starts: Vec<String> =
+        (0..10).map(|at| format!("- {}:{} ack 5001", 1_001 + at * 1_000, 2_001 + at * 1_000)).collect();
+    dialogue.sends(&starts.iter().map(String::as_str).collect::<Vec<_>>());
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn nothing_goes_beyond_the_window() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 2500");
+    dialogue.write(5_000);
+    // The rest of the window is silly.
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001 win 2500");
+    dialogue.sends(&["- 3001:4001 ack 5001"]);
+    // An older segment does not set the window.
+    dialogue.gets("- 5001:5001 ack 3001 win 1000");
+    dialogue.gets("- 5001:5001 ack 2001 win 60000");
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_closed_window_is_probed_for_ever_and_data_goes_when_it_opens() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    dialogue.write(2_000);
+    dialogue.sends(&[]);
+    let mut waits = Vec::new();
+    for _ in 0..30 {
+        waits.push(dialogue.timeout());
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+        dialogue.gets("- 5001:5001 ack 1001 win 0");
+    }
+    assert_eq!(waits[..4], [300, 600, 1_200, 2_400].map(ms));
+    assert_eq!(waits[29], Duration::from_secs(120));
+    dialogue.gets("- 5001:5001 ack 1001 win 5000");
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_silly_window_is_used_after_a_while() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 10");
+    dialogue.write(2_000);
+    dialogue.sends(&[]);
+    dialogue.timeout();
+    dialogue.sends(&["- 1001:1011 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn half_of_the_largest_window_is_not_silly() {
+    let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 sackok win 800");
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:1801 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1801 win 400");
+    dialogue.sends(&["- 1801:2201 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2201 win 399");
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_window_that_shrinks_below_what_was_sent_is_borne() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(5_000);
+    let full = ["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"];
+    dialogue.sends(&[&full[..], &["- 4001:5001 ack 5001", "- 5001:6001 ack 5001"]].concat());
+    dialogue.gets("- 5001:5001 ack 1001 win 1500");
+    // Only the first may be repeated; what is acknowledged carries a number that the peer takes.
+    let mut waits = 0;
+    while dialogue.connection.info().unwrap().recovery != "loss" {
+        dialogue.timeout();
+        waits += 1;
+        assert!(waits < 4);
+        if dialogue.connection.info().unwrap().recovery != "loss" {
+            dialogue.sends(&["- 5001:6001 ack 5001"]);
+        }
+    }
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001 win 0");
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    dialogue.gets("- 5001:5002 ack 2001 win 0");
+    dialogue.sends(&["- 2001:2001 ack 5002"]);
+    dialogue.gets("- 5002:5002 ack 2001 win 9000");
+    dialogue.sends(&["- 3001:4001 ack 5002"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_window_that_closed_over_data_under_way_does_not_end_the_connection() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    for _ in 0..40 {
+        dialogue.timeout();
+        dialogue.sends(&["- 1001:2001 ack 5001"]);
+        dialogue.gets("- 5001:5001 ack 1001 win 0");
+    }
+    dialogue.gets("- 5001:5001 ack 2001 win 9000");
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.ends();
+}
+
+#[test]
+fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
+    let config = Config { receive_buffer_bytes: 4_000, receive_buffer_bytes_max: 4_000, ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    for at in 0..4 {
+        dialogue.gets(&format!("- {}:{} ack 1001", 5_001 + at * 1_000, 6_001 + at * 1_000));
+    }
+    dialogue.sends(&["- 1001:1001 ack 9001"]);
+    assert_eq!(dialogue.last[0].window, 0);
+    // A probe of one byte is answered, not taken.
+    dialogue.refuses("- 9001:9002 ack 1001", DropReason::WindowFull);
+    dialogue.sends(&["- 1001:1001 ack 9001"]);
+    dialogue.read(1_000);
+    dialogue.sends(&[]);
+    dialogue.read(1_000);
+    dialogue.sends(&["- 1001:1001 ack 9001"]);
+    assert_eq!(dialogue.last[0].window, 2_000);
+    // An acknowledgement and a FIN are taken through a closed window too.
+    dialogue.gets("- 9001:11001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 11001"]);
+    assert_eq!(dialogue.last[0].window, 0);
+    dialogue.gets("F 11001:11001 ack 1001");
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.ends();
+}
+
+#[test]
+fn an_offer_is_never_taken_back() {
+    let config = Config { receive_buffer_bytes: 64_000, ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    dialogue.connection.set_receive_buffer(1_000).unwrap();
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    assert_eq!(dialogue.last[0].window, 63_000, "SHLD-14");
+    dialogue.ends();
+}
+
+#[test]
+fn acknowledgements_are_quick_at_first_then_every_second_or_late() {
+    let mut dialogue = Dialogue::established(plain());
+    let mut seq = 5_001;
+    let mut next = |len: u32| {
+        seq += len;
+        (format!("- {}:{seq} ack 1001", seq - len), format!("- 1001:1001 ack {seq}"))
+    };
+    for _ in 0..16 {
+        let (segment, answer) = next(100);
+        dialogue.gets(&segment);
+        dialogue.sends(&[&answer]);
+    }
+    let (segment, _) = next(1_000);
+    dialogue.gets(&segment);
+    dialogue.sends(&[]);
+    let (segment, answer) = next(1_000);
+    dialogue.gets(&segment);
+    dialogue.sends(&[&answer]);
+    let (segment, answer) = next(1_000);
+    dialogue.gets(&segment);
+    dialogue.sends(&[]);
+    assert_eq!(dialogue.timeout(), ms(40));
+    dialogue.sends(&[&answer]);
+    // After a pause they are quick again.
+    dialogue.after(500);
+    let (segment, answer) = next(100);
+    dialogue.gets(&segment);
+    dialogue.sends(&[&answer]);
+    dialogue.ends();
+}
+
+#[test]
+fn an_application_that_answers_has_its_acknowledgements_travel_with_answers() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5101"]);
+    dialogue.write(200);
+    dialogue.sends(&["- 1001:1201 ack 5101"]);
+    dialogue.after(1);
+    dialogue.gets("- 5101:5201 ack 1201");
+    dialogue.sends(&[]);
+    dialogue.write(200);
+    dialogue.sends(&["- 1201:1401 ack 5201"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_send_buffer_has_a_limit_and_room_again_when_acknowledged() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.set_send_buffer(1_500).unwrap();
+    assert_eq!(dialogue.connection.send(dialogue.now, &stream(9_000)), Ok(1_500));
+    assert!(!dialogue.connection.readiness().writable);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:2501 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    assert_eq!((dialogue.connection.send_room(), dialogue.connection.readiness().writable), (1_000, true));
+    dialogue.ends();
+}
+
+#[test]
+fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
+    let config = Config { ecn: true, ..plain() };
+    let now = Instant::from_ns(1_000_000_000);
+    let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+    dialogue.sends(&["SEC 1000:1000"]);
+    dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.take("- 5001:5101 ack 1001", true).unwrap();
+    dialogue.sends(&["E 1001:1001 ack 5101"]);
+    dialogue.gets("- 5101:5201 ack 1001");
+    dialogue.sends(&["E 1001:1001 ack 5201"]);
+    dialogue.gets("C 5201:5301 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5301"]);
+    // The other way: one reduction for a window, said once.
+    dialogue.write(5_000);
+    assert_eq!(dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().payload.len, 1_000);
+    dialogue.gets("E 5301:5301 ack 1001");
+    dialogue.gets("E 5301:5301 ack 1001");
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 5_000);
+    dialogue.sends(&["C 2001:3001 ack 5301", "- 3001:4001 ack 5301", "- 4001:5001 ack 5301", "- 5001:6001 ack 5301"]);
+    dialogue.ends();
+}

@@ -1,0 +1,201 @@
+//! Opening (RFC 9293 sections 3.5 and 3.10.7.1 to 3.10.7.4).
+
+use super::*;
+
+#[test]
+fn a_syn_offers_what_linux_offers() {
+    let dialogue = Dialogue::connecting(Config::default());
+    let options = dialogue.last[0].options;
+    assert_eq!((options.mss, options.window_scale, options.sack_permitted), (Some(1_460), Some(7), true));
+    assert_eq!(dialogue.last[0].window, u16::MAX);
+    assert!(options.timestamps.is_some_and(|timestamps| timestamps.echo == 0));
+    dialogue.ends();
+}
+
+#[test]
+fn an_unanswered_syn_is_repeated_with_backoff_and_given_up() {
+    let mut dialogue = Dialogue::connecting(plain());
+    for seconds in [1, 2, 4, 8, 16, 32] {
+        assert_eq!(dialogue.timeout(), Duration::from_secs(seconds));
+        dialogue.sends(&["S 1000:1000"]);
+    }
+    dialogue.timeout();
+    dialogue.sends(&[]);
+    assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
+    dialogue.ends();
+}
+
+#[test]
+fn a_syn_ack_opens_and_carries_options_over() {
+    let mut dialogue = Dialogue::connecting(Config::default());
+    dialogue.after(100);
+    dialogue.gets("S 5000:5000 ack 1001 mss 900 sackok ts 77 1 ws 3 win 1000");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.segment_bytes, info.peer_window, info.rtt), (888, 1_000, Some(ms(100))));
+    assert_eq!(dialogue.last[0].options.timestamps.unwrap().echo, 77);
+    dialogue.gets("- 5001:5001 ack 1001 win 1000 ts 78 1");
+    assert_eq!(dialogue.connection.info().unwrap().peer_window, 8_000);
+    dialogue.ends();
+}
+
+#[test]
+fn what_was_not_offered_by_both_is_not_used() {
+    let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001");
+    assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 536, "MUST-15");
+    assert_eq!((dialogue.last[0].options, dialogue.last[0].window), (Options::default(), u16::MAX));
+    dialogue.gets("- 5002:5003 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_refused_connection_says_so_and_a_blind_reset_does_not_refuse() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.refuses("R 0:0", DropReason::ResetBlind);
+    dialogue.refuses("R 0:0 ack 1000", DropReason::AckUnacceptable);
+    dialogue.refuses("- 0:0 ack 1001", DropReason::NoSyn);
+    dialogue.sends(&[]);
+    dialogue.gets("R 0:0 ack 1001");
+    assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::Refused)));
+    dialogue.ends();
+}
+
+#[test]
+fn an_old_connection_met_in_syn_sent_is_reset() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.refuses("- 5000:5100 ack 700", DropReason::AckUnacceptable);
+    dialogue.sends(&["R 700:700"]);
+    dialogue.refuses("S 5000:5000 ack 700", DropReason::AckUnacceptable);
+    dialogue.sends(&["R 700:700"]);
+    assert_eq!(dialogue.state(), StateName::SynSent);
+    dialogue.ends();
+}
+
+#[test]
+fn both_sides_may_open_at_once() {
+    let now = Instant::from_ns(1);
+    let mut left = Connection::<Heap>::connect(now, Config::default(), (1, 2), initial(10)).unwrap();
+    let mut right = Connection::<Heap>::connect(now, Config::default(), (2, 1), initial(90)).unwrap();
+    let syns = [left.poll_transmit(now, 0).unwrap(), right.poll_transmit(now, 0).unwrap()];
+    left.handle_segment(now, &syns[1].header, false, [].as_slice(), 0).unwrap();
+    right.handle_segment(now, &syns[0].header, false, [].as_slice(), 0).unwrap();
+    assert_eq!([left.state_name(), right.state_name()], [StateName::SynReceived; 2]);
+    let mut pair = pair::Pair::between(now, left, right);
+    pair.run(ms(50));
+    assert_eq!(pair.states(), [StateName::Established; 2]);
+    pair.transfer(0, &stream(5_000));
+    pair.transfer(1, &stream(5_000));
+    pair.close();
+}
+
+#[test]
+fn a_listener_answers_repeats_and_gives_up_silently() {
+    let mut dialogue = Dialogue::accepting(plain());
+    assert!(dialogue.connection.is_embryonic());
+    dialogue.refuses("S 5000:5000 mss 1000 sackok", DropReason::Duplicate);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    for _ in 0..5 {
+        dialogue.timeout();
+        dialogue.sends(&["S 1000:1000 ack 5001"]);
+    }
+    dialogue.timeout();
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.sends(&[]);
+    dialogue.ends();
+}
+
+#[test]
+fn the_acknowledgement_that_opens_may_carry_data_and_fin() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.gets("F 5001:5101 ack 1001");
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.sends(&["- 1001:1001 ack 5102"]);
+    dialogue.read(100);
+    assert!(dialogue.connection.finished());
+    dialogue.ends();
+}
+
+#[test]
+fn data_that_reaches_into_the_window_opens_too() {
+    for (segment, received) in [("- 4991:5101 ack 1001", 100), ("- 5001:70601 ack 1001", 65_535)] {
+        let mut dialogue = Dialogue::accepting(plain());
+        dialogue.gets(segment);
+        assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::Established, received));
+        dialogue.ends();
+    }
+}
+
+#[test]
+fn syn_received_believes_only_what_fits() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.refuses("- 5001:5001 ack 900", DropReason::AckUnacceptable);
+    dialogue.sends(&["R 900:900"]);
+    dialogue.refuses("- 5001:5001", DropReason::NoAck);
+    dialogue.refuses("R 5002:5002", DropReason::ResetBlind);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.refuses("- 900:900 ack 1001", DropReason::OutOfWindow);
+    dialogue.sends(&[]);
+    dialogue.after(600);
+    dialogue.refuses("S 5002:5002", DropReason::SynInWindow);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    assert_eq!(dialogue.state(), StateName::SynReceived);
+    dialogue.gets("R 5001:5001");
+    assert_eq!(dialogue.state(), StateName::Closed);
+    dialogue.ends();
+}
+
+#[test]
+fn syn_received_refuses_an_old_timestamp_and_a_missing_one() {
+    let now = Instant::from_ns(1_000_000_000);
+    let (syn, _) = header("S 5000:5000 mss 1000 sackok ts 500 0");
+    let mut dialogue = Dialogue::begin(Connection::accept(now, Config::default(), &syn, initial(1_000)).unwrap());
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.refuses("- 5001:5001 ack 1001", DropReason::TimestampMissing);
+    dialogue.refuses("- 5001:5001 ack 1001 ts 499 1", DropReason::TimestampOld);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001 ts 501 1");
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.ends();
+}
+
+#[test]
+fn ecn_is_agreed_by_both_or_not_at_all() {
+    let config = Config { ecn: true, ..plain() };
+    for (syn, capable) in [("SE 5000:5000 ack 1001 sackok", true), ("SEC 5000:5000 ack 1001 sackok", false)] {
+        let now = Instant::from_ns(1);
+        let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+        dialogue.sends(&["SEC 1000:1000"]);
+        dialogue.gets(syn);
+        dialogue.write(100);
+        let segment = dialogue.connection.poll_transmit(dialogue.now, 0).unwrap();
+        assert_eq!(segment.ecn_capable, capable, "{syn}");
+        dialogue.ends();
+    }
+}
+
+#[test]
+fn what_was_written_before_the_connection_is_open_is_sent_then() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.write(100);
+    dialogue.sends(&[]);
+    dialogue.gets("S 5000:5000 ack 1001 mss 1000");
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let connect = |config| Connection::<Heap>::connect(Instant::default(), config, (1, 2), initial(1)).err();
+    assert_eq!(connect(Config { congestion: "vegas", ..plain() }), Some(ConfigError::UnknownCongestionControl));
+    assert_eq!(connect(Config { receive_buffer_bytes: 0, ..plain() }), Some(ConfigError::BufferSize));
+    assert_eq!(connect(Config { receive_buffer_bytes_max: 1, ..plain() }), Some(ConfigError::BufferSize));
+    assert_eq!(connect(Config { initial_window_segments: 0, ..plain() }), Some(ConfigError::InitialWindow));
+    for keepalive in [
+        Keepalive { probes: 0, ..Keepalive::default() },
+        Keepalive { idle: Duration::ZERO, ..Keepalive::default() },
+        Keepalive { interval: Duration::ZERO, ..Keepalive::default() },
+    ] {
+        assert_eq!(connect(Config { keepalive: Some(keepalive), ..plain() }), Some(ConfigError::Keepalive));
+    }
+}

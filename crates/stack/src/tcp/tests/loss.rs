@@ -1,0 +1,229 @@
+//! Finding and repairing loss: SACK, RACK, PRR, tail-loss probes, NewReno, the retransmission timeout.
+
+use super::*;
+
+/// Ten segments of 1,000 bytes are out.
+fn ten_out(config: Config) -> Dialogue {
+    let mut dialogue = Dialogue::established(config);
+    dialogue.write(30_000);
+    for at in 0..10 {
+        let segment = dialogue.connection.poll_transmit(dialogue.now, 0).unwrap();
+        assert_eq!(segment.payload.seq, SeqNumber(1_001 + at * 1_000));
+    }
+    dialogue.sends(&[]);
+    dialogue.after(100);
+    dialogue
+}
+
+#[test]
+fn three_sacked_segments_behind_a_hole_repair_it_at_once() {
+    let mut dialogue = ten_out(plain());
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001");
+    // Limited transmit (RFC 3042): what left the network makes room.
+    dialogue.sends(&["- 11001:12001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:4001");
+    dialogue.sends(&["- 12001:13001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.threshold), ("recovery", 5_000));
+    dialogue.ends();
+}
+
+#[test]
+fn recovery_sends_half_of_what_arrives_and_ends_at_the_threshold() {
+    let mut dialogue = ten_out(plain());
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let mut sent = 0;
+    for end in [6_001, 7_001, 8_001, 9_001, 10_001, 11_001] {
+        dialogue.gets(&format!("- 5001:5001 ack 1001 sack 2001:{end}"));
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {
+            sent += 1;
+        }
+    }
+    // Nine arrived and the flight was ten: PRR lets five in all go, the repetition among them.
+    assert_eq!(sent, 4);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 11001");
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.congestion_window), ("open", 5_000));
+    dialogue.ends();
+}
+
+#[test]
+fn a_reordered_segment_is_not_repeated() {
+    let mut dialogue = ten_out(plain());
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001");
+    dialogue.after(5);
+    dialogue.gets("- 5001:5001 ack 3001");
+    assert_eq!(dialogue.connection.info().unwrap().repeated_segments, 0);
+    dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001", "- 13001:14001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn one_sacked_segment_repairs_a_hole_after_the_reordering_window() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001");
+    dialogue.sends(&[]);
+    // RACK.rtt is 100 ms, of which all have gone; a quarter of the least round trip is left.
+    assert_eq!(dialogue.timeout(), ms(25));
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.threshold), ("recovery", 5_000));
+    dialogue.ends();
+}
+
+#[test]
+fn the_end_of_a_flight_is_probed_after_two_round_trips() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(200));
+    dialogue.sends(&["- 3001:4001 ack 5001"]);
+    // The probe arrived: what is missing before it is found without a timeout.
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 2001 sack 3001:4001");
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().recovery, "recovery");
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 4001");
+    dialogue.ends();
+}
+
+#[test]
+fn a_probe_repeats_the_last_segment_of_a_large_one() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    let segment = dialogue.connection.poll_transmit(dialogue.now, 60_000).unwrap();
+    assert_eq!((segment.payload.len, segment.segment_bytes), (3_000, 1_000));
+    dialogue.timeout();
+    dialogue.sends(&["- 3001:4001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_probe_is_data_never_sent_where_there_is_some() {
+    let mut dialogue = ten_out(plain());
+    dialogue.timeout();
+    dialogue.sends(&["- 11001:12001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_probe_that_repaired_a_loss_counts_as_one() {
+    for (duplicate, reduced) in [("- 5001:5001 ack 3001", true), ("- 5001:5001 ack 3001 sack 2001:3001", false)] {
+        let mut dialogue = Dialogue::established(plain());
+        dialogue.write(2_000);
+        dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+        dialogue.timeout();
+        dialogue.sends(&["- 2001:3001 ack 5001"]);
+        dialogue.gets(duplicate);
+        dialogue.write(1_000);
+        dialogue.sends(&["- 3001:4001 ack 5001"]);
+        dialogue.after(100);
+        dialogue.gets("- 5001:5001 ack 4001");
+        assert_eq!(dialogue.connection.info().unwrap().threshold < u32::MAX, reduced, "{duplicate}");
+        dialogue.ends();
+    }
+}
+
+#[test]
+fn silence_repeats_all_by_the_timer_with_backoff() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    // SRTT 100 ms, RTTVAR 50 ms.
+    for wait in [300, 600, 1_200, 2_400] {
+        assert_eq!(dialogue.timeout(), ms(wait));
+        dialogue.sends(&["- 1001:2001 ack 5001"]);
+    }
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.congestion_window, info.threshold, info.recovery), (1_000, 5_000, "loss"));
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 4001");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, "open");
+    assert_eq!(dialogue.connection.poll_timeout(), None);
+    dialogue.ends();
+}
+
+#[test]
+fn without_sack_three_duplicates_repair_and_partial_ones_go_on() {
+    let mut dialogue = ten_out(Config { sack: false, ..plain() });
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 4001");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, "recovery");
+    dialogue.sends(&["- 4001:5001 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 13001");
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.congestion_window), ("open", 5_000));
+    dialogue.ends();
+}
+
+#[test]
+fn a_receiver_tells_what_it_holds_latest_first_and_duplicates_before() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 6001:7001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 6001:7001"]);
+    dialogue.gets("- 8001:9001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:9001 6001:7001"]);
+    dialogue.gets("- 10001:11001 ack 1001");
+    dialogue.gets("- 12001:13001 ack 1001");
+    dialogue.gets("- 14001:15001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 14001:15001 6001:7001 8001:9001 10001:11001"]);
+    dialogue.refuses("- 8001:9001 ack 1001", DropReason::Duplicate);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:9001 14001:15001 6001:7001 8001:9001"]);
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 7001 sack 14001:15001 8001:9001 10001:11001 12001:13001"]);
+    dialogue.refuses("- 5001:6001 ack 1001", DropReason::OutOfWindow);
+    dialogue.sends(&["- 1001:1001 ack 7001 sack 5001:6001 14001:15001 8001:9001 10001:11001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn what_is_held_ahead_of_a_gap_is_told_beside_full_segments_and_in_small_ones() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 6001:7001 ack 1001");
+    dialogue.write(1_100);
+    // Blocks have no room in the first; the second takes what fits.
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:2101 ack 5001 sack 6001:7001"]);
+    dialogue.gets("- 8001:9001 ack 2101");
+    dialogue.write(1_000);
+    dialogue.sends(&["- 2101:3101 ack 5001", "- 3101:3101 ack 5001 sack 8001:9001 6001:7001"]);
+    dialogue.gets("- 10001:11001 ack 3101");
+    dialogue.write(985);
+    dialogue.sends(&["- 3101:4086 ack 5001 sack 10001:11001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn an_idle_connection_forgets_what_the_network_was_like() {
+    let mut dialogue = Dialogue::established(plain());
+    for round in 0..6 {
+        dialogue.write(20_000);
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.after(100);
+        let sent = dialogue.connection.info().unwrap().unsent;
+        let _ = dialogue.take(&format!("- 5001:5001 ack {}", 1_001 + 20_000 * (round + 1) - sent), false);
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.after(100);
+        dialogue.gets(&format!("- 5001:5001 ack {}", 1_001 + 20_000 * (round + 1)));
+    }
+    assert!(dialogue.connection.info().unwrap().congestion_window > 20_000);
+    dialogue.after(5_000);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 121001:122001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().congestion_window, 10_000);
+    dialogue.ends();
+}

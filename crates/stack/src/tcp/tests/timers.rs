@@ -1,0 +1,168 @@
+//! Keepalive, user timeout, giving up, path changes, ICMP.
+
+use super::*;
+
+fn minute() -> Config {
+    let keepalive = Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
+    Config { keepalive: Some(keepalive), ..plain() }
+}
+
+#[test]
+fn an_idle_peer_is_probed_and_given_up() {
+    let mut dialogue = Dialogue::established(minute());
+    assert_eq!(dialogue.timeout(), Duration::from_secs(60));
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    for _ in 0..2 {
+        assert_eq!(dialogue.timeout(), Duration::from_secs(10));
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+    }
+    dialogue.timeout();
+    dialogue.sends(&["R 1001:1001 ack 5001"]);
+    assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::TimedOut)));
+    dialogue.ends();
+}
+
+#[test]
+fn times_without_end_are_no_trouble() {
+    let keepalive = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u8::MAX };
+    let config = Config { keepalive: Some(keepalive), user_timeout: Some(Duration::MAX), ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    dialogue.timeout();
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    assert!(dialogue.connection.poll_timeout().is_some());
+    dialogue.ends();
+}
+
+#[test]
+fn a_peer_that_answers_a_probe_lives_on() {
+    let mut dialogue = Dialogue::established(minute());
+    for _ in 0..10 {
+        assert_eq!(dialogue.timeout(), Duration::from_secs(60));
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+        dialogue.gets("- 5001:5001 ack 1001");
+    }
+    dialogue.connection.set_keepalive(None).unwrap();
+    assert_eq!(dialogue.connection.poll_timeout(), None, "MUST-25: off unless asked for");
+    dialogue.ends();
+}
+
+#[test]
+fn a_probe_of_the_peer_is_answered() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.refuses("- 5000:5000 ack 1001", DropReason::OutOfWindow);
+    dialogue.sends(&["- 1001:1001 ack 5001"]);
+    dialogue.refuses("- 5000:5001 ack 1001", DropReason::Duplicate);
+    dialogue.sends(&["- 1001:1001 ack 5001 sack 5000:5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn data_that_nobody_acknowledges_ends_the_connection() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    let start = dialogue.now;
+    while dialogue.state() == StateName::Established {
+        dialogue.timeout();
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    }
+    let waited = dialogue.now.since(start).as_secs();
+    assert!((100..2_000).contains(&waited), "MUST-23: at least 100 s, not {waited} s");
+    assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
+    dialogue.ends();
+}
+
+#[test]
+fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.set_user_timeout(Some(Duration::from_secs(5)));
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.after(4_000);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.after(4_000);
+    assert_eq!(dialogue.state(), StateName::Established);
+    dialogue.after(1_000);
+    assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
+    dialogue.ends();
+}
+
+#[test]
+fn the_earliest_of_several_deadlines_is_told() {
+    let mut dialogue = Dialogue::established(minute());
+    dialogue.connection.set_user_timeout(Some(Duration::from_secs(50)));
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.ends();
+}
+
+#[test]
+fn a_smaller_path_repeats_smaller_without_slowing_down() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(2_001), IcmpError::TooBig(500)).unwrap();
+    dialogue.sends(&["- 1001:1501 ack 5001", "- 1501:2001 ack 5001", "- 2001:2501 ack 5001", "- 2501:3001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().threshold, u32::MAX);
+    // A larger one is not believed from a stranger, but from the owner.
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(2_001), IcmpError::TooBig(900)).unwrap();
+    assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 500);
+    dialogue.connection.set_path_mss(dialogue.now, 9_000);
+    assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 1_000, "never above the peer's MSS");
+    dialogue.ends();
+}
+
+#[test]
+fn icmp_about_what_is_not_outstanding_is_ignored() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    for seq in [1_000, 1_101] {
+        let error = IcmpError::TooBig(100);
+        let outcome = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(seq), error);
+        assert_eq!(outcome, Err(DropReason::IcmpNotOutstanding));
+    }
+    // RFC 5927: an open connection bears a hard error, and tells it.
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_001), IcmpError::Hard).unwrap();
+    assert_eq!(dialogue.state(), StateName::Established);
+    assert_eq!(dialogue.connection.take_soft_error(), Some(IcmpError::Hard));
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_001), IcmpError::TooBig(1)).unwrap();
+    assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 48);
+    dialogue.ends();
+}
+
+#[test]
+fn icmp_ends_a_connection_that_is_opening() {
+    let mut dialogue = Dialogue::connecting(plain());
+    let refused = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(7), IcmpError::Hard);
+    assert_eq!(refused, Err(DropReason::IcmpNotOutstanding));
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_000), IcmpError::Soft).unwrap();
+    assert_eq!(dialogue.state(), StateName::SynSent);
+    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_000), IcmpError::Hard).unwrap();
+    assert_eq!(dialogue.connection.failure(), Some(Failure::Unreachable));
+    dialogue.ends();
+}
+
+#[test]
+fn a_carrier_that_is_back_repeats_at_once() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.after(10);
+    dialogue.connection.carrier_up(dialogue.now);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.ends();
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.connection.carrier_up(dialogue.now);
+    dialogue.sends(&["S 1000:1000"]);
+    dialogue.ends();
+    // With nothing outstanding but a closed window, the window is asked for.
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    dialogue.connection.carrier_up(dialogue.now);
+    dialogue.sends(&[]);
+    dialogue.write(10);
+    dialogue.connection.carrier_up(dialogue.now);
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    dialogue.ends();
+}

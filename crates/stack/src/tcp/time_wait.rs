@@ -1,0 +1,96 @@
+//! TIME-WAIT: what is left of a connection that this side closed first, small enough to keep many.
+//!
+//! It acknowledges a repeated FIN, ignores resets (RFC 1337), and says when a SYN is so clearly newer that a connection may
+//! take its place at once (RFC 6191). It holds no buffer and sends nothing by itself.
+
+use super::header::{Header, Timestamps};
+use super::{DropReason, SeqNumber};
+use crate::time::{Duration, Instant};
+
+/// A connection in TIME-WAIT.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeWait {
+    pub(super) local_port: u16,
+    pub(super) remote_port: u16,
+    pub(super) snd_nxt: SeqNumber,
+    pub(super) rcv_nxt: SeqNumber,
+    pub(super) window: u16,
+    /// TS.Recent, where timestamps are in use.
+    pub(super) recent: Option<u32>,
+    pub(super) timestamp_offset: u32,
+    pub(super) lasts: Duration,
+    pub(super) until: Instant,
+}
+
+/// What a segment means to a connection in TIME-WAIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeWaitAnswer {
+    /// Send this acknowledgement.
+    Acknowledge(Header),
+    /// The SYN begins another connection: forget this one and accept it, with an initial sequence number after this.
+    TakeOver(SeqNumber),
+}
+
+impl TimeWait {
+    /// When it may be forgotten.
+    pub fn poll_timeout(&self) -> Instant {
+        self.until
+    }
+
+    /// SND.NXT: a connection that takes the place begins after it.
+    pub fn snd_nxt(&self) -> SeqNumber {
+        self.snd_nxt
+    }
+
+    /// Judges a segment (RFC 9293 section 3.10.7.4, RFC 6191 section 2).
+    ///
+    /// Errors: why it is dropped without an answer.
+    pub fn handle_segment(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload_bytes: usize,
+    ) -> Result<TimeWaitAnswer, DropReason> {
+        if header.flags.rst {
+            return Err(DropReason::ResetInTimeWait);
+        }
+        if header.flags.syn && header.ack.is_none() && self.yields_to(header) {
+            return Ok(TimeWaitAnswer::TakeOver(self.snd_nxt));
+        }
+        let outdated = match (self.recent, header.options.timestamps) {
+            (Some(recent), Some(Timestamps { value, .. })) => SeqNumber(value).before(SeqNumber(recent)),
+            (Some(_) | None, _) => false,
+        };
+        if !outdated && header.flags.fin && header.seq + header.sequence_len(payload_bytes) == self.rcv_nxt {
+            self.until = now + self.lasts;
+        }
+        if !outdated && !header.flags.syn && header.sequence_len(payload_bytes) == 0 && header.seq == self.rcv_nxt {
+            return Err(DropReason::Duplicate);
+        }
+        Ok(TimeWaitAnswer::Acknowledge(self.acknowledgement(now)))
+    }
+
+    /// RFC 6191 section 2: a newer timestamp, or without timestamps a sequence number after all that was received.
+    fn yields_to(&self, header: &Header) -> bool {
+        match (self.recent, header.options.timestamps) {
+            (Some(recent), Some(Timestamps { value, .. })) if value != recent => {
+                SeqNumber(value).after(SeqNumber(recent))
+            }
+            (Some(_) | None, _) => header.seq.after(self.rcv_nxt),
+        }
+    }
+
+    pub(super) fn acknowledgement(&self, now: Instant) -> Header {
+        let mut header = Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            seq: self.snd_nxt,
+            ack: Some(self.rcv_nxt),
+            window: self.window,
+            ..Header::default()
+        };
+        header.options.timestamps =
+            self.recent.map(|echo| Timestamps { value: super::timestamp(now, self.timestamp_offset), echo });
+        header
+    }
+}

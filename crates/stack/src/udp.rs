@@ -1,0 +1,306 @@
+//! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
+//!
+//! A datagram goes to the socket that fits it best: connected to its sender, else bound to its address, else to its port alone. Nothing
+//! here sends: `output.rs` does. The same address and port cannot be bound twice; an address beside a bare port can.
+
+use crate::drops::UdpDrop;
+use crate::icmp::NetworkError;
+use crate::limits::{UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX};
+use crate::seed::{Keyed, Random};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+/// Ports given to sockets that ask for none (RFC 6335 6).
+pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 49_152..=65_535;
+
+/// A UDP socket of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UdpId {
+    slot: u32,
+    generation: u32,
+}
+
+/// A datagram as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Datagram {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// The address that it was sent to: one of the stack's own, or a group's.
+    pub to: IpAddr,
+    /// What it carries.
+    pub bytes: Vec<u8>,
+}
+
+/// A wrong use of a UDP socket, or one that has to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdpError {
+    /// The socket is closed.
+    Closed,
+    /// Address and port are bound, or all ports are.
+    InUse,
+    /// The stack has no such address.
+    NotOurs,
+    /// There are [`UDP_SOCKETS_MAX`] already.
+    Full,
+    /// The other side has port 0, or an address of the other IP version than the socket's.
+    Address,
+    /// Sending without an address on a socket that is not connected.
+    NotConnected,
+    /// More than a datagram can carry.
+    TooLong,
+    /// The stack has no route, or its queues are full: the reason that was counted.
+    Dropped(crate::drops::DropReason),
+    /// The network said that an earlier datagram did not arrive (RFC 1122 4.1.3.3). Told once, on connected sockets.
+    Network(SocketAddr, NetworkError),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    local: SocketAddr,
+    remote: Option<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct Socket {
+    key: Key,
+    queue: VecDeque<Datagram>,
+    queue_bytes: usize,
+    errors: VecDeque<(SocketAddr, NetworkError)>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    socket: Option<Socket>,
+}
+
+/// The UDP sockets of a stack.
+#[derive(Debug)]
+pub(crate) struct UdpSockets {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_key: HashMap<Key, u32, Keyed>,
+}
+
+impl UdpSockets {
+    pub(crate) fn new(keyed: Keyed) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), by_key: HashMap::with_hasher(keyed) }
+    }
+
+    /// Opens a socket at an address, which may be unspecified, and a port, which may be 0 for any.
+    pub(crate) fn bind(&mut self, random: &mut Random, mut local: SocketAddr) -> Result<UdpId, UdpError> {
+        if local.port() == 0 {
+            local.set_port(self.free_port(random, local.ip())?);
+        }
+        let key = Key { local: plain(local), remote: None };
+        if self.by_key.contains_key(&key) {
+            return Err(UdpError::InUse);
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() >= UDP_SOCKETS_MAX => return Err(UdpError::Full),
+            None => {
+                self.slots.push(Slot::default());
+                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        self.by_key.insert(key, slot);
+        let entry = &mut self.slots[slot as usize];
+        entry.socket = Some(Socket { key, queue: VecDeque::new(), queue_bytes: 0, errors: VecDeque::new() });
+        Ok(UdpId { slot, generation: entry.generation })
+    }
+
+    /// Sets the only other side the socket talks to; `from` is the address it talks from.
+    pub(crate) fn connect(&mut self, id: UdpId, from: IpAddr, remote: SocketAddr) -> Result<(), UdpError> {
+        let before = self.socket(id)?.key;
+        let local = SocketAddr::new(from, before.local.port());
+        let key = Key { local, remote: Some(plain(remote)) };
+        if key != before && self.by_key.contains_key(&key) {
+            return Err(UdpError::InUse);
+        }
+        self.by_key.remove(&before);
+        self.by_key.insert(key, id.slot);
+        self.socket(id)?.key = key;
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, id: UdpId) -> Result<(), UdpError> {
+        let key = self.socket(id)?.key;
+        self.by_key.remove(&key);
+        let slot = &mut self.slots[id.slot as usize];
+        slot.socket = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(id.slot);
+        Ok(())
+    }
+
+    /// Where the socket is bound, and the other side it is connected to.
+    pub(crate) fn addresses(&mut self, id: UdpId) -> Result<(SocketAddr, Option<SocketAddr>), UdpError> {
+        self.socket(id).map(|socket| (socket.key.local, socket.key.remote))
+    }
+
+    /// The next error or datagram of a socket; errors first.
+    pub(crate) fn receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
+        let socket = self.socket(id)?;
+        if let Some((remote, error)) = socket.errors.pop_front() {
+            return Err(UdpError::Network(remote, error));
+        }
+        let datagram = socket.queue.pop_front();
+        socket.queue_bytes -= datagram.as_ref().map_or(0, cost);
+        Ok(datagram)
+    }
+
+    /// Queues a datagram for the socket that fits it best.
+    pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
+        let local = SocketAddr::new(datagram.to, port);
+        let socket = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
+        if socket.queue_bytes + cost(&datagram) > UDP_QUEUE_BYTES_MAX {
+            return Err(UdpDrop::QueueFull);
+        }
+        socket.queue_bytes += cost(&datagram);
+        socket.queue.push_back(datagram);
+        Ok(())
+    }
+
+    /// Tells a socket of a datagram that did not arrive. True if there is one that may have sent it.
+    pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
+        let Some(socket) = self.find(local, remote) else { return false };
+        // RFC 1122 4.1.3.3 asks for it to be passed up; who sends to many has no use for one's failure in the next call.
+        if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
+            socket.errors.push_back((remote, error));
+        }
+        true
+    }
+
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<&mut Socket> {
+        let any = SocketAddr::new(unspecified(local.ip()), local.port());
+        let slot = [(local, Some(plain(remote))), (local, None), (any, None)]
+            .into_iter()
+            .find_map(|(local, remote)| self.by_key.get(&Key { local, remote }))?;
+        self.slots[*slot as usize].socket.as_mut()
+    }
+
+    fn socket(&mut self, id: UdpId) -> Result<&mut Socket, UdpError> {
+        let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
+        slot.and_then(|slot| slot.socket.as_mut()).ok_or(UdpError::Closed)
+    }
+
+    /// A port nobody can guess (RFC 6056 3.3.1).
+    fn free_port(&self, random: &mut Random, ip: IpAddr) -> Result<u16, UdpError> {
+        let count = EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start() + 1;
+        let first = u16::try_from(random.below(count.into())).unwrap_or(0);
+        (0..count)
+            .map(|n| if n < count - first { first + n } else { n - (count - first) })
+            .map(|n| EPHEMERAL_PORTS.start() + n)
+            .find(|port| !self.by_key.contains_key(&Key { local: SocketAddr::new(ip, *port), remote: None }))
+            .ok_or(UdpError::InUse)
+    }
+}
+
+fn cost(datagram: &Datagram) -> usize {
+    datagram.bytes.len() + UDP_DATAGRAM_OVERHEAD_BYTES
+}
+
+/// The unspecified address of the same IP version.
+pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+/// Without flow label and scope, which tell no sockets apart.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sockets() -> (UdpSockets, Random) {
+        let mut random = Random::new(1);
+        (UdpSockets::new(Keyed::new(&mut random)), random)
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn datagram(from: &str, to: &str, bytes: usize) -> Datagram {
+        Datagram { from: address(from), to: to.parse().unwrap(), bytes: vec![7; bytes] }
+    }
+
+    #[test]
+    fn a_datagram_goes_to_the_socket_that_fits_it_best() {
+        let (mut u, mut random) = sockets();
+        let any = u.bind(&mut random, address("0.0.0.0:53")).unwrap();
+        let bound = u.bind(&mut random, address("10.0.0.1:53")).unwrap();
+        let connected = u.bind(&mut random, address("10.0.0.2:53")).unwrap();
+        u.connect(connected, "10.0.0.1".parse().unwrap(), address("10.9.9.9:99")).unwrap();
+        assert_eq!(u.bind(&mut random, address("10.0.0.1:53")), Err(UdpError::InUse));
+        for (from, to, socket) in [
+            ("10.9.9.9:99", "10.0.0.1", connected),
+            ("10.9.9.9:98", "10.0.0.1", bound),
+            ("10.9.9.9:99", "10.0.0.2", any),
+        ] {
+            assert_eq!(u.deliver(53, datagram(from, to, 3)), Ok(()));
+            assert_eq!(u.receive(socket), Ok(Some(datagram(from, to, 3))), "{from} {to}");
+        }
+        assert_eq!(u.deliver(54, datagram("10.9.9.9:99", "10.0.0.1", 3)), Err(UdpDrop::NoSocket));
+        for socket in [any, bound, connected] {
+            u.close(socket).unwrap();
+            assert_eq!(u.close(socket), Err(UdpError::Closed));
+        }
+        assert!(u.by_key.is_empty());
+        let reused = u.bind(&mut random, address("10.0.0.1:53")).unwrap();
+        assert_ne!(reused, connected);
+        assert_eq!(u.receive(connected), Err(UdpError::Closed));
+    }
+
+    #[test]
+    fn queues_are_bounded_even_for_empty_datagrams() {
+        for bytes in [0, 1000, 60_000] {
+            let (mut u, mut random) = sockets();
+            let socket = u.bind(&mut random, address("[::]:7")).unwrap();
+            let sent = (0..10_000).filter(|_| u.deliver(7, datagram("[::2]:1", "::1", bytes)).is_ok()).count();
+            assert_eq!(sent, UDP_QUEUE_BYTES_MAX / (bytes + UDP_DATAGRAM_OVERHEAD_BYTES));
+            for _ in 0..sent {
+                assert!(u.receive(socket).unwrap().is_some());
+            }
+            assert_eq!(u.receive(socket), Ok(None));
+            assert_eq!(u.deliver(7, datagram("[::2]:1", "::1", bytes)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn every_ephemeral_port_can_be_had_once() {
+        let (mut u, mut random) = sockets();
+        let mut ports = std::collections::BTreeSet::new();
+        for _ in EPHEMERAL_PORTS {
+            let id = u.bind(&mut random, address("10.0.0.1:0")).unwrap();
+            assert!(ports.insert(u.addresses(id).unwrap().0.port()));
+        }
+        assert_eq!(u.bind(&mut random, address("10.0.0.1:0")), Err(UdpError::InUse));
+        assert!(ports.iter().all(|port| EPHEMERAL_PORTS.contains(port)));
+    }
+
+    #[test]
+    fn an_error_is_told_to_connected_sockets_once() {
+        let (mut u, mut random) = sockets();
+        let (local, remote) = (address("10.0.0.1:53"), address("10.9.9.9:99"));
+        let socket = u.bind(&mut random, local).unwrap();
+        assert!(u.report(local, remote, NetworkError::PortUnreachable));
+        assert_eq!(u.receive(socket), Ok(None));
+        u.connect(socket, local.ip(), remote).unwrap();
+        assert!(u.report(local, remote, NetworkError::PortUnreachable));
+        assert_eq!(u.receive(socket), Err(UdpError::Network(remote, NetworkError::PortUnreachable)));
+        assert_eq!(u.receive(socket), Ok(None));
+        assert!(!u.report(local, address("10.9.9.9:98"), NetworkError::PortUnreachable));
+        for _ in 0..100 {
+            u.report(local, remote, NetworkError::NoRoute);
+        }
+        assert_eq!((0..100).filter(|_| u.receive(socket).is_err()).count(), UDP_ERRORS_MAX);
+    }
+}

@@ -1,0 +1,199 @@
+//! A router's duties (RFC 1812 5, RFC 8200).
+
+use crate::world::*;
+use siga_stack::device::MacAddress;
+use siga_stack::drops::{DropReason, IpDrop, LinkDrop};
+use siga_stack::frame::DeviceId;
+use smoltcp::wire::{EthernetProtocol, Ipv4Packet};
+
+#[test]
+fn a_packet_goes_on_with_one_hop_less_and_nothing_else_changed() {
+    let mut world = World::router();
+    for payload in [0, 1, 18, 100, 101, 1472] {
+        let packet = udp_to(HOST[1], (5, 6), &vec![0xa5; payload]);
+        let frame = world.give_packet(0, &packet).one();
+        assert_eq!(macs(&frame), (ROUTER_MAC[1], HOST_MAC[1]));
+        let mut expected = packet.clone();
+        let mut ip = Ipv4Packet::new_unchecked(&mut expected);
+        ip.set_hop_limit(63);
+        ip.fill_checksum();
+        assert_eq!(frame[14..], expected);
+
+        let packet = udp_to(HOST6[1], (5, 6), &vec![0xa5; payload.min(1452)]);
+        let frame = world.give_packet(0, &packet).one();
+        assert_eq!(macs(&frame), (ROUTER_MAC[1], HOST_MAC[1]));
+        let mut expected = packet;
+        expected[7] = 63;
+        assert_eq!(frame[14..], expected);
+    }
+    let counters = world.stack.counters(DeviceId(1)).unwrap();
+    assert_eq!(counters.frames_sent, 12 + 2, "and two answers to neighbours");
+    world.assert_silent();
+}
+
+#[test]
+fn padding_is_not_passed_on() {
+    let mut world = World::router();
+    let mut padded = udp_to(HOST[1], (5, 6), &[]);
+    padded.extend_from_slice(&[0xee; 18]);
+    assert_eq!(world.give_packet(0, &padded).one().len(), 14 + 28);
+}
+
+#[test]
+fn a_gateway_is_a_neighbour_and_the_destination_need_not_be() {
+    let mut world = World::router();
+    world.stack.add_route(prefix("192.0.2.0", 24), DeviceId(1), Some(HOST[1].parse().unwrap())).unwrap();
+    world.stack.add_route(prefix("2001:db8:9::", 48), DeviceId(1), Some(HOST6[1].parse().unwrap())).unwrap();
+    for to in ["192.0.2.77", "2001:db8:9:1::2"] {
+        let frame = world.give_packet(0, &udp_to(to, (5, 6), b"x")).one();
+        assert_eq!(macs(&frame), (ROUTER_MAC[1], HOST_MAC[1]));
+        assert_eq!(addresses(&frame[14..]).1, to);
+    }
+    assert!(world.stack.remove_route(prefix("192.0.2.0", 24)));
+    assert_eq!(world.give_packet(0, &udp_to("192.0.2.77", (5, 6), b"x")), Outcome::dropped(IpDrop::NoRoute));
+}
+
+#[test]
+fn a_packet_may_leave_where_it_came_from_without_a_redirect() {
+    let mut world = World::router();
+    let packet = V4::new("10.2.0.50", HOST[0], 17).packet(&udp("10.2.0.50", HOST[0], (5, 6), b"x"));
+    assert_eq!(macs(&world.give_packet(0, &packet).one()), (ROUTER_MAC[0], HOST_MAC[0]));
+    world.assert_silent();
+}
+
+#[test]
+fn a_host_forwards_nothing() {
+    let mut world = World::host();
+    for to in [HOST[1], HOST6[1], "192.0.2.1", "2001:db8:9::1"] {
+        assert_eq!(world.give_packet(0, &udp_to(to, (5, 6), b"x")), Outcome::dropped(IpDrop::NotForUs), "{to}");
+    }
+    world.assert_silent();
+}
+
+#[test]
+fn martians_are_dropped_in_silence() {
+    let mut world = World::router();
+    for (from, to, reason) in [
+        ("0.0.0.0", HOST[1], IpDrop::SourceMartian),
+        ("127.0.0.1", HOST[1], IpDrop::SourceMartian),
+        ("224.0.0.5", HOST[1], IpDrop::SourceMartian),
+        ("240.0.0.1", HOST[1], IpDrop::SourceMartian),
+        ("255.255.255.255", HOST[1], IpDrop::SourceMartian),
+        (ROUTER[0], HOST[1], IpDrop::SourceMartian),
+        (ROUTER[1], ROUTER[0], IpDrop::SourceMartian),
+        (HOST[0], "0.1.2.3", IpDrop::DestinationMartian),
+        (HOST[0], "127.0.0.1", IpDrop::DestinationMartian),
+        (HOST[0], "240.0.0.1", IpDrop::DestinationMartian),
+        (HOST[0], "169.254.1.1", IpDrop::DestinationMartian),
+        ("169.254.1.1", HOST[1], IpDrop::DestinationMartian),
+        (HOST[0], "224.0.0.5", IpDrop::NotJoined),
+        (HOST[0], "10.2.0.255", IpDrop::Broadcast),
+    ] {
+        let packet = V4::new(from, to, 17).packet(&udp(from, to, (5, 6), b"x"));
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(reason), "{from} to {to}");
+    }
+    for (from, to, reason) in [
+        ("ff02::1", HOST6[1], IpDrop::SourceMartian),
+        ("::1", HOST6[1], IpDrop::SourceMartian),
+        ("::", HOST6[1], IpDrop::SourceMartian),
+        ("::ffff:10.1.0.9", HOST6[1], IpDrop::SourceMartian),
+        ("fe80::9", HOST6[1], IpDrop::SourceMartian),
+        (ROUTER6[1], HOST6[1], IpDrop::SourceMartian),
+        (HOST6[0], "::", IpDrop::DestinationMartian),
+        (HOST6[0], "::1", IpDrop::DestinationMartian),
+        (HOST6[0], "::ffff:10.2.0.9", IpDrop::DestinationMartian),
+        (HOST6[0], "fe80::1", IpDrop::NotForUs),
+        (HOST6[0], "ff02::5", IpDrop::NotJoined),
+    ] {
+        let packet = v6(from, to, 17, 64, &udp(from, to, (5, 6), b"x"));
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(reason), "{from} to {to}");
+    }
+    world.assert_silent();
+}
+
+#[test]
+fn frames_for_others_or_for_all_are_not_forwarded() {
+    let mut world = World::router();
+    for (to, reason) in [
+        (MacAddress([2, 0, 0, 0, 0, 99]), DropReason::from(LinkDrop::OtherStation)),
+        (MacAddress::BROADCAST, IpDrop::Broadcast.into()),
+        (MacAddress([1, 0, 0x5e, 1, 2, 3]), IpDrop::Broadcast.into()),
+    ] {
+        for (protocol, host) in [(EthernetProtocol::Ipv4, HOST[1]), (EthernetProtocol::Ipv6, HOST6[1])] {
+            let frame = ethernet(HOST_MAC[0], to, protocol, &udp_to(host, (5, 6), b"x"));
+            assert_eq!(world.give(0, &frame), Outcome::Dropped(reason));
+        }
+    }
+    world.assert_silent();
+}
+
+#[test]
+fn damaged_headers_are_dropped_for_their_own_reasons() {
+    let mut world = World::router();
+    let good = udp_to(HOST[1], (5, 6), b"data");
+    let change = |at: usize, byte: u8, mend: bool| {
+        let mut packet = good.clone();
+        packet[at] = byte;
+        if mend {
+            packet[10..12].fill(0);
+            let sum = plain_checksum(&packet[..20]);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        packet
+    };
+    for (packet, reason) in [
+        (change(8, 63, false), IpDrop::Checksum),
+        (change(19, 8, false), IpDrop::Checksum),
+        (change(0, 0x65, true), IpDrop::Version),
+        (change(0, 0x44, true), IpDrop::Length),
+        (change(0, 0x4f, true), IpDrop::Length),
+        (change(3, 19, true), IpDrop::Length),
+        (change(3, 33, true), IpDrop::Length),
+    ] {
+        let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv4, &packet);
+        assert_eq!(world.give(0, &frame), Outcome::dropped(reason), "{packet:?}");
+    }
+    let good = udp_to(HOST6[1], (5, 6), b"data");
+    for (at, byte, reason) in [(0, 0x45, IpDrop::Version), (5, 13, IpDrop::Length)] {
+        let mut packet = good.clone();
+        packet[at] = byte;
+        let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv6, &packet);
+        assert_eq!(world.give(0, &frame), Outcome::dropped(reason));
+    }
+    world.assert_silent();
+}
+
+#[test]
+fn options_pass_but_source_routes_do_not() {
+    let mut world = World::router();
+    let record_route = V4 { options: &[7, 7, 4, 0, 0, 0, 0, 0], ..V4::new(HOST[0], HOST[1], 17) };
+    let frame = world.give_packet(0, &record_route.packet(b"12345678")).one();
+    assert_eq!(frame[34..42], [7, 7, 4, 0, 0, 0, 0, 0]);
+    addresses(&frame[14..]);
+    for kind in [0x83, 0x89] {
+        let routed = V4 { options: &[kind, 7, 4, 10, 2, 0, 9, 0], ..V4::new(HOST[0], ROUTER[0], 17) };
+        assert_eq!(world.give_packet(0, &routed.packet(b"12345678")), Outcome::dropped(IpDrop::SourceRoute));
+        let (kind, code, rest) = icmp_of(&world.sent_packet(0));
+        assert_eq!((kind, code, rest[0]), (12, 0, 20), "parameter problem at the option");
+    }
+}
+
+#[test]
+fn a_plain_ip_device_needs_no_neighbours() {
+    use siga_stack::device::{Agreed, DeviceConfig, Medium};
+    let mut world = World::router();
+    let addresses = vec![prefix("10.3.0.1", 30), prefix("2001:db8:3::1", 64)];
+    let config = DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() };
+    assert_eq!(world.stack.add_device(config), Ok(DeviceId(2)));
+    for to in ["10.3.0.2", "2001:db8:3::2"] {
+        let packet = udp_to(to, (5, 6), b"to the point");
+        let frame = world.give_packet(0, &packet).one();
+        assert_eq!((frame.len(), frame[0] >> 4), (packet.len(), packet[0] >> 4));
+    }
+    let back = V4::new("10.3.0.2", HOST[0], 17).packet(&udp("10.3.0.2", HOST[0], (6, 5), b"and back"));
+    assert_eq!(macs(&world.give(2, &back).one()), (ROUTER_MAC[0], HOST_MAC[0]));
+    let request = V4::new("10.3.0.2", "10.3.0.1", 1).packet(&icmp(8, 0, &[1; 8]));
+    assert_eq!(world.give(2, &request), Outcome::Done);
+    let reply = world.sent(2).remove(0);
+    assert_eq!(icmp_of(&reply), (0, 0, vec![1; 8]));
+}

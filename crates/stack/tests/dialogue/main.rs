@@ -1,0 +1,12 @@
+//! Dialogues with a stack: frames in, frames out, one file a topic.
+#![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
+
+mod echo;
+mod errors;
+mod forwarding;
+mod fragments;
+mod hostile;
+mod large;
+mod resolution;
+mod sockets;
+mod world;

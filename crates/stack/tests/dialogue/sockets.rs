@@ -1,0 +1,214 @@
+//! UDP sockets over the wire (RFC 768, RFC 1122 4.1), and what the network says of what they send.
+
+use crate::world::*;
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
+use siga_stack::drops::{IcmpDrop, IpDrop, UdpDrop};
+use siga_stack::frame::Received;
+use siga_stack::icmp::NetworkError;
+use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::stack::{Handled, StackConfig};
+use siga_stack::udp::{Datagram, UdpError};
+use std::net::SocketAddr;
+
+fn at(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+#[test]
+fn datagrams_come_and_go_over_both_versions() {
+    let mut world = World::host();
+    for (any, own, host) in [("0.0.0.0", ROUTER[0], HOST[0]), ("::", ROUTER6[0], HOST6[0])] {
+        let socket = world.stack.udp_bind(at(any, 7)).unwrap();
+        assert_eq!(world.give_packet(0, &udp_to(own, (1000, 7), b"ping")), Outcome::Done);
+        let datagram = Datagram { from: at(host, 1000), to: own.parse().unwrap(), bytes: b"ping".to_vec() };
+        assert_eq!(world.stack.udp_receive(socket), Ok(Some(datagram)));
+        assert_eq!(world.stack.udp_send(world.now, socket, Some(at(host, 1000)), b"pong"), Ok(()));
+        let packet = world.sent_packet(0);
+        assert_eq!(addresses(&packet), (own.into(), host.into()));
+        let transport = if host.contains(':') { 40 } else { 20 };
+        assert_eq!(packet[transport..], udp(own, host, (7, 1000), b"pong"));
+        world.stack.udp_close(socket).unwrap();
+        assert_eq!(world.give_packet(0, &udp_to(own, (1000, 7), b"ping")), Outcome::dropped(UdpDrop::NoSocket));
+        world.sent(0);
+    }
+}
+
+#[test]
+fn large_datagrams_cross_in_fragments() {
+    for (own, host, header) in [(ROUTER[0], HOST[0], 20), (ROUTER6[0], HOST6[0], 48)] {
+        let mut here = World::host();
+        let data: Vec<u8> = (0..65_400_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        let socket = here.stack.udp_bind(at(own, 7)).unwrap();
+        assert_eq!(here.stack.udp_send(here.now, socket, Some(at(host, 9)), &data), Ok(()));
+        let frames = here.sent(0);
+        assert!(frames.iter().all(|frame| frame.len() <= 1514));
+        assert_eq!(frames.len(), (data.len() + 8).div_ceil((1500 - header) & !7));
+
+        let mut there = Stack::new(StackConfig { seed: 2, forwarding: false });
+        let addresses = vec![prefix(host, if header == 20 { 24 } else { 64 })];
+        let medium = Medium::Ethernet(HOST_MAC[0]);
+        let device =
+            there.add_device(DeviceConfig { medium, mtu: 1500, addresses, agreed: Agreed::default() }).unwrap();
+        let receiver = there.udp_bind(at(host, 9)).unwrap();
+        for frame in &frames {
+            let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
+            let handled = there.handle_frame(here.now, device, Received::plain(header, payload));
+            assert!(matches!(handled, Handled::Done), "{handled:?}");
+        }
+        let datagram = there.udp_receive(receiver).unwrap().unwrap();
+        assert_eq!((datagram.from, datagram.bytes), (at(own, 7), data));
+    }
+}
+
+#[test]
+fn a_stack_talks_to_itself() {
+    let mut world = World::host();
+    for (a, b) in [(ROUTER[0], ROUTER[1]), (ROUTER6[0], ROUTER6[1])] {
+        let server = world.stack.udp_bind(at(b, 7)).unwrap();
+        let client = world.stack.udp_bind(at(a, 0)).unwrap();
+        world.stack.udp_connect(client, at(b, 7)).unwrap();
+        assert_eq!(world.stack.udp_send(world.now, client, None, b"me"), Ok(()));
+        let datagram = world.stack.udp_receive(server).unwrap().unwrap();
+        assert_eq!((datagram.bytes, datagram.from), (b"me".to_vec(), world.stack.udp_local(client).unwrap()));
+        world.stack.udp_close(server).unwrap();
+        assert_eq!(world.stack.udp_send(world.now, client, None, b"gone?"), Ok(()));
+        let refused = UdpError::Network(at(b, 7), NetworkError::PortUnreachable);
+        assert_eq!(world.stack.udp_receive(client), Err(refused));
+        assert_eq!(world.stack.udp_receive(client), Ok(None));
+    }
+    world.assert_silent();
+}
+
+#[test]
+fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind(at(ROUTER[0], 7)).unwrap();
+    world.stack.udp_connect(socket, at(HOST[0], 9)).unwrap();
+    world.stack.udp_send(world.now, socket, None, b"x").unwrap();
+    let sent = world.sent_packet(0);
+    for (kind, code, error) in [
+        (3, 0, NetworkError::NoRoute),
+        (3, 1, NetworkError::HostUnreachable),
+        (3, 2, NetworkError::ProtocolUnreachable),
+        (3, 3, NetworkError::PortUnreachable),
+        (3, 13, NetworkError::Prohibited),
+        (11, 0, NetworkError::TimeExceeded),
+    ] {
+        let message = icmp(kind, code, &[&[0; 4], &sent[..28]].concat());
+        assert_eq!(world.give_packet(0, &V4::new(HOST[0], ROUTER[0], 1).packet(&message)), Outcome::Done);
+        assert_eq!(world.stack.udp_receive(socket), Err(UdpError::Network(at(HOST[0], 9), error)));
+    }
+    world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
+    let mut forged = sent.clone();
+    forged[20..22].copy_from_slice(&10_u16.to_be_bytes());
+    let foreign = udp_to(HOST[1], (7, 9), b"x");
+    for quoted in [&forged[..28], &foreign[..28], &sent[..23], &sent[..10], &[][..]] {
+        let message = icmp(3, 3, &[&[0; 4], quoted].concat());
+        let outcome = world.give_packet(0, &V4::new(HOST[0], ROUTER[0], 1).packet(&message));
+        assert_eq!(outcome, Outcome::dropped(IcmpDrop::Quote));
+    }
+    assert_eq!(world.stack.udp_receive(socket), Ok(None));
+    world.assert_silent();
+}
+
+#[test]
+fn a_path_mtu_is_learnt_from_who_quotes_a_packet_of_ours() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind(at(ROUTER6[0], 7)).unwrap();
+    let send = |world: &mut World| {
+        assert_eq!(world.stack.udp_send(world.now, socket, Some(at(HOST6[0], 9)), &[1; 1400]), Ok(()));
+        world.sent(0).iter().map(|frame| frame.len() - 14).collect::<Vec<_>>()
+    };
+    let message = |quoted: &[u8], mtu: u32| {
+        let rest = [&mtu.to_be_bytes(), quoted].concat();
+        v6(HOST6[0], ROUTER6[0], 58, 64, &icmp6(HOST6[0], ROUTER6[0], 2, 0, &rest))
+    };
+    assert_eq!(send(&mut world), [1448]);
+    let ours = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (7, 9), &[1; 1000]));
+    let forged = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (8, 9), &[1; 1000]));
+    assert_eq!(world.give_packet(0, &message(&forged, 1300)), Outcome::dropped(IcmpDrop::Quote));
+    assert_eq!(send(&mut world), [1448]);
+    assert_eq!(world.give_packet(0, &message(&ours, 1300)), Outcome::Done);
+    assert_eq!(send(&mut world), [1296, 40 + 8 + 1408 - 1248]);
+    assert_eq!(world.give_packet(0, &message(&ours, 68)), Outcome::Done);
+    assert_eq!(send(&mut world), [1280, 40 + 8 + 1408 - 1232], "never below the smallest MTU");
+    world.now += siga_stack::limits::PATH_MTU_AGE;
+    assert_eq!(send(&mut world), [1448], "believed for a time");
+}
+
+#[test]
+fn broadcasts_and_groups_leave_by_the_device_of_the_bound_address() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind(at(ROUTER[1], 7)).unwrap();
+    let socket6 = world.stack.udp_bind(at(ROUTER6[1], 7)).unwrap();
+    for (socket, to, mac) in [
+        (socket, "255.255.255.255", MacAddress::BROADCAST),
+        (socket, "10.2.0.255", MacAddress::BROADCAST),
+        (socket, "239.129.2.3", MacAddress([1, 0, 0x5e, 1, 2, 3])),
+        (socket6, "ff05::1:3", MacAddress([0x33, 0x33, 0, 1, 0, 3])),
+    ] {
+        assert_eq!(world.stack.udp_send(world.now, socket, Some(at(to, 9)), b"all"), Ok(()), "{to}");
+        let frames = world.sent(1);
+        assert_eq!(macs(&frames[0]), (ROUTER_MAC[1], mac));
+        world.assert_silent();
+    }
+    assert_eq!(
+        world.give_packet(1, &V4::new(HOST[1], "10.2.0.255", 17).packet(&udp(HOST[1], "10.2.0.255", (9, 8), b""))),
+        Outcome::dropped(UdpDrop::NoSocket)
+    );
+}
+
+#[test]
+fn wrong_use_is_answered_by_typed_errors() {
+    let mut world = World::host();
+    assert_eq!(world.stack.udp_bind(at("10.9.9.9", 7)), Err(UdpError::NotOurs));
+    let socket = world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
+    assert_eq!(world.stack.udp_bind(at("0.0.0.0", 7)), Err(UdpError::InUse));
+    let send = |world: &mut World, to, bytes: usize| world.stack.udp_send(world.now, socket, to, &vec![0; bytes]);
+    assert_eq!(send(&mut world, None, 1), Err(UdpError::NotConnected));
+    assert_eq!(send(&mut world, Some(at(HOST[0], 0)), 1), Err(UdpError::Address));
+    assert_eq!(send(&mut world, Some(at(HOST6[0], 9)), 1), Err(UdpError::Address));
+    assert_eq!(send(&mut world, Some(at("0.0.0.0", 9)), 1), Err(UdpError::Address));
+    assert_eq!(send(&mut world, Some(at(HOST[0], 9)), 65_508), Err(UdpError::TooLong));
+    assert_eq!(send(&mut world, Some(at(HOST[0], 9)), 65_507), Ok(()));
+    let no_route = UdpError::Dropped(IpDrop::NoRoute.into());
+    assert_eq!(send(&mut world, Some(at("192.0.2.1", 9)), 1), Err(no_route));
+    assert_eq!(world.stack.udp_connect(socket, at("192.0.2.1", 9)), Err(no_route));
+    assert_eq!(world.stack.udp_connect(socket, at(HOST6[0], 9)), Err(UdpError::Address));
+    world.stack.udp_close(socket).unwrap();
+    assert_eq!(world.stack.udp_close(socket), Err(UdpError::Closed));
+    assert_eq!(world.stack.udp_receive(socket), Err(UdpError::Closed));
+    assert_eq!(send(&mut world, Some(at(HOST[0], 9)), 1), Err(UdpError::Closed));
+}
+
+#[test]
+fn bad_datagrams_are_counted_and_not_delivered() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
+    let socket6 = world.stack.udp_bind(at("::", 7)).unwrap();
+    let good = udp(HOST[0], ROUTER[0], (9, 7), b"data");
+    let mut wrong = good.clone();
+    wrong[9] ^= 1;
+    let (mut long, mut short) = (good.clone(), good.clone());
+    long[5] = 13;
+    short[5] = 7;
+    let zero = udp(HOST[0], ROUTER[0], (9, 0), b"data");
+    for (segment, reason) in [
+        (&wrong[..], UdpDrop::Checksum),
+        (&long, UdpDrop::Length),
+        (&short, UdpDrop::Length),
+        (&good[..7], UdpDrop::Length),
+        (&zero, UdpDrop::Port),
+    ] {
+        let packet = V4::new(HOST[0], ROUTER[0], 17).packet(segment);
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(reason), "{segment:?}");
+    }
+    let mut unchecked = good;
+    unchecked[6..8].fill(0);
+    assert_eq!(world.give_packet(0, &V4::new(HOST[0], ROUTER[0], 17).packet(&unchecked)), Outcome::Done);
+    let refused = world.give_packet(0, &v6(HOST6[0], ROUTER6[0], 17, 64, &unchecked));
+    assert_eq!(refused, Outcome::dropped(UdpDrop::Checksum), "RFC 8200 8.1");
+    assert_eq!(world.stack.udp_receive(socket).unwrap().unwrap().bytes, b"data");
+    assert_eq!((world.stack.udp_receive(socket), world.stack.udp_receive(socket6)), (Ok(None), Ok(None)));
+}
