@@ -421,8 +421,6 @@ fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Environment;
-    use crate::plan::Plan;
     use crate::record::{PathRecord, TrialRecord};
     use crate::summary::trial_of;
 
@@ -445,17 +443,7 @@ mod tests {
                 levels.push(level(&trial.cell.level));
             }
         }
-        Run {
-            directory: name.into(),
-            plan: Plan::default(),
-            levels,
-            environment: Environment::default(),
-            trials,
-            paths: Vec::new(),
-            skipped: Vec::new(),
-            damage: Vec::new(),
-            ended: true,
-        }
+        Run { levels, ..Run::of(name, trials) }
     }
 
     /// Twelve rounds of two levels; the second takes `percent` of the time of the first.

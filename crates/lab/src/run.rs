@@ -264,7 +264,8 @@ impl<'a> Course<'a> {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let mut order = self.live();
-        shuffle(&mut order, self.plan.seed.unwrap_or(0) ^ u64::from(round).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        // Mixed, since seeds a fixed step apart would give rounds whose draws are each other's, moved on by one.
+        shuffle(&mut order, mix(self.plan.seed.unwrap_or(0)) ^ mix(u64::from(round) + 1));
         for index in order {
             if self.done.contains(&(index, round)) {
                 continue;

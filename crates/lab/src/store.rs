@@ -245,6 +245,24 @@ fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> 
     Some(format!("{}: {words} a cell and round; the first counts", place.display()))
 }
 
+#[cfg(test)]
+impl Run {
+    /// A run that has ended, of these trials and nothing else.
+    pub(crate) fn of(name: &str, trials: Vec<TrialRecord>) -> Self {
+        Self {
+            directory: name.into(),
+            plan: Plan::default(),
+            levels: Vec::new(),
+            environment: Environment::default(),
+            trials,
+            paths: Vec::new(),
+            skipped: Vec::new(),
+            damage: Vec::new(),
+            ended: true,
+        }
+    }
+}
+
 fn read_plan(directory: &Path) -> Result<Plan> {
     let place = directory.join(PLAN);
     let text = std::fs::read_to_string(&place).map_err(|error| {

@@ -209,8 +209,6 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Environment;
-    use crate::plan::Plan;
     use crate::record::TrialRecord;
     use crate::summary::trial_of;
 
@@ -223,17 +221,7 @@ mod tests {
     }
 
     fn run(trials: Vec<TrialRecord>) -> Run {
-        Run {
-            directory: "run".into(),
-            plan: Plan::default(),
-            environment: Environment::default(),
-            trials,
-            paths: Vec::new(),
-            skipped: Vec::new(),
-            damage: Vec::new(),
-            levels: Vec::new(),
-            ended: true,
-        }
+        Run::of("run", trials)
     }
 
     fn written(write: impl FnOnce(&mut Output<'_>) -> Result<()>) -> String {

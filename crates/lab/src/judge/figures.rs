@@ -130,23 +130,11 @@ fn part(component: &Component, mode: Mode) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Environment;
-    use crate::plan::Plan;
     use crate::record::{Charges, ProfileRecord, Samples};
     use crate::summary::trial_of;
 
     fn run(trials: Vec<TrialRecord>) -> Run {
-        Run {
-            directory: "run".into(),
-            plan: Plan::default(),
-            levels: Vec::new(),
-            environment: Environment::default(),
-            trials,
-            paths: Vec::new(),
-            skipped: Vec::new(),
-            damage: Vec::new(),
-            ended: true,
-        }
+        Run::of("run", trials)
     }
 
     fn all(run: &Run, index: usize, method: Option<Method>) -> Vec<(&'static str, f64)> {

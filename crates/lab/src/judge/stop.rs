@@ -64,8 +64,6 @@ fn is_settled(rounds: &[(&TrialRecord, &TrialRecord)], least: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Environment;
-    use crate::plan::Plan;
     use crate::summary::trial_of;
 
     /// A run of two paths whose total CPU time spreads by `spread_ms` of 1,000.
@@ -74,17 +72,7 @@ mod tests {
         let trial = |round: u32| {
             [trial_of("veth", round, 700, None), trial_of("veth-routed", round, 300 + spread(round), None)]
         };
-        Run {
-            directory: "run".into(),
-            plan: Plan::default(),
-            levels: Vec::new(),
-            environment: Environment::default(),
-            trials: (0..rounds).flat_map(trial).collect(),
-            paths: Vec::new(),
-            skipped: Vec::new(),
-            damage: Vec::new(),
-            ended: false,
-        }
+        Run::of("run", (0..rounds).flat_map(trial).collect())
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What no run on a healthy host shows: hostile names in every place, figures that come to nothing, thousands of cells.
 
 use super::html;
-use crate::environment::Environment;
 use crate::error::Kind;
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::level::Level;
@@ -12,17 +11,7 @@ use crate::summary::trial_of;
 use serde_json::Value;
 
 fn run(trials: Vec<TrialRecord>) -> Run {
-    Run {
-        directory: "runs/made-up".into(),
-        plan: Plan::default(),
-        levels: Vec::new(),
-        environment: Environment::default(),
-        trials,
-        paths: Vec::new(),
-        skipped: Vec::new(),
-        damage: Vec::new(),
-        ended: true,
-    }
+    Run::of("runs/made-up", trials)
 }
 
 fn judged(base: &Cell, new: &Cell, metric: Metric, ratio: f64, verdict: Verdict) -> Row {
