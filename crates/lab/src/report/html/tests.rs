@@ -4,7 +4,7 @@ use super::html;
 use crate::error::Kind;
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::level::Level;
-use crate::plan::{Cell, Plan};
+use crate::plan::Cell;
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use crate::store::Run;
 use crate::summary::trial_of;
