@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -673,4 +673,38 @@ fn a_server_holds_still_and_leaves_whatever_it_is_doing() {
         assert_eq!((report.counts.sent, report.counts.received), (held.received, held.sent), "{text}");
         server.quit();
     }
+}
+
+#[test]
+fn an_interruption_fails_no_connection_in_the_making() {
+    // An accept queue of one that nobody empties: the third connection waits.
+    let listener =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
+    let fill: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100))).collect();
+    let mut kernel = Kernel::new(KernelOptions { wait: Wait::Block, direct: true, congestion: None }, None).unwrap();
+    // From its first poll on it is known which thread to interrupt.
+    kernel.poll(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
+    let (waker, done) = (kernel.waker(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                waker.wake();
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let attempts: Vec<_> = (0..20)
+            .map(|token| {
+                let socket = kernel.connect(&Endpoint::Tcp(address), Token(token))?;
+                let connected = kernel.connected(&socket);
+                kernel.close(socket);
+                connected
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(attempts.iter().all(|attempt| matches!(attempt, Ok(false))), "{attempts:?}");
+    });
+    drop(fill);
 }

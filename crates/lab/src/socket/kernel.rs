@@ -184,8 +184,8 @@ fn family(address: &SocketAddr) -> AddressFamily {
     if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET }
 }
 
-fn abstract_name(name: &str) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+fn abstract_name(name: &str) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
 /// Waits for one event, for `time` at most.
@@ -253,10 +253,12 @@ impl Sockets for Kernel {
         let socket = self.socket(to)?;
         let outcome = match to {
             Endpoint::Tcp(address) | Endpoint::Udp(address) => net::connect(&socket, address),
-            Endpoint::Unix(name) => net::connect(&socket, &abstract_name(name)?),
+            // This one has to be asked again after an interruption.
+            Endpoint::Unix(name) => rustix::io::retry_on_intr(|| net::connect(&socket, &abstract_name(name)?)),
         };
         match outcome {
-            Ok(()) | Err(Errno::INPROGRESS) => {}
+            // A connection goes on in the making after an interruption.
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         self.watch(&socket, token)?;
