@@ -45,7 +45,16 @@ pub struct TrialRecord {
     pub flags: Vec<String>,
 }
 
+/// Where in time a trial stood: the process that measured it, and its round. Those of one slot stood side by side; a run that
+/// went on later has filled up the round it was cut off in, but those trials did not stand beside the earlier ones.
+pub(crate) type Slot = (u32, u32);
+
 impl TrialRecord {
+    /// Where in time it stood.
+    pub(crate) fn slot(&self) -> Slot {
+        (self.session, self.round)
+    }
+
     /// Units done.
     pub fn units(&self) -> f64 {
         self.cell.workload.units(self.client.transactions, self.client.sent + self.client.received)

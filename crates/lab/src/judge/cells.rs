@@ -5,13 +5,13 @@
 //! should have. What depends on the method of accounting is compared only where both sides have the same one.
 
 use super::figures::Figures;
-use super::rounds::Slot;
 use super::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict, noise, settings};
 use crate::account::Method;
 use crate::environment::{Difference, differences};
 use crate::error::Result;
 use crate::level::Level;
 use crate::plan::{Cell, Route};
+use crate::record::Slot;
 use crate::stats::adjust::{benjamini_hochberg, trials_least};
 use crate::stats::decide::Judgement;
 use crate::stats::lower_median;

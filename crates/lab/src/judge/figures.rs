@@ -30,7 +30,7 @@ impl<'a> Figures<'a> {
         let pair = |cell: &'a Cell| {
             let base = base_of(cell)?;
             let own = rounds.of(cell);
-            let slots = own.sound.values().chain(&own.flawed).map(|trial| (trial.session, trial.round));
+            let slots = own.sound.values().chain(&own.flawed).map(|trial| trial.slot());
             let mut partners = slots.filter(|slot| rounds.of(&base).sound.contains_key(slot));
             partners.next().map(|_| (cell, base.clone()))
         };
@@ -53,7 +53,7 @@ impl<'a> Figures<'a> {
         let latency = histogram::percentiles(&latency);
         let partner = || {
             let base = self.rounds.of(self.paired.get(&trial.cell)?);
-            base.sound.get(&(trial.session, trial.round)).copied()
+            base.sound.get(&trial.slot()).copied()
         };
         let one = |&metric: &Metric| Some((metric, figure(trial, &cpu, &latency, metric, partner)?));
         Ok((cpu.method, Metric::ALL.iter().filter_map(one).collect()))

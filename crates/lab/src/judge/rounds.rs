@@ -1,13 +1,9 @@
 //! The trials of a run by cell, and which of them stood side by side in time.
 
 use crate::plan::Cell;
-use crate::record::TrialRecord;
+use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use std::collections::{BTreeMap, HashMap};
-
-/// Where in time a trial stood: the process that measured it, and its round. A run that went on later has filled up the
-/// round it was cut off in, but those trials did not stand beside the earlier ones.
-pub(super) type Slot = (u32, u32);
 
 /// The trials of each cell.
 pub(super) struct Rounds<'a> {
@@ -30,7 +26,7 @@ impl<'a> Rounds<'a> {
         for trial in &run.trials {
             let trials = cells.entry(&trial.cell).or_default();
             if trial.flags.is_empty() {
-                trials.sound.entry((trial.session, trial.round)).or_insert(trial);
+                trials.sound.entry(trial.slot()).or_insert(trial);
             } else {
                 trials.flawed.push(trial);
             }

@@ -37,7 +37,7 @@ pub(super) fn has_router(cell: &Cell) -> bool {
 fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
     let sound = |wanted: &Cell| super::sound(trials, wanted);
     let bases = sound(base);
-    let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.round == trial.round)?));
+    let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.slot() == trial.slot())?));
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
@@ -95,6 +95,9 @@ mod tests {
         let cell = trials[1].cell.clone();
         let pairs = rounds(&trials, &cell, &base_of(&cell).unwrap());
         assert_eq!(pairs.len(), 3, "a trial without its partner does not count");
+        let mut resumed = trials.clone();
+        resumed.iter_mut().filter(|trial| trial.round == 2 && trial.cell == cell).for_each(|trial| trial.session = 1);
+        assert_eq!(rounds(&resumed, &cell, &base_of(&cell).unwrap()).len(), 2, "nor does one measured later");
         let difference = cpu_difference(&trials, &cell).unwrap();
         assert!((difference.value - 0.3).abs() < 1e-9 && difference.count == 3, "{difference:?}");
         assert!(difference.high.unwrap() - difference.low.unwrap() < 1e-9, "drift has come through: {difference:?}");
