@@ -59,24 +59,29 @@ impl Default for Keepalive {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            mss: 1_460,
-            mss_default: 536,
-            send_buffer_bytes_max: 4 << 20,
-            receive_buffer_bytes: 128 << 10,
-            receive_buffer_bytes_max: 6 << 20,
-            congestion: "cubic",
-            no_delay: false,
-            keepalive: None,
-            user_timeout: None,
-            ecn: false,
-            timestamps: true,
-            sack: true,
-            window_scaling: true,
-            initial_window_segments: 10,
-            time_wait: Duration::from_secs(60),
-        }
+        Self::LINUX
     }
+}
+
+impl Config {
+    /// What Linux sets out with.
+    pub const LINUX: Self = Self {
+        mss: 1_460,
+        mss_default: 536,
+        send_buffer_bytes_max: 4 << 20,
+        receive_buffer_bytes: 128 << 10,
+        receive_buffer_bytes_max: 6 << 20,
+        congestion: "cubic",
+        no_delay: false,
+        keepalive: None,
+        user_timeout: None,
+        ecn: false,
+        timestamps: true,
+        sack: true,
+        window_scaling: true,
+        initial_window_segments: 10,
+        time_wait: Duration::from_secs(60),
+    };
 }
 
 /// A setting that cannot be.

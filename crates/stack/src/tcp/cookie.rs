@@ -120,21 +120,11 @@ mod tests {
     use crate::time::Duration;
 
     const CONFIG: Config = Config {
-        mss: 1_460,
-        mss_default: 536,
         send_buffer_bytes_max: 1 << 20,
         receive_buffer_bytes: 1 << 16,
         receive_buffer_bytes_max: 1 << 20,
         congestion: "reno",
-        no_delay: false,
-        keepalive: None,
-        user_timeout: None,
-        ecn: false,
-        timestamps: true,
-        sack: true,
-        window_scaling: true,
-        initial_window_segments: 10,
-        time_wait: Duration::from_secs(60),
+        ..Config::LINUX
     };
 
     fn cookie(secret: u64) -> SynCookie<'static> {
