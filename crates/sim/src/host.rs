@@ -143,8 +143,8 @@ impl Node for Host {
         self.work(now);
     }
 
-    fn poll_transmit(&mut self, _: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
-        let transmit = self.stack.poll_transmit(device, into)?;
+    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
+        let transmit = self.stack.poll_transmit(now, device, into)?;
         Some(Built { len: transmit.len, marks: transmit.marks })
     }
 

@@ -94,7 +94,7 @@ fn forward(stack: &mut Stack, bytes: usize, hosts: &[IpAddr]) -> f64 {
 }
 
 fn router(prefixes: &[Prefix], v6: bool) -> Stack {
-    let mut stack = Stack::new(StackConfig { seed: 1, forwarding: true });
+    let mut stack = Stack::new(StackConfig { seed: 1, forwarding: true, ..StackConfig::default() });
     for (n, mac) in (1..).zip(ROUTER) {
         let address = |text: String, length| Prefix::new(text.parse().expect("an address"), length).expect("a prefix");
         let addresses = vec![address(format!("10.{n}.0.1"), 16), address(format!("fd00:{n}::1"), 64)];
@@ -145,7 +145,7 @@ fn introduce(stack: &mut Stack, n: u32) {
     bytes[56..58].copy_from_slice(&sum.to_be_bytes());
     stack.handle_frame(Instant::default(), DeviceId(1), Received::plain(&bytes, &[][..]));
     let mut reply = [0; 1514];
-    while stack.poll_transmit(DeviceId(1), &mut reply).is_some() {}
+    while stack.poll_transmit(Instant::default(), DeviceId(1), &mut reply).is_some() {}
 }
 
 fn sum(parts: &[&[u8]]) -> u16 {

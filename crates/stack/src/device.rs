@@ -67,6 +67,8 @@ pub enum DeviceError {
     Mtu,
     /// An address that no station can have.
     Address,
+    /// The stack has no such device.
+    NoDevice,
 }
 
 /// What went over a device.
@@ -114,22 +116,21 @@ impl Device {
         {
             return Err(DeviceError::Address);
         }
-        for prefix in &config.addresses {
-            let (mtu_min, unicast) = match prefix.address() {
-                IpAddr::V4(a) => (MTU_IPV4_MIN, !a.is_multicast() && !a.is_broadcast() && a.octets()[0] != 0),
-                IpAddr::V6(a) => (MTU_IPV6_MIN, !a.is_multicast() && !a.is_unspecified()),
-            };
-            if !unicast || prefix.address().is_loopback() {
-                return Err(DeviceError::Address);
-            }
-            if config.mtu < mtu_min {
-                return Err(DeviceError::Mtu);
-            }
+        let unicast = |prefix: &Prefix| match prefix.address() {
+            IpAddr::V4(a) => !a.is_multicast() && !a.is_broadcast() && a.octets()[0] != 0 && !a.is_loopback(),
+            IpAddr::V6(a) => !a.is_multicast() && !a.is_unspecified() && !a.is_loopback(),
+        };
+        if !config.addresses.iter().all(unicast) {
+            return Err(DeviceError::Address);
         }
-        if config.mtu < MTU_IPV4_MIN {
-            return Err(DeviceError::Mtu);
-        }
+        check_mtu(&config, config.mtu)?;
         Ok(Self { config, counters: DeviceCounters::default(), queue: VecDeque::new(), queue_bytes: 0 })
+    }
+
+    pub(crate) fn set_mtu(&mut self, mtu: u16) -> Result<(), DeviceError> {
+        check_mtu(&self.config, mtu)?;
+        self.config.mtu = mtu;
+        Ok(())
     }
 
     /// Bytes of the link's header.
@@ -177,6 +178,11 @@ impl Device {
         Some((outgoing, skip))
     }
 
+    /// Bytes that wait for the owner.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.queue_bytes
+    }
+
     pub(crate) fn count_sent(&mut self, frames: u64, bytes: u64) {
         self.counters.frames_sent += frames;
         self.counters.bytes_sent += bytes;
@@ -192,6 +198,13 @@ impl Device {
             frame.set_ethertype(protocol);
         }
     }
+}
+
+/// Every IP version in use has a smallest MTU.
+fn check_mtu(config: &DeviceConfig, mtu: u16) -> Result<(), DeviceError> {
+    let v6 = config.addresses.iter().any(|prefix| prefix.address().is_ipv6());
+    let mtu_min = if v6 { MTU_IPV6_MIN } else { MTU_IPV4_MIN };
+    if mtu < mtu_min { Err(DeviceError::Mtu) } else { Ok(()) }
 }
 
 /// True if an address is valid on one link only.

@@ -150,6 +150,64 @@ reasons! {
     }
 }
 
+reasons! {
+    /// Drops by TCP: of a segment, or of a part of it.
+    TcpDrop {
+        /// Fewer bytes than the shortest header.
+        Truncated = "truncated",
+        /// The data offset lies inside the fixed header or behind the end.
+        BadOffset = "bad data offset",
+        /// An option's length is less than 2 or reaches behind the header.
+        BadOption = "bad option",
+        /// The checksum is wrong.
+        Checksum = "bad checksum",
+        /// Port 0.
+        Port = "port 0",
+        /// To a group, or sent to several stations.
+        ToGroup = "to a group",
+        /// Nobody has that connection, and nobody listens there: answered by a reset, if it may be.
+        NoConnection = "no connection",
+        /// Too many connections wait to be accepted.
+        BacklogFull = "backlog full",
+        /// All buffers together hold as much as they may.
+        Memory = "buffers full",
+        /// It acknowledges something that was never sent while the connection opens.
+        AckUnacceptable = "unacceptable acknowledgement",
+        /// It acknowledges something that was never sent.
+        AckUnsent = "acknowledges what was not sent",
+        /// It acknowledges what was acknowledged more than a window ago.
+        AckOld = "old acknowledgement",
+        /// It has no acknowledgement.
+        NoAck = "no acknowledgement",
+        /// Neither SYN nor reset, where a connection would have to begin.
+        NoSyn = "no SYN",
+        /// A SYN for a connection that exists.
+        SynInWindow = "SYN in a connection",
+        /// A reset whose sequence number does not prove that it is the peer's.
+        ResetBlind = "blind reset",
+        /// A reset in TIME-WAIT (RFC 1337).
+        ResetInTimeWait = "reset in TIME-WAIT",
+        /// Outside the window.
+        OutOfWindow = "out of window",
+        /// Its timestamp is older than one already seen (PAWS).
+        TimestampOld = "old timestamp",
+        /// It has no timestamp although both sides agreed to send them.
+        TimestampMissing = "timestamp missing",
+        /// Its bytes are here already.
+        Duplicate = "duplicate",
+        /// The window is full.
+        WindowFull = "window full",
+        /// There are as many gaps as may be.
+        GapLimit = "too many gaps",
+        /// Data or FIN behind the FIN.
+        AfterFin = "behind the FIN",
+        /// The connection is closed.
+        Closed = "closed",
+        /// An ICMP error about a segment that is not outstanding (RFC 5927).
+        IcmpNotOutstanding = "ICMP about nothing outstanding",
+    }
+}
+
 macro_rules! layers {
     ($($(#[$doc:meta])* $layer:ident($name:ident) $field:ident = $label:literal,)*) => {
         /// Why a packet was dropped, in whichever layer.
@@ -213,6 +271,8 @@ layers! {
     Icmp(IcmpDrop) icmp = "icmp",
     /// By UDP.
     Udp(UdpDrop) udp = "udp",
+    /// By TCP.
+    Tcp(TcpDrop) tcp = "tcp",
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::limits::ICMPV6_ERROR_BYTES_MAX;
 use crate::neighbour::NeighbourKey;
 use crate::output::{Hop, collect};
 use crate::stack::Stack;
+use crate::tcp::Storage;
 use crate::time::Instant;
 use smoltcp::wire::EthernetProtocol;
 use std::net::IpAddr;
@@ -43,7 +44,7 @@ const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
 const HOP_LIMIT_AT: usize = 7;
 
-impl Stack {
+impl<S: Storage> Stack<S> {
     #[inline]
     pub(crate) fn forward_v4<P: Payload + ?Sized>(
         &mut self,

@@ -3,7 +3,9 @@
 
 use crate::drops::FragmentDrop;
 use crate::frame::DeviceId;
-use crate::limits::{REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_TIMEOUT};
+use crate::limits::{
+    HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_TIMEOUT,
+};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -65,6 +67,12 @@ struct Entry {
     state: State,
 }
 
+/// What a datagram takes beside its bytes: its entry, its deadline, its headers and as many pieces as it may have.
+pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, Entry)>()
+    + 2 * size_of::<(Instant, DatagramKey)>()
+    + HEADER_BYTES_MAX
+    + REASSEMBLY_PIECES_MAX * 2 * size_of::<(usize, Vec<u8>)>();
+
 /// All datagrams being put together.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
@@ -74,6 +82,15 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of pieces that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes a fragment; `Ok(Some)` if it completes its datagram.
     pub(crate) fn add(
         &mut self,

@@ -12,6 +12,7 @@ use crate::limits::{
     MTU_IPV6_MIN,
 };
 use crate::stack::{Input, Stack};
+use crate::tcp::{SeqNumber, Storage};
 use crate::time::{Duration, Instant};
 use smoltcp::wire::{Icmpv4Message, Icmpv6Message, IpProtocol};
 use std::net::{IpAddr, SocketAddr};
@@ -140,7 +141,7 @@ impl RateLimit {
     }
 }
 
-impl Stack {
+impl<S: Storage> Stack<S> {
     /// Tells who sent a packet what is wrong with it, where that is allowed; counts where not. `packet` is its beginning.
     pub(crate) fn tell(&mut self, now: Instant, device: DeviceId, packet: &[u8], to_group: bool, trouble: Trouble) {
         if let Err(reason) = self.try_tell(now, device, packet, to_group, trouble) {
@@ -274,8 +275,14 @@ impl Stack {
     fn report(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<(), DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
         let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
-        if quoted.protocol != 17 || !self.udp.report(local, remote, error) {
-            return Err(IcmpDrop::Quote.into());
+        match quoted.protocol {
+            6 => {
+                let seq = quoted.transport.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
+                let seq = seq.map(|bytes| SeqNumber(u32::from_be_bytes(*bytes))).ok_or(IcmpDrop::Quote)?;
+                self.report_tcp(now, (local, remote), seq, error)?;
+            }
+            17 if self.udp.report(local, remote, error) => {}
+            _ => return Err(IcmpDrop::Quote.into()),
         }
         if let NetworkError::TooBig { mtu } = error {
             // RFC 8201 4: never below the smallest MTU; an older router's 0 tells nothing to go by.

@@ -17,6 +17,7 @@ pub mod icmp;
 mod ipv4;
 mod ipv6;
 pub mod limits;
+pub mod memory;
 mod neighbour;
 mod output;
 mod path_mtu;
@@ -25,6 +26,7 @@ pub mod route;
 mod seed;
 pub mod stack;
 pub mod tcp;
+pub mod tcp_sockets;
 pub mod time;
 pub mod udp;
 

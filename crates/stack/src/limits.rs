@@ -93,3 +93,19 @@ pub const TCP_RETRIES: u8 = 15;
 /// Repetitions and probes after which a connection without an application is given up, as Linux: a peer that keeps its window
 /// closed could hold it for ever.
 pub const TCP_ORPHAN_RETRIES: u8 = 8;
+/// Connections of a stack, in whatever state but TIME-WAIT.
+pub const TCP_CONNECTIONS_MAX: usize = 1 << 18;
+/// Listening sockets of a stack: one for every port.
+pub const TCP_LISTENERS_MAX: usize = 65_536;
+/// Largest backlog of a listener.
+pub const TCP_BACKLOG_MAX: usize = 65_536;
+/// Connections in TIME-WAIT: all ports towards four other ends. One more pushes the oldest out.
+pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
+/// Other ends whose ports in use are remembered although none is.
+pub const TCP_ENDS_MAX: usize = 4_096;
+/// Segments that a connection may send before the next has its turn.
+pub const TCP_BURST_FRAMES: u8 = 16;
+/// What each direction of a connection may hold even if all together hold too much, so that all go on.
+pub const TCP_SOCKET_BYTES_FREE: usize = 4_096;
+/// What the buffers of all connections hold together, if the stack's owner does not say.
+pub const TCP_BUFFERS_BYTES_DEFAULT: usize = 1 << 30;

@@ -86,6 +86,9 @@ pub(crate) enum Due {
     Silent(NeighbourKey, VecDeque<Outgoing>),
 }
 
+/// What a neighbour takes in the table and in the order of deadlines.
+pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(NeighbourKey, Entry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
+
 /// The neighbours of a stack.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
@@ -181,6 +184,15 @@ impl Neighbours {
         let State::Incomplete { waiting, .. } = before else { return Ok(VecDeque::new()) };
         self.waiting_bytes -= waiting.iter().map(|packet| packet.bytes.len()).sum::<usize>();
         Ok(waiting)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of packets that wait.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     /// When something is due next.

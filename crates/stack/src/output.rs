@@ -11,6 +11,7 @@ use crate::limits::LOOPBACK_PACKETS_MAX;
 use crate::neighbour::NeighbourKey;
 use crate::route::Target;
 use crate::stack::Stack;
+use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::udp::UdpError;
 use smoltcp::wire::{EthernetProtocol, IpProtocol};
@@ -24,7 +25,7 @@ pub(crate) enum Hop {
     Group(MacAddress),
 }
 
-impl Stack {
+impl<S: Storage> Stack<S> {
     /// Sends a packet that has [`LINK_BYTES`] of room in front, over a given device or where its destination's route leads.
     pub(crate) fn send_packet(&mut self, now: Instant, bytes: Vec<u8>, on: Option<DeviceId>) -> Result<(), DropReason> {
         let (shape, to) = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
@@ -172,7 +173,7 @@ impl Stack {
     }
 
     /// The same for what a socket sends: that of the address it is bound to.
-    fn link_for(&self, from: IpAddr, to: IpAddr) -> Option<DeviceId> {
+    pub(crate) fn link_for(&self, from: IpAddr, to: IpAddr) -> Option<DeviceId> {
         let everybody = to == IpAddr::V4(std::net::Ipv4Addr::BROADCAST);
         if !(is_link_local(to) || to.is_multicast() || everybody) {
             return None;

@@ -5,6 +5,9 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+/// What a path takes in the table and in the order of ages.
+pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(IpAddr, (u16, Instant))>() + 2 * size_of::<(Instant, IpAddr)>();
+
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     paths: BTreeMap<IpAddr, (u16, Instant)>,
@@ -27,6 +30,10 @@ impl PathMtus {
         let until = now + PATH_MTU_AGE;
         self.paths.insert(to, (mtu, until));
         self.ages.insert((until, to));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.paths.len()
     }
 
     /// What is known of the path.

@@ -8,6 +8,7 @@ use crate::icmp::Trouble;
 use crate::ipv6::solicited_node;
 use crate::neighbour::{Due, Learned, NeighbourKey};
 use crate::stack::{Input, Stack};
+use crate::tcp::Storage;
 use crate::time::Instant;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol};
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-impl Stack {
+impl<S: Storage> Stack<S> {
     /// Asks for a neighbour: the whole link, or the station that had the address.
     pub(crate) fn solicit(&mut self, now: Instant, key: NeighbourKey, known: Option<MacAddress>) {
         let result = match key.address {

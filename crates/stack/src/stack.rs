@@ -13,16 +13,21 @@ use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
 use crate::icmp::{RateLimit, Trouble};
 use crate::ipv4::{self, Ipv4Header};
 use crate::ipv6::{self, Ipv6Header, WalkError, solicited_node};
-use crate::limits::{DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use crate::limits::{DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, LOOPBACK_PACKETS_MAX, TCP_BUFFERS_BYTES_DEFAULT};
 use crate::neighbour::Neighbours;
 use crate::path_mtu::PathMtus;
 use crate::route::{Prefix, RouteError, Routes, Target};
 use crate::seed::{Keyed, Random};
+use crate::tcp::{Heap, Storage};
+use crate::tcp_sockets::{SegmentPlace, TcpSockets};
 use crate::time::Instant;
 use crate::udp::{Datagram, UdpError, UdpId, UdpSockets};
-use smoltcp::wire::{EthernetFrame, EthernetProtocol};
+use smoltcp::wire::{EthernetFrame, EthernetProtocol, IPV6_HEADER_LEN};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The protocol's number.
+const TCP: u8 = 6;
 
 /// How a stack is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,16 @@ pub struct StackConfig {
     pub seed: u64,
     /// Packets for others are passed on.
     pub forwarding: bool,
+    /// What the buffers of all TCP connections hold together, in bytes. Beyond it none grows, but each keeps
+    /// [`crate::limits::TCP_SOCKET_BYTES_FREE`].
+    pub tcp_buffers_bytes_max: usize,
+}
+
+impl Default for StackConfig {
+    /// An end host. Its seed is known to everybody: to be replaced where peers are not trusted.
+    fn default() -> Self {
+        Self { seed: 0, forwarding: false, tcp_buffers_bytes_max: TCP_BUFFERS_BYTES_DEFAULT }
+    }
 }
 
 /// What became of a frame.
@@ -53,14 +68,17 @@ pub struct Transmit {
     pub marks: Marks,
 }
 
-/// An end host and a router.
+/// An end host and a router. The buffers of its TCP connections lie in storage of kind `S`.
 #[derive(Debug)]
-pub struct Stack {
+pub struct Stack<S: Storage = Heap> {
     pub(crate) devices: Vec<Device>,
     pub(crate) routes: Routes,
     pub(crate) neighbours: Neighbours,
     pub(crate) paths: PathMtus,
     pub(crate) udp: UdpSockets,
+    pub(crate) tcp: TcpSockets<S>,
+    /// Counts changes of routes, addresses and devices, by which a connection knows that its way is to be found anew.
+    pub(crate) routes_version: u32,
     pub(crate) errors_sent: RateLimit,
     pub(crate) drops: Drops,
     pub(crate) random: Random,
@@ -70,7 +88,7 @@ pub struct Stack {
     /// Packets to ourselves, to be taken in before the call ends.
     pub(crate) loopback: VecDeque<Vec<u8>>,
     pub(crate) scratch: Scratch,
-    reassembly: Reassembly,
+    pub(crate) reassembly: Reassembly,
     own_v4: Vec<Ipv4Addr>,
     own_v6: Vec<Ipv6Addr>,
 }
@@ -100,6 +118,13 @@ impl<'a> Input<'a> {
 impl Stack {
     /// A stack without devices.
     pub fn new(config: StackConfig) -> Self {
+        Self::with_storage(config)
+    }
+}
+
+impl<S: Storage> Stack<S> {
+    /// A stack without devices, with buffers of another kind than this process' memory.
+    pub fn with_storage(config: StackConfig) -> Self {
         let mut random = Random::new(config.seed);
         Self {
             devices: Vec::new(),
@@ -107,6 +132,8 @@ impl Stack {
             neighbours: Neighbours::new(Keyed::new(&mut random)),
             paths: PathMtus::default(),
             udp: UdpSockets::new(Keyed::new(&mut random)),
+            tcp: TcpSockets::new(&mut random, config.tcp_buffers_bytes_max),
+            routes_version: 1,
             errors_sent: RateLimit::new(),
             drops: Drops::default(),
             keyed: Keyed::new(&mut random),
@@ -138,6 +165,8 @@ impl Stack {
             self.add_own_routes(id, *own).map_err(|_| DeviceError::Full)?;
         }
         self.devices.push(device);
+        self.tcp.add_device();
+        self.routes_version = self.routes_version.wrapping_add(1);
         Ok(id)
     }
 
@@ -157,16 +186,26 @@ impl Stack {
         host.map_or(Ok(()), |host| self.routes.insert(host, Target::Local(device)))
     }
 
+    /// The largest IP packet that a device takes has changed; connections over it follow.
+    pub fn set_mtu(&mut self, now: Instant, device: DeviceId, mtu: u16) -> Result<(), DeviceError> {
+        let changed = self.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
+        changed.set_mtu(mtu)?;
+        self.mtu_changed(now, device);
+        Ok(())
+    }
+
     /// Adds a route through a device, to a gateway or to a network joined directly, or changes the one that the prefix has.
     pub fn add_route(&mut self, prefix: Prefix, device: DeviceId, gateway: Option<IpAddr>) -> Result<(), RouteError> {
         if usize::from(device.0) >= self.devices.len() {
             return Err(RouteError::NoDevice);
         }
+        self.routes_version = self.routes_version.wrapping_add(1);
         self.routes.insert(prefix, Target::Via { device, gateway })
     }
 
     /// Takes a route away; false if there was none.
     pub fn remove_route(&mut self, prefix: Prefix) -> bool {
+        self.routes_version = self.routes_version.wrapping_add(1);
         self.routes.remove(prefix)
     }
 
@@ -212,8 +251,16 @@ impl Stack {
         }
     }
 
-    /// Builds the next frame that a device is to send. A frame that `into` has no room for stays.
-    pub fn poll_transmit(&mut self, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+    /// Builds the next frame that a device is to send. `into` has to have room for the device's MTU and link header; where large
+    /// segments are agreed, they are made as large as it has room for. A frame that it has no room for stays.
+    pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+        // A connection whose neighbour is not known leaves a question behind.
+        self.pop_frame(device, into)
+            .or_else(|| self.poll_tcp(now, device, into))
+            .or_else(|| self.pop_frame(device, into))
+    }
+
+    fn pop_frame(&mut self, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let (outgoing, skip) = self.devices.get_mut(usize::from(device.0))?.pop(into.len())?;
         let bytes = &outgoing.bytes[skip..];
         into[..bytes.len()].copy_from_slice(bytes);
@@ -222,7 +269,11 @@ impl Stack {
 
     /// When [`Stack::handle_timeout`] wants to be called, if nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.neighbours.timeout(), self.reassembly.timeout()].into_iter().flatten().min()
+        if !self.loopback.is_empty() {
+            return Some(Instant::default());
+        }
+        let others = [self.neighbours.timeout(), self.reassembly.timeout(), self.tcp.timeout()];
+        others.into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -234,6 +285,7 @@ impl Stack {
                 self.tell(now, device, &first, false, Trouble::Reassembly);
             }
         }
+        self.handle_tcp_timeout(now);
         self.settle(now);
     }
 
@@ -386,8 +438,14 @@ impl Stack {
         header: &Ipv4Header,
         to_group: bool,
     ) -> Result<Outcome, DropReason> {
-        let bytes = packet.copy(0, header.total_bytes);
         let to_group = to_group || packet.to_group;
+        if header.protocol == TCP && !header.is_fragment() {
+            let (from, to) = (header.from.into(), header.to.into());
+            let place = SegmentPlace { from, to, at: header.header_bytes, end: header.total_bytes };
+            self.input_tcp(now, &Packet { to_group, ..*packet }, place)?;
+            return Ok(None);
+        }
+        let bytes = packet.copy(0, header.total_bytes);
         self.input_v4(now, &bytes, header, packet.device, packet.marks, to_group)?;
         Ok(None)
     }
@@ -479,6 +537,12 @@ impl Stack {
         header: &Ipv6Header,
         to_group: bool,
     ) -> Result<Outcome, DropReason> {
+        if header.next_header == TCP {
+            let (from, to) = (header.from.into(), header.to.into());
+            let place = SegmentPlace { from, to, at: IPV6_HEADER_LEN, end: header.total_bytes };
+            self.input_tcp(now, &Packet { to_group, ..*packet }, place)?;
+            return Ok(None);
+        }
         let bytes = packet.copy(0, header.total_bytes);
         self.input_v6(now, &bytes, header, packet.device, packet.marks, to_group)?;
         Ok(None)
@@ -571,6 +635,15 @@ impl Stack {
         error.reason.into()
     }
 
+    /// A segment in a packet that had to be copied: it came in fragments, behind extension headers, or from ourselves.
+    fn input_tcp_copied(&mut self, now: Instant, input: &Input<'_>) -> Result<(), DropReason> {
+        let Input { from, to, packet: frame, at, device, marks, to_group, .. } = *input;
+        let place = SegmentPlace { from, to, at, end: frame.len() };
+        let payload: &[u8] = &[];
+        let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, to_group };
+        self.input_tcp(now, &packet, place)
+    }
+
     /// A whole packet for us.
     fn input(&mut self, now: Instant, input: &Input<'_>) -> Result<(), DropReason> {
         const NO_NEXT_HEADER: u8 = 59;
@@ -581,6 +654,7 @@ impl Stack {
                     self.tell(now, input.device, input.packet, input.to_group, Trouble::PortUnreachable);
                 }
             }),
+            (TCP, _) => self.input_tcp_copied(now, input),
             (NO_NEXT_HEADER, false) => Ok(()),
             _ => {
                 let trouble = Trouble::Protocol { at: input.number_at };
@@ -590,21 +664,29 @@ impl Stack {
         }
     }
 
-    /// Takes in what the stack has sent to itself.
-    fn settle(&mut self, now: Instant) {
-        while let Some(bytes) = self.loopback.pop_front() {
-            let packet = &bytes[LINK_BYTES..];
-            let (device, marks) = (DeviceId(0), Marks::default());
-            let result = match Ipv4Header::parse(packet, packet.len()) {
-                Ok(header) => self.input_v4(now, packet, &header, device, marks, false),
-                Err(_) => match Ipv6Header::parse(packet, packet.len()) {
-                    Ok(header) => self.input_v6(now, packet, &header, device, marks, false),
-                    Err(reason) => Err(reason.into()),
-                },
-            };
-            if let Err(reason) = result {
-                self.drops.count(reason);
+    /// Takes in what the stack has sent to itself, up to a bound: what is left is due at once.
+    #[inline]
+    pub(crate) fn settle(&mut self, now: Instant) {
+        for _ in 0..LOOPBACK_PACKETS_MAX {
+            match self.loopback.pop_front() {
+                Some(bytes) => self.input_own(now, &bytes[LINK_BYTES..]),
+                None if self.poll_own(now) => {}
+                None => return,
             }
+        }
+    }
+
+    fn input_own(&mut self, now: Instant, packet: &[u8]) {
+        let (device, marks) = (DeviceId(0), Marks::default());
+        let result = match Ipv4Header::parse(packet, packet.len()) {
+            Ok(header) => self.input_v4(now, packet, &header, device, marks, false),
+            Err(_) => match Ipv6Header::parse(packet, packet.len()) {
+                Ok(header) => self.input_v6(now, packet, &header, device, marks, false),
+                Err(reason) => Err(reason.into()),
+            },
+        };
+        if let Err(reason) = result {
+            self.drops.count(reason);
         }
     }
 

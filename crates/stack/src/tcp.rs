@@ -37,81 +37,12 @@ pub use initial::{Initial, Secret};
 pub use seq::SeqNumber;
 pub use time_wait::{TimeWait, TimeWaitAnswer};
 
+pub use crate::drops::TcpDrop as DropReason;
 use crate::limits::TCP_CHALLENGE_MS_MIN;
 use crate::time::{Duration, Instant};
 
-/// Why a segment, or a part of it, was dropped: error, counter and label in one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DropReason {
-    /// Fewer bytes than the shortest header.
-    Truncated,
-    /// The data offset lies inside the fixed header or behind the end.
-    BadOffset,
-    /// An option's length is less than 2 or reaches behind the header.
-    BadOption,
-    /// It acknowledges something that was never sent while the connection opens.
-    AckUnacceptable,
-    /// It acknowledges something that was never sent.
-    AckUnsent,
-    /// It acknowledges what was acknowledged more than a window ago.
-    AckOld,
-    /// It has no acknowledgement.
-    NoAck,
-    /// Neither SYN nor reset came in SYN-SENT.
-    NoSyn,
-    /// A SYN for a connection that exists.
-    SynInWindow,
-    /// A reset whose sequence number does not prove that it is the peer's.
-    ResetBlind,
-    /// A reset in TIME-WAIT (RFC 1337).
-    ResetInTimeWait,
-    /// Outside the window.
-    OutOfWindow,
-    /// Its timestamp is older than one already seen (PAWS).
-    TimestampOld,
-    /// It has no timestamp although both sides agreed to send them.
-    TimestampMissing,
-    /// Its bytes are here already.
-    Duplicate,
-    /// The window is full.
-    WindowFull,
-    /// There are as many gaps as may be.
-    GapLimit,
-    /// Data or FIN behind the FIN.
-    AfterFin,
-    /// The connection is closed.
-    Closed,
-    /// An ICMP error about a segment that is not outstanding (RFC 5927).
-    IcmpNotOutstanding,
-}
-
-impl DropReason {
-    /// The label of its counter.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Truncated => "truncated",
-            Self::BadOffset => "bad_offset",
-            Self::BadOption => "bad_option",
-            Self::AckUnacceptable => "ack_unacceptable",
-            Self::AckUnsent => "ack_unsent",
-            Self::AckOld => "ack_old",
-            Self::NoAck => "no_ack",
-            Self::NoSyn => "no_syn",
-            Self::SynInWindow => "syn_in_window",
-            Self::ResetBlind => "reset_blind",
-            Self::ResetInTimeWait => "reset_in_time_wait",
-            Self::OutOfWindow => "out_of_window",
-            Self::TimestampOld => "timestamp_old",
-            Self::TimestampMissing => "timestamp_missing",
-            Self::Duplicate => "duplicate",
-            Self::WindowFull => "window_full",
-            Self::GapLimit => "gap_limit",
-            Self::AfterFin => "after_fin",
-            Self::Closed => "closed",
-            Self::IcmpNotOutstanding => "icmp_not_outstanding",
-        }
-    }
-}
+/// What an open connection takes beside its [`Connection`] and its buffers: its two halves and its congestion control.
+pub(crate) const OPEN_BYTES: usize = size_of::<synchronized::Synchronized>() + congestion::CONTROL_BYTES;
 
 /// Why a connection ended other than by both sides closing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -75,6 +75,10 @@ struct Slot {
     socket: Option<Socket>,
 }
 
+/// What a socket takes beside what waits in it.
+pub(crate) const SOCKET_BYTES: usize =
+    size_of::<Slot>() + 2 * size_of::<(Key, u32)>() + UDP_ERRORS_MAX * size_of::<(SocketAddr, NetworkError)>();
+
 /// The UDP sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct UdpSockets {
@@ -86,6 +90,15 @@ pub(crate) struct UdpSockets {
 impl UdpSockets {
     pub(crate) fn new(keyed: Keyed) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), by_key: HashMap::with_hasher(keyed) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Bytes of datagrams that wait.
+    pub(crate) fn queue_bytes(&self) -> usize {
+        self.slots.iter().filter_map(|slot| slot.socket.as_ref()).map(|socket| socket.queue_bytes).sum()
     }
 
     /// Opens a socket at an address, which may be unspecified, and a port, which may be 0 for any.

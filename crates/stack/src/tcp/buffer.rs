@@ -9,11 +9,13 @@ use std::fmt;
 use crate::frame::Payload;
 
 /// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
-pub trait Storage: fmt::Debug {
+pub trait Storage: fmt::Debug + Default {
     /// Bytes there are.
     fn capacity(&self) -> usize;
     /// Takes more memory, `capacity` bytes in all, zeroed or not; what there was keeps its position.
     fn grow(&mut self, capacity: usize);
+    /// Gives all memory back; nothing in it is wanted any more.
+    fn release(&mut self);
     /// Writes bytes.
     fn write(&mut self, at: usize, from: &[u8]);
     /// Writes `len` bytes of a payload from its byte `from` on.
@@ -39,6 +41,10 @@ impl Storage for Heap {
 
     fn grow(&mut self, capacity: usize) {
         self.0.resize(capacity, 0);
+    }
+
+    fn release(&mut self) {
+        self.0 = Vec::new();
     }
 
     fn write(&mut self, at: usize, from: &[u8]) {
@@ -128,6 +134,14 @@ impl<S: Storage> Ring<S> {
         self.len -= bytes;
         if self.len == 0 && self.ahead == 0 {
             // What is in step stays at the front of the memory, and so in the cache.
+            self.head = 0;
+        }
+    }
+
+    /// Gives the memory back, if nothing is in it.
+    pub(super) fn release(&mut self) {
+        if self.len == 0 && self.ahead == 0 {
+            self.storage.release();
             self.head = 0;
         }
     }

@@ -88,6 +88,9 @@ struct Cubic {
     epoch: Option<Epoch>,
 }
 
+/// What the larger of both takes.
+pub(crate) const CONTROL_BYTES: usize = size_of::<Cubic>() + size_of::<NewReno>();
+
 #[derive(Debug)]
 struct Epoch {
     start: Instant,

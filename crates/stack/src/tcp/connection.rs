@@ -556,9 +556,38 @@ impl<S: Storage> Connection<S> {
             repeated_segments: snd.repeated_segments,
             unsent: snd.unsent(),
             gaps: rcv.gap_count(),
-            buffer_bytes: self.outgoing.capacity() + self.incoming.capacity(),
+            buffer_bytes: self.buffer_bytes(),
             sent_segments: snd.board.count(),
         })
+    }
+
+    /// Bytes of memory that both buffers take, with the lists of what is in them.
+    #[inline]
+    pub fn buffer_bytes(&self) -> usize {
+        let lists = match &self.state {
+            State::Synchronized(open) => open.snd.board.bytes() + open.rcv.gap_bytes(),
+            State::SynSent(_) | State::SynReceived(_) | State::TimeWait { .. } | State::Closed => 0,
+        };
+        self.outgoing.capacity() + self.incoming.capacity() + lists
+    }
+
+    /// Bytes that the receive buffer has to have for so much payload of a segment, if that is more than it has; else 0.
+    pub fn receive_growth(&self, header: &Header, payload_bytes: usize) -> usize {
+        let State::Synchronized(open) = &self.state else { return 0 };
+        let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
+        let bytes = self.incoming.len() + usize::try_from(ahead).unwrap_or(usize::MAX).saturating_add(payload_bytes);
+        if bytes > self.incoming.capacity() { bytes } else { 0 }
+    }
+
+    /// Bytes that the send buffer takes without growing beyond `bytes`.
+    pub fn send_room_within(&self, bytes: usize) -> usize {
+        self.outgoing.capacity().max(bytes).saturating_sub(self.outgoing.len())
+    }
+
+    /// Gives the memory of empty buffers back.
+    pub fn release_empty_buffers(&mut self) {
+        self.outgoing.release();
+        self.incoming.release();
     }
 
     /// What holds whatever happened.

@@ -19,6 +19,11 @@ impl Gaps {
         self.runs.is_empty()
     }
 
+    /// Memory of the list.
+    pub(super) fn bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Block>()
+    }
+
     pub(super) fn count(&self) -> usize {
         self.runs.len()
     }

@@ -325,6 +325,11 @@ impl Receiver {
         (self.capacity, self.capacity_max) = (bytes, bytes);
     }
 
+    /// Memory of the list of gaps.
+    pub(super) fn gap_bytes(&self) -> usize {
+        self.gaps.bytes()
+    }
+
     /// Runs held ahead of gaps.
     pub(super) fn gap_count(&self) -> usize {
         self.gaps.count()

@@ -89,6 +89,11 @@ impl Scoreboard {
         self.sent.len()
     }
 
+    /// Memory of the list.
+    pub(super) fn bytes(&self) -> usize {
+        self.sent.capacity() * size_of::<Sent>()
+    }
+
     /// Bytes in flight.
     pub(super) fn pipe(&self) -> u32 {
         self.flying

@@ -42,6 +42,17 @@ impl TimeWait {
         self.snd_nxt
     }
 
+    /// True if another connection of this name may follow it before its time is over: by timestamps, which tell them apart.
+    pub fn lets_follow(&self) -> bool {
+        self.recent.is_some()
+    }
+
+    /// The same at a moment: the timestamps of the other connection have to be newer than all of this one's.
+    pub fn is_followed_at(&self, now: Instant) -> bool {
+        let last = self.until - self.lasts;
+        self.lets_follow() && now.as_ns() / 1_000_000 > last.as_ns() / 1_000_000
+    }
+
     /// Judges a segment (RFC 9293 section 3.10.7.4, RFC 6191 section 2).
     ///
     /// Errors: why it is dropped without an answer.

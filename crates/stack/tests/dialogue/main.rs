@@ -7,6 +7,8 @@ mod forwarding;
 mod fragments;
 mod hostile;
 mod large;
+mod net;
 mod resolution;
 mod sockets;
+mod tcp;
 mod world;

@@ -45,7 +45,7 @@ fn large_datagrams_cross_in_fragments() {
         assert!(frames.iter().all(|frame| frame.len() <= 1514));
         assert_eq!(frames.len(), (data.len() + 8).div_ceil((1500 - header) & !7));
 
-        let mut there = Stack::new(StackConfig { seed: 2, forwarding: false });
+        let mut there = Stack::new(StackConfig { seed: 2, ..StackConfig::default() });
         let addresses = vec![prefix(host, if header == 20 { 24 } else { 64 })];
         let medium = Medium::Ethernet(HOST_MAC[0]);
         let device =

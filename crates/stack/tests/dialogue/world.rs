@@ -73,7 +73,7 @@ impl World {
 
     /// Nobody is known yet.
     pub(crate) fn strange(mtu: [u16; 2], agreed: [Agreed; 2], forwarding: bool) -> Self {
-        let mut stack = Stack::new(StackConfig { seed: 1, forwarding });
+        let mut stack = Stack::new(StackConfig { seed: 1, forwarding, ..StackConfig::default() });
         for n in 0..2 {
             let mut addresses = vec![prefix(ROUTER[n], 24), prefix(ROUTER6[n], 64)];
             addresses.truncate(if mtu[n] < 1280 { 1 } else { 2 });
@@ -131,8 +131,8 @@ impl World {
     pub(crate) fn sent(&mut self, device: usize) -> Vec<Vec<u8>> {
         let device = DeviceId(u16::try_from(device).unwrap());
         let mut into = vec![0; 70_000];
-        std::iter::from_fn(|| self.stack.poll_transmit(device, &mut into).map(|frame| into[..frame.len].to_vec()))
-            .collect()
+        let frame = || self.stack.poll_transmit(self.now, device, &mut into).map(|frame| into[..frame.len].to_vec());
+        std::iter::from_fn(frame).collect()
     }
 
     /// The IP packet of the one frame that a device has to send.

@@ -1,0 +1,93 @@
+//! How much memory a stack takes and may take: a formula over the bounds in [`crate::limits`], with what is held at the moment.
+//!
+//! Routes, devices and groups are not in it: their number is the owner's own doing, nothing that a peer can drive.
+
+use crate::limits::{
+    DEVICE_QUEUE_BYTES_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
+    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_TIME_WAITS_MAX, UDP_QUEUE_BYTES_MAX,
+    UDP_SOCKETS_MAX,
+};
+use crate::stack::Stack;
+use crate::tcp::Storage;
+use std::fmt;
+
+/// A kind of thing that a stack holds many of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryPart {
+    /// What it is.
+    pub name: &'static str,
+    /// How many there are.
+    pub held: usize,
+    /// How many there may be.
+    pub most: usize,
+    /// Bytes that each takes at most.
+    pub bytes_each: usize,
+}
+
+/// What a stack holds and may hold. Displayed, it is a table with its sum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Memory(pub Vec<MemoryPart>);
+
+impl Memory {
+    /// Bytes that are held now.
+    pub fn bytes_held(&self) -> usize {
+        self.0.iter().map(|part| part.held.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
+    }
+
+    /// Bytes that may be held at most.
+    pub fn bytes_most(&self) -> usize {
+        self.0.iter().map(|part| part.most.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
+    }
+
+    /// How many of a kind there are; 0 if there is no such kind.
+    pub fn held(&self, name: &str) -> usize {
+        self.0.iter().find(|part| part.name == name).map_or(0, |part| part.held)
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<34}{:>12}{:>12}{:>10}{:>16}", "what", "held", "at most", "bytes", "bytes at most")?;
+        for MemoryPart { name, held, most, bytes_each } in &self.0 {
+            let product = most.saturating_mul(*bytes_each);
+            writeln!(f, "{name:<34}{held:>12}{most:>12}{bytes_each:>10}{product:>16}")?;
+        }
+        write!(f, "{:<34}{:>12}{:>38}", "bytes in all", self.bytes_held(), self.bytes_most())
+    }
+}
+
+impl<S: Storage> Stack<S> {
+    /// What the stack holds and may hold.
+    pub fn memory(&self) -> Memory {
+        let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
+        let queued = self.devices.iter().map(|device| device.queue_bytes()).sum();
+        let mut parts = vec![
+            part("bytes of frames in device queues", queued, self.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
+            part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::neighbour::ENTRY_BYTES),
+            part("bytes that wait for neighbours", self.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
+            part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::path_mtu::ENTRY_BYTES),
+            part(
+                "datagrams in reassembly",
+                self.reassembly.len(),
+                REASSEMBLY_DATAGRAMS_MAX,
+                crate::fragment::ENTRY_BYTES,
+            ),
+            part("bytes in reassembly", self.reassembly.bytes(), REASSEMBLY_BYTES_MAX, 1),
+            part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
+            part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
+        ];
+        let tcp = self.tcp.held();
+        parts.extend([
+            part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::tcp_sockets::connection_bytes::<S>()),
+            part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
+            part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::tcp_sockets::WAIT_BYTES),
+            part(
+                "pages of TCP ports",
+                tcp.port_pages,
+                TCP_CONNECTIONS_MAX + TCP_ENDS_MAX,
+                crate::tcp_sockets::PORT_PAGE_BYTES,
+            ),
+        ]);
+        Memory(parts)
+    }
+}

@@ -1,0 +1,448 @@
+//! TCP sockets of a stack: connections and listeners by address and port, their deadlines, which of them have something to send
+//! and which have something to tell.
+//!
+//! A segment finds its connection by one look into a table, and what follows from it touches that connection alone: its
+//! place in the list of those with something to send, its deadline in the wheel, its place in the list of those with news. What a
+//! connection does is in [`crate::tcp`]; this is who it is. `input.rs` takes segments in, `output.rs` builds them in
+//! the frame that the device hands out, `calls.rs` is what an application may ask for.
+
+mod calls;
+mod input;
+mod listener;
+mod output;
+mod ports;
+mod slab;
+mod waits;
+mod wheel;
+
+use crate::drops::DropReason;
+use crate::frame::DeviceId;
+use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::seed::{Keyed, Random};
+use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Secret, Storage};
+use crate::time::{Duration, Instant};
+pub(crate) use input::SegmentPlace;
+use listener::Listener;
+use ports::LocalPorts;
+use slab::Slab;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use waits::Waits;
+use wheel::Wheel;
+
+/// A TCP connection of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TcpId {
+    slot: u32,
+    generation: u32,
+}
+
+/// A listening TCP socket of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListenerId {
+    slot: u32,
+    generation: u32,
+}
+
+/// A wrong use of a TCP socket, or one that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpError {
+    /// There is no such socket, or it was closed.
+    Closed,
+    /// The address and port are taken.
+    InUse,
+    /// The stack has no such address.
+    NotOurs,
+    /// There are [`TCP_CONNECTIONS_MAX`] connections or [`crate::limits::TCP_LISTENERS_MAX`] listeners.
+    Full,
+    /// A remote address that nobody can have, or of the other IP version than the local one, or port 0.
+    Address,
+    /// No way there, or no address of our own to go from: the reason that was counted.
+    Dropped(DropReason),
+    /// Every local port is in use towards that address and port.
+    PortsExhausted,
+    /// This direction was shut down.
+    ShutDown,
+    /// The connection is not open, or is over.
+    NotOpen,
+    /// The connection has failed.
+    Failed(Failure),
+    /// A setting that cannot be.
+    Setting(ConfigError),
+    /// A backlog of none or of more than [`crate::limits::TCP_BACKLOG_MAX`], a hop limit of 0, or ECN bits in a service.
+    Range,
+}
+
+/// What a socket is set to.
+#[derive(Debug, Clone, Copy)]
+pub struct TcpOptions {
+    /// The connection's settings. The segment sizes in it are the device's to say.
+    pub config: Config,
+    /// TTL or hop limit of packets.
+    pub hop_limit: u8,
+    /// Differentiated services of packets: the upper six bits of type of service or traffic class.
+    pub service: u8,
+    /// What closing does with bytes that are not delivered yet: nothing, so that they are sent in the background; or an end by a
+    /// reset after this time.
+    pub linger: Option<Duration>,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self { config: Config::LINUX, hop_limit: 64, service: 0, linger: None }
+    }
+}
+
+/// One setting of a connection, to be changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TcpSetting {
+    /// Nagle's algorithm off.
+    NoDelay(bool),
+    /// Probes of an idle connection.
+    Keepalive(Option<Keepalive>),
+    /// How long data may stay unacknowledged.
+    UserTimeout(Option<Duration>),
+    /// Largest send buffer, in bytes.
+    SendBuffer(usize),
+    /// Receive buffer, in bytes; it grows no more.
+    ReceiveBuffer(usize),
+    /// Congestion control, by name.
+    Congestion(&'static str),
+    /// See [`TcpOptions::hop_limit`].
+    HopLimit(u8),
+    /// See [`TcpOptions::service`].
+    Service(u8),
+    /// See [`TcpOptions::linger`].
+    Linger(Option<Duration>),
+}
+
+/// Both ends of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub(crate) local: IpAddr,
+    pub(crate) remote: IpAddr,
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+}
+
+/// In few words: every segment is looked up.
+impl Hash for Flow {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let ports = u64::from(self.local_port) << 16 | u64::from(self.remote_port);
+        if let (IpAddr::V4(local), IpAddr::V4(remote)) = (self.local, self.remote) {
+            state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
+            state.write_u64(ports);
+            return;
+        }
+        for address in [self.local, self.remote] {
+            if let IpAddr::V6(address) = address {
+                let bits = address.to_bits();
+                state.write_u64(u64::try_from(bits >> 64).unwrap_or(0));
+                state.write_u64(u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0));
+            }
+        }
+        state.write_u64(ports);
+    }
+}
+
+impl Flow {
+    pub(crate) fn local(&self) -> SocketAddr {
+        SocketAddr::new(self.local, self.local_port)
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        SocketAddr::new(self.remote, self.remote_port)
+    }
+
+    /// As bytes, to be hashed with a secret.
+    fn identity(&self) -> [u8; 36] {
+        let octets = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        let mut bytes = [0; 36];
+        bytes[..16].copy_from_slice(&octets(self.local));
+        bytes[16..32].copy_from_slice(&octets(self.remote));
+        bytes[32..34].copy_from_slice(&self.local_port.to_be_bytes());
+        bytes[34..].copy_from_slice(&self.remote_port.to_be_bytes());
+        bytes
+    }
+}
+
+/// Where a flow leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Connection(u32),
+    Wait(u32),
+}
+
+/// Whose a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// An application has its name.
+    Application,
+    /// It opens for a listener.
+    Opening(u32),
+    /// It waits at a listener to be accepted.
+    Waiting(u32),
+    /// Nobody: it ends by itself.
+    Nobody,
+}
+
+/// Where a connection's packets leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Device {
+        device: DeviceId,
+        next: IpAddr,
+    },
+    /// To ourselves.
+    Own,
+    /// Nowhere: they are dropped.
+    Nowhere,
+}
+
+#[derive(Debug)]
+struct Socket<S: Storage> {
+    connection: Connection<S>,
+    flow: Flow,
+    owner: Owner,
+    way: Way,
+    /// The state of the routes that the way was found in.
+    way_version: u32,
+    /// The device that a link-local address is on.
+    on: Option<DeviceId>,
+    hop_limit: u8,
+    service: u8,
+    linger: Option<Duration>,
+    linger_until: Option<Instant>,
+    /// In a list of those with something to send.
+    queued: bool,
+    /// In the list of those with news.
+    announced: bool,
+    /// The flow leads here no more: the connection is over.
+    detached: bool,
+    /// Its local port was chosen here.
+    holds_port: bool,
+    /// What the application knows.
+    told: Readiness,
+    /// Bytes of buffers that are counted for it.
+    held: usize,
+}
+
+/// What is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// A connection may be read, written or closed that could not before.
+    Connection(TcpId),
+    /// A connection may be accepted.
+    Listener(ListenerId),
+}
+
+/// How much there is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) connections: usize,
+    pub(crate) waits: usize,
+    pub(crate) port_pages: usize,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) buffer_bytes_most: usize,
+}
+
+/// An entry of the table of flows, which may be half empty.
+const FLOW_BYTES: usize = 2 * size_of::<(Flow, Place)>();
+/// What a connection in TIME-WAIT takes.
+pub(crate) const WAIT_BYTES: usize = slab::bytes_each::<waits::Wait>() + FLOW_BYTES;
+/// What a page of ports takes.
+pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
+
+/// What a connection takes beside its buffers.
+pub(crate) const fn connection_bytes<S: Storage>() -> usize {
+    slab::bytes_each::<Socket<S>>()
+        + crate::tcp::OPEN_BYTES
+        + FLOW_BYTES
+        + size_of::<wheel::Node>()
+        + size_of::<Ready>()
+        + size_of::<u32>()
+}
+
+/// Sockets of a stack.
+#[derive(Debug)]
+pub(crate) struct TcpSockets<S: Storage> {
+    sockets: Slab<Socket<S>>,
+    flows: HashMap<Flow, Place, Keyed>,
+    listeners: Slab<Listener>,
+    by_address: HashMap<SocketAddr, u32, Keyed>,
+    waits: Waits,
+    ports: LocalPorts,
+    wheel: Wheel,
+    /// Those with something to send, by device; behind them those that send to ourselves or nowhere.
+    pending: Vec<VecDeque<u32>>,
+    own_pending: VecDeque<u32>,
+    /// Frames that the first of those pending was given in a row.
+    burst: u8,
+    ready: VecDeque<Ready>,
+    secret: Secret,
+    /// Bytes of all buffers, and how many there may be.
+    buffers_held: usize,
+    buffers_max: usize,
+}
+
+impl<S: Storage> TcpSockets<S> {
+    pub(crate) fn new(random: &mut Random, buffers_max: usize) -> Self {
+        Self {
+            sockets: Slab::default(),
+            flows: HashMap::with_hasher(Keyed::new(random)),
+            listeners: Slab::default(),
+            by_address: HashMap::with_hasher(Keyed::new(random)),
+            waits: Waits::new(),
+            ports: LocalPorts::new(Keyed::new(random), Keyed::new(random)),
+            wheel: Wheel::default(),
+            pending: Vec::new(),
+            own_pending: VecDeque::new(),
+            burst: 0,
+            ready: VecDeque::new(),
+            secret: Secret([random.next(), random.next()]),
+            buffers_held: 0,
+            buffers_max,
+        }
+    }
+
+    pub(crate) fn add_device(&mut self) {
+        self.pending.push(VecDeque::new());
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        if !self.own_pending.is_empty() {
+            return Some(Instant::default());
+        }
+        [self.wheel.next(), self.waits.timeout()].into_iter().flatten().min()
+    }
+
+    /// The next news.
+    pub(crate) fn poll_ready(&mut self) -> Option<Ready> {
+        loop {
+            let ready = self.ready.pop_front()?;
+            match ready {
+                Ready::Connection(id) => {
+                    if self.sockets.named(id.slot, id.generation).is_none() {
+                        continue;
+                    }
+                    if let Some(socket) = self.sockets.get_mut(id.slot) {
+                        socket.announced = false;
+                    }
+                }
+                Ready::Listener(id) => {
+                    if self.listeners.named(id.slot, id.generation).is_none() {
+                        continue;
+                    }
+                    if let Some(listener) = self.listeners.get_mut(id.slot) {
+                        listener.announced = false;
+                    }
+                }
+            }
+            return Some(ready);
+        }
+    }
+
+    /// True if there are as many connections as there may be.
+    fn is_full(&self) -> bool {
+        self.sockets.len() >= TCP_CONNECTIONS_MAX
+    }
+
+    fn insert(&mut self, socket: Socket<S>) -> u32 {
+        let flow = socket.flow;
+        let (slot, _) = self.sockets.insert(socket);
+        self.flows.insert(flow, Place::Connection(slot));
+        slot
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        // What goes on if all is used up; then the growth of one buffer, which doubles, found too late; and the
+        // lists of segments sent and gaps, which are counted with the buffers.
+        let spare = 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX;
+        Held {
+            connections: self.sockets.len(),
+            waits: self.waits.len(),
+            port_pages: self.ports.pages(),
+            buffer_bytes: self.buffers_held,
+            buffer_bytes_most: self.buffers_max + spare + 2 * TCP_BUFFER_BYTES_MAX,
+        }
+    }
+
+    /// Counts what a connection's buffers hold.
+    #[inline]
+    fn count_buffers(&mut self, slot: u32) {
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            let held = socket.connection.buffer_bytes();
+            self.buffers_held = self.buffers_held - socket.held + held;
+            socket.held = held;
+        }
+    }
+
+    /// Tells the application of what it may do now and could not before.
+    #[inline]
+    fn announce(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        let now = socket.connection.readiness();
+        let told = std::mem::replace(&mut socket.told, now);
+        let news = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
+        if news && socket.owner == Owner::Application && !socket.announced {
+            socket.announced = true;
+            let generation = self.sockets.generation(slot);
+            self.ready.push_back(Ready::Connection(TcpId { slot, generation }));
+        }
+    }
+
+    /// Lets go of the flow of a connection that is over.
+    fn detach(&mut self, slot: u32) {
+        let Some(socket) = self.sockets.get_mut(slot) else { return };
+        if socket.detached {
+            return;
+        }
+        socket.detached = true;
+        let flow = socket.flow;
+        let wait = socket.connection.time_wait();
+        let holds_port = std::mem::take(&mut socket.holds_port);
+        self.flows.remove(&flow);
+        let keeps_port = match wait {
+            Some(wait) => {
+                if let Some(oldest) = self.waits.surplus(None) {
+                    self.remove_wait(oldest);
+                }
+                let keeps_port = holds_port && !wait.lets_follow();
+                let place = self.waits.insert(flow, wait, keeps_port);
+                self.flows.insert(flow, Place::Wait(place));
+                keeps_port
+            }
+            None => false,
+        };
+        if holds_port && !keeps_port {
+            self.ports.release((flow.local, flow.remote()), flow.local_port);
+        }
+    }
+
+    fn remove_wait(&mut self, place: u32) {
+        if let Some(wait) = self.waits.remove(place) {
+            self.flows.remove(&wait.flow);
+            if wait.holds_port {
+                self.ports.release((wait.flow.local, wait.flow.remote()), wait.flow.local_port);
+            }
+        }
+    }
+
+    /// Forgets a connection.
+    fn remove(&mut self, slot: u32) {
+        self.detach(slot);
+        self.wheel.clear(slot);
+        if let Some(socket) = self.sockets.remove(slot) {
+            self.buffers_held -= socket.held;
+            if let Owner::Opening(listener) = socket.owner
+                && let Some(listener) = self.listeners.get_mut(listener)
+            {
+                listener.opening -= 1;
+            }
+        }
+    }
+}

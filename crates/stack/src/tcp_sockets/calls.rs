@@ -1,0 +1,385 @@
+//! What an application may ask of TCP.
+
+use super::input::header_bytes;
+use super::listener::Listener;
+use super::output::is_over;
+use super::{Flow, ListenerId, Owner, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, Way};
+use crate::drops::IpDrop;
+use crate::frame::DeviceId;
+use crate::limits::{TCP_BACKLOG_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::stack::Stack;
+use crate::tcp::{Connection, Info, Initial, Readiness, SendError, StateName, Storage};
+use crate::time::Instant;
+use std::net::SocketAddr;
+
+impl TcpOptions {
+    fn check(&self) -> Result<(), TcpError> {
+        check_packet(self.hop_limit, self.service)?;
+        self.config.check().map_err(TcpError::Setting)
+    }
+}
+
+fn check_packet(hop_limit: u8, service: u8) -> Result<(), TcpError> {
+    if hop_limit == 0 || service & 3 != 0 { Err(TcpError::Range) } else { Ok(()) }
+}
+
+/// Connections.
+impl<S: Storage> Stack<S> {
+    /// Opens a connection, from an own address or the unspecified one, and a port or 0 for any. It is open once it is writable.
+    pub fn tcp_connect(
+        &mut self,
+        now: Instant,
+        mut local: SocketAddr,
+        remote: SocketAddr,
+        options: &TcpOptions,
+    ) -> Result<TcpId, TcpError> {
+        options.check()?;
+        let (to, bound) = (remote.ip(), local.ip());
+        if remote.port() == 0
+            || remote.is_ipv4() != local.is_ipv4()
+            || to.is_unspecified()
+            || to.is_multicast()
+            || self.is_broadcast(to)
+        {
+            return Err(TcpError::Address);
+        }
+        if self.tcp.is_full() {
+            return Err(TcpError::Full);
+        }
+        let on = self.link_for(bound, to);
+        let way = self.way_to(to, on);
+        if bound.is_unspecified() {
+            let from = if way == Way::Nowhere { None } else { self.address_towards(to, on) };
+            local.set_ip(from.ok_or(TcpError::Dropped(IpDrop::NoRoute.into()))?);
+        } else if !self.is_own(bound) {
+            return Err(TcpError::NotOurs);
+        }
+        let (flow, after) = self.claim(now, local, remote)?;
+        let mut initial = Initial::new(self.tcp.secret, &flow.identity(), now);
+        if let Some(after) = after
+            && !initial.seq.after(after)
+        {
+            initial.seq = after + 1;
+        }
+        let config = self.config_towards(options.config, to, way);
+        let ports = (flow.local_port, flow.remote_port);
+        let connection = Connection::connect(now, config, ports, initial).map_err(TcpError::Setting)?;
+        let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
+        socket.holds_port = true;
+        self.learn_path(now, &mut socket);
+        let slot = self.tcp.insert(socket);
+        self.tcp.ports.take((flow.local, remote), flow.local_port);
+        self.touched(now, slot);
+        self.settle(now);
+        Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
+    }
+
+    /// The flow of a new connection, with a port of its own, and where one in TIME-WAIT that it follows ended.
+    fn claim(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(Flow, Option<crate::tcp::SeqNumber>), TcpError> {
+        let flow = |port| Flow { local: local.ip(), remote: remote.ip(), local_port: port, remote_port: remote.port() };
+        if local.port() != 0 {
+            let flow = flow(local.port());
+            let after = self.free(now, &flow).map_err(|()| TcpError::InUse)?;
+            return Ok((flow, after));
+        }
+        let end = (local.ip(), remote);
+        self.tcp.ports.forget_unused(TCP_ENDS_MAX);
+        // Nobody but listeners and connections opened by others can have a port that the bitmaps have not.
+        for _ in 0..=self.tcp.listeners.len() + 1 {
+            let port = self.tcp.ports.propose(end).ok_or(TcpError::PortsExhausted)?;
+            let flow = flow(port);
+            if self.listener_of(flow.local()).is_none()
+                && let Ok(after) = self.free(now, &flow)
+            {
+                return Ok((flow, after));
+            }
+            self.tcp.ports.skip(end, port);
+        }
+        Err(TcpError::PortsExhausted)
+    }
+
+    /// Makes way for a connection: there is none of that name, or one in TIME-WAIT that it may follow (RFC 6191).
+    fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<crate::tcp::SeqNumber>, ()> {
+        match self.tcp.flows.get(flow).copied() {
+            None => Ok(None),
+            Some(Place::Connection(_)) => Err(()),
+            Some(Place::Wait(place)) => {
+                let wait = self.tcp.waits.get_mut(place).filter(|wait| wait.state.is_followed_at(now)).ok_or(())?;
+                let after = wait.state.snd_nxt();
+                self.tcp.remove_wait(place);
+                Ok(Some(after))
+            }
+        }
+    }
+
+    fn socket(&self, id: TcpId) -> Result<&Socket<S>, TcpError> {
+        let socket = self.tcp.sockets.named(id.slot, id.generation);
+        socket.filter(|socket| socket.owner == Owner::Application).ok_or(TcpError::Closed)
+    }
+
+    fn socket_mut(&mut self, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
+        self.socket(id)?;
+        self.tcp.sockets.get_mut(id.slot).ok_or(TcpError::Closed)
+    }
+
+    /// Takes bytes to send, and says how many: fewer, or none, where the buffer is full, until the connection is writable again.
+    pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
+        let (held, max) = (self.tcp.buffers_held, self.tcp.buffers_max);
+        let socket = self.socket_mut(id)?;
+        let free = if held < max { usize::MAX } else { socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE) };
+        let result = socket.connection.send(now, &bytes[..bytes.len().min(free)]);
+        let failure = socket.connection.failure();
+        socket.told = socket.connection.readiness();
+        if matches!(result, Ok(taken) if taken > 0) {
+            self.touched(now, id.slot);
+            self.settle(now);
+        }
+        if free < bytes.len()
+            && let Some(socket) = self.tcp.sockets.get_mut(id.slot)
+        {
+            socket.told.writable = false; // The next acknowledgement is news.
+        }
+        result.map_err(|error| match (error, failure) {
+            (_, Some(failure)) => TcpError::Failed(failure),
+            (SendError::ShutDown, None) => TcpError::ShutDown,
+            (SendError::Closed, None) => TcpError::NotOpen,
+        })
+    }
+
+    /// Moves received bytes to `into`. `None`: there are none yet; `Some(0)`: the peer has ended its direction.
+    pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
+        let socket = self.socket_mut(id)?;
+        let count = socket.connection.receive(now, into);
+        socket.told = socket.connection.readiness();
+        if count > 0 {
+            self.touched(now, id.slot);
+            self.settle(now);
+            return Ok(Some(count));
+        }
+        if into.is_empty() && socket.connection.received() > 0 {
+            return Ok(None);
+        }
+        match socket.connection.failure() {
+            _ if socket.connection.finished() => Ok(Some(0)),
+            Some(failure) => Err(TcpError::Failed(failure)),
+            None if is_over(&socket.connection) => Ok(Some(0)),
+            None => Ok(None),
+        }
+    }
+
+    /// Ends this direction, once what was written is sent. The other goes on.
+    pub fn tcp_shutdown(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
+        self.socket_mut(id)?.connection.shutdown(now);
+        self.touched(now, id.slot);
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Closes a connection: its name is gone. What was written is still sent, or ends as [`TcpOptions::linger`] says.
+    pub fn tcp_close(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
+        let socket = self.socket_mut(id)?;
+        if socket.linger.is_some_and(|linger| linger.is_zero()) {
+            return self.tcp_abort(now, id);
+        }
+        socket.linger_until = socket.linger.map(|linger| now + linger);
+        socket.connection.close(now);
+        self.forsake(now, id.slot);
+        Ok(())
+    }
+
+    /// Closes a connection by a reset, whatever is under way.
+    pub fn tcp_abort(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
+        self.socket_mut(id)?.connection.abort();
+        self.forsake(now, id.slot);
+        Ok(())
+    }
+
+    /// Leaves a connection to itself.
+    fn forsake(&mut self, now: Instant, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        socket.owner = Owner::Nobody;
+        if socket.detached {
+            self.tcp.remove(slot);
+        } else {
+            self.touched(now, slot);
+            self.settle(now);
+        }
+    }
+
+    /// What may be done without waiting.
+    pub fn tcp_readiness(&self, id: TcpId) -> Result<Readiness, TcpError> {
+        Ok(self.socket(id)?.connection.readiness())
+    }
+
+    /// The next socket that can do what it could not before. What a socket can do now, [`Stack::tcp_readiness`] says.
+    pub fn poll_ready(&mut self) -> Option<Ready> {
+        self.tcp.poll_ready()
+    }
+
+    /// State of a connection.
+    pub fn tcp_state(&self, id: TcpId) -> Result<StateName, TcpError> {
+        Ok(self.socket(id)?.connection.state_name())
+    }
+
+    /// Figures of a connection that is open.
+    pub fn tcp_info(&self, id: TcpId) -> Result<Option<Info>, TcpError> {
+        Ok(self.socket(id)?.connection.info())
+    }
+
+    /// Both ends of a connection: local, remote.
+    pub fn tcp_addresses(&self, id: TcpId) -> Result<(SocketAddr, SocketAddr), TcpError> {
+        self.socket(id).map(|socket| (socket.flow.local(), socket.flow.remote()))
+    }
+
+    /// Changes a setting.
+    pub fn tcp_set(&mut self, now: Instant, id: TcpId, setting: TcpSetting) -> Result<(), TcpError> {
+        let socket = self.socket_mut(id)?;
+        let connection = &mut socket.connection;
+        match setting {
+            TcpSetting::NoDelay(on) => connection.set_no_delay(now, on),
+            TcpSetting::Keepalive(keepalive) => connection.set_keepalive(keepalive).map_err(TcpError::Setting)?,
+            TcpSetting::UserTimeout(time) => connection.set_user_timeout(time),
+            TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
+            TcpSetting::ReceiveBuffer(bytes) => connection.set_receive_buffer(bytes).map_err(TcpError::Setting)?,
+            TcpSetting::Congestion(name) => connection.set_congestion(name).map_err(TcpError::Setting)?,
+            TcpSetting::HopLimit(hop_limit) => {
+                check_packet(hop_limit, 0)?;
+                socket.hop_limit = hop_limit;
+            }
+            TcpSetting::Service(service) => {
+                check_packet(64, service)?;
+                socket.service = service;
+            }
+            TcpSetting::Linger(time) => socket.linger = time,
+        }
+        self.touched(now, id.slot);
+        self.settle(now);
+        Ok(())
+    }
+
+    /// A device has a carrier again: what was lost while it had none is sent again at once, by all connections over it.
+    pub fn carrier_up(&mut self, now: Instant, device: DeviceId) {
+        self.each_over(now, device, |socket, _| socket.connection.carrier_up(now));
+    }
+
+    /// The MTU of a device has changed: segments of connections over it follow, as far as their paths are known to take them.
+    pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
+        let mtu = self.devices[usize::from(device.0)].config.mtu;
+        self.each_over(now, device, |socket, path| {
+            let mss = path.map_or(mtu, |path| path.min(mtu)) - header_bytes(socket.flow.remote);
+            socket.connection.set_path_mss(now, mss);
+        });
+    }
+
+    /// Does something to all connections over a device, given what is known of their paths' MTU.
+    fn each_over(&mut self, now: Instant, over: DeviceId, mut act: impl FnMut(&mut Socket<S>, Option<u16>)) {
+        let slots: Vec<u32> = self.tcp.sockets.indices().collect();
+        for slot in slots {
+            if let Some(socket) = self.tcp.sockets.get_mut(slot)
+                && matches!(socket.way, Way::Device { device, .. } if device == over)
+            {
+                act(socket, self.paths.get(now, socket.flow.remote));
+                self.touched(now, slot);
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_tcp_timeout(&mut self, now: Instant) {
+        while let Some(slot) = self.tcp.wheel.due(now) {
+            let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
+            if socket.linger_until.is_some_and(|until| until <= now) {
+                socket.linger_until = None;
+                socket.connection.abort();
+            } else {
+                socket.connection.handle_timeout(now);
+            }
+            self.touched(now, slot);
+        }
+        while let Some(place) = self.tcp.waits.surplus(Some(now)) {
+            self.tcp.remove_wait(place);
+        }
+    }
+}
+
+/// Listeners.
+impl<S: Storage> Stack<S> {
+    /// Listens at an own address or the unspecified one, and a port. `backlog` bounds the connections that open, and again those
+    /// that wait to be accepted. Accepted connections begin with these options.
+    pub fn tcp_listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+        options: &TcpOptions,
+    ) -> Result<ListenerId, TcpError> {
+        options.check()?;
+        if !(1..=TCP_BACKLOG_MAX).contains(&backlog) {
+            return Err(TcpError::Range);
+        }
+        if local.port() == 0 {
+            return Err(TcpError::Address);
+        }
+        if !local.ip().is_unspecified() && !self.is_own(local.ip()) {
+            return Err(TcpError::NotOurs);
+        }
+        let local = SocketAddr::new(local.ip(), local.port());
+        if self.tcp.by_address.contains_key(&local) {
+            return Err(TcpError::InUse);
+        }
+        if self.tcp.listeners.len() >= TCP_LISTENERS_MAX {
+            return Err(TcpError::Full);
+        }
+        let (slot, generation) = self.tcp.listeners.insert(Listener::new(local, *options, backlog));
+        self.tcp.by_address.insert(local, slot);
+        Ok(ListenerId { slot, generation })
+    }
+
+    fn listener(&self, id: ListenerId) -> Result<&Listener, TcpError> {
+        self.tcp.listeners.named(id.slot, id.generation).ok_or(TcpError::Closed)
+    }
+
+    /// The next connection that was opened, and by whom; none yet.
+    pub fn tcp_accept(&mut self, id: ListenerId) -> Result<Option<(TcpId, SocketAddr)>, TcpError> {
+        self.listener(id)?;
+        let slot = self.tcp.listeners.get_mut(id.slot).and_then(|listener| listener.waiting.pop_front());
+        let Some(slot) = slot else { return Ok(None) };
+        let generation = self.tcp.sockets.generation(slot);
+        let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpError::Closed)?;
+        socket.owner = Owner::Application;
+        socket.told = socket.connection.readiness();
+        Ok(Some((TcpId { slot, generation }, socket.flow.remote())))
+    }
+
+    /// Connections that wait to be accepted.
+    pub fn tcp_acceptable(&self, id: ListenerId) -> Result<usize, TcpError> {
+        self.listener(id).map(|listener| listener.waiting.len())
+    }
+
+    /// Where a listener listens.
+    pub fn tcp_listener_address(&self, id: ListenerId) -> Result<SocketAddr, TcpError> {
+        self.listener(id).map(|listener| listener.local)
+    }
+
+    /// Listens no more. What nobody has accepted is ended by a reset.
+    pub fn tcp_unlisten(&mut self, now: Instant, id: ListenerId) -> Result<(), TcpError> {
+        let local = self.listener(id)?.local;
+        self.tcp.by_address.remove(&local);
+        let orphans: Vec<u32> = self.tcp.sockets.indices().collect();
+        for slot in orphans {
+            if let Some(socket) = self.tcp.sockets.get_mut(slot)
+                && matches!(socket.owner, Owner::Opening(listener) | Owner::Waiting(listener) if listener == id.slot)
+            {
+                socket.owner = Owner::Nobody;
+                socket.connection.abort();
+                self.forsake(now, slot);
+            }
+        }
+        self.tcp.listeners.remove(id.slot);
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+//! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
+
+use super::{Flow, Owner, Place, Ready, Socket, Way};
+use crate::checksum::Sum;
+use crate::drops::{DropReason, TcpDrop};
+use crate::frame::{DeviceId, Packet, Payload};
+use crate::icmp::NetworkError;
+use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, TCP_SOCKET_BYTES_FREE};
+use crate::stack::Stack;
+use crate::tcp::{
+    Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie, TimeWaitAnswer,
+};
+use crate::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr};
+
+/// How long an answer to a cookie is waited for: what a cookie is good for.
+const COOKIE_TIME: Duration = Duration::from_secs(128);
+/// Between a connection in TIME-WAIT and one that follows it: more than any window without scaling.
+const FOLLOW_SEQ: u32 = 65_537;
+
+/// The payload of a segment: what is left of the stack's own part of the frame, then what lies elsewhere.
+struct Tail<'a, P: ?Sized> {
+    own: &'a [u8],
+    rest: &'a P,
+    len: usize,
+}
+
+impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        let own = self.own.get(at..).unwrap_or_default();
+        let (front, back) = into.split_at_mut(own.len().min(into.len()));
+        front.copy_from_slice(&own[..front.len()]);
+        if !back.is_empty() {
+            self.rest.copy_to((at + front.len()) - self.own.len(), back);
+        }
+    }
+}
+
+/// Where a segment lies in its packet, and between whom it goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentPlace {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+}
+
+/// A segment that is whole.
+struct Arrived<'a, P: ?Sized> {
+    flow: Flow,
+    header: &'a Header,
+    payload: &'a P,
+    congestion_experienced: bool,
+    device: DeviceId,
+}
+
+impl<S: Storage> Stack<S> {
+    /// Takes a segment in.
+    pub(crate) fn input_tcp<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        place: SegmentPlace,
+    ) -> Result<(), DropReason> {
+        let SegmentPlace { from, to, at, end } = place;
+        let own = packet.header();
+        let own_end = own.len().min(end);
+        let (header, header_bytes) = Header::parse(own.get(at..own_end).unwrap_or_default())?;
+        let sum = || Sum::default().pseudo_header(from, to, 6, end - at);
+        if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
+            return Err(TcpDrop::Checksum.into());
+        }
+        if packet.to_group || to.is_multicast() {
+            return Err(TcpDrop::ToGroup.into()); // RFC 9293 MUST-57
+        }
+        if header.source_port == 0 || header.destination_port == 0 {
+            return Err(TcpDrop::Port.into());
+        }
+        let payload_at = at + header_bytes;
+        let payload = Tail { own: &own[payload_at..own_end], rest: packet.payload, len: end - payload_at };
+        let service = if to.is_ipv4() { own[1] } else { own[1] >> 4 };
+        let arrived = Arrived {
+            flow: Flow {
+                local: to,
+                remote: from,
+                local_port: header.destination_port,
+                remote_port: header.source_port,
+            },
+            header: &header,
+            payload: &payload,
+            congestion_experienced: service & 3 == 3,
+            device: packet.device,
+        };
+        match self.tcp.flows.get(&arrived.flow).copied() {
+            Some(Place::Connection(slot)) => self.segment(now, slot, &arrived),
+            Some(Place::Wait(place)) => self.segment_for_wait(now, place, &arrived),
+            None => self.segment_for_listener(now, &arrived),
+        }
+    }
+
+    /// A segment of a connection.
+    #[inline]
+    fn segment<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        arrived: &Arrived<'_, P>,
+    ) -> Result<(), DropReason> {
+        let tcp = &mut self.tcp;
+        let socket = tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
+        if let Owner::Opening(listener) = socket.owner
+            && arrived.header.ack.is_some()
+            && tcp.listeners.get(listener).is_some_and(|listener| listener.is_full())
+        {
+            return Err(TcpDrop::BacklogFull.into());
+        }
+        let bytes = arrived.payload.len();
+        if tcp.buffers_held >= tcp.buffers_max
+            && bytes > 0
+            && socket.connection.receive_growth(arrived.header, bytes) > TCP_SOCKET_BYTES_FREE
+        {
+            return Err(TcpDrop::Memory.into());
+        }
+        let ce = arrived.congestion_experienced;
+        let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
+        self.touched(now, slot);
+        Ok(result?)
+    }
+
+    /// After anything that changed a connection.
+    #[inline]
+    pub(super) fn touched(&mut self, now: Instant, slot: u32) {
+        self.tcp.count_buffers(slot);
+        let Some(socket) = self.tcp.sockets.get(slot) else { return };
+        if let Owner::Opening(_) = socket.owner {
+            self.opened(slot);
+        }
+        self.tcp.announce(slot);
+        self.enqueue(now, slot);
+    }
+
+    /// Lets a connection wait for being accepted, if it is open.
+    fn opened(&mut self, slot: u32) {
+        let tcp = &mut self.tcp;
+        let Some(socket) = tcp.sockets.get_mut(slot) else { return };
+        let Owner::Opening(index) = socket.owner else { return };
+        if matches!(socket.connection.state_name(), StateName::SynReceived | StateName::Closed) {
+            return;
+        }
+        socket.owner = Owner::Waiting(index);
+        let generation = tcp.listeners.generation(index);
+        let Some(listener) = tcp.listeners.get_mut(index) else { return };
+        listener.opening -= 1;
+        listener.waiting.push_back(slot);
+        if !std::mem::replace(&mut listener.announced, true) {
+            tcp.ready.push_back(Ready::Listener(super::ListenerId { slot: index, generation }));
+        }
+    }
+
+    fn segment_for_wait<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        place: u32,
+        arrived: &Arrived<'_, P>,
+    ) -> Result<(), DropReason> {
+        let Some(wait) = self.tcp.waits.get_mut(place) else { return Err(TcpDrop::NoConnection.into()) };
+        let until = wait.state.poll_timeout();
+        let answer = wait.state.handle_segment(now, arrived.header, arrived.payload.len())?;
+        if wait.state.poll_timeout() != until {
+            self.tcp.waits.restarted(place);
+        }
+        match answer {
+            TimeWaitAnswer::Acknowledge(header) => self.send_segment(now, arrived.flow, &header, arrived.device),
+            TimeWaitAnswer::TakeOver(after) => {
+                let Some(listener) = self.listener_of(arrived.flow.local()) else {
+                    return self.answer_by_reset(now, arrived);
+                };
+                self.open(now, listener, arrived, Some(after))
+            }
+        }
+    }
+
+    pub(super) fn listener_of(&self, local: SocketAddr) -> Option<u32> {
+        let any = SocketAddr::new(crate::udp::unspecified(local.ip()), local.port());
+        self.tcp.by_address.get(&local).or_else(|| self.tcp.by_address.get(&any)).copied()
+    }
+
+    fn segment_for_listener<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        arrived: &Arrived<'_, P>,
+    ) -> Result<(), DropReason> {
+        let Some(index) = self.listener_of(arrived.flow.local()) else { return self.answer_by_reset(now, arrived) };
+        let flags = arrived.header.flags;
+        if arrived.header.ack.is_some() || flags.rst {
+            return self.take_cookie(now, index, arrived);
+        }
+        if !flags.syn {
+            return Err(TcpDrop::NoSyn.into());
+        }
+        self.open(now, index, arrived, None)
+    }
+
+    /// RFC 9293 3.10.7.1.
+    fn answer_by_reset<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        arrived: &Arrived<'_, P>,
+    ) -> Result<(), DropReason> {
+        if let Some(reset) = arrived.header.reset(arrived.payload.len()) {
+            self.send_segment(now, arrived.flow, &reset, arrived.device)?;
+        }
+        Err(TcpDrop::NoConnection.into())
+    }
+
+    /// A connection that begins with a SYN; with a cookie, if too many do. `after`: one of the same name ended there.
+    fn open<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        arrived: &Arrived<'_, P>,
+        after: Option<SeqNumber>,
+    ) -> Result<(), DropReason> {
+        let full = self.tcp.is_full();
+        let Some(listener) = self.tcp.listeners.get_mut(index) else { return Err(TcpDrop::NoConnection.into()) };
+        let many = full || listener.opening >= listener.backlog;
+        if listener.is_full() || (many && after.is_some()) {
+            return Err(TcpDrop::BacklogFull.into());
+        }
+        let (options, flow) = (listener.options, arrived.flow);
+        if many {
+            listener.cookies_until = Some(now + COOKIE_TIME);
+        }
+        let way = self.way_to(flow.remote, self.link_of(arrived.device, flow.remote));
+        let config = self.config_towards(options.config, flow.remote, way);
+        let identity = flow.identity();
+        if many {
+            let cookie = SynCookie { secret: self.tcp.secret, identity: &identity, config: &config };
+            let answer = cookie.answer(now, arrived.header);
+            return self.send_segment(now, flow, &answer, arrived.device);
+        }
+        let mut initial = Initial::new(self.tcp.secret, &identity, now);
+        if let Some(after) = after.filter(|after| !initial.seq.after(*after)) {
+            initial.seq = after + FOLLOW_SEQ;
+        }
+        let Ok(connection) = Connection::accept(now, config, arrived.header, initial) else {
+            return Err(TcpDrop::Memory.into());
+        };
+        if let Some(Place::Wait(place)) = self.tcp.flows.get(&flow).copied() {
+            self.tcp.remove_wait(place);
+        }
+        self.admit(now, index, arrived, connection);
+        Ok(())
+    }
+
+    /// Takes a connection of a listener's into the table.
+    fn admit<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        arrived: &Arrived<'_, P>,
+        connection: Connection<S>,
+    ) -> Option<u32> {
+        let options = self.tcp.listeners.get(index)?.options;
+        let on = self.link_of(arrived.device, arrived.flow.remote);
+        let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
+        self.learn_path(now, &mut socket);
+        let slot = self.tcp.insert(socket);
+        if let Some(listener) = self.tcp.listeners.get_mut(index) {
+            listener.opening += 1;
+        }
+        self.touched(now, slot);
+        Some(slot)
+    }
+
+    /// An acknowledgement for a listener: the answer to a cookie, or nothing that was asked for.
+    fn take_cookie<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        arrived: &Arrived<'_, P>,
+    ) -> Result<(), DropReason> {
+        let Some(listener) = self.tcp.listeners.get(index) else { return Err(TcpDrop::NoConnection.into()) };
+        let (expected, full) = (listener.cookies_until.is_some_and(|until| now < until), listener.is_full());
+        let options = listener.options;
+        let flow = arrived.flow;
+        let connection = if expected {
+            let way = self.way_to(flow.remote, self.link_of(arrived.device, flow.remote));
+            let config = self.config_towards(options.config, flow.remote, way);
+            let cookie = SynCookie { secret: self.tcp.secret, identity: &flow.identity(), config: &config };
+            cookie.accept(now, arrived.header)
+        } else {
+            None
+        };
+        let Some(connection) = connection else { return self.answer_by_reset(now, arrived) };
+        if full || self.tcp.is_full() {
+            return Err(TcpDrop::BacklogFull.into());
+        }
+        let slot = self.admit(now, index, arrived, connection).ok_or(TcpDrop::NoConnection)?;
+        self.segment(now, slot, arrived)
+    }
+
+    /// Settings with the segment sizes of a way.
+    pub(super) fn config_towards(&self, config: Config, remote: IpAddr, way: Way) -> Config {
+        let mtu = match way {
+            Way::Device { device, .. } => self.devices[usize::from(device.0)].config.mtu,
+            Way::Own => u16::MAX,
+            Way::Nowhere => MTU_IPV6_MIN,
+        };
+        let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
+        Config { mss: mtu - header_bytes(remote), mss_default, ..config }
+    }
+
+    /// Tells a connection what is known of its path.
+    pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
+        if let Some(mtu) = self.paths.get(now, socket.flow.remote) {
+            socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote));
+        }
+    }
+
+    /// What ICMP said of a segment that began at `seq`. True if a connection sent that; only then is a path's MTU believed.
+    pub(crate) fn report_tcp(
+        &mut self,
+        now: Instant,
+        (local, remote): (SocketAddr, SocketAddr),
+        seq: SeqNumber,
+        error: NetworkError,
+    ) -> Result<(), DropReason> {
+        let flow =
+            Flow { local: local.ip(), remote: remote.ip(), local_port: local.port(), remote_port: remote.port() };
+        let Some(Place::Connection(slot)) = self.tcp.flows.get(&flow).copied() else {
+            return Err(TcpDrop::NoConnection.into());
+        };
+        let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
+        let error = match error {
+            NetworkError::TooBig { mtu } => {
+                let mtu_min = if flow.remote.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN };
+                IcmpError::TooBig(mtu.max(mtu_min) - header_bytes(flow.remote))
+            }
+            NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => IcmpError::Hard,
+            NetworkError::NoRoute
+            | NetworkError::HostUnreachable
+            | NetworkError::TimeExceeded
+            | NetworkError::Prohibited => IcmpError::Soft,
+        };
+        socket.connection.handle_icmp(now, seq, error)?;
+        self.touched(now, slot);
+        Ok(())
+    }
+}
+
+impl<S: Storage> Socket<S> {
+    pub(super) fn new(
+        connection: Connection<S>,
+        flow: Flow,
+        owner: Owner,
+        options: &super::TcpOptions,
+        on: Option<DeviceId>,
+    ) -> Self {
+        Self {
+            connection,
+            flow,
+            owner,
+            way: Way::Nowhere,
+            way_version: 0,
+            on,
+            hop_limit: options.hop_limit,
+            service: options.service,
+            linger: options.linger,
+            linger_until: None,
+            queued: false,
+            announced: false,
+            detached: false,
+            holds_port: false,
+            told: Readiness { readable: false, writable: false, closed: false },
+            held: 0,
+        }
+    }
+}
+
+/// Bytes of the IP and TCP headers without options.
+pub(super) fn header_bytes(remote: IpAddr) -> u16 {
+    if remote.is_ipv4() { 40 } else { 60 }
+}

@@ -1,0 +1,255 @@
+//! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
+
+use super::{Flow, Owner, Socket, Way};
+use crate::checksum::Sum;
+use crate::device::{LINK_BYTES, Medium, Outgoing};
+use crate::drops::{DropReason, IpDrop};
+use crate::frame::{DeviceId, Marks};
+use crate::limits::TCP_BURST_FRAMES;
+use crate::neighbour::NeighbourKey;
+use crate::output::Hop;
+use crate::route::Target;
+use crate::stack::{Stack, Transmit};
+use crate::tcp::{Connection, Header, Segment, StateName, Storage};
+use crate::time::Instant;
+use smoltcp::wire::EthernetProtocol;
+use std::net::IpAddr;
+
+/// Largest IP packet.
+const PACKET_BYTES_MAX: usize = 65_535;
+/// Largest headers of a segment: IPv6 and TCP with all options.
+const HEADERS_BYTES_MAX: usize = 40 + 60;
+
+impl<S: Storage> Stack<S> {
+    /// Where packets to an address leave.
+    pub(super) fn way_to(&self, remote: IpAddr, on: Option<DeviceId>) -> Way {
+        if self.is_own(remote) {
+            return Way::Own;
+        }
+        match (on, self.routes.lookup(remote)) {
+            (Some(device), _) => Way::Device { device, next: remote },
+            (None, Some(Target::Via { device, gateway })) => Way::Device { device, next: gateway.unwrap_or(remote) },
+            (None, Some(Target::Local(_) | Target::Broadcast(_)) | None) => Way::Nowhere,
+        }
+    }
+
+    /// Puts a connection into the list of those with something to send.
+    #[inline]
+    pub(super) fn enqueue(&mut self, _now: Instant, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get(slot) else { return };
+        if socket.queued {
+            return;
+        }
+        let way = if socket.way_version == self.routes_version {
+            socket.way
+        } else {
+            self.way_to(socket.flow.remote, socket.on)
+        };
+        let version = self.routes_version;
+        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+            (socket.way, socket.way_version, socket.queued) = (way, version, true);
+        }
+        match way {
+            Way::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
+            Way::Own | Way::Nowhere => self.tcp.own_pending.push_back(slot),
+        }
+    }
+
+    /// Builds the next segment for a device.
+    pub(crate) fn poll_tcp(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+        let at = usize::from(device.0);
+        loop {
+            let slot = *self.tcp.pending.get(at)?.front()?;
+            let out = self.devices.get(at)?;
+            let (link_bytes, agreed) = (out.link_bytes(), out.config.agreed);
+            if into.len() < link_bytes + usize::from(out.config.mtu) {
+                return None;
+            }
+            let room = (into.len() - link_bytes).min(PACKET_BYTES_MAX);
+            let large = if agreed.large_segments { room.saturating_sub(HEADERS_BYTES_MAX) } else { 0 };
+            let segment = match self.tcp.sockets.get_mut(slot) {
+                Some(socket) if socket.way_version != self.routes_version => {
+                    socket.queued = false;
+                    self.take_turn(at);
+                    self.enqueue(now, slot);
+                    continue;
+                }
+                Some(socket) => socket.connection.poll_transmit(now, large),
+                None => None,
+            };
+            let Some(segment) = segment else {
+                self.take_turn(at);
+                self.rest(slot);
+                continue;
+            };
+            self.tcp.burst += 1;
+            if self.tcp.burst >= TCP_BURST_FRAMES {
+                self.take_turn(at);
+                self.tcp.pending[at].push_back(slot);
+            }
+            if let Some(transmit) = self.emit(now, slot, &segment, device, into) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    /// The first in the list leaves it.
+    fn take_turn(&mut self, at: usize) {
+        self.tcp.burst = 0;
+        self.tcp.pending[at].pop_front();
+    }
+
+    /// Writes a segment as a frame; none, if its neighbour's address is waited for.
+    #[inline]
+    fn emit(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        segment: &Segment,
+        device: DeviceId,
+        into: &mut [u8],
+    ) -> Option<Transmit> {
+        let socket = self.tcp.sockets.get(slot)?;
+        let Way::Device { next, .. } = socket.way else { return None };
+        let out = &mut self.devices[usize::from(device.0)];
+        let unfilled = out.config.agreed.checksum_unfilled;
+        let link_bytes = out.link_bytes();
+        let len = link_bytes + build(socket, segment, unfilled, &mut into[link_bytes..]);
+        let marks = Marks { checksum_unfilled: unfilled, segment_bytes: segment.segment_bytes };
+        if let Medium::Ethernet(_) = out.config.medium {
+            let ipv4 = next.is_ipv4();
+            let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: next }) else {
+                let mut bytes = vec![0; LINK_BYTES];
+                bytes.extend_from_slice(&into[link_bytes..len]);
+                let packets = vec![Outgoing { bytes, marks }];
+                if let Err(reason) = self.transmit(now, device, Hop::Neighbour(next), ipv4, packets) {
+                    self.drops.count(reason);
+                }
+                return None;
+            };
+            let protocol = if ipv4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };
+            out.write_link_header(mac, protocol, into);
+        }
+        out.count_sent(1, len as u64);
+        Some(Transmit { len, marks })
+    }
+
+    /// Has the first of those that send to ourselves or nowhere do so. False: there is none.
+    pub(crate) fn poll_own(&mut self, now: Instant) -> bool {
+        let Some(slot) = self.tcp.own_pending.front().copied() else { return false };
+        let segment = self.tcp.sockets.get_mut(slot).and_then(|socket| socket.connection.poll_transmit(now, 0));
+        self.tcp.own_pending.pop_front();
+        let Some(segment) = segment else {
+            self.rest(slot);
+            return true;
+        };
+        self.tcp.own_pending.push_back(slot);
+        if let Some(socket) = self.tcp.sockets.get(slot).filter(|socket| socket.way == Way::Own) {
+            let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX + segment.payload.len as usize];
+            let len = build(socket, &segment, false, &mut bytes[LINK_BYTES..]);
+            bytes.truncate(LINK_BYTES + len);
+            self.loopback.push_back(bytes);
+        } else {
+            self.drops.count(IpDrop::NoRoute);
+        }
+        true
+    }
+
+    /// A connection has nothing more to send for now: its deadline is set, or it goes if it is over.
+    fn rest(&mut self, slot: u32) {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        socket.queued = false;
+        if !is_over(&socket.connection) {
+            let deadlines = [socket.connection.poll_timeout(), socket.linger_until];
+            let deadline = deadlines.into_iter().flatten().min();
+            if self.tcp.buffers_held > self.tcp.buffers_max / 4 * 3 {
+                socket.connection.release_empty_buffers();
+                self.tcp.count_buffers(slot);
+            }
+            self.tcp.wheel.set(slot, deadline);
+            return;
+        }
+        match socket.owner {
+            Owner::Application | Owner::Waiting(_) => {
+                self.tcp.detach(slot);
+                self.tcp.wheel.clear(slot);
+            }
+            Owner::Opening(_) | Owner::Nobody => self.tcp.remove(slot),
+        }
+    }
+
+    /// Sends a segment that belongs to no connection in the table.
+    pub(super) fn send_segment(
+        &mut self,
+        now: Instant,
+        flow: Flow,
+        header: &Header,
+        device: DeviceId,
+    ) -> Result<(), DropReason> {
+        let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX];
+        let into = &mut bytes[LINK_BYTES..];
+        let ip_bytes = ip_bytes(flow.remote);
+        let segment_bytes = header.header_bytes();
+        header.emit(&mut into[ip_bytes..]);
+        let len = finish(&flow, 64, 0, segment_bytes, false, into);
+        bytes.truncate(LINK_BYTES + len);
+        self.send_packet(now, bytes, self.link_of(device, flow.remote))
+    }
+}
+
+pub(super) fn is_over<S: Storage>(connection: &Connection<S>) -> bool {
+    matches!(connection.state_name(), StateName::Closed | StateName::TimeWait)
+}
+
+fn ip_bytes(remote: IpAddr) -> usize {
+    if remote.is_ipv4() { 20 } else { 40 }
+}
+
+/// Writes a segment of a connection as an IP packet; says how long it is.
+#[inline]
+fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into: &mut [u8]) -> usize {
+    let ip_bytes = ip_bytes(socket.flow.remote);
+    let header_bytes = segment.header.header_bytes();
+    let payload_bytes = segment.payload.len as usize;
+    segment.header.emit(&mut into[ip_bytes..]);
+    let at = ip_bytes + header_bytes;
+    socket.connection.copy_payload(segment.payload, 0, &mut into[at..at + payload_bytes]);
+    let service = socket.service | if segment.ecn_capable { 2 } else { 0 };
+    finish(&socket.flow, socket.hop_limit, service, header_bytes + payload_bytes, unfilled, into)
+}
+
+/// Writes the IP header in front of a segment, and the checksums. The packet must not be fragmented, so an identification is
+/// not needed (RFC 6864).
+#[inline]
+fn finish(flow: &Flow, hop_limit: u8, service: u8, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
+    const CHECKSUM_AT: usize = 16;
+    let ip_bytes = ip_bytes(flow.remote);
+    let total = ip_bytes + segment_bytes;
+    if !unfilled {
+        let sum = Sum::default().pseudo_header(flow.local, flow.remote, 6, segment_bytes);
+        let checksum = sum.bytes(&into[ip_bytes..total]).checksum();
+        into[ip_bytes + CHECKSUM_AT..ip_bytes + CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
+    match (flow.local, flow.remote) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            const DONT_FRAGMENT: u8 = 0x40;
+            let [a, b] = length(total);
+            let mut header = [0x45, service, a, b, 0, 0, DONT_FRAGMENT, 0, hop_limit, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            header[12..16].copy_from_slice(&from.octets());
+            header[16..].copy_from_slice(&to.octets());
+            let checksum = Sum::default().bytes(&header).checksum();
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            into[..20].copy_from_slice(&header);
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let [a, b] = length(segment_bytes);
+            into[..8].copy_from_slice(&[0x60 | service >> 4, service << 4, 0, 0, a, b, 6, hop_limit]);
+            into[8..24].copy_from_slice(&from.octets());
+            into[24..40].copy_from_slice(&to.octets());
+        }
+        // A flow has one IP version.
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return 0,
+    }
+    total
+}

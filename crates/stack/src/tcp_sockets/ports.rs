@@ -1,0 +1,227 @@
+//! Local ports of connections that were opened here, for each other end: the next free one is found in three looks at
+//! bitmaps, even if all but one are taken.
+//!
+//! Ports go round in order from a place that depends on the other end and a secret (RFC 6056 3.3.4), so that a port rests as
+//! long as possible before it is used again, and who does not know the secret cannot tell the next.
+
+use crate::seed::Keyed;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+/// Ports given to connections that ask for none: the upper half, so that pages of them are whole.
+pub(crate) const PORTS: RangeInclusive<u16> = 32_768..=65_535;
+const PORTS_COUNT: u16 = 32_768;
+const PAGE_PORTS: u16 = 4_096;
+const PAGES: usize = 8;
+
+/// Local address and other end.
+type End = (IpAddr, SocketAddr);
+
+/// Ports of one page: a bit each, and which words of them are full.
+#[derive(Debug)]
+struct Page {
+    words: [u64; 64],
+    full: u64,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { words: [0; 64], full: 0 }
+    }
+}
+
+impl Page {
+    /// The first free port of the page from `from` on.
+    fn free_from(&self, from: u16) -> Option<u16> {
+        let (at, bit) = (from / 64, from % 64);
+        let here = !self.words[usize::from(at)] & (u64::MAX << bit);
+        if here != 0 {
+            return Some(at * 64 + count(here.trailing_zeros()));
+        }
+        let behind = !self.full & u64::MAX.checked_shl(u32::from(at) + 1).unwrap_or(0);
+        let at = (behind != 0).then(|| count(behind.trailing_zeros()))?;
+        Some(at * 64 + count((!self.words[usize::from(at)]).trailing_zeros()))
+    }
+
+    fn set(&mut self, port: u16, taken: bool) -> bool {
+        let (at, bit) = (port / 64, 1 << (port % 64));
+        let word = &mut self.words[usize::from(at)];
+        let before = *word & bit != 0;
+        *word = if taken { *word | bit } else { *word & !bit };
+        let full = *word == u64::MAX;
+        self.full = if full { self.full | 1 << at } else { self.full & !(1 << at) };
+        before
+    }
+}
+
+/// The ports of one other end.
+#[derive(Debug)]
+struct Ports {
+    pages: [Option<Box<Page>>; PAGES],
+    /// Which pages are full.
+    full: u8,
+    taken: u16,
+    /// From where the next is looked for, counted from the first port.
+    next: u16,
+}
+
+/// What a page takes, with its share of the table.
+pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Ports)>();
+
+/// The ports of all other ends.
+#[derive(Debug)]
+pub(crate) struct LocalPorts {
+    ends: HashMap<End, Ports, Keyed>,
+    secret: Keyed,
+}
+
+impl LocalPorts {
+    pub(crate) fn new(table: Keyed, secret: Keyed) -> Self {
+        Self { ends: HashMap::with_hasher(table), secret }
+    }
+
+    /// Pages of bitmaps; at least one for each other end.
+    pub(crate) fn pages(&self) -> usize {
+        self.ends.values().map(|ports| ports.pages.iter().flatten().count().max(1)).sum()
+    }
+
+    /// Proposes the next free port; it is taken only by [`LocalPorts::take`].
+    pub(crate) fn propose(&self, end: End) -> Option<u16> {
+        let first = self.secret.hash_one(end) & u64::from(PORTS_COUNT - 1);
+        let first = u16::try_from(first).unwrap_or(0);
+        let Some(ports) = self.ends.get(&end) else { return Some(PORTS.start() + first) };
+        let port = ports.free_from(ports.next).or_else(|| ports.free_from(0))?;
+        Some(PORTS.start() + port)
+    }
+
+    /// Takes a port; the next proposal looks behind it. False if it was taken.
+    pub(crate) fn take(&mut self, end: End, port: u16) -> bool {
+        let Some(port) = port.checked_sub(*PORTS.start()) else { return true };
+        let ports = self.ends.entry(end).or_insert_with(Ports::new);
+        ports.next = (port + 1) % PORTS_COUNT;
+        let free = !ports.set(port, true);
+        ports.taken += u16::from(free);
+        free
+    }
+
+    /// Passes a port over that something else has: the next proposal looks behind it.
+    pub(crate) fn skip(&mut self, end: End, port: u16) {
+        if let Some(port) = port.checked_sub(*PORTS.start()) {
+            self.ends.entry(end).or_insert_with(Ports::new).next = (port + 1) % PORTS_COUNT;
+        }
+    }
+
+    /// Gives a port back.
+    pub(crate) fn release(&mut self, end: End, port: u16) {
+        let (Some(port), Some(ports)) = (port.checked_sub(*PORTS.start()), self.ends.get_mut(&end)) else { return };
+        ports.taken -= u16::from(ports.set(port, false));
+    }
+
+    /// Forgets an other end that nothing here talks to any more: its ports begin anew.
+    pub(crate) fn forget_unused(&mut self, ends_max: usize) {
+        if self.ends.len() > ends_max {
+            self.ends.retain(|_, ports| ports.taken > 0);
+        }
+    }
+}
+
+impl Ports {
+    fn new() -> Self {
+        Self { pages: Default::default(), full: 0, taken: 0, next: 0 }
+    }
+
+    fn free_from(&self, from: u16) -> Option<u16> {
+        let at = usize::from(from / PAGE_PORTS);
+        let here = match &self.pages[at] {
+            None => Some(from % PAGE_PORTS),
+            Some(page) => page.free_from(from % PAGE_PORTS),
+        };
+        if let Some(port) = here {
+            return Some(from / PAGE_PORTS * PAGE_PORTS + port);
+        }
+        let page = (at + 1..PAGES).find(|page| self.full & 1 << page == 0)?;
+        let port = self.pages[page].as_ref().map_or(Some(0), |page| page.free_from(0))?;
+        u16::try_from(page).ok().map(|page| page * PAGE_PORTS + port)
+    }
+
+    fn set(&mut self, port: u16, taken: bool) -> bool {
+        let at = usize::from(port / PAGE_PORTS);
+        let page = self.pages[at].get_or_insert_default();
+        let before = page.set(port % PAGE_PORTS, taken);
+        let full = page.full == u64::MAX;
+        self.full = if full { self.full | 1 << at } else { self.full & !(1 << at) };
+        before
+    }
+}
+
+fn count(bits: u32) -> u16 {
+    u16::try_from(bits).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Random;
+    use std::collections::BTreeSet;
+
+    fn ports() -> (LocalPorts, End) {
+        let mut random = Random::new(9);
+        let ports = LocalPorts::new(Keyed::new(&mut random), Keyed::new(&mut random));
+        (ports, ("10.0.0.1".parse().unwrap(), "10.0.0.2:80".parse().unwrap()))
+    }
+
+    #[test]
+    fn every_port_is_had_once_and_the_last_free_one_is_found() {
+        let (mut ports, end) = ports();
+        let mut had = BTreeSet::new();
+        while let Some(port) = ports.propose(end) {
+            assert!(ports.take(end, port) && had.insert(port));
+        }
+        assert_eq!(had.len(), usize::from(PORTS_COUNT));
+        assert!(had.iter().eq(&PORTS.collect::<BTreeSet<_>>()));
+        for port in [32_768, 40_000, 65_535] {
+            ports.release(end, port);
+            ports.release(end, port);
+            assert_eq!((ports.propose(end), ports.propose(end)), (Some(port), Some(port)));
+            assert!(ports.take(end, port) && !ports.take(end, port));
+            assert_eq!(ports.propose(end), None);
+        }
+    }
+
+    #[test]
+    fn a_port_rests_until_all_others_were_used() {
+        let (mut ports, end) = ports();
+        let first = ports.propose(end).unwrap();
+        let mut uses = 0;
+        loop {
+            let port = ports.propose(end).unwrap();
+            if port == first && uses > 0 {
+                break;
+            }
+            assert!(ports.take(end, port));
+            ports.release(end, port);
+            uses += 1;
+        }
+        assert_eq!(uses, u32::from(PORTS_COUNT));
+    }
+
+    #[test]
+    fn other_ends_have_ports_of_their_own_and_are_forgotten() {
+        let (mut ports, end) = ports();
+        let ends = (1..2_000_u16).map(|port| (end.0, SocketAddr::new(end.1.ip(), port)));
+        let firsts: BTreeSet<u16> = ends.clone().filter_map(|end| ports.propose(end)).collect();
+        assert!(firsts.len() > 1_800, "the first port of another end tells this one's");
+        for end in ends {
+            let port = ports.propose(end).unwrap();
+            assert!(ports.take(end, port));
+            ports.release(end, port);
+        }
+        assert!(ports.take(end, 50_000) && ports.take(end, 80));
+        ports.forget_unused(100);
+        assert_eq!(ports.ends.len(), 1);
+        ports.skip(end, 50_001);
+        assert_eq!(ports.propose(end), Some(50_002));
+    }
+}

@@ -1,0 +1,123 @@
+//! Values at places that do not move, found by number in constant time. A place used again has another generation, so that an
+//! old name of it finds nothing.
+
+/// Values of one chunk: growth allocates a chunk, and moves nothing.
+const CHUNK: usize = 64;
+
+/// What a value takes with its place.
+pub(crate) const fn bytes_each<T>() -> usize {
+    size_of::<Slot<T>>() + size_of::<u32>()
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// The values.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    chunks: Vec<Vec<Slot<T>>>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), free: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes a value in; says its place and the place's generation.
+    pub(crate) fn insert(&mut self, value: T) -> (u32, u32) {
+        self.len += 1;
+        if let Some(index) = self.free.pop()
+            && let Some(slot) = self.slot_mut(index)
+        {
+            slot.value = Some(value);
+            return (index, slot.generation);
+        }
+        let full = self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK);
+        if full {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let index = self.chunks.last_mut().map_or(0, |chunk| {
+            chunk.push(Slot { generation: 0, value: Some(value) });
+            before + chunk.len() - 1
+        });
+        (u32::try_from(index).unwrap_or(u32::MAX), 0)
+    }
+
+    /// Takes the value at a place out.
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        let slot = self.slot_mut(index)?;
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// The value at a place.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        let index = index as usize;
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)?.value.as_ref()
+    }
+
+    /// The value at a place.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slot_mut(index)?.value.as_mut()
+    }
+
+    /// The value at a place, if the place is of that generation.
+    #[inline]
+    pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
+        let at = index as usize;
+        let slot = self.chunks.get(at / CHUNK)?.get(at % CHUNK)?;
+        slot.value.as_ref().filter(|_| slot.generation == generation)
+    }
+
+    /// The generation of a place.
+    pub(crate) fn generation(&self, index: u32) -> u32 {
+        let at = index as usize;
+        self.chunks.get(at / CHUNK).and_then(|chunk| chunk.get(at % CHUNK)).map_or(0, |slot| slot.generation)
+    }
+
+    /// The places in use.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        let places = self.chunks.iter().flatten().zip(0..);
+        places.filter(|(slot, _)| slot.value.is_some()).map(|(_, index)| index)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
+        let index = index as usize;
+        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_under_another_generation() {
+        let mut slab = Slab::default();
+        let names: Vec<(u32, u32)> = (0..200).map(|n| slab.insert(n)).collect();
+        assert_eq!((slab.len(), slab.get(130)), (200, Some(&130)));
+        assert_eq!((slab.remove(130), slab.remove(130), slab.get(130)), (Some(130), None, None));
+        let (index, generation) = slab.insert(7);
+        assert_eq!((index, slab.named(index, generation), slab.named(130, names[130].1)), (130, Some(&7), None));
+        assert_eq!((slab.indices().count(), slab.remove(9999)), (200, None));
+    }
+}

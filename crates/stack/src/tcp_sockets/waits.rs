@@ -1,0 +1,97 @@
+//! Connections in TIME-WAIT: a bounded table of what is left of them, the oldest of which makes room.
+//!
+//! They are kept in the order in which they end, which is the order in which they came and were last asked: a list through
+//! the table, so that coming, going and being asked again cost the same however many there are.
+
+use super::Flow;
+use super::slab::Slab;
+use crate::limits::TCP_TIME_WAITS_MAX;
+use crate::tcp::TimeWait;
+use crate::time::Instant;
+
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) flow: Flow,
+    pub(crate) state: TimeWait,
+    /// It holds its local port, because a connection without timestamps may not follow it at once.
+    pub(crate) holds_port: bool,
+    before: u32,
+    behind: u32,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    slab: Slab<Wait>,
+    oldest: u32,
+    newest: u32,
+}
+
+impl Waits {
+    pub(crate) fn new() -> Self {
+        Self { slab: Slab::default(), oldest: NOBODY, newest: NOBODY }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Takes one in; says its place. Whoever calls takes the oldest out of a full table before.
+    pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, holds_port: bool) -> u32 {
+        let (place, _) = self.slab.insert(Wait { flow, state, holds_port, before: NOBODY, behind: NOBODY });
+        self.append(place);
+        place
+    }
+
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Wait> {
+        self.slab.get_mut(place)
+    }
+
+    pub(crate) fn remove(&mut self, place: u32) -> Option<Wait> {
+        self.detach(place);
+        self.slab.remove(place)
+    }
+
+    /// One that has to go: the oldest, if the table is full or its time is over.
+    pub(crate) fn surplus(&mut self, now: Option<Instant>) -> Option<u32> {
+        let oldest = self.slab.get(self.oldest)?;
+        let over = now.map_or(self.slab.len() >= TCP_TIME_WAITS_MAX, |now| oldest.state.poll_timeout() <= now);
+        over.then_some(self.oldest)
+    }
+
+    /// Puts one that was asked again, and so stays longer, behind all others.
+    pub(crate) fn restarted(&mut self, place: u32) {
+        self.detach(place);
+        self.append(place);
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.slab.get(self.oldest).map(|wait| wait.state.poll_timeout())
+    }
+
+    fn append(&mut self, place: u32) {
+        if let Some(wait) = self.slab.get_mut(place) {
+            (wait.before, wait.behind) = (self.newest, NOBODY);
+        }
+        match self.slab.get_mut(self.newest) {
+            Some(newest) => newest.behind = place,
+            None => self.oldest = place,
+        }
+        self.newest = place;
+    }
+
+    fn detach(&mut self, place: u32) {
+        let Some(wait) = self.slab.get(place) else { return };
+        let (before, behind) = (wait.before, wait.behind);
+        match self.slab.get_mut(before) {
+            Some(previous) => previous.behind = behind,
+            None => self.oldest = behind,
+        }
+        match self.slab.get_mut(behind) {
+            Some(next) => next.before = before,
+            None => self.newest = before,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Deadlines of many sockets: setting, moving and clearing one costs the same however many there are.
+//!
+//! A hierarchical timing wheel: eight levels of 64 slots, a slot of one level as wide as all of the level below. A deadline
+//! that moves back leaves its entry where it is, to be looked at again when its slot comes: a connection that
+//! sends and is acknowledged all the time so costs a comparison. What is due is told up to a tick late, and never early.
+
+use crate::time::Instant;
+
+/// A tick is 2^20 ns, a little over a millisecond.
+const TICK_BITS: u32 = 20;
+const LEVELS: usize = 8;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+const NOBODY: u32 = u32::MAX;
+const NEVER: u64 = u64::MAX;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    before: u32,
+    behind: u32,
+    /// The tick at which the entry is looked at; [`NEVER`]: it is in no slot.
+    fires: u64,
+    /// The tick at which it is due.
+    due: u64,
+    /// Its slot.
+    level: u8,
+    slot: u8,
+}
+
+const UNSET: Node = Node { before: NOBODY, behind: NOBODY, fires: NEVER, due: NEVER, level: 0, slot: 0 };
+
+/// Deadlines by the number of whose they are.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    /// All before has been looked at, and it too.
+    now: u64,
+    nodes: Vec<Node>,
+    heads: [[u32; SLOTS]; LEVELS],
+    /// Which slots hold anything.
+    occupied: [u64; LEVELS],
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Self { now: 0, nodes: Vec::new(), heads: [[NOBODY; SLOTS]; LEVELS], occupied: [0; LEVELS] }
+    }
+}
+
+impl Wheel {
+    /// Sets, moves or clears the deadline of one.
+    #[inline]
+    pub(crate) fn set(&mut self, who: u32, deadline: Option<Instant>) {
+        let due = deadline.map_or(NEVER, ticks_until);
+        let index = who as usize;
+        if index >= self.nodes.len() {
+            if due == NEVER {
+                return;
+            }
+            self.nodes.resize(index + 1, UNSET);
+        }
+        let node = &mut self.nodes[index];
+        node.due = due;
+        if due < node.fires {
+            self.unlink(who);
+            self.link(who, due);
+        }
+    }
+
+    /// Forgets one.
+    pub(crate) fn clear(&mut self, who: u32) {
+        if let Some(node) = self.nodes.get_mut(who as usize) {
+            node.due = NEVER;
+            self.unlink(who);
+        }
+    }
+
+    /// When [`Wheel::due`] is to be asked next: not before anything is due, but something need not be.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))
+    }
+
+    /// One whose deadline has come; its deadline is cleared.
+    pub(crate) fn due(&mut self, time: Instant) -> Option<u32> {
+        let until = time.as_ns() >> TICK_BITS;
+        loop {
+            let Some((level, slot, tick)) = self.first().filter(|(_, _, tick)| *tick <= until) else {
+                self.now = self.now.max(until);
+                return None;
+            };
+            self.now = self.now.max(tick);
+            if level > 0 {
+                self.spread(level, slot);
+                continue;
+            }
+            let who = self.heads[level][slot];
+            self.unlink(who);
+            let due = self.nodes[who as usize].due;
+            if due <= self.now {
+                self.nodes[who as usize].due = NEVER;
+                return Some(who);
+            }
+            if due != NEVER {
+                self.link(who, due);
+            }
+        }
+    }
+
+    /// Spreads a slot that has begun over the levels below.
+    fn spread(&mut self, level: usize, slot: usize) {
+        while self.heads[level][slot] != NOBODY {
+            let who = self.heads[level][slot];
+            self.unlink(who);
+            let due = self.nodes[who as usize].due;
+            if due != NEVER {
+                self.link(who, due);
+            }
+        }
+    }
+
+    /// The first slot that holds anything, and the tick at which it begins.
+    fn first(&self) -> Option<(usize, usize, u64)> {
+        let level = self.occupied.iter().position(|slots| *slots != 0)?;
+        let slot = self.occupied[level].trailing_zeros();
+        let low = SLOT_BITS * u32::try_from(level).unwrap_or(0);
+        let above = self.now.checked_shr(low + SLOT_BITS).unwrap_or(0) << (low + SLOT_BITS).min(63);
+        Some((level, slot as usize, above | (u64::from(slot) << low)))
+    }
+
+    /// Puts an entry into the slot of its tick: the level is that of the highest digit in which the tick differs from now.
+    fn link(&mut self, who: u32, tick: u64) {
+        let fires = tick.clamp(self.now, (1 << (64 - TICK_BITS)) - 1);
+        let bits = 63 - ((fires ^ self.now) | 1).leading_zeros();
+        let level = bits / SLOT_BITS;
+        let slot = (fires >> (SLOT_BITS * level)) % SLOTS as u64;
+        let place = (u8::try_from(level).unwrap_or(0), u8::try_from(slot).unwrap_or(0));
+        let head = &mut self.heads[usize::from(place.0)][usize::from(place.1)];
+        let behind = std::mem::replace(head, who);
+        if let Some(next) = self.nodes.get_mut(behind as usize) {
+            next.before = who;
+        }
+        let due = self.nodes[who as usize].due;
+        self.nodes[who as usize] = Node { before: NOBODY, behind, fires, due, level: place.0, slot: place.1 };
+        self.occupied[level as usize] |= 1 << slot;
+    }
+
+    fn unlink(&mut self, who: u32) {
+        let node = self.nodes[who as usize];
+        if node.fires == NEVER {
+            return;
+        }
+        self.nodes[who as usize] = Node { due: node.due, ..UNSET };
+        if let Some(next) = self.nodes.get_mut(node.behind as usize) {
+            next.before = node.before;
+        }
+        if let Some(previous) = self.nodes.get_mut(node.before as usize) {
+            previous.behind = node.behind;
+            return;
+        }
+        let (level, slot) = (usize::from(node.level), usize::from(node.slot));
+        self.heads[level][slot] = node.behind;
+        if node.behind == NOBODY {
+            self.occupied[level] &= !(1 << slot);
+        }
+    }
+}
+
+/// The first tick that is not before the moment.
+fn ticks_until(deadline: Instant) -> u64 {
+    deadline.as_ns().div_ceil(1 << TICK_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Random;
+
+    fn at(tick: u64) -> Instant {
+        Instant::from_ns(tick << TICK_BITS)
+    }
+
+    #[test]
+    fn deadlines_come_in_time_however_they_move() {
+        let mut random = Random::new(7);
+        let mut wheel = Wheel::default();
+        let mut wanted: Vec<Option<u64>> = vec![None; 300];
+        let mut now = 0;
+        for _ in 0..60_000 {
+            let who = random.below(300);
+            // Near and far: up to 2^30 ticks, which is days.
+            let digits = random.below(31);
+            let due = now + u64::from(random.below(1 << digits));
+            let due = (random.below(5) > 0).then_some(due);
+            wheel.set(who, due.map(at));
+            wanted[who as usize] = due;
+            if random.below(4) == 0 {
+                let first = wanted.iter().flatten().min().copied();
+                assert!(wheel.next() <= first.map(at) || first.is_none());
+                let digits = random.below(20);
+                let step = u64::from(random.below(1 << digits));
+                now = if random.below(2) == 0 { now + step } else { first.unwrap_or(now).max(now) };
+                while let Some(who) = wheel.due(at(now)) {
+                    let due = wanted[who as usize].take();
+                    assert!(due.is_some_and(|due| due <= now), "{who} came early at {now}: {due:?}");
+                }
+                assert!(wanted.iter().flatten().all(|due| *due > now), "something is late at {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_that_sleeps_until_told_meets_every_deadline() {
+        let mut wheel = Wheel::default();
+        for (who, due) in [(0, 3), (1, 64), (2, 4_097), (3, 1 << 40), (4, 5_000_000)] {
+            wheel.set(who, Some(at(due)));
+        }
+        let (mut met, mut wakes) = (Vec::new(), 0);
+        while let Some(next) = wheel.next() {
+            wakes += 1;
+            while let Some(who) = wheel.due(next) {
+                met.push((who, next));
+            }
+        }
+        assert_eq!(met, [(0, at(3)), (1, at(64)), (2, at(4_097)), (4, at(5_000_000)), (3, at(1 << 40))]);
+        assert!(wakes < 25, "{wakes} wakes");
+    }
+
+    #[test]
+    fn nothing_is_early_and_the_far_future_is_kept() {
+        let mut wheel = Wheel::default();
+        wheel.set(0, Some(Instant::from_ns((1 << TICK_BITS) + 1)));
+        wheel.set(1, Some(Instant::from_ns(u64::MAX)));
+        assert_eq!(wheel.due(at(1)), None);
+        assert_eq!(wheel.due(at(2)), Some(0));
+        assert_eq!(wheel.due(at(1 << 43)), None);
+        wheel.clear(1);
+        assert_eq!(wheel.next(), None);
+    }
+}
