@@ -320,29 +320,25 @@ impl<S: Storage> TcpSockets<S> {
         [self.wheel.next(), self.waits.timeout()].into_iter().flatten().min()
     }
 
-    /// The next news.
+    /// The next news. What was closed meanwhile is none.
     pub(crate) fn poll_ready(&mut self) -> Option<Ready> {
         loop {
             let ready = self.ready.pop_front()?;
-            match ready {
+            let announced = match ready {
                 Ready::Connection(id) => {
-                    if self.sockets.named(id.slot, id.generation).is_none() {
-                        continue;
-                    }
-                    if let Some(socket) = self.sockets.get_mut(id.slot) {
-                        socket.announced = false;
-                    }
+                    let known = self.sockets.named(id.slot, id.generation).is_some();
+                    let socket = self.sockets.get_mut(id.slot).filter(|_| known);
+                    socket.filter(|socket| socket.owner == Owner::Application).map(|socket| &mut socket.announced)
                 }
                 Ready::Listener(id) => {
-                    if self.listeners.named(id.slot, id.generation).is_none() {
-                        continue;
-                    }
-                    if let Some(listener) = self.listeners.get_mut(id.slot) {
-                        listener.announced = false;
-                    }
+                    let known = self.listeners.named(id.slot, id.generation).is_some();
+                    self.listeners.get_mut(id.slot).filter(|_| known).map(|listener| &mut listener.announced)
                 }
+            };
+            if let Some(announced) = announced {
+                *announced = false;
+                return Some(ready);
             }
-            return Some(ready);
         }
     }
 

@@ -9,6 +9,7 @@ mod hostile;
 mod large;
 mod net;
 mod resolution;
+mod scale;
 mod sockets;
 mod tcp;
 mod world;

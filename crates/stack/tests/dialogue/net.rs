@@ -39,6 +39,11 @@ pub(crate) fn address(v6: bool, link: usize, end: usize) -> IpAddr {
     if v6 { format!("2001:db8:{link}::{end}") } else { format!("10.0.{link}.{end}") }.parse().unwrap()
 }
 
+/// Any address and port.
+pub(crate) fn any(v6: bool) -> SocketAddr {
+    if v6 { "[::]:0" } else { "0.0.0.0:0" }.parse().unwrap()
+}
+
 impl Net {
     pub(crate) fn new(links: &[Link]) -> Self {
         Self::with(links, &[StackConfig::default(); 8][..=links.len()])
@@ -161,8 +166,7 @@ impl Net {
     /// Begins a connection from the first host.
     pub(crate) fn connect(&mut self, v6: bool, port: u16) -> TcpId {
         let (now, to) = (self.now, self.far(v6, port));
-        let any = SocketAddr::new(if v6 { "::" } else { "0.0.0.0" }.parse().unwrap(), 0);
-        self.first().tcp_connect(now, any, to, &TcpOptions::default()).unwrap()
+        self.first().tcp_connect(now, any(v6), to, &TcpOptions::default()).unwrap()
     }
 
     /// An open connection from the first host to the last, where the listener is: both ends.

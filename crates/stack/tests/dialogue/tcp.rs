@@ -1,9 +1,14 @@
 //! TCP sockets through whole stacks: opening, moving bytes, closing, and everything between.
 
-use crate::net::{Link, Net, PLAIN, content};
-use siga_stack::device::Agreed;
-use siga_stack::tcp::StateName;
+use crate::net::{Link, Net, PLAIN, address, any, content};
+use siga_stack::device::{Agreed, DeviceError};
+use siga_stack::drops::{IpDrop, TcpDrop};
+use siga_stack::frame::DeviceId;
+use siga_stack::stack::StackConfig;
+use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
+use siga_stack::tcp_sockets::{Ready, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::time::Duration;
+use std::net::SocketAddr;
 
 const ALL_AGREED: Agreed = Agreed { checksum_unfilled: true, large_segments: true };
 
@@ -43,5 +48,310 @@ fn a_request_is_answered_over_every_row_of_links() {
             net.pass(Duration::from_secs(61));
             assert_eq!(net.dropped(), []);
         }
+    }
+}
+
+/// What the sockets of a stack hold: connections, and those in TIME-WAIT.
+fn held(stack: &siga_stack::Stack) -> (usize, usize) {
+    let memory = stack.memory();
+    (memory.held("TCP connections"), memory.held("TCP connections in TIME-WAIT"))
+}
+
+#[test]
+fn a_stack_talks_to_itself() {
+    for v6 in [false, true] {
+        let mut net = Net::new(&[PLAIN]);
+        let (now, at) = (net.now, SocketAddr::new(address(v6, 0, 1), 80));
+        let options = TcpOptions::default();
+        let listener = net.first().tcp_listen(at, 1, &options).unwrap();
+        let here = net.first().tcp_connect(now, any(v6), at, &options).unwrap();
+        net.pass(Duration::from_millis(1));
+        let (there, _) = net.first().tcp_accept(listener).unwrap().unwrap();
+        let bytes = content(3_000_000);
+        assert_eq!(net.stream((0, here), (0, there), &bytes), bytes);
+        assert_eq!(net.first().tcp_addresses(there).unwrap(), (at, net.stacks[0].tcp_addresses(here).unwrap().0));
+        for id in [here, there] {
+            let now = net.now;
+            net.first().tcp_close(now, id).unwrap();
+        }
+        net.pass(Duration::from_secs(61));
+        assert_eq!(held(&net.stacks[0]), (0, 0));
+        assert_eq!(net.dropped(), []);
+    }
+}
+
+#[test]
+fn wrong_use_is_a_typed_error() {
+    let mut net = Net::new(&[PLAIN]);
+    let now = net.now;
+    let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+    let options = TcpOptions::default();
+    let stack = net.first();
+    let listener = stack.tcp_listen(at("10.0.0.1:80"), 5, &options).unwrap();
+    for (local, backlog, error) in [
+        ("10.0.0.1:80", 5, TcpError::InUse),
+        ("10.0.0.1:0", 5, TcpError::Address),
+        ("10.9.0.1:81", 5, TcpError::NotOurs),
+        ("10.0.0.1:81", 0, TcpError::Range),
+        ("10.0.0.1:81", 65_537, TcpError::Range),
+    ] {
+        assert_eq!(stack.tcp_listen(at(local), backlog, &options), Err(error), "{local}");
+    }
+    assert!(stack.tcp_listen(at("0.0.0.0:80"), 5, &options).is_ok(), "an address and any are two");
+    for (local, remote, error) in [
+        ("0.0.0.0:0", "10.0.0.2:0", TcpError::Address),
+        ("0.0.0.0:0", "0.0.0.0:80", TcpError::Address),
+        ("0.0.0.0:0", "224.0.0.1:80", TcpError::Address),
+        ("0.0.0.0:0", "255.255.255.255:80", TcpError::Address),
+        ("0.0.0.0:0", "10.0.0.255:80", TcpError::Address),
+        ("0.0.0.0:0", "[2001:db8::2]:80", TcpError::Address),
+        ("10.9.0.1:0", "10.0.0.2:80", TcpError::NotOurs),
+        ("0.0.0.0:0", "192.0.2.1:80", TcpError::Dropped(IpDrop::NoRoute.into())),
+    ] {
+        assert_eq!(stack.tcp_connect(now, at(local), at(remote), &options), Err(error), "{local} {remote}");
+    }
+    let bad = |config| TcpOptions { config, ..options };
+    for options in [
+        TcpOptions { hop_limit: 0, ..options },
+        TcpOptions { service: 3, ..options },
+        bad(Config { congestion: "vegas", ..Config::LINUX }),
+        bad(Config { receive_buffer_bytes: 0, ..Config::LINUX }),
+    ] {
+        assert!(stack.tcp_connect(now, at("0.0.0.0:0"), at("10.0.0.2:80"), &options).is_err(), "{options:?}");
+        assert!(stack.tcp_listen(at("10.0.0.1:99"), 1, &options).is_err(), "{options:?}");
+    }
+    let id = stack.tcp_connect(now, at("10.0.0.1:5000"), at("10.0.0.2:80"), &options).unwrap();
+    let again = stack.tcp_connect(now, at("10.0.0.1:5000"), at("10.0.0.2:80"), &options);
+    assert_eq!(again, Err(TcpError::InUse));
+    for (setting, error) in [
+        (TcpSetting::HopLimit(0), TcpError::Range),
+        (TcpSetting::Service(1), TcpError::Range),
+        (TcpSetting::Congestion("vegas"), TcpError::Setting(ConfigError::UnknownCongestionControl)),
+        (TcpSetting::SendBuffer(0), TcpError::Setting(ConfigError::BufferSize)),
+        (TcpSetting::ReceiveBuffer(1 << 40), TcpError::Setting(ConfigError::BufferSize)),
+    ] {
+        assert_eq!(stack.tcp_set(now, id, setting), Err(error), "{setting:?}");
+    }
+    stack.tcp_abort(now, id).unwrap();
+    assert_eq!(stack.tcp_send(now, id, b"x"), Err(TcpError::Closed));
+    assert_eq!(stack.tcp_receive(now, id, &mut [0]), Err(TcpError::Closed));
+    assert_eq!(stack.tcp_close(now, id), Err(TcpError::Closed));
+    stack.tcp_unlisten(now, listener).unwrap();
+    assert_eq!(stack.tcp_accept(listener), Err(TcpError::Closed));
+    assert_eq!(stack.tcp_unlisten(now, listener), Err(TcpError::Closed));
+}
+
+#[test]
+fn nobody_there_is_told_by_a_reset_and_no_host_by_icmp() {
+    for v6 in [false, true] {
+        let mut net = Net::new(&[PLAIN, PLAIN]);
+        let refused = net.connect(v6, 81);
+        net.cross();
+        assert_eq!(net.stacks[0].tcp_state(refused), Ok(StateName::Closed));
+        let now = net.now;
+        assert_eq!(net.first().tcp_send(now, refused, b"x"), Err(TcpError::Failed(Failure::Refused)));
+        assert_eq!(net.first().tcp_receive(now, refused, &mut [0]), Err(TcpError::Failed(Failure::Refused)));
+        assert_eq!(net.first().tcp_close(now, refused), Ok(()));
+        assert_eq!((held(&net.stacks[0]), held(&net.stacks[1])), ((0, 0), (0, 0)));
+    }
+}
+
+#[test]
+fn readiness_is_told_once_for_each_change() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 10);
+    let here = net.connect(false, 80);
+    net.cross();
+    assert_eq!((net.first().poll_ready(), net.first().poll_ready()), (Some(Ready::Connection(here)), None));
+    assert_eq!((net.last().poll_ready(), net.last().poll_ready()), (Some(Ready::Listener(listener)), None));
+    let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+    assert_eq!(net.last().poll_ready(), None, "what accepting told is no news");
+    let now = net.now;
+    for _ in 0..3 {
+        net.first().tcp_send(now, here, b"abc").unwrap();
+        net.cross();
+    }
+    assert_eq!((net.last().poll_ready(), net.last().poll_ready()), (Some(Ready::Connection(there)), None));
+    assert_eq!(net.last().tcp_receive(now, there, &mut [0; 4]), Ok(Some(4)));
+    assert!(net.last().tcp_readiness(there).unwrap().readable);
+    assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(Some(5)));
+    assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(None));
+    net.first().tcp_send(now, here, b"abc").unwrap();
+    net.cross();
+    assert_eq!(net.last().poll_ready(), Some(Ready::Connection(there)));
+    // A full buffer, and room in it again.
+    while net.first().tcp_send(now, here, &[0; 100_000]).unwrap() > 0 {
+        net.cross();
+    }
+    while net.first().poll_ready().is_some() {}
+    let mut into = vec![0; 1 << 20];
+    for _ in 0..10 {
+        while net.last().tcp_receive(now, there, &mut into).unwrap().is_some() {}
+        net.pass(Duration::from_millis(50));
+    }
+    assert_eq!(net.first().poll_ready(), Some(Ready::Connection(here)));
+    // The end of the other direction.
+    net.last().poll_ready();
+    let now = net.now;
+    while net.last().tcp_receive(now, there, &mut into).unwrap().is_some() {}
+    net.first().tcp_shutdown(now, here).unwrap();
+    net.pass(Duration::from_secs(1));
+    while net.last().tcp_receive(now, there, &mut into).unwrap().is_some_and(|count| count > 0) {}
+    assert_eq!(net.last().poll_ready(), Some(Ready::Connection(there)));
+    // A socket that is closed is no news any more.
+    net.last().tcp_send(now, there, b"x").unwrap();
+    net.cross();
+    net.first().tcp_close(now, here).unwrap();
+    assert_eq!(net.first().poll_ready(), None);
+}
+
+#[test]
+fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 4);
+    // The handshakes' last segments are lost: the connections stay half open.
+    net.lost = Box::new(|from, frame| from == 0 && frame.len() == 66);
+    let half: Vec<TcpId> = (0..4).map(|_| net.connect(false, 80)).collect();
+    net.cross();
+    assert_eq!((held(&net.stacks[1]), net.last().tcp_acceptable(listener)), ((4, 0), Ok(0)));
+    net.lost = Box::new(|_, _| false);
+    let by_cookie: Vec<TcpId> = (0..4).map(|_| net.connect(false, 80)).collect();
+    net.cross();
+    assert_eq!((held(&net.stacks[1]), net.last().tcp_acceptable(listener)), ((8, 0), Ok(4)));
+    // The queue is full: what is acknowledged now is not heard, and neither is another SYN.
+    net.pass(Duration::from_secs(1));
+    let late = net.connect(false, 80);
+    net.cross();
+    assert_eq!(net.stacks[0].tcp_state(late), Ok(StateName::SynSent));
+    assert!(net.last().drops().get(TcpDrop::BacklogFull) > 0);
+    let mut accepted: Vec<TcpId> = Vec::new();
+    let end = net.now + Duration::from_secs(20);
+    while accepted.len() < 9 && net.now < end {
+        while let Some((id, _)) = net.last().tcp_accept(listener).unwrap() {
+            accepted.push(id);
+        }
+        let now = net.now;
+        for id in half.iter().chain(&by_cookie) {
+            net.first().tcp_send(now, *id, b"?").ok();
+        }
+        net.pass(Duration::from_millis(500));
+    }
+    assert_eq!(accepted.len(), 9, "all are open in the end: {:?}", net.dropped());
+    for (id, there) in by_cookie.iter().zip(&accepted) {
+        let bytes = content(100_000);
+        let now = net.now;
+        let mut question = [0; 99];
+        while net.last().tcp_receive(now, *there, &mut question).unwrap().is_some() {}
+        assert_eq!(net.stream((0, *id), (1, *there), &bytes), bytes);
+    }
+}
+
+#[test]
+fn a_listener_that_goes_resets_what_nobody_accepted() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(true, 80, 4);
+    let waiting = net.connect(true, 80);
+    net.cross();
+    net.lost = Box::new(|from, frame| from == 0 && frame.len() == 86);
+    let opening = net.connect(true, 80);
+    net.cross();
+    net.lost = Box::new(|_, _| false);
+    let now = net.now;
+    net.last().tcp_unlisten(now, listener).unwrap();
+    net.cross();
+    for id in [waiting, opening] {
+        let error = net.first().tcp_receive(now, id, &mut [0]).unwrap_err();
+        assert_eq!(error, TcpError::Failed(Failure::Reset));
+    }
+    assert_eq!(held(&net.stacks[1]), (0, 0));
+}
+
+#[test]
+fn closing_lingers_as_long_as_it_is_told() {
+    for (linger, resets) in [(None, false), (Some(Duration::ZERO), true), (Some(Duration::from_secs(3)), true)] {
+        let mut net = Net::new(&[PLAIN]);
+        let listener = net.listen(false, 80, 4);
+        let (here, there) = net.open(false, 80, listener);
+        // The reader is slow: bytes stay in the buffer.
+        let now = net.now;
+        while net.first().tcp_send(now, here, &[7; 100_000]).unwrap() > 0 {
+            net.cross();
+        }
+        net.first().tcp_set(now, here, TcpSetting::Linger(linger)).unwrap();
+        net.first().tcp_close(now, here).unwrap();
+        net.pass(Duration::from_secs(2));
+        let early = linger == Some(Duration::ZERO);
+        assert_eq!(net.last().tcp_state(there).unwrap() == StateName::Closed, early, "{linger:?}");
+        net.pass(Duration::from_secs(2));
+        assert_eq!(net.last().tcp_state(there).unwrap() == StateName::Closed, resets, "{linger:?}");
+        assert_eq!(held(&net.stacks[0]).0, usize::from(!resets));
+    }
+}
+
+#[test]
+fn a_carrier_that_is_back_repeats_at_once() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 4);
+    let (here, there) = net.open(false, 80, listener);
+    net.lost = Box::new(|_, _| true);
+    let now = net.now;
+    net.first().tcp_send(now, here, b"hello").unwrap();
+    net.pass(Duration::from_secs(20));
+    net.lost = Box::new(|_, _| false);
+    let now = net.now;
+    net.first().carrier_up(now, DeviceId(0));
+    net.cross();
+    assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(Some(5)));
+}
+
+#[test]
+fn segments_follow_the_mtu_of_their_device() {
+    let mut net = Net::new(&[Link { mtu: 8_992, ..PLAIN }]);
+    let listener = net.listen(false, 80, 4);
+    let (here, there) = net.open(false, 80, listener);
+    let bytes = content(200_000);
+    for mtu in [1_500, 8_992] {
+        let now = net.now;
+        net.first().set_mtu(now, DeviceId(0), mtu).unwrap();
+        net.frames.clear();
+        net.keep_frames = true;
+        assert_eq!(net.stream((0, here), (1, there), &bytes), bytes);
+        let longest = net.frames.iter().filter(|(from, ..)| *from == 0).map(|(_, frame, _)| frame.len()).max();
+        assert_eq!(longest, Some(usize::from(mtu) + 14));
+    }
+    let now = net.now;
+    assert_eq!(net.first().set_mtu(now, DeviceId(0), 1_279), Err(DeviceError::Mtu));
+    assert_eq!(net.first().set_mtu(now, DeviceId(9), 1_500), Err(DeviceError::NoDevice));
+}
+
+#[test]
+fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
+    let config = StackConfig { tcp_buffers_bytes_max: 200_000, ..StackConfig::default() };
+    let mut net = Net::with(&[PLAIN], &[config; 2]);
+    let listener = net.listen(false, 80, 100);
+    let pairs: Vec<(TcpId, TcpId)> = (0..50).map(|_| net.open(false, 80, listener)).collect();
+    let bytes = content(60_000);
+    let mut sent = vec![0; pairs.len()];
+    let mut arrived = vec![Vec::new(); pairs.len()];
+    let (mut into, end) = (vec![0; 3_000], net.now + Duration::from_secs(300));
+    while arrived.iter().any(|arrived| arrived.len() < bytes.len()) && net.now < end {
+        let now = net.now;
+        for (at, (here, there)) in pairs.iter().enumerate() {
+            sent[at] += net.first().tcp_send(now, *here, &bytes[sent[at]..]).unwrap();
+            if let Some(count) = net.last().tcp_receive(now, *there, &mut into).unwrap() {
+                arrived[at].extend_from_slice(&into[..count]);
+            }
+        }
+        for stack in &net.stacks {
+            assert!(stack.memory().held("bytes in TCP buffers") < 200_000 + 50 * 8_192 + 65_536);
+        }
+        net.pass(Duration::from_millis(5));
+    }
+    assert!(arrived.iter().all(|arrived| *arrived == bytes));
+    assert!(net.stacks[1].drops().get(TcpDrop::Memory) > 0, "the bound was met: {:?}", net.dropped());
+    for stack in &net.stacks {
+        let memory = stack.memory();
+        assert!(memory.bytes_held() < memory.bytes_most());
+        assert!(memory.to_string().lines().count() > 10);
     }
 }
