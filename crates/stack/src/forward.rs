@@ -3,6 +3,7 @@
 //!
 //! What the next link did not agree to is made good here: checksums filled in, large segments cut. Redirects are not sent.
 
+use crate::capture::Capture;
 use crate::checksum::updated;
 use crate::cut::{Piece, Pieces, Plan, Shape};
 use crate::device::Medium;
@@ -26,12 +27,30 @@ pub struct Forward<'a, P: ?Sized> {
     /// Over which device.
     pub device: DeviceId,
     pub(crate) pieces: Pieces<'a, P>,
+    /// Where frames are captured, and the time.
+    pub(crate) capture: Option<(Instant, &'a mut Capture)>,
 }
 
 impl<P: Payload + ?Sized> Forward<'_, P> {
     /// The next frame to send, in order.
     #[inline]
     pub fn next_piece(&mut self) -> Option<Piece<'_>> {
+        if self.capture.is_some() {
+            return self.next_captured();
+        }
+        self.pieces.next_piece()
+    }
+
+    /// A frame is put together to be captured, and then told as if it had not been.
+    fn next_captured(&mut self) -> Option<Piece<'_>> {
+        let before = self.pieces.scratch.cut;
+        let piece = self.pieces.next_piece()?;
+        let (mut bytes, range) = (piece.header.to_vec(), piece.range);
+        self.pieces.append(range, &mut bytes);
+        if let Some((now, capture)) = &mut self.capture {
+            capture.sent(*now, self.device, &bytes);
+        }
+        self.pieces.scratch.cut = before;
         self.pieces.next_piece()
     }
 }

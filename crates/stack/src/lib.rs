@@ -6,6 +6,7 @@
 //! above them is here. Every bound has its name in [`limits`].
 #![forbid(unsafe_code)]
 
+mod capture;
 mod checksum;
 pub mod cut;
 pub mod device;
@@ -21,6 +22,7 @@ pub mod memory;
 mod neighbour;
 mod output;
 mod path_mtu;
+pub mod pcapng;
 mod resolve;
 pub mod route;
 mod seed;

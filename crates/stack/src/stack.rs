@@ -4,6 +4,7 @@
 //! and calls [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so. Whether a stack is a router is one
 //! setting. Wrong use is answered by a typed error; any bytes from the network by a counted drop.
 
+use crate::capture::Capture;
 use crate::cut::{Pieces, Scratch};
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
 use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
@@ -88,6 +89,7 @@ pub struct Stack<S: Storage = Heap> {
     /// Packets to ourselves, to be taken in before the call ends.
     pub(crate) loopback: VecDeque<Vec<u8>>,
     pub(crate) scratch: Scratch,
+    pub(crate) capture: Option<Capture>,
     pub(crate) reassembly: Reassembly,
     own_v4: Vec<Ipv4Addr>,
     own_v6: Vec<Ipv6Addr>,
@@ -142,6 +144,7 @@ impl<S: Storage> Stack<S> {
             forwarding: config.forwarding,
             loopback: VecDeque::new(),
             scratch: Scratch::new(),
+            capture: None,
             reassembly: Reassembly::default(),
             own_v4: Vec::new(),
             own_v6: Vec::new(),
@@ -163,6 +166,9 @@ impl<S: Storage> Stack<S> {
                 continue;
             }
             self.add_own_routes(id, *own).map_err(|_| DeviceError::Full)?;
+        }
+        if let Some(capture) = &mut self.capture {
+            capture.add_device(self.devices.len(), &device);
         }
         self.devices.push(device);
         self.tcp.add_device();
@@ -232,17 +238,22 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
+        let captured = self.capture.as_ref().map(|capture| capture.part(received));
         let Received { header: frame, payload, marks } = received;
         let payload_bytes = payload.len();
         let mut packet = Packet { frame, payload, payload_bytes, link_bytes: 0, marks, device, to_group: false };
         let result = self.receive(now, &mut packet);
+        if let (Some(capture), Some(part)) = (&mut self.capture, captured) {
+            capture.received(now, device, &part, result.err());
+        }
         if !matches!(result, Ok(Some(_))) {
             self.settle(now);
         }
         match result {
             Ok(None) => Handled::Done,
             Ok(Some(device)) => {
-                Handled::Forward(Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch } })
+                let capture = self.capture.as_mut().map(|capture| (now, capture));
+                Handled::Forward(Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch }, capture })
             }
             Err(reason) => {
                 self.drops.count(reason);
@@ -254,10 +265,13 @@ impl<S: Storage> Stack<S> {
     /// Builds the next frame that a device is to send. `into` has to have room for the device's MTU and link header; where large
     /// segments are agreed, they are made as large as it has room for. A frame that it has no room for stays.
     pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+        let frame = self.pop_frame(device, into).or_else(|| self.poll_tcp(now, device, into));
         // A connection whose neighbour is not known leaves a question behind.
-        self.pop_frame(device, into)
-            .or_else(|| self.poll_tcp(now, device, into))
-            .or_else(|| self.pop_frame(device, into))
+        let frame = frame.or_else(|| self.pop_frame(device, into))?;
+        if let Some(capture) = &mut self.capture {
+            capture.sent(now, device, &into[..frame.len]);
+        }
+        Some(frame)
     }
 
     fn pop_frame(&mut self, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {

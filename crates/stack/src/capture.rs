@@ -1,0 +1,75 @@
+//! Capturing what goes over a stack's devices, in the pcapng format: an interface for each device, a direction for each
+//! frame, and the reason for each frame that was dropped. While nothing is captured it costs a comparison a frame.
+
+use crate::device::{Device, Medium};
+use crate::drops::DropReason;
+use crate::frame::{DeviceId, Payload, Received};
+use crate::pcapng::{Direction, Frame, LinkType, Pcapng};
+use crate::stack::Stack;
+use crate::tcp::Storage;
+use crate::time::Instant;
+
+/// A capture that is under way.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    file: Pcapng,
+    snap_bytes: usize,
+}
+
+impl Capture {
+    pub(crate) fn add_device(&mut self, id: usize, device: &Device) {
+        let link_type = match device.config.medium {
+            Medium::Ethernet(_) => LinkType::Ethernet,
+            Medium::Ip => LinkType::Ip,
+        };
+        self.file.add_interface(&format!("device {id}"), link_type);
+    }
+
+    /// The part of a received frame that is kept.
+    pub(crate) fn part<P: Payload + ?Sized>(&self, received: Received<'_, P>) -> (Vec<u8>, usize) {
+        let (header, payload) = (received.header, received.payload.len());
+        let mut bytes = header[..header.len().min(self.snap_bytes)].to_vec();
+        let behind = payload.min(self.snap_bytes - bytes.len());
+        if behind > 0 {
+            let at = bytes.len();
+            bytes.resize(at + behind, 0);
+            received.payload.copy_to(0, &mut bytes[at..]);
+        }
+        (bytes, header.len() + payload)
+    }
+
+    pub(crate) fn received(&mut self, at: Instant, device: DeviceId, part: &(Vec<u8>, usize), why: Option<DropReason>) {
+        let comment = why.map_or_else(String::new, |reason| format!("dropped: {reason}"));
+        let (bytes, len) = part;
+        let direction = Some(Direction::In);
+        self.file.add(Frame { at, interface: device.0.into(), direction, bytes, len: *len, comment: &comment });
+    }
+
+    pub(crate) fn sent(&mut self, at: Instant, device: DeviceId, frame: &[u8]) {
+        let (bytes, len) = (&frame[..frame.len().min(self.snap_bytes)], frame.len());
+        let direction = Some(Direction::Out);
+        self.file.add(Frame { at, interface: device.0.into(), direction, bytes, len, comment: "" });
+    }
+}
+
+impl<S: Storage> Stack<S> {
+    /// Captures all frames from here on: the first `snap_bytes` of each. Up to `bytes_max` wait for [`Stack::take_capture`];
+    /// frames that find no room are left out. Marks are not in a capture: a checksum left open looks wrong, a large segment large.
+    pub fn start_capture(&mut self, snap_bytes: usize, bytes_max: usize) {
+        let mut capture = Capture { file: Pcapng::new(bytes_max), snap_bytes };
+        for (id, device) in self.devices.iter().enumerate() {
+            capture.add_device(id, device);
+        }
+        self.capture = Some(capture);
+    }
+
+    /// What was captured since it was last asked for; all of it, in order, is a file.
+    pub fn take_capture(&mut self) -> Vec<u8> {
+        self.capture.as_mut().map_or_else(Vec::new, |capture| capture.file.take())
+    }
+
+    /// Ends the capture. Says how many frames were left out; what was not taken is gone.
+    pub fn stop_capture(&mut self) -> u64 {
+        self.capture.take().map_or(0, |capture| capture.file.left_out())
+    }
+}

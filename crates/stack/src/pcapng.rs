@@ -1,0 +1,224 @@
+//! Captures in the pcapng format, written into memory up to a bound; where the bytes go is the owner's business.
+//!
+//! Of the format's blocks only those that this needs are written: section header, interface description, enhanced packet.
+//! Times are in nanoseconds.
+
+use crate::time::Instant;
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 6;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const OPTION_COMMENT: u16 = 1;
+const OPTION_NAME: u16 = 2;
+const OPTION_FLAGS: u16 = 2;
+const OPTION_RESOLUTION: u16 = 9;
+/// Nanoseconds, as a power of ten.
+const RESOLUTION: u8 = 9;
+/// What fits a length of 32 bits and is never reached: a frame's length is bounded.
+const LEN_MAX: u32 = u32::MAX;
+
+/// What frames of an interface begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkType {
+    /// An Ethernet header.
+    Ethernet,
+    /// An IPv4 or IPv6 header.
+    Ip,
+}
+
+/// Which way a frame went over its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// It was received.
+    In,
+    /// It was sent.
+    Out,
+}
+
+/// A frame to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// When it went by.
+    pub at: Instant,
+    /// By which interface: the number that [`Pcapng::add_interface`] gave.
+    pub interface: u32,
+    /// Which way, if that is to be said.
+    pub direction: Option<Direction>,
+    /// Its first bytes, or all of them.
+    pub bytes: &'a [u8],
+    /// How many it has.
+    pub len: usize,
+    /// Something to say of it; nothing, if empty.
+    pub comment: &'a str,
+}
+
+/// A capture that grows up to a bound.
+#[derive(Debug)]
+pub struct Pcapng {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    interfaces: u32,
+    left_out: u64,
+}
+
+impl Pcapng {
+    /// An empty one that holds at most `bytes_max` bytes at a time.
+    pub fn new(bytes_max: usize) -> Self {
+        let mut capture = Self { bytes: Vec::new(), bytes_max, interfaces: 0, left_out: 0 };
+        let mut body = BYTE_ORDER.to_le_bytes().to_vec();
+        body.extend(1_u16.to_le_bytes());
+        body.extend(0_u16.to_le_bytes());
+        body.extend(u64::MAX.to_le_bytes());
+        capture.block(SECTION, &body);
+        capture
+    }
+
+    /// Describes another interface; says its number.
+    pub fn add_interface(&mut self, name: &str, link_type: LinkType) -> u32 {
+        let link_type: u16 = match link_type {
+            LinkType::Ethernet => 1,
+            LinkType::Ip => 101,
+        };
+        let mut body = link_type.to_le_bytes().to_vec();
+        body.extend([0; 6]);
+        option(&mut body, OPTION_NAME, name.as_bytes());
+        option(&mut body, OPTION_RESOLUTION, &[RESOLUTION]);
+        body.extend([0; 4]);
+        self.block(INTERFACE, &body);
+        self.interfaces += 1;
+        self.interfaces - 1
+    }
+
+    /// Adds a frame, if there is room for it.
+    pub fn add(&mut self, frame: Frame<'_>) {
+        let length = |bytes: usize| u32::try_from(bytes).unwrap_or(LEN_MAX).to_le_bytes();
+        let ns = frame.at.as_ns().to_le_bytes();
+        let mut body = frame.interface.to_le_bytes().to_vec();
+        body.extend(&ns[4..]);
+        body.extend(&ns[..4]);
+        body.extend(length(frame.bytes.len()));
+        body.extend(length(frame.len));
+        body.extend(frame.bytes);
+        pad(&mut body);
+        let options = body.len();
+        if let Some(direction) = frame.direction {
+            let way: u32 = match direction {
+                Direction::In => 1,
+                Direction::Out => 2,
+            };
+            option(&mut body, OPTION_FLAGS, &way.to_le_bytes());
+        }
+        if !frame.comment.is_empty() {
+            option(&mut body, OPTION_COMMENT, frame.comment.as_bytes());
+        }
+        if body.len() > options {
+            body.extend([0; 4]);
+        }
+        if self.bytes.len() + body.len() > self.bytes_max {
+            self.left_out += 1;
+        } else {
+            self.block(PACKET, &body);
+        }
+    }
+
+    /// What was written and not taken yet.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes what was written, which makes room: all that was ever taken, in order, is the file.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Frames that found no room.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn block(&mut self, kind: u32, body: &[u8]) {
+        let length = u32::try_from(body.len() + 12).unwrap_or(LEN_MAX).to_le_bytes();
+        self.bytes.extend(kind.to_le_bytes());
+        self.bytes.extend(length);
+        self.bytes.extend(body);
+        self.bytes.extend(length);
+    }
+}
+
+fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let kept = &value[..value.len().min(usize::from(u16::MAX) - 3)];
+    body.extend(code.to_le_bytes());
+    body.extend(u16::try_from(kept.len()).unwrap_or(0).to_le_bytes());
+    body.extend(kept);
+    pad(body);
+}
+
+fn pad(body: &mut Vec<u8>) {
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    /// The blocks of a file: type and body.
+    fn blocks(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
+        let mut blocks = Vec::new();
+        while !bytes.is_empty() {
+            let length = word(bytes, 4) as usize;
+            assert_eq!((length % 4, word(bytes, length - 4) as usize), (0, length));
+            blocks.push((word(bytes, 0), &bytes[8..length - 4]));
+            bytes = &bytes[length..];
+        }
+        blocks
+    }
+
+    fn frame(interface: u32, bytes: &[u8]) -> Frame<'_> {
+        let at = Instant::from_ns(0x1_2345_6789);
+        Frame { at, interface, direction: None, bytes, len: bytes.len(), comment: "" }
+    }
+
+    #[test]
+    fn a_file_is_a_section_its_interfaces_and_its_packets() {
+        let mut capture = Pcapng::new(10_000);
+        assert_eq!(capture.add_interface("a sent", LinkType::Ethernet), 0);
+        assert_eq!(capture.add_interface("b", LinkType::Ip), 1);
+        capture.add(Frame { comment: "lost", ..frame(0, b"abcde") });
+        capture.add(Frame { len: 9, direction: Some(Direction::Out), ..frame(1, b"abcd") });
+        capture.add(frame(1, b"abcd"));
+        let bytes = capture.take();
+        assert_eq!(capture.bytes(), b"");
+        let blocks = blocks(&bytes);
+        let kinds: Vec<u32> = blocks.iter().map(|block| block.0).collect();
+        assert_eq!(kinds, [SECTION, INTERFACE, INTERFACE, PACKET, PACKET, PACKET]);
+        assert_eq!(word(blocks[0].1, 0), BYTE_ORDER);
+        // Ethernet, no limit, option 2 (name) of 6 bytes, option 9 (resolution) of one byte that says 9, end.
+        let interface =
+            [&[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 6, 0][..], b"a sent\0\0", &[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]];
+        assert_eq!(blocks[1].1, interface.concat());
+        let head =
+            |interface, held, of| [[interface, 0, 0, 0], [1, 0, 0, 0], [0x89, 0x67, 0x45, 0x23], held, of].concat();
+        let packet = [&head(0, [5, 0, 0, 0], [5, 0, 0, 0])[..], b"abcde\0\0\0", &[1, 0, 4, 0], b"lost", &[0; 4]];
+        assert_eq!(blocks[3].1, packet.concat());
+        let packet = [&head(1, [4, 0, 0, 0], [9, 0, 0, 0])[..], b"abcd", &[2, 0, 4, 0, 2, 0, 0, 0], &[0; 4]];
+        assert_eq!(blocks[4].1, packet.concat());
+        assert_eq!(blocks[5].1, [&head(1, [4, 0, 0, 0], [4, 0, 0, 0])[..], b"abcd"].concat());
+    }
+
+    #[test]
+    fn a_capture_stays_inside_its_bound_and_goes_on_when_it_is_taken() {
+        let mut capture = Pcapng::new(64 << 20);
+        capture.add_interface("a", LinkType::Ip);
+        let bytes = vec![0; 1 << 20];
+        (0..70).for_each(|_| capture.add(frame(0, &bytes)));
+        assert!(capture.bytes().len() <= (64 << 20) + 12);
+        assert_eq!((blocks(&capture.take()).len() - 2, capture.left_out()), (63, 7));
+        capture.add(frame(0, &bytes));
+        assert_eq!(blocks(capture.bytes()).len(), 1);
+    }
+}
