@@ -178,6 +178,12 @@ impl Device {
         Some((outgoing, skip))
     }
 
+    /// No frame waits for the owner.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Bytes that wait for the owner.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.queue_bytes

@@ -264,7 +264,16 @@ impl<S: Storage> Stack<S> {
 
     /// Builds the next frame that a device is to send. `into` has to have room for the device's MTU and link header; where large
     /// segments are agreed, they are made as large as it has room for. A frame that it has no room for stays.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+        let idle = self.devices.get(usize::from(device.0)).is_none_or(Device::is_idle);
+        if idle && !self.tcp.is_pending(device) {
+            return None;
+        }
+        self.next_frame(now, device, into)
+    }
+
+    fn next_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let frame = self.pop_frame(device, into).or_else(|| self.poll_tcp(now, device, into));
         // A connection whose neighbour is not known leaves a question behind.
         let frame = frame.or_else(|| self.pop_frame(device, into))?;
@@ -286,8 +295,8 @@ impl<S: Storage> Stack<S> {
         if !self.loopback.is_empty() {
             return Some(Instant::default());
         }
-        let others = [self.neighbours.timeout(), self.reassembly.timeout(), self.tcp.timeout()];
-        others.into_iter().flatten().min()
+        let others = Instant::first(self.neighbours.timeout(), self.reassembly.timeout());
+        Instant::first(others, self.tcp.timeout())
     }
 
     /// Does what is due.
@@ -423,24 +432,46 @@ impl<S: Storage> Stack<S> {
             let trouble = Trouble::Parameter { code: 0, at: at.into() };
             return Err(self.refuse(now, packet, header.total_bytes, trouble, reason));
         }
+        if self.is_first_address(IpAddr::V4(header.to)) {
+            return self.deliver_v4(now, packet, &header, packet.to_group);
+        }
+        self.route_v4(now, packet, &header)
+    }
+
+    /// Whether an address is the first of our own, which is told by one look: most packets of a host are for it.
+    #[inline]
+    fn is_first_address(&self, to: IpAddr) -> bool {
+        match to {
+            IpAddr::V4(to) => self.own_v4.first() == Some(&to),
+            IpAddr::V6(to) => self.own_v6.first() == Some(&to),
+        }
+    }
+
+    #[inline]
+    fn route_v4<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv4Header,
+    ) -> Result<Outcome, DropReason> {
         if header.to.is_multicast() || header.to.is_broadcast() {
             // RFC 1112 7.2: every host is in the group of all hosts.
             if header.to.is_multicast() && header.to != Ipv4Addr::new(224, 0, 0, 1) {
                 return Err(IpDrop::NotJoined.into());
             }
-            return self.deliver_v4(now, packet, &header, true);
+            return self.deliver_v4(now, packet, header, true);
         }
         if is_martian_destination(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
         match self.routes.lookup(IpAddr::V4(header.to)) {
-            Some(Target::Local(_)) => self.deliver_v4(now, packet, &header, packet.to_group),
-            Some(Target::Broadcast(device)) if device == packet.device => self.deliver_v4(now, packet, &header, true),
+            Some(Target::Local(_)) => self.deliver_v4(now, packet, header, packet.to_group),
+            Some(Target::Broadcast(device)) if device == packet.device => self.deliver_v4(now, packet, header, true),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
-            Some(Target::Via { device, gateway }) => self.forward_v4(now, packet, &header, device, gateway),
+            Some(Target::Via { device, gateway }) => self.forward_v4(now, packet, header, device, gateway),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
     }
@@ -520,6 +551,9 @@ impl<S: Storage> Stack<S> {
         }
         if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
             return Err(IpDrop::DestinationMartian.into());
+        }
+        if self.is_first_address(to) {
+            return self.deliver_v6(now, packet, &header, packet.to_group);
         }
         if header.to.is_multicast() {
             if !self.is_joined(packet.device, header.to) {
@@ -681,6 +715,12 @@ impl<S: Storage> Stack<S> {
     /// Takes in what the stack has sent to itself, up to a bound: what is left is due at once.
     #[inline]
     pub(crate) fn settle(&mut self, now: Instant) {
+        if !self.loopback.is_empty() || self.tcp.sends_to_itself() {
+            self.take_own(now);
+        }
+    }
+
+    fn take_own(&mut self, now: Instant) {
         for _ in 0..LOOPBACK_PACKETS_MAX {
             match self.loopback.pop_front() {
                 Some(bytes) => self.input_own(now, &bytes[LINK_BYTES..]),

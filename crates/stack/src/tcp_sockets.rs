@@ -267,6 +267,17 @@ pub(crate) const fn connection_bytes<S: Storage>() -> usize {
         + size_of::<u32>()
 }
 
+/// What is to be done with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Nothing: it waits for a segment, its application, its deadline, or its turn to transmit.
+    Wait,
+    /// It has something to transmit.
+    Transmit,
+    /// It is over.
+    End,
+}
+
 /// Sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct TcpSockets<S: Storage> {
@@ -313,11 +324,23 @@ impl<S: Storage> TcpSockets<S> {
         self.pending.push(VecDeque::new());
     }
 
+    /// True if a connection may have something to send over a device.
+    #[inline]
+    pub(crate) fn is_pending(&self, device: DeviceId) -> bool {
+        self.pending.get(usize::from(device.0)).is_some_and(|pending| !pending.is_empty())
+    }
+
+    /// True if a connection may have something to send to this stack, or nowhere.
+    #[inline]
+    pub(crate) fn sends_to_itself(&self) -> bool {
+        !self.own_pending.is_empty()
+    }
+
     pub(crate) fn timeout(&self) -> Option<Instant> {
         if !self.own_pending.is_empty() {
             return Some(Instant::default());
         }
-        [self.wheel.next(), self.waits.timeout()].into_iter().flatten().min()
+        Instant::first(self.wheel.next(), self.waits.timeout())
     }
 
     /// The next news. What was closed meanwhile is none.
@@ -367,27 +390,57 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Counts what a connection's buffers hold.
+    /// Takes stock of a connection after anything that changed it, in one look: what its buffers hold, what its application may do
+    /// now and could not before, and what is to be done with it, which is left to whoever calls.
     #[inline]
-    fn count_buffers(&mut self, slot: u32) {
-        if let Some(socket) = self.sockets.get_mut(slot) {
-            let held = socket.connection.buffer_bytes();
+    fn take_stock(&mut self, slot: u32) -> Next {
+        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return Next::Wait };
+        let held = socket.connection.buffer_bytes();
+        if held != socket.held {
             self.buffers_held = self.buffers_held - socket.held + held;
             socket.held = held;
         }
+        let now = socket.connection.readiness();
+        if now != socket.told {
+            let told = std::mem::replace(&mut socket.told, now);
+            let news = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
+            if news && socket.owner == Owner::Application && !socket.announced {
+                socket.announced = true;
+                self.ready.push_back(Ready::Connection(TcpId { slot, generation }));
+            }
+        }
+        if socket.queued {
+            Next::Wait
+        } else if socket.connection.wants_transmit() {
+            Next::Transmit
+        } else {
+            self.rest(slot)
+        }
     }
 
-    /// Tells the application of what it may do now and could not before.
+    /// A connection has nothing more to send for now: its deadline is set.
     #[inline]
-    fn announce(&mut self, slot: u32) {
-        let Some(socket) = self.sockets.get_mut(slot) else { return };
-        let now = socket.connection.readiness();
-        let told = std::mem::replace(&mut socket.told, now);
-        let news = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
-        if news && socket.owner == Owner::Application && !socket.announced {
-            socket.announced = true;
-            let generation = self.sockets.generation(slot);
-            self.ready.push_back(Ready::Connection(TcpId { slot, generation }));
+    fn rest(&mut self, slot: u32) -> Next {
+        let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
+        if output::is_over(&socket.connection) {
+            return Next::End;
+        }
+        if self.buffers_held > self.buffers_max / 4 * 3 {
+            socket.connection.release_empty_buffers();
+        }
+        self.wheel.set(slot, Instant::first(socket.connection.poll_timeout(), socket.linger_until));
+        Next::Wait
+    }
+
+    /// A connection is over: it goes, unless somebody has its name.
+    fn end(&mut self, slot: u32) {
+        match self.sockets.get(slot).map(|socket| socket.owner) {
+            Some(Owner::Application | Owner::Waiting(_)) => {
+                self.detach(slot);
+                self.wheel.clear(slot);
+            }
+            Some(Owner::Opening(_) | Owner::Nobody) => self.remove(slot),
+            None => {}
         }
     }
 

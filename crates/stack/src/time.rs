@@ -20,18 +20,34 @@ impl Instant {
         self.ns
     }
 
+    /// The earlier of two moments of which either need not be.
+    #[inline]
+    pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
     /// Time since `earlier`; zero if that is later.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
     }
 }
 
+/// Nanoseconds, as many as fit.
+#[inline]
+fn ns_of(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
+}
+
 impl Add<Duration> for Instant {
     type Output = Self;
 
+    #[inline]
     fn add(self, time: Duration) -> Self {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Self { ns: self.ns.saturating_add(ns) }
+        Self { ns: self.ns.saturating_add(ns_of(time)) }
     }
 }
 
@@ -44,9 +60,9 @@ impl AddAssign<Duration> for Instant {
 impl Sub<Duration> for Instant {
     type Output = Self;
 
+    #[inline]
     fn sub(self, time: Duration) -> Self {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Self { ns: self.ns.saturating_sub(ns) }
+        Self { ns: self.ns.saturating_sub(ns_of(time)) }
     }
 }
 

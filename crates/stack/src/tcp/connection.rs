@@ -296,6 +296,18 @@ impl<S: Storage> Connection<S> {
         }
     }
 
+    /// False: [`Connection::poll_transmit`] has nothing. True: it may have.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        self.base.reset.is_some()
+            || match &self.state {
+                State::Synchronized(open) => open.wants_transmit(),
+                State::SynSent(_) | State::SynReceived(_) => true,
+                State::TimeWait { answer, .. } => answer.is_some(),
+                State::Closed => false,
+            }
+    }
+
     /// Copies payload of a segment just polled, from its byte `at` on, as much as `into` takes.
     pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
         if let State::Synchronized(open) = &self.state

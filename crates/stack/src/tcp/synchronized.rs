@@ -274,6 +274,18 @@ impl Synchronized {
         None
     }
 
+    /// False: there is nothing to transmit. True: there may be.
+    #[inline]
+    pub(super) fn wants_transmit(&self) -> bool {
+        let snd = &self.snd;
+        self.rcv.ack == AckDue::Now
+            || snd.unsent() > 0
+            || snd.board.lost() > 0
+            || snd.fin_unsent()
+            || snd.probe_due
+            || snd.tail_probe_due
+    }
+
     fn data_segment(&mut self, now: Instant, base: &Base, chunk: Chunk) -> Segment {
         let mut header = self.header(now, base, chunk.seq);
         header.flags.fin = chunk.fin;
@@ -319,14 +331,10 @@ impl Synchronized {
             AckDue::By(at) => Some(at),
             AckDue::None | AckDue::Now => None,
         };
-        let timers = [
-            self.snd.timer.map(|(at, _)| at),
-            ack,
-            self.keepalive_at(base),
-            self.user_timeout_at(base),
-            self.fin_wait_until,
-        ];
-        timers.into_iter().flatten().min()
+        let first = Instant::first(self.snd.timer.map(|(at, _)| at), ack);
+        let first = Instant::first(first, self.keepalive_at(base));
+        let first = Instant::first(first, self.user_timeout_at(base));
+        Instant::first(first, self.fin_wait_until)
     }
 
     fn outstanding(&self) -> bool {

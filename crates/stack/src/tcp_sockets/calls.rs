@@ -69,7 +69,7 @@ impl<S: Storage> Stack<S> {
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         self.tcp.ports.take((flow.local, remote), flow.local_port);
-        self.touched(now, slot);
+        self.touched(slot);
         self.settle(now);
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
     }
@@ -136,7 +136,7 @@ impl<S: Storage> Stack<S> {
         let failure = socket.connection.failure();
         socket.told = socket.connection.readiness();
         if matches!(result, Ok(taken) if taken > 0) {
-            self.touched(now, id.slot);
+            self.touched(id.slot);
             self.settle(now);
         }
         if free < bytes.len()
@@ -157,7 +157,7 @@ impl<S: Storage> Stack<S> {
         let count = socket.connection.receive(now, into);
         socket.told = socket.connection.readiness();
         if count > 0 {
-            self.touched(now, id.slot);
+            self.touched(id.slot);
             self.settle(now);
             return Ok(Some(count));
         }
@@ -175,7 +175,7 @@ impl<S: Storage> Stack<S> {
     /// Ends this direction, once what was written is sent. The other goes on.
     pub fn tcp_shutdown(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.shutdown(now);
-        self.touched(now, id.slot);
+        self.touched(id.slot);
         self.settle(now);
         Ok(())
     }
@@ -206,7 +206,7 @@ impl<S: Storage> Stack<S> {
         if socket.detached {
             self.tcp.remove(slot);
         } else {
-            self.touched(now, slot);
+            self.touched(slot);
             self.settle(now);
         }
     }
@@ -257,7 +257,7 @@ impl<S: Storage> Stack<S> {
             }
             TcpSetting::Linger(time) => socket.linger = time,
         }
-        self.touched(now, id.slot);
+        self.touched(id.slot);
         self.settle(now);
         Ok(())
     }
@@ -284,7 +284,7 @@ impl<S: Storage> Stack<S> {
                 && matches!(socket.way, Way::Device { device, .. } if device == over)
             {
                 act(socket, self.paths.get(now, socket.flow.remote));
-                self.touched(now, slot);
+                self.touched(slot);
             }
         }
     }
@@ -299,7 +299,7 @@ impl<S: Storage> Stack<S> {
             } else {
                 socket.connection.handle_timeout(now);
             }
-            self.touched(now, slot);
+            self.touched(slot);
         }
         while let Some(place) = self.tcp.waits.surplus(Some(now)) {
             self.tcp.remove_wait(place);

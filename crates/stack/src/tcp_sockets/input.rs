@@ -1,6 +1,6 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::{Flow, Owner, Place, Ready, Socket, Way};
+use super::{Flow, Next, Owner, Place, Ready, Socket, Way};
 use crate::checksum::Sum;
 use crate::drops::{DropReason, TcpDrop};
 use crate::frame::{DeviceId, Packet, Payload};
@@ -127,20 +127,21 @@ impl<S: Storage> Stack<S> {
         }
         let ce = arrived.congestion_experienced;
         let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
-        self.touched(now, slot);
+        if let Owner::Opening(_) = socket.owner {
+            self.opened(slot);
+        }
+        self.touched(slot);
         Ok(result?)
     }
 
     /// After anything that changed a connection.
     #[inline]
-    pub(super) fn touched(&mut self, now: Instant, slot: u32) {
-        self.tcp.count_buffers(slot);
-        let Some(socket) = self.tcp.sockets.get(slot) else { return };
-        if let Owner::Opening(_) = socket.owner {
-            self.opened(slot);
+    pub(super) fn touched(&mut self, slot: u32) {
+        match self.tcp.take_stock(slot) {
+            Next::Wait => {}
+            Next::Transmit => self.enqueue(slot),
+            Next::End => self.tcp.end(slot),
         }
-        self.tcp.announce(slot);
-        self.enqueue(now, slot);
     }
 
     /// Lets a connection wait for being accepted, if it is open.
@@ -273,7 +274,7 @@ impl<S: Storage> Stack<S> {
         if let Some(listener) = self.tcp.listeners.get_mut(index) {
             listener.opening += 1;
         }
-        self.touched(now, slot);
+        self.touched(slot);
         Some(slot)
     }
 
@@ -348,7 +349,7 @@ impl<S: Storage> Stack<S> {
             | NetworkError::Prohibited => IcmpError::Soft,
         };
         socket.connection.handle_icmp(now, seq, error)?;
-        self.touched(now, slot);
+        self.touched(slot);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
-use super::{Flow, Owner, Socket, Way};
+use super::{Flow, Next, Socket, Way};
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium, Outgoing};
 use crate::drops::{DropReason, IpDrop};
@@ -33,22 +33,14 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Puts a connection into the list of those with something to send.
+    /// Puts a connection that is in no list into that of those with something to send.
     #[inline]
-    pub(super) fn enqueue(&mut self, _now: Instant, slot: u32) {
+    pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get(slot) else { return };
-        if socket.queued {
-            return;
-        }
-        let way = if socket.way_version == self.routes_version {
-            socket.way
-        } else {
-            self.way_to(socket.flow.remote, socket.on)
-        };
-        let version = self.routes_version;
-        if let Some(socket) = self.tcp.sockets.get_mut(slot) {
-            (socket.way, socket.way_version, socket.queued) = (way, version, true);
-        }
+        let (remote, on) = (socket.flow.remote, socket.on);
+        let way = if socket.way_version == self.routes_version { socket.way } else { self.way_to(remote, on) };
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        (socket.way, socket.way_version, socket.queued) = (way, self.routes_version, true);
         match way {
             Way::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
             Way::Own | Way::Nowhere => self.tcp.own_pending.push_back(slot),
@@ -67,80 +59,79 @@ impl<S: Storage> Stack<S> {
             }
             let room = (into.len() - link_bytes).min(PACKET_BYTES_MAX);
             let large = if agreed.large_segments { room.saturating_sub(HEADERS_BYTES_MAX) } else { 0 };
-            let segment = match self.tcp.sockets.get_mut(slot) {
-                Some(socket) if socket.way_version != self.routes_version => {
-                    socket.queued = false;
-                    self.take_turn(at);
-                    self.enqueue(now, slot);
-                    continue;
-                }
-                Some(socket) => socket.connection.poll_transmit(now, large),
-                None => None,
-            };
-            let Some(segment) = segment else {
-                self.take_turn(at);
-                self.rest(slot);
+            let Some(socket) = self.tcp.sockets.get_mut(slot) else {
+                self.leave(at);
                 continue;
             };
-            self.tcp.burst += 1;
-            if self.tcp.burst >= TCP_BURST_FRAMES {
-                self.take_turn(at);
-                self.tcp.pending[at].push_back(slot);
+            if socket.way_version != self.routes_version {
+                socket.queued = false;
+                self.leave(at);
+                self.enqueue(slot);
+                continue;
             }
-            if let Some(transmit) = self.emit(now, slot, &segment, device, into) {
-                return Some(transmit);
+            let Some(segment) = socket.connection.poll_transmit(now, large) else {
+                socket.queued = false;
+                self.leave(at);
+                self.come_to_rest(slot);
+                continue;
+            };
+            let len = link_bytes + build(socket, &segment, agreed.checksum_unfilled, &mut into[link_bytes..]);
+            let marks = Marks { checksum_unfilled: agreed.checksum_unfilled, segment_bytes: segment.segment_bytes };
+            let way = socket.way;
+            self.tcp.burst += 1;
+            if !socket.connection.wants_transmit() {
+                socket.queued = false;
+                self.leave(at);
+                self.come_to_rest(slot);
+            } else if self.tcp.burst >= TCP_BURST_FRAMES {
+                self.tcp.burst = 0;
+                self.tcp.pending[at].rotate_left(1);
+            }
+            if self.address_frame(now, device, way, &mut into[..len], marks) {
+                return Some(Transmit { len, marks });
             }
         }
     }
 
     /// The first in the list leaves it.
-    fn take_turn(&mut self, at: usize) {
+    fn leave(&mut self, at: usize) {
         self.tcp.burst = 0;
         self.tcp.pending[at].pop_front();
     }
 
-    /// Writes a segment as a frame; none, if its neighbour's address is waited for.
+    fn come_to_rest(&mut self, slot: u32) {
+        if self.tcp.rest(slot) == Next::End {
+            self.tcp.end(slot);
+        }
+    }
+
+    /// Writes the link's header in front of a packet; false, if it has to wait for its neighbour's address, and so was copied.
     #[inline]
-    fn emit(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        segment: &Segment,
-        device: DeviceId,
-        into: &mut [u8],
-    ) -> Option<Transmit> {
-        let socket = self.tcp.sockets.get(slot)?;
-        let Way::Device { next, .. } = socket.way else { return None };
+    fn address_frame(&mut self, now: Instant, device: DeviceId, way: Way, frame: &mut [u8], marks: Marks) -> bool {
         let out = &mut self.devices[usize::from(device.0)];
-        let unfilled = out.config.agreed.checksum_unfilled;
-        let link_bytes = out.link_bytes();
-        let len = link_bytes + build(socket, segment, unfilled, &mut into[link_bytes..]);
-        let marks = Marks { checksum_unfilled: unfilled, segment_bytes: segment.segment_bytes };
-        if let Medium::Ethernet(_) = out.config.medium {
+        if let (Medium::Ethernet(_), Way::Device { next, .. }) = (out.config.medium, way) {
             let ipv4 = next.is_ipv4();
             let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: next }) else {
-                let mut bytes = vec![0; LINK_BYTES];
-                bytes.extend_from_slice(&into[link_bytes..len]);
-                let packets = vec![Outgoing { bytes, marks }];
+                let packets = vec![Outgoing { bytes: frame.to_vec(), marks }];
                 if let Err(reason) = self.transmit(now, device, Hop::Neighbour(next), ipv4, packets) {
                     self.drops.count(reason);
                 }
-                return None;
+                return false;
             };
             let protocol = if ipv4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };
-            out.write_link_header(mac, protocol, into);
+            out.write_link_header(mac, protocol, frame);
         }
-        out.count_sent(1, len as u64);
-        Some(Transmit { len, marks })
+        out.count_sent(1, frame.len() as u64);
+        true
     }
 
     /// Has the first of those that send to ourselves or nowhere do so. False: there is none.
     pub(crate) fn poll_own(&mut self, now: Instant) -> bool {
-        let Some(slot) = self.tcp.own_pending.front().copied() else { return false };
-        let segment = self.tcp.sockets.get_mut(slot).and_then(|socket| socket.connection.poll_transmit(now, 0));
-        self.tcp.own_pending.pop_front();
-        let Some(segment) = segment else {
-            self.rest(slot);
+        let Some(slot) = self.tcp.own_pending.pop_front() else { return false };
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return true };
+        let Some(segment) = socket.connection.poll_transmit(now, 0) else {
+            socket.queued = false;
+            self.come_to_rest(slot);
             return true;
         };
         self.tcp.own_pending.push_back(slot);
@@ -153,29 +144,6 @@ impl<S: Storage> Stack<S> {
             self.drops.count(IpDrop::NoRoute);
         }
         true
-    }
-
-    /// A connection has nothing more to send for now: its deadline is set, or it goes if it is over.
-    fn rest(&mut self, slot: u32) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        socket.queued = false;
-        if !is_over(&socket.connection) {
-            let deadlines = [socket.connection.poll_timeout(), socket.linger_until];
-            let deadline = deadlines.into_iter().flatten().min();
-            if self.tcp.buffers_held > self.tcp.buffers_max / 4 * 3 {
-                socket.connection.release_empty_buffers();
-                self.tcp.count_buffers(slot);
-            }
-            self.tcp.wheel.set(slot, deadline);
-            return;
-        }
-        match socket.owner {
-            Owner::Application | Owner::Waiting(_) => {
-                self.tcp.detach(slot);
-                self.tcp.wheel.clear(slot);
-            }
-            Owner::Opening(_) | Owner::Nobody => self.tcp.remove(slot),
-        }
     }
 
     /// Sends a segment that belongs to no connection in the table.

@@ -79,6 +79,14 @@ impl<T> Slab<T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
+    /// The value at a place, and the place's generation.
+    #[inline]
+    pub(crate) fn get_with_generation(&mut self, index: u32) -> Option<(&mut T, u32)> {
+        let slot = self.slot_mut(index)?;
+        let generation = slot.generation;
+        slot.value.as_mut().map(|value| (value, generation))
+    }
+
     /// The value at a place, if the place is of that generation.
     #[inline]
     pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
