@@ -4,11 +4,12 @@
 
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
-    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_TIME_WAITS_MAX, UDP_QUEUE_BYTES_MAX,
-    UDP_SOCKETS_MAX,
+    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_TIME_WAITS_MAX,
+    UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
+use crate::tcp_sockets::Ready;
 use std::fmt;
 
 /// A kind of thing that a stack holds many of.
@@ -79,6 +80,12 @@ impl<S: Storage> Stack<S> {
         let tcp = self.tcp.held();
         parts.extend([
             part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::tcp_sockets::connection_bytes::<S>()),
+            part(
+                "news of TCP sockets",
+                tcp.news,
+                2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1,
+                size_of::<Ready>(),
+            ),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::tcp_sockets::WAIT_BYTES),
             part(

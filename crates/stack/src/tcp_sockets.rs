@@ -246,6 +246,7 @@ pub(crate) struct Held {
     pub(crate) connections: usize,
     pub(crate) waits: usize,
     pub(crate) port_pages: usize,
+    pub(crate) news: usize,
     pub(crate) buffer_bytes: usize,
     pub(crate) buffer_bytes_most: usize,
 }
@@ -259,12 +260,7 @@ pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
 /// What a connection takes beside its buffers.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
-    slab::bytes_each::<Socket<S>>()
-        + crate::tcp::OPEN_BYTES
-        + FLOW_BYTES
-        + size_of::<wheel::Node>()
-        + size_of::<Ready>()
-        + size_of::<u32>()
+    slab::bytes_each::<Socket<S>>() + crate::tcp::OPEN_BYTES + FLOW_BYTES + size_of::<wheel::Node>() + size_of::<u32>()
 }
 
 /// What is to be done with a connection.
@@ -343,6 +339,18 @@ impl<S: Storage> TcpSockets<S> {
         Instant::first(self.wheel.next(), self.waits.timeout())
     }
 
+    /// Adds news. What is about sockets that are gone is thrown out before it is more than all others could be.
+    fn announce(&mut self, ready: Ready) {
+        if self.ready.len() > 2 * (self.sockets.len() + self.listeners.len()) {
+            let Self { ready, sockets, listeners, .. } = self;
+            ready.retain(|ready| match ready {
+                Ready::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
+                Ready::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
+            });
+        }
+        self.ready.push_back(ready);
+    }
+
     /// The next news. What was closed meanwhile is none.
     pub(crate) fn poll_ready(&mut self) -> Option<Ready> {
         loop {
@@ -385,6 +393,7 @@ impl<S: Storage> TcpSockets<S> {
             connections: self.sockets.len(),
             waits: self.waits.len(),
             port_pages: self.ports.pages(),
+            news: self.ready.len(),
             buffer_bytes: self.buffers_held,
             buffer_bytes_most: self.buffers_max + spare + 2 * TCP_BUFFER_BYTES_MAX,
         }
@@ -395,27 +404,32 @@ impl<S: Storage> TcpSockets<S> {
     #[inline]
     fn take_stock(&mut self, slot: u32) -> Next {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return Next::Wait };
+        let (mut news, held_before) = (None, socket.held);
         let held = socket.connection.buffer_bytes();
-        if held != socket.held {
-            self.buffers_held = self.buffers_held - socket.held + held;
+        if held != held_before {
+            self.buffers_held = self.buffers_held - held_before + held;
             socket.held = held;
         }
         let now = socket.connection.readiness();
         if now != socket.told {
             let told = std::mem::replace(&mut socket.told, now);
-            let news = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
-            if news && socket.owner == Owner::Application && !socket.announced {
+            let more = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
+            if more && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
-                self.ready.push_back(Ready::Connection(TcpId { slot, generation }));
+                news = Some(Ready::Connection(TcpId { slot, generation }));
             }
         }
-        if socket.queued {
+        let next = if socket.queued {
             Next::Wait
         } else if socket.connection.wants_transmit() {
             Next::Transmit
         } else {
             self.rest(slot)
+        };
+        if let Some(news) = news {
+            self.announce(news);
         }
+        next
     }
 
     /// A connection has nothing more to send for now: its deadline is set.

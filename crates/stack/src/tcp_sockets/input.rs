@@ -158,7 +158,7 @@ impl<S: Storage> Stack<S> {
         listener.opening -= 1;
         listener.waiting.push_back(slot);
         if !std::mem::replace(&mut listener.announced, true) {
-            tcp.ready.push_back(Ready::Listener(super::ListenerId { slot: index, generation }));
+            tcp.announce(Ready::Listener(super::ListenerId { slot: index, generation }));
         }
     }
 

@@ -6,7 +6,7 @@ use siga_stack::drops::TcpDrop;
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{HEADER_BYTES_MAX, TCP_TIME_WAITS_MAX};
 use siga_stack::tcp::{Config, Flags, Header, Options, SeqNumber, StateName};
-use siga_stack::tcp_sockets::{ListenerId, TcpError, TcpId, TcpOptions};
+use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 use smoltcp::wire::{IpAddress, TcpPacket};
 use std::net::{IpAddr, SocketAddr};
@@ -94,6 +94,26 @@ fn ports_come_round_for_a_hundred_seconds() {
 fn without_timestamps_ports_rest_and_then_there_are_none() {
     // RFC 6191 cannot tell connections apart then: a port stays in TIME-WAIT for its time.
     assert_eq!(connect_and_ask(First::Client, 36_000, false), (32_768, Some(TcpError::PortsExhausted)));
+}
+
+#[test]
+fn news_that_nobody_asks_for_takes_no_more_room_than_sockets() {
+    let mut net = Net::new(&[FAST]);
+    let listener = net.listen(false, 80, 10);
+    for _ in 0..1_000 {
+        let (here, there) = net.open(false, 80, listener);
+        let now = net.now;
+        net.first().tcp_abort(now, here).unwrap();
+        net.cross();
+        net.last().tcp_close(now, there).unwrap();
+        assert!(net.stacks.iter().all(|stack| stack.memory().held("news of TCP sockets") <= 8));
+    }
+    // One connection that lives, and the last news of others.
+    let (here, _) = net.open(false, 80, listener);
+    let news: Vec<Ready> = std::iter::from_fn(|| net.first().poll_ready()).collect();
+    assert_eq!(news, [Ready::Connection(here)]);
+    let memory = net.stacks[0].memory();
+    assert_eq!((memory.held("TCP connections"), memory.held("news of TCP sockets")), (1, 0));
 }
 
 #[test]
