@@ -56,6 +56,9 @@ impl Sum {
 
     /// The sum with the bytes from `at` up to `end` of a payload.
     pub(crate) fn payload<P: Payload + ?Sized>(mut self, payload: &P, mut at: usize, end: usize) -> Self {
+        if let Some(bytes) = payload.private() {
+            return self.bytes(&bytes[at..end]);
+        }
         let mut chunk = [0; CHUNK_BYTES];
         while at < end {
             let count = CHUNK_BYTES.min(end - at);
@@ -120,11 +123,26 @@ mod tests {
         }
     }
 
+    /// A payload in memory that its sender may still write.
+    struct Shared<'a>(&'a [u8]);
+
+    impl Payload for Shared<'_> {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn copy_to(&self, at: usize, into: &mut [u8]) {
+            self.0.copy_to(at, into);
+        }
+    }
+
     #[test]
     fn parts_and_chunks_do_not_change_a_sum() {
         let bytes: Vec<u8> = (0..5001_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
         let whole = Sum::default().bytes(&bytes);
-        assert_eq!(Sum::default().bytes(&bytes[..34]).payload(&bytes[..], 34, 5001).checksum(), whole.checksum());
+        let head = Sum::default().bytes(&bytes[..34]);
+        assert_eq!(head.payload(&bytes[..], 34, 5001).checksum(), whole.checksum());
+        assert_eq!(head.payload(&Shared(&bytes), 34, 5001).checksum(), whole.checksum());
         let by_words = bytes.chunks(2).fold(Sum::default(), |sum, word| sum.bytes(word));
         assert_eq!(by_words.checksum(), whole.checksum());
     }

@@ -23,6 +23,11 @@ pub trait Payload {
 
     /// Copies the bytes from `at` on, as many as `into` takes. Never more than there are is asked for.
     fn copy_to(&self, at: usize, into: &mut [u8]);
+
+    /// The bytes themselves, if they lie in memory that nobody else can write: they need not be copied to be looked at.
+    fn private(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 impl Payload for [u8] {
@@ -32,6 +37,10 @@ impl Payload for [u8] {
 
     fn copy_to(&self, at: usize, into: &mut [u8]) {
         into.copy_from_slice(&self[at..at + into.len()]);
+    }
+
+    fn private(&self) -> Option<&[u8]> {
+        Some(self)
     }
 }
 
