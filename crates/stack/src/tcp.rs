@@ -27,6 +27,7 @@ mod synchronized;
 #[cfg(test)]
 mod tests;
 mod time_wait;
+mod undo;
 
 pub use buffer::{Heap, Storage};
 pub use config::{Config, ConfigError, Keepalive};
@@ -111,6 +112,12 @@ struct Effect {
 fn timestamp(now: Instant, offset: u32) -> u32 {
     let ms = (now.as_ns() / 1_000_000) & u64::from(u32::MAX);
     u32::try_from(ms).unwrap_or(0).wrapping_add(offset)
+}
+
+/// The end of the millisecond that a timestamp of so many milliseconds ago named.
+fn after_tick(now: Instant, ms_ago: u64) -> Instant {
+    let ms = (now.as_ns() / 1_000_000 + 1).saturating_sub(ms_ago);
+    Instant::from_ns(ms.saturating_mul(1_000_000))
 }
 
 /// RFC 5961 section 7: true if a challenge may go, which is then noted.

@@ -15,6 +15,8 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32;
     /// Loss, ECN or timeout: the threshold that the window falls to (RFC 5681 equation 4).
     fn reduce(&mut self, window: Window) -> u32;
+    /// The latest reduction was for nothing: what it changed in here is as before.
+    fn undo(&mut self);
     /// The application had nothing to send for a while; that time is not to count.
     fn idle(&mut self, time: Duration);
 }
@@ -76,6 +78,8 @@ impl CongestionControl for NewReno {
         (window.bytes / 2).max(2 * window.segment_bytes)
     }
 
+    fn undo(&mut self) {}
+
     fn idle(&mut self, _: Duration) {}
 }
 
@@ -86,6 +90,8 @@ struct Cubic {
     max: u32,
     /// Where the present stage of congestion avoidance began; `None` between a reduction and the next growth.
     epoch: Option<Epoch>,
+    /// Both before the latest reduction (section 4.9).
+    prior: (u32, Option<Epoch>),
 }
 
 /// What the larger of both takes.
@@ -146,10 +152,14 @@ impl CongestionControl for Cubic {
     }
 
     fn reduce(&mut self, window: Window) -> u32 {
+        self.prior = (self.max, self.epoch.take());
         // Section 4.7: fast convergence.
         self.max = if window.bytes < self.max { mul_div(window.bytes, 17, 20) } else { window.bytes };
-        self.epoch = None;
         mul_div(window.bytes, 7, 10).max(2 * window.segment_bytes)
+    }
+
+    fn undo(&mut self) {
+        (self.max, self.epoch) = std::mem::take(&mut self.prior);
     }
 
     fn idle(&mut self, time: Duration) {
@@ -217,6 +227,25 @@ mod tests {
         let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
         let windows = rounds(&mut *cubic, start, 20);
         assert!(windows[19] >= start + 10 * MSS, "{}", windows[19]);
+    }
+
+    #[test]
+    fn cubic_forgets_a_reduction_that_was_for_nothing() {
+        let mut cubic = by_name("cubic").unwrap();
+        let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
+        let start = cubic.reduce(window);
+        let before = rounds(&mut *cubic, start, 30);
+        assert_eq!(cubic.reduce(Window { bytes: before[29], segment_bytes: MSS }), mul_div(before[29], 7, 10));
+        cubic.undo();
+        // As if nothing had happened: the plateau is still the old one and its time still counts.
+        let rtt = Duration::from_millis(100);
+        let next = Window { bytes: before[29], segment_bytes: MSS };
+        let grown = cubic.grow(Instant::default() + rtt * 60, next, MSS, rtt);
+        let mut other = by_name("cubic").unwrap();
+        other.reduce(window);
+        rounds(&mut *other, start, 30);
+        assert_eq!(grown, other.grow(Instant::default() + rtt * 60, next, MSS, rtt));
+        assert!(grown > before[29]);
     }
 
     #[test]

@@ -111,6 +111,10 @@ pub struct Info {
     pub window: u32,
     /// Segments sent again since the beginning.
     pub repeated_segments: u64,
+    /// Bytes that the peer says it got twice (RFC 2883).
+    pub duplicate_bytes: u64,
+    /// Reductions of the window that proved to be for nothing and were taken back.
+    pub undone_reductions: u32,
     /// Written and never sent.
     pub unsent: u32,
     /// Runs held ahead of gaps.
@@ -566,6 +570,8 @@ impl<S: Storage> Connection<S> {
             peer_window: snd.window,
             window: rcv.offered(),
             repeated_segments: snd.repeated_segments,
+            duplicate_bytes: snd.duplicate_bytes,
+            undone_reductions: snd.undone_reductions,
             unsent: snd.unsent(),
             gaps: rcv.gap_count(),
             buffer_bytes: self.buffer_bytes(),

@@ -34,6 +34,13 @@ impl Gaps {
         self.runs.get(at).copied().filter(|run| run.0.at_or_before(start))
     }
 
+    /// What of `start..end` is there already, at its first place.
+    pub(super) fn overlap(&self, start: SeqNumber, end: SeqNumber) -> Option<Block> {
+        let at = self.runs.partition_point(|run| run.1.at_or_before(start));
+        let run = self.runs.get(at).filter(|run| run.0.before(end))?;
+        Some((run.0.later(start), run.1.earlier(end)))
+    }
+
     /// Adds an interval; false if it would be one too many.
     pub(super) fn insert(&mut self, start: SeqNumber, end: SeqNumber) -> bool {
         let first = self.runs.partition_point(|run| run.1.before(start));

@@ -27,6 +27,8 @@ pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) ends: [Connection; 2],
     pub(super) delay: Duration,
+    /// Nothing arrives from the client before this.
+    pub(super) held_until: Instant,
     /// Largest payload of a large segment; 0: there are none.
     pub(super) large_bytes: usize,
     /// Decides over each segment, by number and contents, on the way from an end.
@@ -62,6 +64,7 @@ impl Pair {
             now,
             ends: [client, server],
             delay: ms(5),
+            held_until: now,
             large_bytes: 0,
             faults: [Box::new(|_, _| None), Box::new(|_, _| None)],
             counts: [0, 0],
@@ -97,6 +100,9 @@ impl Pair {
             self.counts[end] += 1;
             let fault = (self.faults[end])(self.counts[end], &packet);
             let mut at = self.now + self.delay;
+            if end == CLIENT {
+                at = at.max(self.held_until);
+            }
             match fault {
                 Some(Fault::Drop) => continue,
                 Some(Fault::Delay(more)) => at += more,

@@ -155,8 +155,21 @@ impl Receiver {
     /// Bytes came that all lie before RCV.NXT: they are told as a duplicate (RFC 2883).
     pub(super) fn note_outside(&mut self, seq: SeqNumber, len: u32) {
         if len > 0 && (seq + len).at_or_before(self.nxt) {
-            self.duplicate = Some((seq, seq + len));
+            self.note_duplicate((seq, seq + len));
         }
+    }
+
+    /// RFC 2883: the next acknowledgement tells what came twice; what continues it is told with it.
+    fn note_duplicate(&mut self, (start, end): Block) {
+        self.duplicate = match self.duplicate {
+            Some((first, middle)) if middle == start => Some((first, end)),
+            Some(_) | None => Some((start, end)),
+        };
+    }
+
+    /// There is something that SACK blocks would tell.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.sack && (self.duplicate.is_some() || !self.gaps.is_empty())
     }
 
     /// Steps seven and eight: takes what lies in the window. The error says why nothing was taken; an acknowledgement is due
@@ -165,7 +178,7 @@ impl Receiver {
         let Text { seq, len, fin } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
-            self.duplicate = Some((seq, end));
+            self.note_duplicate((seq, end));
             self.ack = AckDue::Now;
             return Err(DropReason::Duplicate);
         }
@@ -180,6 +193,9 @@ impl Receiver {
             return Err(DropReason::WindowFull);
         }
         let gap_before = !self.gaps.is_empty();
+        if len > 0 && seq != start {
+            self.note_duplicate((seq, start));
+        }
         if len > 0 {
             self.take_payload((seq, start, stop), effect)?;
             self.note_arrival(now, len);
@@ -192,7 +208,7 @@ impl Receiver {
             self.nxt += 1;
         }
         // RFC 5681 section 4.2: a gap that opens, fills or stays is told at once; MUST-59: so is every second full segment.
-        let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed;
+        let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || (len > 0 && seq != start);
         self.schedule_ack(now, at_once);
         Ok(())
     }
@@ -204,14 +220,20 @@ impl Receiver {
     ) -> Result<(), DropReason> {
         let placement = Placement { from: start.since(seq), ahead: start.since(self.nxt), len: stop.since(start) };
         if start == self.nxt {
+            if let Some(twice) = self.gaps.overlap(start, stop) {
+                self.note_duplicate(twice);
+            }
             self.nxt = self.gaps.advance(stop);
             effect.deliver = self.nxt.since(start);
             self.used += effect.deliver;
         } else {
             self.ack = AckDue::Now;
             if self.gaps.covering(start, stop).is_some() {
-                self.duplicate = Some((start, stop));
+                self.note_duplicate((start, stop));
                 return Err(DropReason::Duplicate);
+            }
+            if let Some(twice) = self.gaps.overlap(start, stop) {
+                self.note_duplicate(twice);
             }
             if !self.gaps.insert(start, stop) {
                 return Err(DropReason::GapLimit);
@@ -244,10 +266,12 @@ impl Receiver {
         }
     }
 
-    /// RFC 3168 section 6.1.3.
+    /// RFC 3168 section 6.1.3, of a segment with data; others are never marked by an honest peer, and answering marks on
+    /// acknowledgements would have no end. A peer that reduced may have room for one segment only: it is answered at once.
     pub(super) fn note_congestion(&mut self, congestion_experienced: bool, reduced: bool) {
-        if reduced {
+        if reduced && self.ecn {
             self.echo_congestion = false;
+            self.ack = AckDue::Now;
         }
         if self.ecn && congestion_experienced {
             self.echo_congestion = true;
@@ -285,7 +309,7 @@ impl Receiver {
     /// Blocks to tell: a duplicate first (RFC 2883), then what lies ahead of gaps.
     pub(super) fn sack_blocks(&mut self, most: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
-        if self.sack {
+        if self.sack && most > 0 {
             let told = self.duplicate.take().into_iter().chain(self.gaps.told());
             for block in told.take(most) {
                 blocks.push(block);

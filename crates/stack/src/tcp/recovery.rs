@@ -7,6 +7,7 @@
 use super::SeqNumber;
 use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
+use super::undo::Frto;
 use crate::limits::TCP_RETRIES;
 use crate::time::{Duration, Instant};
 
@@ -81,15 +82,15 @@ impl Sender {
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack<'_>) -> Acked {
         let advanced = ack.ack.after(self.una);
         let flight = self.pipe();
-        let (mut delivery, data_before) = (Delivery::default(), self.buffered());
-        let min_rtt = self.rtt.min();
+        let mut delivery = Delivery::new(now, self.rtt.min(), ack.sent_before);
+        let data_before = self.buffered();
         if advanced {
-            self.board.acknowledge(now, ack.ack, min_rtt, &mut delivery);
+            self.board.acknowledge(ack.ack, &mut delivery);
             self.una = ack.ack;
             (self.backoff, self.retries) = (0, 0);
             (self.rto_from, self.progress_at) = (now, now);
         }
-        let duplicate_told = self.handle_sack(now, ack, &mut delivery);
+        let duplicate_told = self.handle_sack(ack, &mut delivery);
         if let Some(rtt) = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced)) {
             self.rtt.sample(now, rtt);
         }
@@ -105,6 +106,9 @@ impl Sender {
         let duplicate = !advanced && ack.bare && !window_changed && !self.board.is_empty();
         self.count_duplicates(advanced, duplicate, &mut delivery);
         self.finish_tail_probe(ack, duplicate, duplicate_told);
+        if self.undo.is_some() {
+            self.judge_reduction(ack, advanced, duplicate, &delivery);
+        }
         self.find_losses(now);
         self.step(now, advanced, delivery, flight);
         self.handle_ece(ack);
@@ -112,19 +116,24 @@ impl Sender {
         Acked { bytes: data_before - self.buffered() }
     }
 
-    fn handle_sack(&mut self, now: Instant, ack: &Ack<'_>, delivery: &mut Delivery) -> bool {
-        if !self.sack {
+    fn handle_sack(&mut self, ack: &Ack<'_>, delivery: &mut Delivery) -> bool {
+        if !self.sack || ack.blocks.is_empty() {
+            self.board.forget_told();
             return false;
         }
         // RFC 2883: a first block below the acknowledgement or inside the second tells of a duplicate.
         let duplicate = match *ack.blocks {
-            [first, ..] if first.1.at_or_before(ack.ack) => true,
-            [first, second, ..] => first.0.at_or_after(second.0) && first.1.at_or_before(second.1),
-            [_] | [] => false,
+            [first, ..] if first.1.at_or_before(ack.ack) => Some(first),
+            [first, second, ..] if first.0.at_or_after(second.0) && first.1.at_or_before(second.1) => Some(first),
+            [_, ..] | [] => None,
         };
-        if duplicate {
-            self.board.duplicate_told();
+        if let Some((start, end)) = duplicate
+            && start.before(end)
+            && start.at_or_after(ack.ack - self.window_max)
+        {
+            self.note_duplicate((start, end));
         }
+        let duplicate = duplicate.is_some();
         let blocks = &ack.blocks[usize::from(duplicate)..];
         let mut valid = [(self.una, self.una); 4];
         let mut count = 0;
@@ -135,7 +144,7 @@ impl Sender {
                 count += 1;
             }
         }
-        self.board.sack(now, &valid[..count], self.segment_bytes, self.rtt.min(), delivery);
+        self.board.sack(&valid[..count], self.segment_bytes, delivery);
         duplicate
     }
 
@@ -171,8 +180,7 @@ impl Sender {
             self.tail_probe = None;
         } else if ack.ack.after(end) {
             self.tail_probe = None;
-            self.ssthresh = self.control.reduce(self.congestion_window());
-            self.cwnd = self.ssthresh;
+            self.reduce_at_once();
         }
     }
 
@@ -205,15 +213,18 @@ impl Sender {
         }
         let pipe = self.pipe();
         let newly_lost = self.board.lost() > 0;
+        let segment = self.segment_bytes;
         match &mut self.recovery {
             Recovery::Open | Recovery::Loss(_) => {
                 // RFC 5681 section 3.2: a duplicate does not open the window.
                 let acked = if advanced { delivery.bytes } else { 0 };
+                // RFC 3465 section 2.3: after a timeout one acknowledgement may cover what had arrived long before.
+                let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
+                let acked = if timed_out { acked.min(segment) } else { acked };
                 self.grow(now, acked, flight);
             }
             Recovery::Fast(prr) => {
                 prr.delivered = prr.delivered.saturating_add(delivery.bytes);
-                let segment = self.segment_bytes;
                 let mut room = if pipe > self.ssthresh {
                     let share = u64::from(prr.delivered) * u64::from(self.ssthresh);
                     let share = share.div_ceil(u64::from(prr.flight.max(1)));
@@ -232,13 +243,13 @@ impl Sender {
     }
 
     fn enter(&mut self, flight: u32) {
-        self.ssthresh = self.control.reduce(self.congestion_window());
+        self.reduce_for_loss();
         self.recovery = Recovery::Fast(Prr { recover: self.nxt, flight, delivered: 0, out: 0 });
         self.tail_probe = None;
     }
 
     fn leave(&mut self, cwnd: u32) {
-        self.recovery = Recovery::Open;
+        (self.recovery, self.frto) = (Recovery::Open, Frto::Off);
         self.cwnd = cwnd.max(self.segment_bytes);
         self.dupacks = 0;
         self.board.recovered();
@@ -263,10 +274,15 @@ impl Sender {
     fn handle_ece(&mut self, ack: &Ack<'_>) {
         let again = self.ecn_reduced_until.is_none_or(|until| self.una.at_or_after(until));
         if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
-            self.ssthresh = self.control.reduce(self.congestion_window());
-            (self.cwnd, self.cwr_due) = (self.ssthresh, true);
+            self.reduce_at_once();
             self.ecn_reduced_until = Some(self.nxt);
         }
+    }
+
+    /// A reduction without recovery, which nothing takes back.
+    fn reduce_at_once(&mut self) {
+        self.ssthresh = self.control.reduce(self.congestion_window());
+        (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
     }
 
     /// The next segments may carry less or more than before; what was sent larger is repeated at once (RFC 1191).
@@ -288,7 +304,7 @@ impl Sender {
         }
         self.board.lose_all();
         self.recovery = Recovery::Loss(self.nxt);
-        (self.backoff, self.rto_from) = (0, now);
+        (self.backoff, self.rto_from, self.frto) = (0, now, Frto::Off);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.rearm(now);
     }
@@ -371,10 +387,18 @@ impl Sender {
         if self.retries >= TCP_RETRIES {
             return false;
         }
-        if !matches!(self.recovery, Recovery::Loss(_)) || self.retries == 0 {
-            self.ssthresh = self.control.reduce(self.congestion_window());
+        // Recovery has reduced already for what it could not repair.
+        let reduce = match self.recovery {
+            Recovery::Open => true,
+            Recovery::Fast(_) => false,
+            Recovery::Loss(_) => self.retries == 0,
+        };
+        if reduce {
+            self.reduce_for_loss();
         }
-        self.board.lose_all();
+        let first = matches!(self.recovery, Recovery::Open) || self.retries > 0;
+        let reneged = self.board.lose_all();
+        self.frto = if first && !reneged { Frto::Repeated } else { Frto::Off };
         self.cwnd = self.segment_bytes;
         self.recovery = Recovery::Loss(self.nxt);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);

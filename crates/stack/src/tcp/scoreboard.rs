@@ -37,10 +37,24 @@ impl Sent {
 /// What one acknowledgement told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delivery {
+    now: Instant,
+    min_rtt: Duration,
+    /// By the timestamp it echoes, it answers something sent before this.
+    sent_before: Option<Instant>,
     /// Bytes that it told received for the first time, cumulatively or by SACK.
     pub(super) bytes: u32,
     /// Round trip of the latest segment among them that was sent once.
     pub(super) rtt: Option<Duration>,
+    /// Lowest end of those that were sent once.
+    pub(super) original: Option<SeqNumber>,
+    /// Some of them were sent more than once.
+    pub(super) repeated: bool,
+}
+
+impl Delivery {
+    pub(super) fn new(now: Instant, min_rtt: Duration, sent_before: Option<Instant>) -> Self {
+        Self { now, min_rtt, sent_before, ..Self::default() }
+    }
 }
 
 /// RACK's figures (RFC 8985 section 5.2).
@@ -57,8 +71,12 @@ struct Rack {
     window_mult: u32,
     /// RACK.reo_wnd_persist: recoveries without a DSACK until the window is small again.
     persist: u8,
+    /// RACK.dsack_round: one DSACK counts for a round trip.
+    widened_until: Option<SeqNumber>,
 }
 
+/// RACK.reo_wnd is limited by the smoothed round trip anyway; this keeps its factor a number.
+const WINDOW_MULT_MAX: u32 = 64;
 /// RACK.reo_wnd is back at its least after so many recoveries (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
 
@@ -148,8 +166,8 @@ impl Scoreboard {
     }
 
     /// Takes everything that was not told received for lost (after a timeout, RFC 8985 section 6.3). If the first was told, the
-    /// peer has let go of it since, and what else it told counts for nothing (RFC 2018 section 8).
-    pub(super) fn lose_all(&mut self) {
+    /// peer has let go of it since, and what else it told counts for nothing (RFC 2018 section 8); says whether it was.
+    pub(super) fn lose_all(&mut self) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
             self.told = [None; 4];
@@ -159,6 +177,19 @@ impl Scoreboard {
                 self.set(at, Fate::Lost);
             }
         }
+        reneged
+    }
+
+    /// Nothing that was taken for lost is: it flies on. What RACK knows came of repetitions and is forgotten. `reordered`: a late
+    /// segment was what made it seem so.
+    pub(super) fn retract_losses(&mut self, reordered: bool) {
+        for at in 0..self.sent.len() {
+            if self.sent[at].fate == Fate::Lost {
+                self.set(at, Fate::Flying);
+            }
+        }
+        self.rack.newest = None;
+        self.rack.reordering_seen |= reordered;
     }
 
     /// Takes the first entry for lost, if it flies (RFC 6582, where there is no SACK).
@@ -169,7 +200,7 @@ impl Scoreboard {
     }
 
     /// Takes a cumulative acknowledgement.
-    pub(super) fn acknowledge(&mut self, now: Instant, una: SeqNumber, min_rtt: Duration, delivery: &mut Delivery) {
+    pub(super) fn acknowledge(&mut self, una: SeqNumber, delivery: &mut Delivery) {
         while let Some(&sent) = self.sent.front()
             && sent.start.before(una)
         {
@@ -178,7 +209,7 @@ impl Scoreboard {
                 continue;
             }
             if sent.fate != Fate::Sacked {
-                self.deliver(now, &sent, min_rtt, delivery);
+                self.deliver(&sent, delivery);
             }
             self.forget(&sent);
             self.sent.pop_front();
@@ -188,16 +219,14 @@ impl Scoreboard {
         }
     }
 
+    /// An acknowledgement told no blocks.
+    pub(super) fn forget_told(&mut self) {
+        self.told = [None; 4];
+    }
+
     /// Takes SACK blocks that lie between SND.UNA and SND.NXT. Entries are cut only where `segment_bytes` cuts them, so that
     /// no peer can talk a list into crumbs.
-    pub(super) fn sack(
-        &mut self,
-        now: Instant,
-        blocks: &[Block],
-        segment_bytes: u32,
-        min_rtt: Duration,
-        delivery: &mut Delivery,
-    ) {
+    pub(super) fn sack(&mut self, blocks: &[Block], segment_bytes: u32, delivery: &mut Delivery) {
         let known = std::mem::take(&mut self.told);
         for (place, &(start, end)) in self.told.iter_mut().zip(blocks) {
             *place = Some((start, end));
@@ -206,22 +235,15 @@ impl Scoreboard {
             let inside = known.iter().flatten().find(|old| old.0.at_or_after(start) && old.1.at_or_before(end));
             match inside {
                 Some(old) => {
-                    self.sack_range(now, (start, old.0), segment_bytes, min_rtt, delivery);
-                    self.sack_range(now, (old.1, end), segment_bytes, min_rtt, delivery);
+                    self.sack_range((start, old.0), segment_bytes, delivery);
+                    self.sack_range((old.1, end), segment_bytes, delivery);
                 }
-                None => self.sack_range(now, (start, end), segment_bytes, min_rtt, delivery),
+                None => self.sack_range((start, end), segment_bytes, delivery),
             }
         }
     }
 
-    fn sack_range(
-        &mut self,
-        now: Instant,
-        (start, end): Block,
-        segment_bytes: u32,
-        min_rtt: Duration,
-        delivery: &mut Delivery,
-    ) {
+    fn sack_range(&mut self, (start, end): Block, segment_bytes: u32, delivery: &mut Delivery) {
         if start.at_or_after(end) {
             return;
         }
@@ -249,16 +271,20 @@ impl Scoreboard {
                 self.split(at, sent.start + keep);
                 continue;
             }
-            self.deliver(now, &sent, min_rtt, delivery);
+            self.deliver(&sent, delivery);
             self.set(at, Fate::Sacked);
             at += 1;
         }
     }
 
-    /// The peer told by DSACK that a repetition was for nothing: RACK's window was too small (RFC 8985 section 6.2 step 4).
-    pub(super) fn duplicate_told(&mut self) {
-        self.rack.window_mult = (self.rack.window_mult + 1).min(64);
-        self.rack.persist = PERSIST_RECOVERIES;
+    /// The peer told by DSACK that a repetition was for nothing: RACK's window was too small (RFC 8985 section 6.2 step 4). It
+    /// grows once in a round trip.
+    pub(super) fn duplicate_told(&mut self, una: SeqNumber, nxt: SeqNumber) {
+        if self.rack.widened_until.is_none_or(|until| una.at_or_after(until)) {
+            self.rack.window_mult = (self.rack.window_mult + 1).min(WINDOW_MULT_MAX);
+            self.rack.persist = PERSIST_RECOVERIES;
+            self.rack.widened_until = Some(nxt);
+        }
     }
 
     /// A recovery has ended.
@@ -307,16 +333,19 @@ impl Scoreboard {
         (min / 4 * (self.rack.window_mult + 1)).min(smoothed)
     }
 
-    fn deliver(&mut self, now: Instant, sent: &Sent, min_rtt: Duration, delivery: &mut Delivery) {
+    fn deliver(&mut self, sent: &Sent, delivery: &mut Delivery) {
         delivery.bytes += sent.len();
-        let rtt = now.since(sent.at);
+        let rtt = delivery.now.since(sent.at);
         let rack = &mut self.rack;
-        if sent.repeated && rtt < min_rtt {
-            // Likely the acknowledgement of the first sending (RFC 8985 section 6.2 step 1).
-            return;
-        }
-        if !sent.repeated {
+        if sent.repeated {
+            delivery.repeated = true;
+            if rtt < delivery.min_rtt || delivery.sent_before.is_some_and(|before| sent.at >= before) {
+                // The acknowledgement of an earlier sending (RFC 8985 section 6.2 step 2).
+                return;
+            }
+        } else {
             delivery.rtt = Some(rtt);
+            delivery.original = Some(delivery.original.map_or(sent.end, |end| end.earlier(sent.end)));
             if rack.highest.is_some_and(|highest| sent.end.before(highest)) {
                 rack.reordering_seen = true;
             }
@@ -404,8 +433,8 @@ mod tests {
     }
 
     fn sack(board: &mut Scoreboard, ms: u64, start: u32, end: u32) -> Delivery {
-        let mut delivery = Delivery::default();
-        board.sack(at(ms), &[(seq(start), seq(end))], MSS, RTT, &mut delivery);
+        let mut delivery = Delivery::new(at(ms), RTT, None);
+        board.sack(&[(seq(start), seq(end))], MSS, &mut delivery);
         board.check();
         delivery
     }
@@ -441,8 +470,8 @@ mod tests {
     fn reordering_widens_the_wait() {
         let mut board = ten();
         sack(&mut board, 11, 100, 200);
-        let mut delivery = Delivery::default();
-        board.acknowledge(at(12), seq(200), RTT, &mut delivery);
+        let mut delivery = Delivery::new(at(12), RTT, None);
+        board.acknowledge(seq(200), &mut delivery);
         board.check();
         sack(&mut board, 14, 300, 500);
         board.detect_loss(at(14), false, (RTT, RTT), 2);
@@ -459,8 +488,8 @@ mod tests {
         assert_eq!((board.count(), board.sacked()), (1 + 9, 0), "a byte is not a segment");
         sack(&mut board, 1, 250, 570);
         assert_eq!(board.sacked(), 200, "300 to 500 lie inside");
-        let mut delivery = Delivery::default();
-        board.acknowledge(at(2), seq(450), RTT, &mut delivery);
+        let mut delivery = Delivery::new(at(2), RTT, None);
+        board.acknowledge(seq(450), &mut delivery);
         board.check();
         assert_eq!(delivery.bytes, 300, "the rest was told before");
     }

@@ -9,6 +9,7 @@ use super::header::Block;
 use super::recovery::{Recovery, Timer};
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
+use super::undo::{Frto, Undo};
 use crate::limits::TCP_SENT_MAX;
 use crate::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ pub(super) struct Ack<'a> {
     pub(super) bare: bool,
     /// Round trip by the echoed timestamp.
     pub(super) echo_rtt: Option<Duration>,
+    /// By the echoed timestamp, it answers something sent before this.
+    pub(super) sent_before: Option<Instant>,
     pub(super) ece: bool,
 }
 
@@ -77,6 +80,9 @@ pub(super) struct Sender {
     pub(super) ssthresh: u32,
     pub(super) initial_window: u32,
     pub(super) recovery: Recovery,
+    /// The latest reduction, while it may yet prove wrong.
+    pub(super) undo: Option<Undo>,
+    pub(super) frto: Frto,
     pub(super) dupacks: u32,
     pub(super) timer: Option<(Instant, Timer)>,
     pub(super) backoff: u8,
@@ -104,6 +110,10 @@ pub(super) struct Sender {
     /// Since when nothing was acknowledged although something is outstanding.
     pub(super) progress_at: Instant,
     pub(super) repeated_segments: u64,
+    pub(super) repeated_bytes: u64,
+    /// Bytes that the peer told by DSACK it had already.
+    pub(super) duplicate_bytes: u64,
+    pub(super) undone_reductions: u32,
 }
 
 impl Sender {
@@ -129,6 +139,8 @@ impl Sender {
             ssthresh: u32::MAX,
             initial_window: cwnd,
             recovery: Recovery::Open,
+            undo: None,
+            frto: Frto::Off,
             dupacks: 0,
             timer: None,
             backoff: 0,
@@ -148,6 +160,9 @@ impl Sender {
             cwr_due: false,
             progress_at: now,
             repeated_segments: 0,
+            repeated_bytes: 0,
+            duplicate_bytes: 0,
+            undone_reductions: 0,
         }
     }
 
@@ -214,7 +229,7 @@ impl Sender {
             return Some(chunk);
         }
         if self.board.lost() > 0 {
-            return self.next_lost(now, max);
+            return self.next_in_recovery(now, max);
         }
         self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
     }
@@ -230,6 +245,19 @@ impl Sender {
         self.tail_probe = Some((self.nxt, chunk.repeated));
         (self.rto_from, self.pto_from) = (now, now);
         Some(chunk)
+    }
+
+    fn next_in_recovery(&mut self, now: Instant, max: u32) -> Option<Chunk> {
+        if self.frto == Frto::Fresh {
+            // RFC 5682 section 3.1 step 2.b: what answers data never sent tells whether the rest is lost.
+            let budget = self.cwnd.saturating_sub(self.pipe());
+            let fresh = self.next_fresh(now, max.min(self.segment_bytes), budget);
+            if fresh.is_some() || self.pipe() > 0 {
+                return fresh;
+            }
+            self.frto = Frto::Off;
+        }
+        self.next_lost(now, max)
     }
 
     fn next_lost(&mut self, now: Instant, max: u32) -> Option<Chunk> {
@@ -258,7 +286,7 @@ impl Sender {
         let stop = start + len + u32::from(fin);
         self.board.repeat(now, start, stop);
         self.recovery.sent(stop.since(start));
-        self.repeated_segments += 1;
+        self.note_repetition(now, stop.since(start));
         Chunk { seq: start, len, fin, last: stop.at_or_after(self.end), repeated: true }
     }
 

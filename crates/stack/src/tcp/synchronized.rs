@@ -108,7 +108,9 @@ impl Synchronized {
             Next::Stay => {}
             next @ (Next::TimeWait { .. } | Next::Closed(_)) => return Ok(next),
         }
-        self.rcv.note_congestion(segment.congestion_experienced, header.flags.cwr);
+        if (segment.congestion_experienced || header.flags.cwr) && segment.payload_bytes > 0 {
+            self.rcv.note_congestion(segment.congestion_experienced, header.flags.cwr);
+        }
         self.take_text(now, base, &segment, effect)
     }
 
@@ -176,9 +178,9 @@ impl Synchronized {
         if ack.before(self.snd.una) {
             return Ok(());
         }
-        let echo_rtt = timestamps.and_then(|timestamps| {
+        let echo_ms = timestamps.and_then(|timestamps| {
             let ms = super::timestamp(now, base.initial.timestamp_offset).wrapping_sub(timestamps.echo);
-            (timestamps.echo != 0 && ms < 120_000).then(|| Duration::from_millis(u64::from(ms.max(1))))
+            (timestamps.echo != 0 && ms < 120_000).then_some(u64::from(ms))
         });
         let acked = self.snd.handle_ack(
             now,
@@ -188,7 +190,8 @@ impl Synchronized {
                 window: header.window,
                 blocks: header.options.sack.as_slice(),
                 bare: header.sequence_len(segment.payload_bytes) == 0,
-                echo_rtt,
+                echo_rtt: echo_ms.map(|ms| Duration::from_millis(ms.max(1))),
+                sent_before: echo_ms.map(|ms| super::after_tick(now, ms)),
                 ece: header.flags.ece,
             },
         );
@@ -295,7 +298,7 @@ impl Synchronized {
         // SACK blocks take room that the segment may not have; then an acknowledgement of its own tells them.
         let room = self.snd.segment_bytes.saturating_sub(chunk.len);
         let blocks = usize::try_from(room.saturating_sub(4) / 8).unwrap_or(0).min(3);
-        let told = blocks > 0 || self.rcv.gap_count() == 0;
+        let told = blocks > 0 || !self.rcv.has_blocks();
         header.options.sack = self.rcv.sack_blocks(blocks);
         let ack = self.rcv.ack;
         self.rcv.acknowledged(now, true);

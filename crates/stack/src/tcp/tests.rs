@@ -12,6 +12,7 @@ mod loss;
 mod random;
 mod timers;
 mod transfer;
+mod undo;
 
 use super::pair::{initial, ms, stream};
 use super::*;

@@ -253,6 +253,10 @@ fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
     dialogue.sends(&["E 1001:1001 ack 5101"]);
     dialogue.gets("- 5101:5201 ack 1001");
     dialogue.sends(&["E 1001:1001 ack 5201"]);
+    // Neither a bare acknowledgement that is marked nor one that says "reduced" means anything.
+    dialogue.take("C 5201:5201 ack 1001", true).unwrap();
+    dialogue.sends(&[]);
+    dialogue.gets("- 5201:5201 ack 1001");
     dialogue.gets("C 5201:5301 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5301"]);
     // The other way: one reduction for a window, said once.

@@ -1,0 +1,281 @@
+//! Reductions that proved to be for nothing: DSACK, Eifel, F-RTO; and duplicates told to a sender.
+
+use super::super::pair::{CLIENT, Fault, Pair};
+use super::*;
+
+/// Ten segments of 1,000 bytes are out, 100 ms ago, with more to send; timestamps are in use and stood at 1,433.
+fn ten_out_stamped() -> Dialogue {
+    let config = Config { congestion: "reno", ..Config::default() };
+    let mut dialogue = Dialogue::established_by(config, "S 5000:5000 ack 1001 mss 1012 sackok ts 100 1333");
+    dialogue.write(30_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    assert_eq!(dialogue.info().flight, 10_000);
+    dialogue.after(100);
+    dialogue
+}
+
+fn ten_out() -> Dialogue {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(30_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    assert_eq!(dialogue.info().flight, 10_000);
+    dialogue.after(100);
+    dialogue
+}
+
+impl Dialogue {
+    fn info(&self) -> Info {
+        self.connection.info().unwrap()
+    }
+
+    /// Waits until the retransmission timer has run out, what goes before being of no interest.
+    fn times_out(&mut self) {
+        while self.info().recovery != "loss" {
+            while self.connection.poll_transmit(self.now, 0).is_some() {}
+            self.timeout();
+        }
+    }
+}
+
+#[test]
+fn an_echo_from_before_the_repetition_undoes_a_timeout() {
+    let mut dialogue = ten_out_stamped();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!((dialogue.info().threshold, dialogue.info().congestion_window), (5_000, 1_000));
+    dialogue.after(50);
+    dialogue.gets("- 5001:5001 ack 2001 ts 200 1433");
+    let info = dialogue.info();
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+    assert!(info.congestion_window >= 10_000 && info.repeated_segments == 1, "{info:?}");
+    // The rest flies on and none of it goes twice.
+    dialogue.gets("- 5001:5001 ack 6001 ts 201 1433");
+    while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+        assert!(segment.payload.seq.at_or_after(SeqNumber(11_001)), "{segment:?}");
+    }
+    dialogue.ends();
+}
+
+#[test]
+fn an_echo_of_the_repetition_undoes_nothing() {
+    let mut dialogue = ten_out_stamped();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    let stamp = dialogue.last[0].options.timestamps.unwrap().value;
+    dialogue.after(100);
+    dialogue.gets(&format!("- 5001:5001 ack 2001 ts 200 {stamp}"));
+    let info = dialogue.info();
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("loss", 5_000, 0));
+    dialogue.ends();
+}
+
+#[test]
+fn an_echo_from_before_the_repetition_undoes_a_recovery_and_widens_the_wait_for_reordering() {
+    let mut dialogue = ten_out_stamped();
+    dialogue.gets("- 5001:5001 ack 1001 ts 200 1433 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(10);
+    dialogue.gets("- 5001:5001 ack 5001 ts 201 1433");
+    let info = dialogue.info();
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+    // Three segments behind a hole mean nothing any more.
+    dialogue.gets("- 5001:5001 ack 5001 ts 202 1433 sack 6001:9001");
+    assert_eq!(dialogue.info().recovery, "open");
+    dialogue.ends();
+}
+
+#[test]
+fn frto_sends_fresh_data_after_a_timeout_and_undoes_it_when_the_flight_was_late() {
+    let mut dialogue = ten_out();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    // A tail-loss probe had taken 11001 already.
+    dialogue.sends(&["- 12001:13001 ack 5001", "- 13001:14001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 3001");
+    let info = dialogue.info();
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+    for ack in (4_001..=11_001).step_by(1_000) {
+        dialogue.gets(&format!("- 5001:5001 ack {ack}"));
+        while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+            assert!(segment.payload.seq.at_or_after(SeqNumber(14_001)), "no going back: {segment:?}");
+        }
+    }
+    assert_eq!(dialogue.info().repeated_segments, 1);
+    dialogue.ends();
+}
+
+#[test]
+fn frto_repairs_when_fresh_data_overtakes_what_is_missing() {
+    let mut dialogue = ten_out();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 12001:13001 ack 5001", "- 13001:14001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001 sack 12001:13001");
+    dialogue.sends(&["- 2001:3001 ack 5001"]);
+    let info = dialogue.info();
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("loss", 5_000, 0));
+    dialogue.ends();
+}
+
+#[test]
+fn frto_without_sack_is_not_deceived_by_what_had_arrived_before() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(30_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    // Only the first was lost: all are acknowledged by its repetition.
+    dialogue.gets("- 5001:5001 ack 8001");
+    assert_eq!((dialogue.info().undone_reductions, dialogue.info().threshold), (0, 5_000));
+    // The acknowledgement of many opens the window by one segment only (RFC 3465).
+    assert_eq!(dialogue.info().congestion_window, 2_000);
+    dialogue.ends();
+}
+
+#[test]
+fn a_timeout_that_repeats_the_last_data_goes_on_without_any_that_is_fresh() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_duplicate_told_for_each_repetition_undoes_a_recovery_then_or_later() {
+    for over in [false, true] {
+        let mut dialogue = ten_out();
+        dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+        dialogue.sends(&["- 1001:2001 ack 5001"]);
+        if over {
+            dialogue.gets("- 5001:5001 ack 11001");
+            assert_eq!((dialogue.info().recovery, dialogue.info().threshold), ("open", 5_000));
+            dialogue.gets("- 5001:5001 ack 11001 sack 1001:2001");
+        } else {
+            dialogue.gets("- 5001:5001 ack 5001 sack 1001:2001");
+        }
+        let info = dialogue.info();
+        assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+        assert!(info.congestion_window >= 10_000 && info.duplicate_bytes == 1_000, "{info:?}");
+        dialogue.ends();
+    }
+}
+
+#[test]
+fn a_duplicate_of_one_repetition_among_two_undoes_nothing() {
+    let mut dialogue = ten_out();
+    dialogue.gets("- 5001:5001 ack 1001 sack 3001:8001");
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 10001 sack 1001:2001");
+    assert_eq!((dialogue.info().undone_reductions, dialogue.info().threshold), (0, 5_000));
+    dialogue.gets("- 5001:5001 ack 10001 sack 2001:3001");
+    assert_eq!((dialogue.info().undone_reductions, dialogue.info().threshold), (1, u32::MAX));
+    dialogue.ends();
+}
+
+#[test]
+fn duplicates_of_the_network_and_those_that_cannot_be_change_nothing() {
+    for sack in ["900:1000", "4000000000:1001", "1001:1001", "2001:1001"] {
+        let mut dialogue = ten_out();
+        dialogue.gets(&format!("- 5001:5001 ack 3001 sack {sack}"));
+        dialogue.gets("- 5001:5001 ack 3001 sack 4001:5001");
+        assert_eq!(dialogue.info().undone_reductions, 0, "{sack}");
+        // A quarter of the least round trip, as if nothing had been told.
+        assert_eq!(dialogue.timeout(), ms(25), "{sack}");
+        dialogue.ends();
+    }
+}
+
+#[test]
+fn each_round_trip_with_a_duplicate_widens_the_wait_for_reordering() {
+    let mut dialogue = ten_out();
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 11001 sack 1001:2001");
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 12001 sack 13001:14001");
+    assert_eq!(dialogue.timeout(), ms(50), "two quarters of the least round trip");
+    dialogue.ends();
+}
+
+#[test]
+fn a_path_that_holds_everything_for_a_while_costs_few_repetitions() {
+    for (sack, timestamps) in [(true, true), (true, false), (false, true)] {
+        for congestion in ["reno", "cubic"] {
+            let config = Config { sack, timestamps, congestion, ..Config::default() };
+            let mut pair = Pair::established(config, config);
+            pair.delay = ms(20);
+            pair.transfer(CLIENT, &stream(400_000));
+            let before = pair.ends[CLIENT].info().unwrap();
+            pair.held_until = pair.now + ms(900);
+            pair.transfer(CLIENT, &stream(1_000_000));
+            let info = pair.ends[CLIENT].info().unwrap();
+            assert!(info.undone_reductions > 0, "{sack} {timestamps} {congestion} {pair:?}");
+            assert!(
+                info.repeated_segments < before.repeated_segments + 12,
+                "{sack} {timestamps} {congestion} {pair:?}"
+            );
+            assert_eq!(info.threshold, before.threshold, "{sack} {timestamps} {congestion} {pair:?}");
+            pair.run(ms(3_000));
+            pair.close();
+        }
+    }
+}
+
+#[test]
+fn what_came_twice_is_told_in_part_and_together() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    dialogue.gets("- 5501:6501 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6501 sack 5501:6001"]);
+    dialogue.gets("- 7001:8001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6501 sack 7001:8001"]);
+    dialogue.gets("- 7501:8501 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6501 sack 7501:8001 7001:8501"]);
+    dialogue.gets("- 6501:7101 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 8501 sack 7001:7101"]);
+    // Two that follow each other before there was an acknowledgement are one.
+    dialogue.refuses("- 5001:6001 ack 1001", DropReason::OutOfWindow);
+    dialogue.refuses("- 6001:7001 ack 1001", DropReason::OutOfWindow);
+    dialogue.sends(&["- 1001:1001 ack 8501 sack 5001:7001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_duplicate_is_told_after_a_full_segment_that_had_no_room_for_it() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    dialogue.refuses("- 5001:6001 ack 1001", DropReason::Duplicate);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 6001", "- 2001:2001 ack 6001 sack 5001:6001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn with_ecn_a_loss_is_told_as_a_reduction_and_what_is_repeated_is_not_marked() {
+    let config = Config { ecn: true, ..plain() };
+    let mut pair = Pair::established(config, config);
+    let first = pair.counts[CLIENT];
+    let told = std::rc::Rc::new(std::cell::Cell::new(0));
+    let (seen, mut highest) = (told.clone(), None);
+    pair.faults[CLIENT] = Box::new(move |number, packet| {
+        let end = packet.header.seq + packet.header.sequence_len(packet.payload.len());
+        let fresh = !packet.payload.is_empty() && highest.is_none_or(|highest| end.after(highest));
+        highest = highest.filter(|_| !fresh).or(Some(end));
+        assert_eq!(packet.ecn_capable, fresh, "neither repetitions nor bare acknowledgements are marked");
+        seen.set(seen.get() + u32::from(packet.header.flags.cwr));
+        (number == first + 3).then_some(Fault::Drop)
+    });
+    pair.transfer(CLIENT, &stream(100_000));
+    assert_eq!(told.get(), 1);
+    pair.faults[CLIENT] = Box::new(|_, _| None);
+    pair.close();
+}
