@@ -84,6 +84,8 @@ pub const TCP_BUFFER_BYTES_MAX: usize = 1 << 29;
 /// Least time between two challenge acknowledgements of a connection (RFC 5961 section 7), as Linux; counted for each
 /// connection, for a common count would tell an attacker of other connections.
 pub const TCP_CHALLENGE_MS_MIN: u64 = 500;
+/// Text of a SYN that waits until the connection is open: what fits into a frame of a usual link. More comes again.
+pub const TCP_SYN_TEXT_BYTES_MAX: u16 = 1_460;
 /// Repetitions of an unanswered SYN, of a SYN-ACK, and of anything later, before a connection is given up, as Linux.
 pub const TCP_SYN_RETRIES: u8 = 6;
 /// See [`TCP_SYN_RETRIES`].

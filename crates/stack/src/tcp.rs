@@ -4,7 +4,8 @@
 //! owner finds the connection by addresses and ports, verifies and fills checksums, calls [`Connection::poll_transmit`] until it
 //! returns nothing after whatever changed a connection, and [`Connection::handle_timeout`] when
 //! [`Connection::poll_timeout`] has come. A payload is copied once, from where it was received into the receive buffer.
-//! Urgent data is not told apart (RFC 6093 advises against it).
+//! Urgent data stays in the stream, where it is; its end is told (RFC 9293 section 3.8.5). No new application should use it
+//! (RFC 6093): middleboxes clear the mark, and hosts disagree about the byte it points to.
 
 mod buffer;
 mod config;
@@ -106,6 +107,8 @@ struct Effect {
     place: Option<Placement>,
     /// Bytes that become readable.
     deliver: u32,
+    /// Bytes up to the end of urgent data, from what the application reads next.
+    urgent: u32,
 }
 
 /// This end's clock in timestamps: milliseconds (RFC 7323 section 5.4).

@@ -3,9 +3,9 @@
 use super::buffer::{Heap, Ring, Storage};
 use super::config::{Config, ConfigError, Keepalive, check_buffer};
 use super::congestion;
-use super::header::Header;
+use super::header::{Flags, Header};
 use super::initial::Initial;
-use super::opening::{Base, SynReceived, SynReceivedNext, SynSent, SynSentNext};
+use super::opening::{Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{DropReason, Effect, Failure, Segment, SendRange, SeqNumber};
@@ -58,6 +58,8 @@ pub struct Readiness {
     pub writable: bool,
     /// The connection has failed, or is over in both directions.
     pub closed: bool,
+    /// Some of what is to be received next is urgent (RFC 9293 MUST-33).
+    pub urgent: bool,
 }
 
 /// Why nothing can be sent.
@@ -138,6 +140,11 @@ pub struct Connection<S: Storage = Heap> {
     peer_finished: bool,
     failure: Option<Failure>,
     soft_error: Option<IcmpError>,
+    /// Bytes up to the end of urgent data that was written before the connection is open.
+    urgent_written: u32,
+    /// Bytes up to the end of urgent data that the application has not received, and whether it is to be told.
+    urgent_ahead: u32,
+    urgent_news: bool,
 }
 
 impl<S: Storage + Default> Connection<S> {
@@ -149,7 +156,8 @@ impl<S: Storage + Default> Connection<S> {
         Ok(Self::new(Base::new(config, ports, initial), State::SynSent(SynSent::new(now))))
     }
 
-    /// Opens passively from a SYN that a listener got.
+    /// Opens passively from a SYN that a listener got. Text or FIN that came with it waits until the connection is open, if
+    /// the whole segment is then handed to [`Connection::handle_segment`] too (RFC 9293 section 3.10.7.2).
     ///
     /// Errors: a setting that cannot be.
     pub fn accept(now: Instant, config: Config, syn: &Header, initial: Initial) -> Result<Self, ConfigError> {
@@ -183,6 +191,9 @@ impl<S: Storage + Default> Connection<S> {
             peer_finished: false,
             failure: None,
             soft_error: None,
+            urgent_written: 0,
+            urgent_ahead: 0,
+            urgent_news: false,
         }
     }
 }
@@ -210,25 +221,41 @@ impl<S: Storage> Connection<S> {
             self.incoming.place(size(place.ahead), payload, offset + size(place.from), size(place.len));
         }
         self.incoming.extend(size(effect.deliver));
+        if effect.urgent > self.urgent_ahead {
+            (self.urgent_ahead, self.urgent_news) = (effect.urgent, true);
+        }
         outcome
     }
 
     fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
         match &mut self.state {
             State::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
-                SynSentNext::Received(received) => self.state = State::SynReceived(received),
-                SynSentNext::Established(open) => self.establish(now, open),
+                SynSentNext::Received(mut received) => {
+                    effect.place = received.take_text(&self.base, &arrival);
+                    self.state = State::SynReceived(received);
+                }
+                SynSentNext::Established(open) => {
+                    self.establish(now, open);
+                    let urgent = arrival.header.urgent.map(|pointer| pointer.saturating_sub(1));
+                    let header = Header { seq: arrival.header.seq + 1, urgent, ..*arrival.header };
+                    return self.take_text(now, &Arrival { header: &header, ..arrival }, effect);
+                }
                 SynSentNext::Closed(failure) => self.end(Some(failure)),
             },
             State::SynReceived(state) => {
-                match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes)? {
-                    SynReceivedNext::Established(open) => {
+                effect.place = state.take_text(&self.base, &arrival);
+                match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes) {
+                    Err(DropReason::Duplicate) if effect.place.is_some() => {}
+                    Err(reason) => return Err(reason),
+                    Ok(SynReceivedNext::Established(open)) => {
+                        let early = state.early();
                         self.establish(now, open);
-                        if !arrival.header.flags.syn {
-                            return self.synchronized(now, arrival, effect);
-                        }
+                        let opened = arrival.header.flags.syn;
+                        let outcome = if opened { Ok(()) } else { self.synchronized(now, arrival, effect) };
+                        self.deliver_early(now, early, effect);
+                        return outcome;
                     }
-                    SynReceivedNext::Closed(failure) => self.end(Some(failure)),
+                    Ok(SynReceivedNext::Closed(failure)) => self.end(Some(failure)),
                 }
             }
             State::Synchronized(_) => return self.synchronized(now, arrival, effect),
@@ -252,8 +279,34 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
+    /// Urgent pointer, text and FIN of a segment whose SYN and acknowledgement were taken.
+    fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
+        let State::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
+        let outcome = open.take_text(now, &mut self.base, arrival, effect);
+        self.peer_finished = open.rcv.finished;
+        self.follow(now, &outcome?);
+        Ok(())
+    }
+
+    /// What came with the SYN becomes readable, behind what the opening segment did: that may be numbered before it.
+    fn deliver_early(&mut self, now: Instant, Early { seq, bytes, fin }: Early, effect: &mut Effect) {
+        if bytes == 0 && !fin {
+            return;
+        }
+        let header = Header { seq, flags: Flags { fin, ..Flags::default() }, ..Header::default() };
+        let arrival = Arrival { header: &header, payload_bytes: usize::from(bytes), congestion_experienced: false };
+        let mut taken = Effect::default();
+        // An error says that it came again just now, and was taken.
+        let _ = self.take_text(now, &arrival, &mut taken);
+        effect.deliver += taken.deliver;
+    }
+
     fn establish(&mut self, now: Instant, mut open: Box<Synchronized>) {
-        open.wrote(now, u32::try_from(self.outgoing.len()).unwrap_or(u32::MAX));
+        open.wrote(now, self.urgent_written);
+        if self.urgent_written > 0 {
+            open.wrote_urgent(now);
+        }
+        open.wrote(now, u32::try_from(self.outgoing.len()).unwrap_or(u32::MAX) - self.urgent_written);
         if self.reader_gone {
             open.close(now, &self.base);
         } else if self.shut {
@@ -423,6 +476,24 @@ impl<S: Storage> Connection<S> {
         Ok(len)
     }
 
+    /// As [`Connection::send`], for bytes that the peer's application is to be told of before it reads them. Everything written
+    /// before them counts as urgent too. RFC 6093 advises against it: what the peer does with the mark is not to be relied on.
+    ///
+    /// Errors: this direction is over.
+    pub fn send_urgent(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
+        let len = self.send(now, bytes)?;
+        if len > 0 {
+            match &mut self.state {
+                State::Synchronized(open) => open.wrote_urgent(now),
+                State::SynSent(_) | State::SynReceived(_) => {
+                    self.urgent_written = u32::try_from(self.outgoing.len()).unwrap_or(u32::MAX);
+                }
+                State::TimeWait { .. } | State::Closed => {}
+            }
+        }
+        Ok(len)
+    }
+
     /// Bytes that [`Connection::send`] takes.
     pub fn send_room(&self) -> usize {
         let window = match &self.state {
@@ -439,6 +510,7 @@ impl<S: Storage> Connection<S> {
         let len = into.len().min(self.incoming.len());
         self.incoming.peek(0, &mut into[..len]);
         self.incoming.consume(len);
+        self.urgent_ahead = self.urgent_ahead.saturating_sub(u32::try_from(len).unwrap_or(u32::MAX));
         if len > 0
             && let State::Synchronized(open) = &mut self.state
         {
@@ -446,6 +518,18 @@ impl<S: Storage> Connection<S> {
             open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
         }
         len
+    }
+
+    /// Bytes to receive until the end of what the peer marked urgent, which may not all be here; 0: nothing is urgent
+    /// (RFC 9293 MUST-33). Urgent data is part of the stream and of any length (MUST-31).
+    pub fn urgent_ahead(&self) -> u32 {
+        let here = u32::try_from(self.incoming.len()).unwrap_or(u32::MAX);
+        if self.peer_finished { self.urgent_ahead.min(here) } else { self.urgent_ahead }
+    }
+
+    /// True once after the peer's urgent pointer came or moved on: the application is to be told (RFC 9293 MUST-32).
+    pub fn take_urgent_news(&mut self) -> bool {
+        std::mem::take(&mut self.urgent_news)
     }
 
     /// Bytes that [`Connection::receive`] has.
@@ -506,6 +590,7 @@ impl<S: Storage> Connection<S> {
             readable: self.incoming.len() > 0 || self.peer_finished || closed,
             writable: !self.shut && self.send_room() > 0 && matches!(self.state, State::Synchronized(_)),
             closed,
+            urgent: self.urgent_ahead() > 0,
         }
     }
 

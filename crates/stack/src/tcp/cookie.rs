@@ -62,6 +62,7 @@ impl SynCookie<'_> {
                 timestamps: theirs.map(|theirs| Timestamps { value, echo: theirs.value }),
                 ..Options::default()
             },
+            ..Header::default()
         }
     }
 

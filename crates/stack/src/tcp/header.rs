@@ -1,7 +1,7 @@
 //! A segment's header as a small plain value, parsed from bytes that may be hostile, written in the order Linux writes.
 //!
 //! The fixed part is read and written by `smoltcp::wire`; options are walked here, because that crate keeps three of four SACK
-//! blocks. Checksums are the owner's, who knows the addresses. Urgent pointers are neither read nor written.
+//! blocks. Checksums are the owner's, who knows the addresses.
 
 use smoltcp::wire::{TCP_HEADER_LEN, TcpPacket, TcpSeqNumber};
 
@@ -91,6 +91,8 @@ pub struct Header {
     pub flags: Flags,
     /// Window as on the wire, not shifted.
     pub window: u16,
+    /// Urgent pointer: bytes from `seq` to the first that is not urgent (RFC 9293 MUST-62); `None` without the URG bit.
+    pub urgent: Option<u16>,
     /// Options.
     pub options: Options,
 }
@@ -120,6 +122,7 @@ impl Header {
             ack: packet.ack().then(|| SeqNumber(packet.ack_number().0.cast_unsigned())),
             flags,
             window: packet.window_len(),
+            urgent: packet.urg().then(|| packet.urgent_at()),
             options: Options::parse(&bytes[TCP_HEADER_LEN..len], flags.syn)?,
         };
         Ok((header, len))
@@ -150,6 +153,10 @@ impl Header {
         packet.set_cwr(self.flags.cwr);
         packet.set_ack(self.ack.is_some());
         packet.set_window_len(self.window);
+        if let Some(pointer) = self.urgent {
+            packet.set_urg(true);
+            packet.set_urgent_at(pointer);
+        }
     }
 
     /// Sequence numbers that the segment takes with so many bytes of payload: SEG.LEN.
@@ -280,7 +287,15 @@ mod tests {
         let options =
             Options { mss: Some(1460), window_scale: Some(7), sack_permitted: true, timestamps, ..Options::default() };
         let flags = Flags { syn: true, ..Flags::default() };
-        Header { source_port: 1, destination_port: 2, seq: SeqNumber(3), window: 64_240, flags, options, ack: None }
+        Header {
+            source_port: 1,
+            destination_port: 2,
+            seq: SeqNumber(3),
+            window: 64_240,
+            flags,
+            options,
+            ..Header::default()
+        }
     }
 
     #[test]
@@ -340,7 +355,8 @@ mod tests {
 
         #[test]
         fn what_is_written_is_read_back(seq: u32, ack: Option<u32>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..4)) {
-            let mut header = Header { seq: SeqNumber(seq), ack: ack.map(SeqNumber), ..Header::default() };
+            let urgent = ack.and_then(|ack| u16::try_from(ack >> 20).ok());
+            let mut header = Header { seq: SeqNumber(seq), ack: ack.map(SeqNumber), urgent, ..Header::default() };
             header.options.timestamps = Some(Timestamps { value: seq, echo: 1 });
             for (start, end) in sack {
                 header.options.sack.push((SeqNumber(start), SeqNumber(end)));

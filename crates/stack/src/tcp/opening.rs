@@ -6,9 +6,9 @@ use super::initial::Initial;
 use super::receiver::{self, Receiver};
 use super::rtt::Rtt;
 use super::sender::{self, Sender};
-use super::synchronized::Synchronized;
-use super::{DropReason, Failure, SeqNumber};
-use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES};
+use super::synchronized::{Arrival, Synchronized};
+use super::{DropReason, Failure, Placement, SeqNumber};
+use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::Instant;
 
 /// What all states share.
@@ -202,6 +202,16 @@ pub(super) struct SynReceived {
     pub(super) passive: bool,
     acknowledgement_due: bool,
     challenged_at: Option<Instant>,
+    /// What came with the SYN: bytes, and whether a FIN follows them.
+    early: (u16, bool),
+}
+
+/// Text and FIN of a SYN.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Early {
+    pub(super) seq: SeqNumber,
+    pub(super) bytes: u16,
+    pub(super) fin: bool,
 }
 
 /// What becomes of SYN-RECEIVED.
@@ -218,7 +228,8 @@ impl SynReceived {
         let ecn = syn.flags.ece && syn.flags.cwr && (passive || base.config.ecn);
         let retries = if passive { TCP_SYN_ACK_RETRIES } else { TCP_SYN_RETRIES };
         let peer = Peer::new(syn, &base.config, ecn);
-        Self { peer, attempt: Attempt::new(now, retries), passive, acknowledgement_due: false, challenged_at: None }
+        let attempt = Attempt::new(now, retries);
+        Self { peer, attempt, passive, acknowledgement_due: false, challenged_at: None, early: (0, false) }
     }
 
     /// As [`SynReceived::new`], the SYN-ACK having been sent.
@@ -277,6 +288,24 @@ impl SynReceived {
             open.rcv.ack = receiver::AckDue::Now;
         }
         Ok(SynReceivedNext::Established(Box::new(open)))
+    }
+
+    /// RFC 9293 section 3.10.7.2: text and FIN of the SYN wait. They are not acknowledged before the connection is open, so what
+    /// does not fit comes again.
+    pub(super) fn take_text(&mut self, base: &Base, segment: &Arrival<'_>) -> Option<Placement> {
+        let header = segment.header;
+        let syn = header.flags.syn && !header.flags.rst && header.seq == self.peer.irs;
+        if !syn || self.early != (0, false) {
+            return None;
+        }
+        let most = usize::from(TCP_SYN_TEXT_BYTES_MAX.min(base.syn_window()));
+        let bytes = segment.payload_bytes.min(most);
+        self.early = (u16::try_from(bytes).unwrap_or(0), header.flags.fin && bytes == segment.payload_bytes);
+        (self.early != (0, false)).then_some(Placement { from: 0, ahead: 0, len: u32::from(self.early.0) })
+    }
+
+    pub(super) fn early(&self) -> Early {
+        Early { seq: self.peer.irs + 1, bytes: self.early.0, fin: self.early.1 }
     }
 
     /// RFC 7323 sections 3.2 and 5.3.

@@ -9,7 +9,7 @@ use super::header::{Block, SackBlocks, Timestamps};
 use super::{DropReason, Effect, Placement};
 use crate::time::{Duration, Instant};
 
-/// How long an acknowledgement may wait for company (RFC 9293 MUST-58: under 0.5 s), as Linux at its least.
+/// How long an acknowledgement may wait for company (RFC 9293 MUST-40: under 0.5 s), as Linux at its least.
 const ACK_DELAY: Duration = Duration::from_millis(40);
 /// Segments acknowledged at once at the start and after a pause, while the sender's window is small, as Linux.
 const QUICK_ACKS: u8 = 16;
@@ -152,6 +152,12 @@ impl Receiver {
         self.recent.map_or(0, |(value, _)| value)
     }
 
+    /// RFC 9293 section 3.10.7.4, sixth step: bytes from what the application reads next up to `pointer`.
+    pub(super) fn urgent_ahead(&self, pointer: SeqNumber) -> u32 {
+        let read = self.nxt - self.used;
+        if self.finished || pointer.at_or_before(read) { 0 } else { pointer.since(read) }
+    }
+
     /// Bytes came that all lie before RCV.NXT: they are told as a duplicate (RFC 2883).
     pub(super) fn note_outside(&mut self, seq: SeqNumber, len: u32) {
         if len > 0 && (seq + len).at_or_before(self.nxt) {
@@ -207,7 +213,7 @@ impl Receiver {
             self.finished = true;
             self.nxt += 1;
         }
-        // RFC 5681 section 4.2: a gap that opens, fills or stays is told at once; MUST-59: so is every second full segment.
+        // RFC 5681 section 4.2: a gap that opens, fills or stays is told at once; SHLD-19: so is every second full segment.
         let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || (len > 0 && seq != start);
         self.schedule_ack(now, at_once);
         Ok(())

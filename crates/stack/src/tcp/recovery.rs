@@ -87,6 +87,7 @@ impl Sender {
         if advanced {
             self.board.acknowledge(ack.ack, &mut delivery);
             self.una = ack.ack;
+            self.urgent = self.urgent.filter(|up| up.after(ack.ack));
             (self.backoff, self.retries) = (0, 0);
             (self.rto_from, self.progress_at) = (now, now);
         }

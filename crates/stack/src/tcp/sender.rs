@@ -65,6 +65,8 @@ pub(super) struct Sender {
     pub(super) end: SeqNumber,
     /// The application writes no more.
     pub(super) fin: bool,
+    /// SND.UP: behind the last urgent byte, while that is not acknowledged.
+    pub(super) urgent: Option<SeqNumber>,
     pub(super) window: u32,
     pub(super) window_max: u32,
     wl1: SeqNumber,
@@ -124,6 +126,7 @@ impl Sender {
             nxt: start.first,
             end: start.first,
             fin: false,
+            urgent: None,
             window: start.window,
             window_max: start.window,
             wl1: start.window_seq,
@@ -331,7 +334,8 @@ impl Sender {
             let sizable = window <= budget && len >= (self.window_max / 2).max(1);
             return (sizable || (self.small_allowed && len > 0)).then_some(len);
         }
-        let waits = !self.no_delay && !self.fin && self.small_end.after(self.una) && !self.small_allowed;
+        let pushed = self.no_delay || self.fin || self.small_allowed || self.urgent.is_some();
+        let waits = !pushed && self.small_end.after(self.una);
         let len = if full < len && waits { full } else { len };
         (len > 0 || self.fin).then_some(len)
     }

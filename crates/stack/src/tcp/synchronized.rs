@@ -222,7 +222,8 @@ impl Synchronized {
         }
     }
 
-    fn take_text(
+    /// Urgent pointer, text and FIN.
+    pub(super) fn take_text(
         &mut self,
         now: Instant,
         base: &mut Base,
@@ -230,6 +231,9 @@ impl Synchronized {
         effect: &mut Effect,
     ) -> Result<Next, DropReason> {
         let header = segment.header;
+        if let Some(pointer) = header.urgent {
+            effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
+        }
         let text = Text { seq: header.seq, len: segment.len(), fin: header.flags.fin };
         if text.len == 0 && !text.fin {
             return Ok(Next::Stay);
@@ -259,6 +263,8 @@ impl Synchronized {
 
     /// The next segment, with up to `large` bytes of payload or one MSS.
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
+        // Whoever cuts a large segment does not move its urgent pointer.
+        let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
             self.snd.rearm(now);
             return Some(self.data_segment(now, base, chunk));
@@ -318,6 +324,9 @@ impl Synchronized {
         let window = self.rcv.window();
         let mut header = base.header(seq, Some(self.rcv.nxt), window);
         header.flags.ece = self.rcv.echo_congestion;
+        if let Some(up) = self.snd.urgent.filter(|up| up.after(seq)) {
+            header.urgent = Some(u16::try_from(up.since(seq)).unwrap_or(u16::MAX));
+        }
         header.options.timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
         header
     }
@@ -384,6 +393,16 @@ impl Synchronized {
     /// The application wrote bytes.
     pub(super) fn wrote(&mut self, now: Instant, bytes: u32) {
         self.snd.end += bytes;
+        self.snd.rearm(now);
+    }
+
+    /// What was written last is urgent.
+    pub(super) fn wrote_urgent(&mut self, now: Instant) {
+        self.snd.urgent = Some(self.snd.end);
+        if self.snd.usable_window() == 0 {
+            // A closed window holds the data back, not the news of it.
+            self.rcv.ack = AckDue::Now;
+        }
         self.snd.rearm(now);
     }
 

@@ -1,7 +1,7 @@
 //! Dialogues and whole transfers, by topic.
 //!
 //! A dialogue is one connection and a script: what the peer sends, what the connection answers. Both are written as
-//! `FLAGS FIRST:END ack N win N ts VALUE ECHO sack A:B ...`, FLAGS being letters of `SFREC` (SYN, FIN, RST, ECE, CWR), `-` for none.
+//! `FLAGS FIRST:END ack N up N win N ts VALUE ECHO sack A:B ...`, FLAGS being letters of `SFREC` (SYN, FIN, RST, ECE, CWR), `-` for none.
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
 mod closing;
@@ -13,6 +13,7 @@ mod random;
 mod timers;
 mod transfer;
 mod undo;
+mod urgent;
 
 use super::pair::{initial, ms, stream};
 use super::*;
@@ -54,6 +55,7 @@ fn header(text: &str) -> (Header, usize) {
         match word {
             "ack" => header.ack = Some(SeqNumber(number(words.next()))),
             "win" => header.window = number(words.next()).try_into().unwrap(),
+            "up" => header.urgent = Some(number(words.next()).try_into().unwrap()),
             "mss" => header.options.mss = Some(number(words.next()).try_into().unwrap()),
             "ws" => header.options.window_scale = Some(number(words.next()).try_into().unwrap()),
             "sackok" => header.options.sack_permitted = true,
@@ -82,6 +84,9 @@ fn text(header: &Header, len: u32) -> String {
     out += &format!(" {}:{}", header.seq.0, header.seq.0.wrapping_add(len));
     if let Some(ack) = header.ack {
         out += &format!(" ack {}", ack.0);
+    }
+    if let Some(pointer) = header.urgent {
+        out += &format!(" up {pointer}");
     }
     for (at, (start, end)) in header.options.sack.as_slice().iter().enumerate() {
         out += if at == 0 { " sack" } else { "" };

@@ -185,6 +185,117 @@ fn what_was_written_before_the_connection_is_open_is_sent_then() {
 }
 
 #[test]
+fn text_and_fin_of_a_syn_wait_until_the_connection_is_open() {
+    let now = Instant::from_ns(1_000_000_000);
+    let (syn, len) = header("SF 5000:5600 mss 1000 sackok");
+    let mut connection = Connection::accept(now, plain(), &syn, initial(1_000)).unwrap();
+    assert_eq!(connection.handle_segment(now, &syn, false, stream(len).as_slice(), 0), Ok(()));
+    let mut dialogue = Dialogue::begin(connection);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    assert_eq!((dialogue.connection.received(), dialogue.connection.readiness().readable), (0, false));
+    // What it says again is no news, and cannot change what was said first.
+    dialogue.refuses("S 5000:5100 mss 1000 sackok", DropReason::Duplicate);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.sends(&["- 1001:1001 ack 5602"]);
+    let mut into = [0; 700];
+    assert_eq!(dialogue.connection.receive(dialogue.now, &mut into), 600);
+    assert!(into[..600] == stream(600) && dialogue.connection.finished());
+    dialogue.ends();
+}
+
+#[test]
+fn text_of_a_syn_and_of_what_opens_are_one_stream() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.gets("S 5000:5100 mss 1000 sackok");
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    // All of it comes again with more behind, as the SYN-ACK took none.
+    let bytes = stream(400);
+    let (segment, _) = header("- 5001:5301 ack 1001");
+    let mut sent = bytes[..100].to_vec();
+    sent.copy_from_slice(&stream(100));
+    sent.extend_from_slice(&bytes[100..300]);
+    dialogue.connection.handle_segment(dialogue.now, &segment, false, sent.as_slice(), 0).unwrap();
+    dialogue.sends(&["- 1001:1001 ack 5301 sack 5001:5101"]);
+    let mut into = [0; 300];
+    assert_eq!(dialogue.connection.receive(dialogue.now, &mut into), 300);
+    assert!(into == bytes[..300]);
+    dialogue.ends();
+}
+
+#[test]
+fn text_of_a_syn_joins_what_came_behind_it() {
+    let mut dialogue = Dialogue::accepting(plain());
+    let bytes = stream(300);
+    let mut put = |text: &str, bytes: &[u8]| {
+        dialogue.connection.handle_segment(dialogue.now, &header(text).0, false, bytes, 0).unwrap();
+    };
+    put("S 5000:5100 mss 1000 sackok", &bytes[..100]);
+    put("F 5101:5301 ack 1001", &bytes[100..]);
+    dialogue.sends(&["- 1001:1001 ack 5302"]);
+    let mut into = [0; 300];
+    assert_eq!(dialogue.connection.receive(dialogue.now, &mut into), 300);
+    assert!(into == bytes[..] && dialogue.connection.finished());
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.ends();
+}
+
+#[test]
+fn a_flood_of_text_on_a_syn_is_bounded() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.gets("SF 5000:65000 mss 1000 sackok");
+    dialogue.refuses("S 5000:65000 mss 1000 sackok", DropReason::Duplicate);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    assert_eq!(dialogue.connection.received(), usize::from(crate::limits::TCP_SYN_TEXT_BYTES_MAX));
+    assert!(dialogue.connection.info().unwrap().buffer_bytes <= 2_048);
+    assert_eq!(dialogue.state(), StateName::Established, "the FIN lies behind what was left out");
+    dialogue.ends();
+}
+
+#[test]
+fn text_and_fin_of_a_syn_ack_are_received_at_once() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.gets("SF 5000:5100 ack 1001 mss 1000 sackok");
+    assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::CloseWait, 100));
+    dialogue.sends(&["- 1001:1001 ack 5102"]);
+    dialogue.read(100);
+    assert!(dialogue.connection.finished());
+    dialogue.ends();
+}
+
+#[test]
+fn text_of_a_syn_that_opens_at_once_waits_too() {
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.gets("S 5000:5100 mss 1000 sackok");
+    assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::SynReceived, 0));
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.read(100);
+    dialogue.sends(&["- 1001:1001 ack 5101"]);
+    dialogue.ends();
+    // It may come with the SYN-ACK alone.
+    let mut dialogue = Dialogue::connecting(plain());
+    dialogue.gets("S 5000:5000 mss 1000 sackok");
+    dialogue.gets("S 5000:5100 ack 1001 mss 1000 sackok");
+    dialogue.read(100);
+    dialogue.ends();
+}
+
+#[test]
+fn text_of_a_syn_for_an_application_that_is_gone_is_reset() {
+    let mut dialogue = Dialogue::accepting(plain());
+    dialogue.gets("S 5000:5100 mss 1000 sackok");
+    dialogue.connection.close(dialogue.now);
+    dialogue.sends(&["S 1000:1000 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 1001");
+    assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::Aborted)));
+    dialogue.sends(&["R 1001:1001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
 fn settings_that_cannot_be_are_refused() {
     let connect = |config| Connection::<Heap>::connect(Instant::default(), config, (1, 2), initial(1)).err();
     assert_eq!(connect(Config { congestion: "vegas", ..plain() }), Some(ConfigError::UnknownCongestionControl));
