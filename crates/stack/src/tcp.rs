@@ -14,6 +14,7 @@ mod connection;
 mod cookie;
 mod gaps;
 mod header;
+mod hystart;
 mod initial;
 mod opening;
 #[cfg(test)]

@@ -1,16 +1,22 @@
 //! Congestion control: how a window grows without loss and shrinks at one. Chosen by name.
 //!
-//! Slow start, recovery (PRR) and the timeout are the sender's and alike for all; here is what differs. All in whole bytes
+//! Recovery (PRR) and the timeout are the sender's and alike for all; here is what differs. All in whole bytes
 //! and milliseconds: no floating point, so that every machine computes the same.
 
 use std::fmt;
 
+use super::hystart::HyStart;
+pub use super::hystart::Progress;
 use crate::time::{Duration, Instant};
 
 /// An algorithm with its state for one connection.
 pub trait CongestionControl: fmt::Debug + Send {
     /// Its name, as [`by_name`] takes it.
     fn name(&self) -> &'static str;
+    /// The first slow start: the window after `acked` bytes were acknowledged, and whether it is over with that.
+    fn start(&mut self, window: Window, acked: u32, _: &Progress) -> (u32, bool) {
+        (window.bytes.saturating_add(acked), false)
+    }
     /// Congestion avoidance: the window after `acked` bytes were acknowledged.
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32;
     /// Loss, ECN or timeout: the threshold that the window falls to (RFC 5681 equation 4).
@@ -83,9 +89,10 @@ impl CongestionControl for NewReno {
     fn idle(&mut self, _: Duration) {}
 }
 
-/// RFC 9438.
+/// RFC 9438, its first slow start by HyStart++ (RFC 9406).
 #[derive(Debug, Default)]
 struct Cubic {
+    start: HyStart,
     /// W_max.
     max: u32,
     /// Where the present stage of congestion avoidance began; `None` between a reduction and the next growth.
@@ -134,6 +141,11 @@ impl CongestionControl for Cubic {
         "cubic"
     }
 
+    fn start(&mut self, window: Window, acked: u32, progress: &Progress) -> (u32, bool) {
+        let (growth, over) = self.start.grow(acked, progress);
+        (window.bytes.saturating_add(growth), over)
+    }
+
     fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32 {
         let max = self.max;
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, max));
@@ -163,6 +175,7 @@ impl CongestionControl for Cubic {
     }
 
     fn idle(&mut self, time: Duration) {
+        self.start = HyStart::default();
         if let Some(epoch) = &mut self.epoch {
             epoch.start += time;
         }

@@ -27,6 +27,9 @@ pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) ends: [Connection; 2],
     pub(super) delay: Duration,
+    /// How long each segment of the client occupies the narrowest link, before which the others wait.
+    pub(super) occupies: Duration,
+    occupied_until: Instant,
     /// Nothing arrives from the client before this.
     pub(super) held_until: Instant,
     /// Largest payload of a large segment; 0: there are none.
@@ -64,6 +67,8 @@ impl Pair {
             now,
             ends: [client, server],
             delay: ms(5),
+            occupies: Duration::ZERO,
+            occupied_until: now,
             held_until: now,
             large_bytes: 0,
             faults: [Box::new(|_, _| None), Box::new(|_, _| None)],
@@ -101,7 +106,8 @@ impl Pair {
             let fault = (self.faults[end])(self.counts[end], &packet);
             let mut at = self.now + self.delay;
             if end == CLIENT {
-                at = at.max(self.held_until);
+                self.occupied_until = self.occupied_until.max(self.now) + self.occupies;
+                at = (self.occupied_until + self.delay).max(self.held_until);
             }
             match fault {
                 Some(Fault::Drop) => continue,

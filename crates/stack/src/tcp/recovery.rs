@@ -5,6 +5,7 @@
 //! retransmission timer (RFC 6298). One timer serves all, as they exclude one another.
 
 use super::SeqNumber;
+use super::congestion::Progress;
 use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
 use super::undo::Frto;
@@ -222,7 +223,7 @@ impl Sender {
                 // RFC 3465 section 2.3: after a timeout one acknowledgement may cover what had arrived long before.
                 let timed_out = matches!(self.recovery, Recovery::Loss(_)) && self.undo.is_some();
                 let acked = if timed_out { acked.min(segment) } else { acked };
-                self.grow(now, acked, flight);
+                self.grow(now, acked, flight, delivery.rtt);
             }
             Recovery::Fast(prr) => {
                 prr.delivered = prr.delivered.saturating_add(delivery.bytes);
@@ -256,13 +257,19 @@ impl Sender {
         self.board.recovered();
     }
 
-    fn grow(&mut self, now: Instant, acked: u32, flight: u32) {
+    fn grow(&mut self, now: Instant, acked: u32, flight: u32, sample: Option<Duration>) {
         if acked == 0 {
             return;
         }
         if self.cwnd < self.ssthresh {
             // A window that was not used says nothing about the network (RFC 7661, as Linux: up to twice what was used).
-            if self.cwnd < flight.saturating_mul(2) || matches!(self.recovery, Recovery::Loss(_)) {
+            let used = self.cwnd < flight.saturating_mul(2);
+            if used && self.ssthresh == u32::MAX {
+                let progress = Progress { una: self.una, nxt: self.nxt, rtt: sample };
+                let (cwnd, over) = self.control.start(self.congestion_window(), acked, &progress);
+                self.cwnd = cwnd;
+                self.ssthresh = if over { cwnd } else { self.ssthresh };
+            } else if used || matches!(self.recovery, Recovery::Loss(_)) {
                 self.cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh.max(self.cwnd));
             }
         } else if self.congestion_limited || flight.saturating_add(self.segment_bytes) > self.cwnd {

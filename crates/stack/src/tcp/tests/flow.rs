@@ -1,5 +1,6 @@
 //! Windows and small segments: zero window, silly windows, Nagle, delayed acknowledgements, buffers.
 
+use super::super::pair::{CLIENT, Pair};
 use super::*;
 
 #[test]
@@ -43,6 +44,22 @@ fn ten_segments_go_at_first_and_two_for_each_acknowledged_in_slow_start() {
     dialogue.gets("- 5001:5001 ack 2001");
     dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
     dialogue.ends();
+}
+
+#[test]
+fn the_first_slow_start_of_cubic_ends_when_round_trips_grow() {
+    for (congestion, ends) in [("cubic", true), ("reno", false)] {
+        let config = Config { congestion, receive_buffer_bytes: 4 << 20, ..Config::default() };
+        let mut pair = Pair::new(config, config);
+        pair.delay = ms(20);
+        pair.run(ms(200));
+        // 40 segments fill the path, whose queue has no end.
+        pair.occupies = ms(1);
+        pair.transfer(CLIENT, &stream(4_000_000));
+        let info = pair.ends[CLIENT].info().unwrap();
+        assert_eq!((info.threshold < u32::MAX, info.repeated_segments), (ends, 0), "{pair:?}");
+        pair.close();
+    }
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! HyStart++ (RFC 9406): the first slow start ends when round trips grow, before the queue that makes them grow overflows.
+//!
+//! A round trip that grew may have grown by chance, so growth is slowed for some rounds (conservative slow start) and goes on as
+//! before if round trips shrink again. Windows are counted in bytes; acknowledgements of many segments count whole, as in Linux.
+
+use super::SeqNumber;
+use crate::time::Duration;
+
+/// MIN_RTT_THRESH and MAX_RTT_THRESH: what counts as growth at least and at most.
+const RISE_MIN: Duration = Duration::from_millis(4);
+const RISE_MAX: Duration = Duration::from_millis(16);
+/// MIN_RTT_DIVISOR: and between them, the share of a round trip.
+const RISE_DIVISOR: u32 = 8;
+/// N_RTT_SAMPLE: samples before a round may be judged.
+const SAMPLES_MIN: u8 = 8;
+/// CSS_GROWTH_DIVISOR: how much slower growth is while it is in doubt.
+const GROWTH_DIVISOR: u32 = 4;
+/// CSS_ROUNDS: rounds after which there is no doubt left.
+const ROUNDS_MAX: u8 = 5;
+
+/// What slow start sees of an acknowledgement.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// SND.UNA and SND.NXT after it.
+    pub una: SeqNumber,
+    /// See above.
+    pub nxt: SeqNumber,
+    /// Round trip that it measured.
+    pub rtt: Option<Duration>,
+}
+
+/// Growth is in doubt.
+#[derive(Debug)]
+struct Doubt {
+    /// cssBaselineMinRtt.
+    baseline: Duration,
+    rounds: u8,
+}
+
+/// The first slow start of a connection.
+#[derive(Debug, Default)]
+pub(super) struct HyStart {
+    /// windowEnd: the round ends when this is acknowledged.
+    end: Option<SeqNumber>,
+    /// lastRoundMinRTT, currentRoundMinRTT, rttSampleCount.
+    last: Option<Duration>,
+    least: Option<Duration>,
+    samples: u8,
+    doubt: Option<Doubt>,
+}
+
+impl HyStart {
+    /// By how many bytes the window grows for `acked`, and whether slow start is over with that.
+    pub(super) fn grow(&mut self, acked: u32, progress: &Progress) -> (u32, bool) {
+        let end = *self.end.get_or_insert(progress.nxt);
+        if let Some(rtt) = progress.rtt {
+            self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
+            self.samples = self.samples.saturating_add(1);
+            self.judge();
+        }
+        let growth = if self.doubt.is_some() { acked / GROWTH_DIVISOR } else { acked };
+        (growth, progress.una.at_or_after(end) && self.next_round(progress.nxt))
+    }
+
+    fn judge(&mut self) {
+        let Some(least) = self.least.filter(|_| self.samples >= SAMPLES_MIN) else { return };
+        match (&self.doubt, self.last) {
+            (Some(doubt), _) if least < doubt.baseline => self.doubt = None,
+            (None, Some(last)) if least >= last + (last / RISE_DIVISOR).clamp(RISE_MIN, RISE_MAX) => {
+                self.doubt = Some(Doubt { baseline: least, rounds: 0 });
+            }
+            (Some(_) | None, _) => {}
+        }
+    }
+
+    /// True if it was the last.
+    fn next_round(&mut self, nxt: SeqNumber) -> bool {
+        self.end = Some(nxt);
+        self.last = self.least.take();
+        self.samples = 0;
+        let Some(doubt) = &mut self.doubt else { return false };
+        doubt.rounds += 1;
+        doubt.rounds >= ROUNDS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One round of so many acknowledgements of 1,000 bytes; growth, and whether it was the last.
+    fn round(start: &mut HyStart, at: &mut u32, count: u32, rtt_ms: u64) -> (u32, bool) {
+        let first = *at;
+        let (mut grown, mut over) = (0, false);
+        for place in 1..=count {
+            *at = first + place * 1_000;
+            // What is sent in a round is acknowledged in the next one.
+            let nxt = SeqNumber(first + count * 1_000 + place * 1_000);
+            let progress = Progress { una: SeqNumber(*at), nxt, rtt: Some(Duration::from_millis(rtt_ms)) };
+            let (growth, ended) = start.grow(1_000, &progress);
+            grown += growth;
+            over |= ended;
+        }
+        (grown, over)
+    }
+
+    /// A slow start whose first round took 40 ms.
+    fn begun() -> (HyStart, u32) {
+        let (mut start, mut at) = (HyStart { end: Some(SeqNumber(16_000)), ..HyStart::default() }, 0);
+        assert_eq!(round(&mut start, &mut at, 16, 40), (16_000, false));
+        (start, at)
+    }
+
+    #[test]
+    fn growth_slows_when_round_trips_rise_and_ends_five_rounds_later() {
+        let (mut start, mut at) = begun();
+        // An eighth of 40 ms is 5 ms. Seven samples are too few to tell.
+        assert_eq!(round(&mut start, &mut at, 16, 45), (7 * 1_000 + 9 * 250, false));
+        for _ in 0..3 {
+            assert_eq!(round(&mut start, &mut at, 16, 45), (4_000, false));
+        }
+        assert_eq!(round(&mut start, &mut at, 16, 45), (4_000, true));
+    }
+
+    #[test]
+    fn growth_goes_on_when_round_trips_fall_again() {
+        let (mut start, mut at) = begun();
+        round(&mut start, &mut at, 16, 60);
+        assert_eq!(round(&mut start, &mut at, 16, 59), (7 * 250 + 9 * 1_000, false));
+        for _ in 0..10 {
+            assert_eq!(round(&mut start, &mut at, 16, 60), (16_000, false));
+        }
+    }
+
+    #[test]
+    fn a_small_rise_and_few_samples_mean_nothing() {
+        let (mut start, mut at) = begun();
+        for rtt in [44, 48, 53, 59] {
+            assert_eq!(round(&mut start, &mut at, 16, rtt), (16_000, false), "less than an eighth");
+        }
+        let (mut start, mut at) = begun();
+        assert_eq!(round(&mut start, &mut at, 7, 400), (7_000, false));
+    }
+}
