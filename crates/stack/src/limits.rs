@@ -92,6 +92,10 @@ pub const TCP_SYN_RETRIES: u8 = 6;
 pub const TCP_SYN_ACK_RETRIES: u8 = 5;
 /// See [`TCP_SYN_RETRIES`]; RFC 9293 MUST-20 to 23, with at least 100 s in all.
 pub const TCP_RETRIES: u8 = 15;
+/// Timeouts in a row of a full segment that are taken for a black hole, as Linux (`tcp_retries1`); two more for a deeper one.
+pub const TCP_BLACK_HOLE_TIMEOUTS: u8 = 3;
+/// Probes of one segment size that have to be lost for it to be too large (RFC 8899 section 5.1.2).
+pub const TCP_PATH_PROBES_MAX: u8 = 3;
 /// Repetitions and probes after which a connection without an application is given up, as Linux: a peer that keeps its window
 /// closed could hold it for ever.
 pub const TCP_ORPHAN_RETRIES: u8 = 8;

@@ -19,6 +19,7 @@ mod initial;
 mod opening;
 #[cfg(test)]
 mod pair;
+mod plpmtud;
 mod receiver;
 mod recovery;
 mod rtt;
@@ -37,6 +38,7 @@ pub use connection::{Connection, IcmpError, Info, Readiness, SendError, StateNam
 pub use cookie::SynCookie;
 pub use header::{Block, Flags, HEADER_BYTES_MAX, Header, Options, SackBlocks, Timestamps};
 pub use initial::{Initial, Secret};
+pub use plpmtud::PathProbing;
 pub use seq::SeqNumber;
 pub use time_wait::{TimeWait, TimeWaitAnswer};
 
@@ -82,11 +84,13 @@ pub struct Segment {
     pub segment_bytes: u16,
     /// To be marked ECT(0) in its IP header.
     pub ecn_capable: bool,
+    /// It tries a size: it is to go whole, with "don't fragment" over IPv4, though the path is not known to take it (RFC 4821).
+    pub path_probe: bool,
 }
 
 impl Segment {
     fn bare(header: Header) -> Self {
-        Self { header, payload: SendRange::default(), segment_bytes: 0, ecn_capable: false }
+        Self { header, payload: SendRange::default(), segment_bytes: 0, ecn_capable: false, path_probe: false }
     }
 }
 

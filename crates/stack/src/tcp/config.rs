@@ -1,6 +1,7 @@
 //! What a connection is told by its owner and its application.
 
 use super::congestion::{self, CongestionControl};
+use super::plpmtud::PathProbing;
 use crate::limits::TCP_BUFFER_BYTES_MAX;
 use crate::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::time::Duration;
 pub struct Config {
     /// Largest payload of a segment that this end takes: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
     pub mss: u16,
-    /// MSS of a peer that names none (RFC 9293 MUST-15): 536 over IPv4, 1,220 over IPv6.
+    /// MSS of a peer that names none (RFC 9293 MUST-15), which every path takes: 536 over IPv4, 1,220 over IPv6.
     pub mss_default: u16,
     /// Largest send buffer in bytes; it takes twice the congestion window until then.
     pub send_buffer_bytes_max: usize,
@@ -33,6 +34,8 @@ pub struct Config {
     pub sack: bool,
     /// Offer and accept window scaling.
     pub window_scaling: bool,
+    /// When larger segments are tried than the path is known to take (RFC 4821).
+    pub path_probing: PathProbing,
     /// Initial window in segments (RFC 6928).
     pub initial_window_segments: u8,
     /// How long TIME-WAIT lasts, and FIN-WAIT-2 once nobody reads.
@@ -79,6 +82,7 @@ impl Config {
         timestamps: true,
         sack: true,
         window_scaling: true,
+        path_probing: PathProbing::BlackHole,
         initial_window_segments: 10,
         time_wait: Duration::from_secs(60),
     };

@@ -105,6 +105,16 @@ pub struct Info {
     pub threshold: u32,
     /// Payload of a full segment.
     pub segment_bytes: u32,
+    /// Payload of the largest segment that is not known to be too large.
+    pub segment_bytes_high: u32,
+    /// Larger segments are tried by probes (RFC 4821).
+    pub path_probing: bool,
+    /// Such probes sent.
+    pub path_probes: u32,
+    /// Those lost.
+    pub path_probes_lost: u32,
+    /// How often segments were made smaller because full ones vanished.
+    pub black_holes: u32,
     /// In flight.
     pub flight: u32,
     /// The peer's window.
@@ -427,12 +437,7 @@ impl<S: Storage> Connection<S> {
             return Err(DropReason::IcmpNotOutstanding);
         }
         match (error, &mut self.state) {
-            (IcmpError::TooBig(mss), State::Synchronized(open)) => {
-                // A larger MTU is not for a stranger to tell.
-                if super::opening::segment_bytes(mss, open.timestamps) < open.snd.segment_bytes {
-                    open.set_path_mss(now, mss);
-                }
-            }
+            (IcmpError::TooBig(mss), State::Synchronized(open)) => open.too_big(now, seq, mss),
             (IcmpError::TooBig(mss), _) => self.base.path_mss = Some(mss),
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
             (IcmpError::Hard | IcmpError::Soft, _) => self.soft_error = Some(error),
@@ -640,6 +645,7 @@ impl<S: Storage> Connection<S> {
     pub fn info(&self) -> Option<Info> {
         let State::Synchronized(open) = &self.state else { return None };
         let (snd, rcv) = (&open.snd, &open.rcv);
+        let [path_probes, path_probes_lost, black_holes] = snd.search.counts;
         Some(Info {
             state: self.state_name(),
             congestion: snd.control.name(),
@@ -651,6 +657,11 @@ impl<S: Storage> Connection<S> {
             congestion_window: snd.cwnd,
             threshold: snd.ssthresh,
             segment_bytes: snd.segment_bytes,
+            segment_bytes_high: snd.search.high(),
+            path_probing: snd.search.active(),
+            path_probes,
+            path_probes_lost,
+            black_holes,
             flight: snd.pipe(),
             peer_window: snd.window,
             window: rcv.offered(),

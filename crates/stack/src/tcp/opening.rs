@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::header::{Flags, Header, Options, Timestamps};
 use super::initial::Initial;
+use super::plpmtud::Sizes;
 use super::receiver::{self, Receiver};
 use super::rtt::Rtt;
 use super::sender::{self, Sender};
@@ -384,7 +385,13 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
     let first = base.initial.seq + 1;
     let start = sender::Start {
         first,
-        segment_bytes: segment_bytes(path_mss, timestamps.is_some()),
+        sizes: Sizes {
+            probing: config.path_probing,
+            ceiling: mss,
+            path: path_mss,
+            floor: config.mss_default.min(mss),
+            timestamps: timestamps.is_some(),
+        },
         // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that had to be repeated is a sign of congestion.
         initial_window_segments: if attempt.retries > 1 { 1 } else { u32::from(config.initial_window_segments) },
         window,
@@ -413,5 +420,5 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
             recent: timestamps.map(|timestamps| timestamps.value),
         },
     );
-    Synchronized::new(now, snd, rcv, timestamps.is_some(), mss)
+    Synchronized::new(now, snd, rcv, timestamps.is_some())
 }

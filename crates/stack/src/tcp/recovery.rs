@@ -111,6 +111,9 @@ impl Sender {
         if self.undo.is_some() {
             self.judge_reduction(ack, advanced, duplicate, &delivery);
         }
+        if self.search.probe.is_some() {
+            self.judge_probe(now);
+        }
         self.find_losses(now);
         self.step(now, advanced, delivery, flight);
         self.handle_ece(ack);
@@ -208,7 +211,7 @@ impl Sender {
             Recovery::Fast(_) | Recovery::Loss(_) => {}
         }
         if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
-            self.enter(flight);
+            self.enter(now, flight);
         } else if repaired {
             // What this acknowledges was counted by PRR.
             return;
@@ -244,7 +247,12 @@ impl Sender {
         }
     }
 
-    fn enter(&mut self, flight: u32) {
+    fn enter(&mut self, now: Instant, flight: u32) {
+        if self.lost_probe_alone(now) {
+            self.recovery = Recovery::Loss(self.nxt);
+            self.tail_probe = None;
+            return;
+        }
         self.reduce_for_loss();
         self.recovery = Recovery::Fast(Prr { recover: self.nxt, flight, delivered: 0, out: 0 });
         self.tail_probe = None;
@@ -365,8 +373,10 @@ impl Sender {
                 }
                 let flight = self.pipe() + self.board.lost();
                 if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
-                    self.enter(flight);
-                    self.cwnd = self.pipe() + self.segment_bytes;
+                    self.enter(now, flight);
+                    if matches!(self.recovery, Recovery::Fast(_)) {
+                        self.cwnd = self.pipe() + self.segment_bytes;
+                    }
                 }
             }
             Timer::TailProbe => self.tail_probe_due = true,
@@ -405,8 +415,10 @@ impl Sender {
             self.reduce_for_loss();
         }
         let first = matches!(self.recovery, Recovery::Open) || self.retries > 0;
+        let probe = self.search.probe.is_some();
+        self.fall_back(now);
         let reneged = self.board.lose_all();
-        self.frto = if first && !reneged { Frto::Repeated } else { Frto::Off };
+        self.frto = if first && !reneged && !probe { Frto::Repeated } else { Frto::Off };
         self.cwnd = self.segment_bytes;
         self.recovery = Recovery::Loss(self.nxt);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);

@@ -60,8 +60,8 @@ impl Delivery {
 /// RACK's figures (RFC 8985 section 5.2).
 #[derive(Debug, Default)]
 struct Rack {
-    /// RACK.xmit_ts, RACK.end_seq: the segment sent last among those delivered.
-    newest: Option<(Instant, SeqNumber)>,
+    /// RACK.xmit_ts, RACK.end_seq: the segment sent last among those delivered; and whether it was a repetition.
+    newest: Option<(Instant, SeqNumber, bool)>,
     /// RACK.rtt.
     rtt: Duration,
     /// RACK.fack: highest end delivered.
@@ -110,6 +110,16 @@ impl Scoreboard {
     /// Memory of the list.
     pub(super) fn bytes(&self) -> usize {
         self.sent.capacity() * size_of::<Sent>()
+    }
+
+    /// There are as many entries as may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.sent.len() >= usize::from(TCP_SENT_MAX)
+    }
+
+    /// Bytes of the first entry.
+    pub(super) fn first_len(&self) -> u32 {
+        self.sent.front().map_or(0, Sent::len)
     }
 
     /// Bytes in flight.
@@ -304,12 +314,14 @@ impl Scoreboard {
         rtt: (Duration, Duration),
         dup_thresh: u32,
     ) -> Option<Instant> {
-        let (newest_at, newest_end) = self.rack.newest?;
+        let (newest_at, newest_end, repetition) = self.rack.newest?;
         let wait = self.rack.rtt + self.reorder_window(recovering, rtt, dup_thresh);
         let mut next: Option<Instant> = None;
         let mut at = 0;
         while let Some(&sent) = self.sent.get(at) {
-            let older = sent.at < newest_at || (sent.at == newest_at && sent.end.before(newest_end));
+            // Of one moment, numbers tell an order within fresh data and within repetitions only.
+            let same = sent.at == newest_at && sent.repeated == repetition;
+            let older = sent.at < newest_at || (same && sent.end.before(newest_end));
             if !older && !sent.repeated {
                 break;
             }
@@ -351,9 +363,9 @@ impl Scoreboard {
             }
         }
         rack.highest = Some(rack.highest.map_or(sent.end, |highest| highest.later(sent.end)));
-        let newer = |(at, end): (Instant, SeqNumber)| sent.at > at || (sent.at == at && sent.end.after(end));
+        let newer = |(at, end, _): (Instant, SeqNumber, bool)| sent.at > at || (sent.at == at && sent.end.after(end));
         if rack.newest.is_none_or(newer) {
-            rack.newest = Some((sent.at, sent.end));
+            rack.newest = Some((sent.at, sent.end, sent.repeated));
             rack.rtt = rtt;
         }
     }

@@ -6,6 +6,7 @@
 use super::SeqNumber;
 use super::congestion::{CongestionControl, Window};
 use super::header::Block;
+use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::{Recovery, Timer};
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
@@ -22,6 +23,8 @@ pub(super) struct Chunk {
     /// Nothing is left behind it.
     pub(super) last: bool,
     pub(super) repeated: bool,
+    /// It tries a larger size.
+    pub(super) probe: bool,
 }
 
 /// An acceptable acknowledgement.
@@ -45,7 +48,7 @@ pub(super) struct Ack<'a> {
 pub(super) struct Start {
     /// First byte of data: ISS + 1.
     pub(super) first: SeqNumber,
-    pub(super) segment_bytes: u32,
+    pub(super) sizes: Sizes,
     pub(super) initial_window_segments: u32,
     pub(super) window: u32,
     pub(super) window_seq: SeqNumber,
@@ -73,6 +76,7 @@ pub(super) struct Sender {
     wl2: SeqNumber,
     scale: u8,
     pub(super) segment_bytes: u32,
+    pub(super) search: PathSearch,
     pub(super) sack: bool,
     pub(super) no_delay: bool,
     pub(super) board: Scoreboard,
@@ -120,7 +124,8 @@ pub(super) struct Sender {
 
 impl Sender {
     pub(super) fn new(now: Instant, start: &Start, control: Box<dyn CongestionControl>) -> Self {
-        let cwnd = start.initial_window_segments * start.segment_bytes;
+        let (search, segment_bytes) = PathSearch::new(now, &start.sizes);
+        let cwnd = start.initial_window_segments * segment_bytes;
         Self {
             una: start.first,
             nxt: start.first,
@@ -132,7 +137,8 @@ impl Sender {
             wl1: start.window_seq,
             wl2: start.first,
             scale: start.scale,
-            segment_bytes: start.segment_bytes,
+            segment_bytes,
+            search,
             sack: start.sack,
             no_delay: start.no_delay,
             board: Scoreboard::default(),
@@ -224,13 +230,20 @@ impl Sender {
 
     /// What to send next, up to `large` bytes of payload or one segment.
     pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
-        // Whole segments in a large one, so that what cuts it cuts full ones.
-        let max = large.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
         if std::mem::take(&mut self.tail_probe_due)
-            && let Some(chunk) = self.probe_tail(now, max.min(self.segment_bytes))
+            && let Some(chunk) = self.probe_tail(now, self.segment_bytes)
         {
             return Some(chunk);
         }
+        if now >= self.search.due {
+            match self.try_larger(now) {
+                Larger::Nothing => {}
+                Larger::Wait => return None,
+                Larger::Probe(chunk) => return Some(chunk),
+            }
+        }
+        // Whole segments in a large one, so that what cuts it cuts full ones.
+        let max = large.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
         if self.board.lost() > 0 {
             return self.next_in_recovery(now, max);
         }
@@ -290,12 +303,13 @@ impl Sender {
         self.board.repeat(now, start, stop);
         self.recovery.sent(stop.since(start));
         self.note_repetition(now, stop.since(start));
-        Chunk { seq: start, len, fin, last: stop.at_or_after(self.end), repeated: true }
+        self.forget_repeated_probe(now, start, stop);
+        Chunk { seq: start, len, fin, last: stop.at_or_after(self.end), repeated: true, probe: false }
     }
 
     fn next_fresh(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
         let (unsent, fin_unsent) = (self.unsent(), self.fin_unsent());
-        if (unsent == 0 && !fin_unsent) || self.board.count() >= usize::from(TCP_SENT_MAX) {
+        if (unsent == 0 && !fin_unsent) || self.board.is_full() {
             return None;
         }
         let flight_max = u32::from(TCP_SENT_MAX).saturating_mul(self.segment_bytes);
@@ -307,6 +321,15 @@ impl Sender {
         if len == 0 && !fin {
             return None;
         }
+        let seq = self.send_fresh(now, len, fin);
+        if !len.is_multiple_of(self.segment_bytes) {
+            self.small_end = self.nxt;
+        }
+        Some(Chunk { seq, len, fin, last: len == unsent, repeated: false, probe: false })
+    }
+
+    /// Notes data that goes for the first time; returns where it begins.
+    pub(super) fn send_fresh(&mut self, now: Instant, len: u32, fin: bool) -> SeqNumber {
         if self.board.is_empty() {
             (self.rto_from, self.progress_at) = (now, now);
         }
@@ -316,10 +339,7 @@ impl Sender {
         self.recovery.sent(stop.since(seq));
         self.nxt = stop;
         (self.last_sent, self.pto_from, self.small_allowed) = (now, now, false);
-        if !len.is_multiple_of(self.segment_bytes) {
-            self.small_end = stop;
-        }
-        Some(Chunk { seq, len, fin, last: len == unsent, repeated: false })
+        seq
     }
 
     /// How much goes: silly-window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle (MUST-17), in the form that Linux
@@ -341,7 +361,7 @@ impl Sender {
     }
 
     /// RFC 5681 section 4.1: what the network was like is forgotten after an idle RTO.
-    fn restart_after_idle(&mut self, now: Instant) {
+    pub(super) fn restart_after_idle(&mut self, now: Instant) {
         let idle = now.since(self.last_sent);
         if self.board.is_empty() && !idle.is_zero() {
             self.control.idle(idle);

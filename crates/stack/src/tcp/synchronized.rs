@@ -49,8 +49,6 @@ pub(super) struct Synchronized {
     pub(super) snd: Sender,
     pub(super) rcv: Receiver,
     pub(super) timestamps: bool,
-    /// Smaller of both sides' MSS.
-    mss: u16,
     /// The application is gone: nobody reads.
     reader_gone: bool,
     challenged_at: Option<Instant>,
@@ -61,13 +59,12 @@ pub(super) struct Synchronized {
 }
 
 impl Synchronized {
-    pub(super) fn new(now: Instant, snd: Sender, rcv: Receiver, timestamps: bool, mss: u16) -> Self {
+    pub(super) fn new(now: Instant, snd: Sender, rcv: Receiver, timestamps: bool) -> Self {
         Self {
             phase: Phase::Established,
             snd,
             rcv,
             timestamps,
-            mss,
             reader_gone: false,
             challenged_at: None,
             last_received: now,
@@ -311,12 +308,13 @@ impl Synchronized {
         if !told {
             self.rcv.ack = ack;
         }
-        let large = chunk.len > self.snd.segment_bytes;
+        let large = chunk.len > self.snd.segment_bytes && !chunk.probe;
         Segment {
             header,
             payload: super::SendRange { seq: chunk.seq, len: chunk.len },
             segment_bytes: if large { u16::try_from(self.snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 },
             ecn_capable: self.snd.ecn && fresh,
+            path_probe: chunk.probe,
         }
     }
 
@@ -424,9 +422,16 @@ impl Synchronized {
 
     /// The path takes segments of so much payload and options.
     pub(super) fn set_path_mss(&mut self, now: Instant, mss: u16) {
-        let bytes = segment_bytes(mss.min(self.mss), self.timestamps);
-        if bytes != self.snd.segment_bytes {
-            self.snd.set_segment_bytes(now, bytes);
+        self.snd.set_path(now, segment_bytes(mss, self.timestamps));
+    }
+
+    /// ICMP says that what began at `seq` was too large and what the path takes. A larger size is not for a stranger to tell.
+    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
+        let bytes = segment_bytes(mss, self.timestamps);
+        if bytes < self.snd.segment_bytes {
+            self.snd.set_path(now, bytes);
+        } else {
+            self.snd.probe_too_big(seq, bytes);
         }
     }
 

@@ -9,6 +9,7 @@ mod flow;
 mod handshake;
 mod hostile;
 mod loss;
+mod plpmtud;
 mod random;
 mod timers;
 mod transfer;
@@ -24,6 +25,8 @@ pub(super) struct Dialogue {
     connection: Connection,
     /// Headers of what was sent last.
     last: Vec<Header>,
+    /// Behind all that was sent.
+    sent_to: u32,
 }
 
 /// A plain configuration: no timestamps, so that scripts are short.
@@ -97,7 +100,7 @@ fn text(header: &Header, len: u32) -> String {
 
 impl Dialogue {
     fn begin(connection: Connection) -> Self {
-        Self { now: Instant::from_ns(1_000_000_000), connection, last: Vec::new() }
+        Self { now: Instant::from_ns(1_000_000_000), connection, last: Vec::new(), sent_to: 0 }
     }
 
     /// From SYN-SENT, the SYN being out.
@@ -172,6 +175,7 @@ impl Dialogue {
         while let Some(segment) = self.connection.poll_transmit(self.now, 0) {
             sent.push(text(&segment.header, segment.payload.len));
             self.last.push(segment.header);
+            self.sent_to = self.sent_to.max((segment.payload.seq + segment.payload.len).0);
             assert!(sent.len() < 10_000);
         }
         assert_eq!(sent, texts);
