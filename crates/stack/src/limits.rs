@@ -86,12 +86,15 @@ pub const TCP_BUFFER_BYTES_MAX: usize = 1 << 29;
 pub const TCP_CHALLENGE_MS_MIN: u64 = 500;
 /// Text of a SYN that waits until the connection is open: what fits into a frame of a usual link. More comes again.
 pub const TCP_SYN_TEXT_BYTES_MAX: u16 = 1_460;
-/// Repetitions of an unanswered SYN, of a SYN-ACK, and of anything later, before a connection is given up, as Linux.
-pub const TCP_SYN_RETRIES: u8 = 6;
-/// See [`TCP_SYN_RETRIES`].
+/// Repetitions of an unanswered SYN before a connection is given up: one more than Linux, so that it is tried for three minutes
+/// (RFC 9293 MUST-23).
+pub const TCP_SYN_RETRIES: u8 = 7;
+/// Repetitions of a SYN-ACK for one that was listened for, as Linux.
 pub const TCP_SYN_ACK_RETRIES: u8 = 5;
-/// See [`TCP_SYN_RETRIES`]; RFC 9293 MUST-20 to 23, with at least 100 s in all.
+/// Repetitions of anything later, as Linux: R2 of RFC 9293 section 3.8.3, over 100 s in all (SHLD-11).
 pub const TCP_RETRIES: u8 = 15;
+/// Repetitions that mean a problem on the way: R1 of RFC 9293 section 3.8.3 (SHLD-10), as Linux.
+pub const TCP_RETRIES_SUSPECT: u8 = 3;
 /// Timeouts in a row of a full segment that are taken for a black hole, as Linux (`tcp_retries1`); two more for a deeper one.
 pub const TCP_BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// Probes of one segment size that have to be lost for it to be too large (RFC 8899 section 5.1.2).

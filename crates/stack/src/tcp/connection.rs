@@ -10,6 +10,7 @@ use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{DropReason, Effect, Failure, Segment, SendRange, SeqNumber};
 use crate::frame::Payload;
+use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::time::{Duration, Instant};
 
 /// Least room that a send buffer has, if its limit allows.
@@ -388,8 +389,8 @@ impl<S: Storage> Connection<S> {
     /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::SynSent(state) => Some(state.poll_timeout()),
-            State::SynReceived(state) => Some(state.poll_timeout()),
+            State::SynSent(state) => Some(state.poll_timeout(&self.base)),
+            State::SynReceived(state) => Some(state.poll_timeout(&self.base)),
             State::Synchronized(open) => open.poll_timeout(&self.base),
             State::TimeWait { wait, .. } => Some(wait.poll_timeout()),
             State::Closed => None,
@@ -399,8 +400,8 @@ impl<S: Storage> Connection<S> {
     /// Does what is due; early calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         let outcome = match &mut self.state {
-            State::SynSent(state) => state.handle_timeout(now),
-            State::SynReceived(state) => state.handle_timeout(now),
+            State::SynSent(state) => state.handle_timeout(now, &self.base),
+            State::SynReceived(state) => state.handle_timeout(now, &self.base),
             State::Synchronized(open) => {
                 let next = open.handle_timeout(now, &mut self.base);
                 self.follow(now, &next);
@@ -602,6 +603,18 @@ impl<S: Storage> Connection<S> {
     /// Why the connection ended, if by a failure.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
+    }
+
+    /// What was sent was repeated so often that something is wrong with the way (R1 of RFC 9293 MUST-20): the owner looks for
+    /// another, asks again for its neighbour, and may tell the application (SHLD-9).
+    pub fn delivery_problem(&self) -> bool {
+        let retries = match &self.state {
+            State::SynSent(state) => state.retries(),
+            State::SynReceived(state) => state.retries(),
+            State::Synchronized(open) => open.snd.retries,
+            State::TimeWait { .. } | State::Closed => 0,
+        };
+        retries >= TCP_RETRIES_SUSPECT
     }
 
     /// The latest ICMP error that did not end the connection; asking forgets it.

@@ -75,13 +75,14 @@ struct Attempt {
     /// When it went first; repetitions make the round trip unknowable (Karn).
     first_sent: Option<Instant>,
     at: Instant,
+    begun: Instant,
     retries: u8,
     retries_max: u8,
 }
 
 impl Attempt {
     fn new(now: Instant, retries_max: u8) -> Self {
-        Self { due: true, first_sent: None, at: now, retries: 0, retries_max }
+        Self { due: true, first_sent: None, at: now, begun: now, retries: 0, retries_max }
     }
 
     fn sent(&mut self, now: Instant) {
@@ -90,7 +91,15 @@ impl Attempt {
         self.at = now + Rtt::default().timeout(self.retries);
     }
 
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
+    fn poll_timeout(&self, base: &Base) -> Instant {
+        base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
+    }
+
+    fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
+        // RFC 9293 MUST-21 and 22.
+        if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
+            return Err(Failure::TimedOut);
+        }
         if now >= self.at && !self.due {
             if self.retries >= self.retries_max {
                 return Err(Failure::TimedOut);
@@ -181,12 +190,16 @@ impl SynSent {
         Some(header)
     }
 
-    pub(super) fn poll_timeout(&self) -> Instant {
-        self.attempt.at
+    pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
+        self.attempt.poll_timeout(base)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
-        self.attempt.handle_timeout(now)
+    pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
+        self.attempt.handle_timeout(now, base)
+    }
+
+    pub(super) fn retries(&self) -> u8 {
+        self.attempt.retries
     }
 
     pub(super) fn repeat(&mut self) {
@@ -353,12 +366,16 @@ impl SynReceived {
         None
     }
 
-    pub(super) fn poll_timeout(&self) -> Instant {
-        self.attempt.at
+    pub(super) fn poll_timeout(&self, base: &Base) -> Instant {
+        self.attempt.poll_timeout(base)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
-        self.attempt.handle_timeout(now)
+    pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
+        self.attempt.handle_timeout(now, base)
+    }
+
+    pub(super) fn retries(&self) -> u8 {
+        self.attempt.retries
     }
 
     pub(super) fn repeat(&mut self) {

@@ -15,12 +15,28 @@ fn a_syn_offers_what_linux_offers() {
 #[test]
 fn an_unanswered_syn_is_repeated_with_backoff_and_given_up() {
     let mut dialogue = Dialogue::connecting(plain());
-    for seconds in [1, 2, 4, 8, 16, 32] {
+    let begun = dialogue.now;
+    for seconds in [1, 2, 4, 8, 16, 32, 64] {
+        assert_eq!(dialogue.connection.delivery_problem(), seconds > 4, "MUST-20, SHLD-10");
         assert_eq!(dialogue.timeout(), Duration::from_secs(seconds));
         dialogue.sends(&["S 1000:1000"]);
     }
     dialogue.timeout();
+    assert!(dialogue.now.since(begun) >= Duration::from_secs(180), "MUST-23");
     dialogue.sends(&[]);
+    assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
+    dialogue.ends();
+}
+
+#[test]
+fn a_user_timeout_ends_an_attempt_to_connect() {
+    let config = Config { user_timeout: Some(Duration::from_secs(5)), ..plain() };
+    let mut dialogue = Dialogue::connecting(config);
+    for seconds in [1, 2] {
+        assert_eq!(dialogue.timeout(), Duration::from_secs(seconds));
+        dialogue.sends(&["S 1000:1000"]);
+    }
+    assert_eq!(dialogue.timeout(), Duration::from_secs(2), "MUST-21");
     assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
     dialogue.ends();
 }

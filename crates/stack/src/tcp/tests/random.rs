@@ -17,8 +17,10 @@ enum Step {
         sack: Vec<(i32, i32)>,
         timestamp: Option<i8>,
         marked: bool,
+        urgent: Option<u16>,
     },
     Write(u16),
+    Urgent(u8),
     Read(u16),
     Wait(u16),
     Timeout,
@@ -43,9 +45,9 @@ fn step() -> impl Strategy<Value = Step> {
         proptest::option::weighted(0.95, near()),
         any::<u16>(),
         sack,
-        any::<(Option<i8>, bool)>(),
+        any::<(Option<i8>, bool, Option<u16>)>(),
     );
-    let segment = segment.prop_map(|(flags, seq, len, ack, window, sack, (timestamp, marked))| Step::Segment {
+    let segment = segment.prop_map(|(flags, seq, len, ack, window, sack, (timestamp, marked, urgent))| Step::Segment {
         flags,
         seq,
         len,
@@ -54,10 +56,12 @@ fn step() -> impl Strategy<Value = Step> {
         sack,
         timestamp,
         marked,
+        urgent: urgent.filter(|pointer| pointer % 8 == 0),
     });
     prop_oneof![
         20 => segment,
         4 => any::<u16>().prop_map(Step::Write),
+        1 => any::<u8>().prop_map(Step::Urgent),
         4 => any::<u16>().prop_map(Step::Read),
         2 => any::<u16>().prop_map(Step::Wait),
         4 => Just(Step::Timeout),
@@ -85,14 +89,22 @@ struct Model {
 }
 
 impl Model {
-    fn new(sack: bool, timestamps: bool) -> Self {
+    fn new(sack: bool, timestamps: bool, probing: bool) -> Self {
         let now = Instant::from_ns(1_000_000_000);
-        let config = Config { timestamps: true, receive_buffer_bytes_max: 400_000, ecn: true, ..Config::default() };
+        let path_probing = if probing { PathProbing::Always } else { PathProbing::BlackHole };
+        let config = Config {
+            timestamps: true,
+            receive_buffer_bytes_max: 400_000,
+            ecn: true,
+            mss_default: 300,
+            path_probing,
+            ..Config::default()
+        };
         // Both directions wrap soon.
         let mut connection = Connection::connect(now, config, (1, 2), initial(u32::MAX - 7_000)).unwrap();
         connection.poll_transmit(now, 0).unwrap();
         let irs = SeqNumber(u32::MAX - 4_000);
-        let (mut header, _) = header("SE 0:0 mss 1000 ws 2");
+        let (mut header, _) = header("SE 0:0 mss 1400 ws 2");
         (header.seq, header.ack) = (irs, Some(SeqNumber(u32::MAX - 7_000) + 1));
         header.options.sack_permitted = sack;
         header.options.timestamps = timestamps.then_some(Timestamps { value: 1_000, echo: 1 });
@@ -140,8 +152,8 @@ impl Model {
 
     fn take(&mut self, step: &Step) {
         match step {
-            Step::Segment { flags, seq, len, ack, window, sack, timestamp, marked } => {
-                let mut header = Header { window: *window, ..Header::default() };
+            Step::Segment { flags, seq, len, ack, window, sack, timestamp, marked, urgent } => {
+                let mut header = Header { window: *window, urgent: *urgent, ..Header::default() };
                 let at = |base: SeqNumber, offset: i32| SeqNumber(base.0.wrapping_add_signed(offset));
                 header.seq = at(self.rcv_nxt, *seq);
                 header.ack = ack.map(|ack| at(self.snd_max, ack));
@@ -160,6 +172,11 @@ impl Model {
             Step::Write(len) => {
                 let bytes = stream(usize::from(*len));
                 let taken = self.connection.send(self.now, &bytes).unwrap_or(0);
+                self.written.extend_from_slice(&bytes[..taken]);
+            }
+            Step::Urgent(len) => {
+                let bytes = stream(usize::from(*len));
+                let taken = self.connection.send_urgent(self.now, &bytes).unwrap_or(0);
                 self.written.extend_from_slice(&bytes[..taken]);
             }
             Step::Read(most) => self.receive(usize::from(*most)),
@@ -195,11 +212,13 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..120),
         sack: bool,
         timestamps: bool,
+        probing: bool,
     ) {
-        let mut model = Model::new(sack, timestamps);
+        let mut model = Model::new(sack, timestamps, probing);
         for step in &steps {
             model.take(step);
             model.drain();
+            prop_assert_eq!(model.connection.readiness().urgent, model.connection.urgent_ahead() > 0);
             if let Some(info) = model.connection.info() {
                 prop_assert!(info.buffer_bytes <= 10 << 20 && info.sent_segments <= 8_192, "{:?}", info);
             }
@@ -221,11 +240,15 @@ proptest! {
         sack: bool,
         reno: bool,
         large: bool,
+        timestamps: bool,
+        probing: bool,
         delay_ms in 1_u64..80,
         buffer in 3_000_usize..200_000,
     ) {
         let congestion = if reno { "reno" } else { "cubic" };
-        let config = Config { sack, congestion, receive_buffer_bytes: buffer, receive_buffer_bytes_max: buffer * 2, ..Config::default() };
+        let path_probing = if probing { PathProbing::Always } else { PathProbing::BlackHole };
+        let (receive_buffer_bytes, receive_buffer_bytes_max) = (buffer, buffer * 2);
+        let config = Config { sack, timestamps, congestion, path_probing, receive_buffer_bytes, receive_buffer_bytes_max, ..Config::default() };
         let mut pair = Pair::established(config, Config { no_delay: true, ..config });
         pair.delay = ms(delay_ms);
         pair.large_bytes = if large { 16_000 } else { 0 };

@@ -62,11 +62,13 @@ fn data_that_nobody_acknowledges_ends_the_connection() {
     dialogue.write(100);
     let start = dialogue.now;
     while dialogue.state() == StateName::Established {
+        assert_eq!(dialogue.connection.delivery_problem(), dialogue.now.since(start) > ms(2_000), "MUST-20");
         dialogue.timeout();
         while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
     }
     let waited = dialogue.now.since(start).as_secs();
-    assert!((100..2_000).contains(&waited), "MUST-23: at least 100 s, not {waited} s");
+    assert!(!dialogue.connection.delivery_problem(), "it is over");
+    assert!((100..2_000).contains(&waited), "SHLD-11: at least 100 s, not {waited} s");
     assert_eq!(dialogue.connection.failure(), Some(Failure::TimedOut));
     dialogue.ends();
 }
