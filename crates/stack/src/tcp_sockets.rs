@@ -411,10 +411,11 @@ impl<S: Storage> TcpSockets<S> {
             socket.held = held;
         }
         let now = socket.connection.readiness();
-        if now != socket.told {
+        let urgent = socket.connection.take_urgent_news();
+        if now != socket.told || urgent {
             let told = std::mem::replace(&mut socket.told, now);
             let more = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
-            if more && socket.owner == Owner::Application && !socket.announced {
+            if (more || urgent) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
                 news = Some(Ready::Connection(TcpId { slot, generation }));
             }

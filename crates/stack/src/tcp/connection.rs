@@ -446,12 +446,21 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
-    /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options.
+    /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options. It is believed for
+    /// a time.
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         match &mut self.state {
             State::Synchronized(open) => open.set_path_mss(now, mss),
             State::SynSent(_) | State::SynReceived(_) => self.base.path_mss = Some(mss),
             State::TimeWait { .. } | State::Closed => {}
+        }
+    }
+
+    /// The MTU of the device has changed: what it is less the IP and TCP headers without options. Nothing larger is ever sent.
+    pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
+        self.base.config.mss = mss;
+        if let State::Synchronized(open) = &mut self.state {
+            open.set_device_mss(now, mss);
         }
     }
 

@@ -397,16 +397,16 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
     let config = &base.config;
     let timestamps = peer.options.timestamps;
     // RFC 9293 MUST-15 and 16.
-    let mss = peer.options.mss.unwrap_or(config.mss_default).min(config.mss);
-    let path_mss = base.path_mss.map_or(mss, |path| path.min(mss));
+    let mss = peer.options.mss.unwrap_or(config.mss_default);
     let first = base.initial.seq + 1;
     let start = sender::Start {
         first,
         sizes: Sizes {
             probing: config.path_probing,
-            ceiling: mss,
-            path: path_mss,
-            floor: config.mss_default.min(mss),
+            peer: mss,
+            device: config.mss,
+            path: base.path_mss.unwrap_or(u16::MAX),
+            floor: config.mss_default,
             timestamps: timestamps.is_some(),
         },
         // RFC 6298 section 5.7, RFC 6928 section 2: a SYN that had to be repeated is a sign of congestion.

@@ -43,7 +43,8 @@ pub(super) struct PathSearch {
     /// The largest untried size comes first, the middle of what is left later.
     at_high: bool,
     failures: u8,
-    /// What both ends and the device take.
+    /// What the peer takes, and with that what this end's device does.
+    peer: u32,
     ceiling: u32,
     base: u32,
     floor: u32,
@@ -61,8 +62,9 @@ pub(super) struct PathSearch {
 #[derive(Debug)]
 pub(super) struct Sizes {
     pub(super) probing: PathProbing,
-    /// Smaller of both sides' MSS.
-    pub(super) ceiling: u16,
+    /// The peer's MSS and this end's.
+    pub(super) peer: u16,
+    pub(super) device: u16,
     /// What ICMP told, if it is less.
     pub(super) path: u16,
     /// What every path takes.
@@ -83,7 +85,8 @@ impl PathSearch {
     /// The search and the size to begin with.
     pub(super) fn new(now: Instant, sizes: &Sizes) -> (Self, u32) {
         let bytes = |mss: u16| segment_bytes(mss, sizes.timestamps);
-        let (ceiling, path) = (bytes(sizes.ceiling), bytes(sizes.path));
+        let (peer, ceiling) = (bytes(sizes.peer), bytes(sizes.peer.min(sizes.device)));
+        let path = bytes(sizes.path).min(ceiling);
         let (base, floor) = (bytes(BASE_MSS.max(sizes.floor)), bytes(sizes.floor));
         let active = sizes.probing == PathProbing::Always && path > base;
         let due = match (active, path < ceiling) {
@@ -97,6 +100,7 @@ impl PathSearch {
             active,
             at_high: active,
             failures: 0,
+            peer,
             ceiling,
             base,
             floor,
@@ -185,7 +189,7 @@ impl Sender {
         if let Some((start, end)) = self.search.probe
             && self.una.at_or_after(end)
         {
-            self.segment_bytes = end.since(start);
+            self.segment_bytes = end.since(start).min(self.search.ceiling);
             self.search.failures = 0;
             self.search.inconclusive(now);
         }
@@ -247,6 +251,25 @@ impl Sender {
         self.search.rest(now, bytes);
         if bytes != self.segment_bytes {
             self.set_segment_bytes(now, bytes);
+        }
+    }
+
+    /// The device takes other sizes than before; nothing larger than that is ever tried.
+    pub(super) fn set_device(&mut self, now: Instant, bytes: u32) {
+        let (before, ceiling) = (self.search.ceiling, bytes.min(self.search.peer));
+        self.search.ceiling = ceiling;
+        self.search.high = self.search.high.min(ceiling);
+        if self.segment_bytes > ceiling {
+            self.search.probe = None;
+            self.search.rest(now, ceiling);
+            self.set_segment_bytes(now, ceiling);
+        } else if ceiling > before && self.search.active {
+            self.search.rest(now, self.segment_bytes);
+            self.search.due = if self.search.probe.is_some() { NEVER } else { now };
+        } else if self.segment_bytes == before {
+            // The device was all that held it down.
+            self.search.high = ceiling;
+            self.set_segment_bytes(now, ceiling);
         }
     }
 

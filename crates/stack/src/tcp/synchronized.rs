@@ -425,6 +425,11 @@ impl Synchronized {
         self.snd.set_path(now, segment_bytes(mss, self.timestamps));
     }
 
+    /// The device takes segments of so much payload and options.
+    pub(super) fn set_device_mss(&mut self, now: Instant, mss: u16) {
+        self.snd.set_device(now, segment_bytes(mss, self.timestamps));
+    }
+
     /// ICMP says that what began at `seq` was too large and what the path takes. A larger size is not for a stranger to tell.
     pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
         let bytes = segment_bytes(mss, self.timestamps);

@@ -129,10 +129,21 @@ impl<S: Storage> Stack<S> {
 
     /// Takes bytes to send, and says how many: fewer, or none, where the buffer is full, until the connection is writable again.
     pub fn tcp_send(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
+        self.write_tcp(now, id, bytes, false)
+    }
+
+    /// As [`Stack::tcp_send`], marked urgent up to the end of these bytes; see [`Connection::send_urgent`].
+    pub fn tcp_send_urgent(&mut self, now: Instant, id: TcpId, bytes: &[u8]) -> Result<usize, TcpError> {
+        self.write_tcp(now, id, bytes, true)
+    }
+
+    fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], urgent: bool) -> Result<usize, TcpError> {
         let (held, max) = (self.tcp.buffers_held, self.tcp.buffers_max);
         let socket = self.socket_mut(id)?;
         let free = if held < max { usize::MAX } else { socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE) };
-        let result = socket.connection.send(now, &bytes[..bytes.len().min(free)]);
+        let fitting = &bytes[..bytes.len().min(free)];
+        let result =
+            if urgent { socket.connection.send_urgent(now, fitting) } else { socket.connection.send(now, fitting) };
         let failure = socket.connection.failure();
         socket.told = socket.connection.readiness();
         if matches!(result, Ok(taken) if taken > 0) {
@@ -170,6 +181,11 @@ impl<S: Storage> Stack<S> {
             None if is_over(&socket.connection) => Ok(Some(0)),
             None => Ok(None),
         }
+    }
+
+    /// Bytes to receive until the end of urgent data; see [`Connection::urgent_ahead`]. [`Stack::poll_ready`] tells when that moves.
+    pub fn tcp_urgent_ahead(&self, id: TcpId) -> Result<u32, TcpError> {
+        Ok(self.socket(id)?.connection.urgent_ahead())
     }
 
     /// Ends this direction, once what was written is sent. The other goes on.
@@ -271,8 +287,11 @@ impl<S: Storage> Stack<S> {
     pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
         let mtu = self.devices[usize::from(device.0)].config.mtu;
         self.each_over(now, device, |socket, path| {
-            let mss = path.map_or(mtu, |path| path.min(mtu)) - header_bytes(socket.flow.remote);
-            socket.connection.set_path_mss(now, mss);
+            let headers = header_bytes(socket.flow.remote);
+            socket.connection.set_device_mss(now, mtu - headers);
+            if let Some(path) = path.filter(|path| *path < mtu) {
+                socket.connection.set_path_mss(now, path - headers);
+            }
         });
     }
 

@@ -248,9 +248,13 @@ impl<S: Storage> Stack<S> {
         if let Some(after) = after.filter(|after| !initial.seq.after(*after)) {
             initial.seq = after + FOLLOW_SEQ;
         }
-        let Ok(connection) = Connection::accept(now, config, arrived.header, initial) else {
+        let Ok(mut connection) = Connection::accept(now, config, arrived.header, initial) else {
             return Err(TcpDrop::Memory.into());
         };
+        if !arrived.payload.is_empty() || arrived.header.flags.fin {
+            let ce = arrived.congestion_experienced;
+            connection.handle_segment(now, arrived.header, ce, arrived.payload, 0)?;
+        }
         if let Some(Place::Wait(place)) = self.tcp.flows.get(&flow).copied() {
             self.tcp.remove_wait(place);
         }
@@ -377,7 +381,7 @@ impl<S: Storage> Socket<S> {
             announced: false,
             detached: false,
             holds_port: false,
-            told: Readiness { readable: false, writable: false, closed: false },
+            told: Readiness { readable: false, writable: false, closed: false, urgent: false },
             held: 0,
         }
     }

@@ -244,6 +244,41 @@ fn a_search_that_is_over_begins_again_after_ten_minutes() {
     dialogue.ends();
 }
 
+#[test]
+fn nothing_larger_than_the_device_takes_is_ever_tried() {
+    // The device shrinks, and ten minutes later it still has.
+    let mut dialogue = wide(plain());
+    dialogue.connection.set_device_mss(dialogue.now, 1_000);
+    dialogue.write(1_500);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:2501 ack 5001"]);
+    dialogue.acknowledge(2_501);
+    dialogue.after(700_000);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 2501:3501 ack 5001"]);
+    dialogue.acknowledge(3_501);
+    // It grows again, up to what the peer takes.
+    dialogue.connection.set_device_mss(dialogue.now, 8_960);
+    dialogue.write(2_000);
+    dialogue.sends(&["- 3501:4961 ack 5001", "- 4961:5501 ack 5001"]);
+    dialogue.acknowledge(5_501);
+    // What the path is known to take holds meanwhile.
+    dialogue.connection.set_path_mss(dialogue.now, 1_200);
+    dialogue.connection.set_device_mss(dialogue.now, 1_400);
+    dialogue.connection.set_device_mss(dialogue.now, 8_960);
+    dialogue.write(1_200);
+    dialogue.sends(&["- 5501:6701 ack 5001"]);
+    dialogue.ends();
+    // A probe under way that the device would not take any more proves nothing.
+    let mut dialogue = wide(always());
+    dialogue.write(30_000);
+    assert!(dialogue.flight().is_some());
+    dialogue.connection.set_device_mss(dialogue.now, 1_200);
+    dialogue.after(100);
+    dialogue.acknowledge(2_461);
+    assert_eq!(dialogue.path().segment_bytes, 1_200);
+    dialogue.ends();
+}
+
 /// A path that says nothing about what it does not take, and loses some of the rest.
 fn narrow(limit: usize, percent: u64) -> Plan {
     let mut state = 7_u64;
