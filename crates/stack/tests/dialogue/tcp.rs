@@ -206,6 +206,29 @@ fn readiness_is_told_once_for_each_change() {
 }
 
 #[test]
+fn urgent_data_is_told_of_through_whole_stacks() {
+    let mut net = Net::new(&[Link { agreed: ALL_AGREED, ..PLAIN }, PLAIN]);
+    let listener = net.listen(false, 80, 10);
+    let (here, there) = net.open(false, 80, listener);
+    let now = net.now;
+    net.first().tcp_send(now, here, &content(3_000)).unwrap();
+    net.cross();
+    while net.last().poll_ready().is_some() {}
+    assert!(!net.last().tcp_readiness(there).unwrap().urgent);
+    for more in [5_000, 6_000] {
+        assert_eq!(net.first().tcp_send_urgent(now, here, &content(1_000)), Ok(1_000));
+        net.cross();
+        // It is readable as before; what is new is that it is urgent, and that there is more of it.
+        assert_eq!((net.last().poll_ready(), net.last().poll_ready()), (Some(Ready::Connection(there)), None));
+        assert_eq!(net.last().tcp_urgent_ahead(there), Ok(more - 1_000));
+    }
+    assert!(net.last().tcp_readiness(there).unwrap().urgent);
+    assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9_000]), Ok(Some(5_000)));
+    assert_eq!(net.last().tcp_urgent_ahead(there), Ok(0));
+    assert_eq!(net.dropped(), []);
+}
+
+#[test]
 fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
