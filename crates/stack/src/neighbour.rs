@@ -118,6 +118,16 @@ impl Neighbours {
         }
     }
 
+    /// What was sent to it has no answer: the next use has it asked whether it is there (RFC 4861 section 7.3.3), as RFC 9293
+    /// MUST-20 wants.
+    pub(crate) fn doubt(&mut self, key: NeighbourKey) {
+        if let Some(Entry { state, .. }) = self.entries.get_mut(&key)
+            && let State::Reachable { mac } = *state
+        {
+            *state = State::Stale { mac };
+        }
+    }
+
     /// Keeps a packet until its neighbour is known. True if the neighbour has to be asked for.
     pub(crate) fn hold(
         &mut self,
@@ -322,6 +332,18 @@ mod tests {
         }
         assert!(t.due(at(39)).is_none());
         assert_eq!((t.resolve(at(39), key(1)), t.timeout()), (None, None));
+    }
+
+    #[test]
+    fn a_neighbour_in_doubt_is_probed_before_its_time() {
+        let mut t = table();
+        t.hold(at(0), key(1), packet(10)).unwrap();
+        t.doubt(key(1));
+        t.learn(at(0), key(1), answer(A)).unwrap();
+        t.doubt(key(1));
+        assert_eq!(t.resolve(at(1), key(1)), Some(A), "used while in doubt");
+        t.doubt(key(1));
+        assert!(matches!(t.due(at(6)), Some(Due::Ask(k, Some(A))) if k == key(1)));
     }
 
     #[test]

@@ -75,9 +75,9 @@ pub enum SendError {
 /// What an ICMP error about a segment of this connection said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Protocol or port unreachable: a connection that is opening fails (RFC 9293 MUST-56), others bear it (RFC 5927).
+    /// Protocol or port unreachable: a connection that is opening fails (RFC 9293 SHLD-26), others bear it (RFC 5927).
     Hard,
-    /// Network or host unreachable, time exceeded: noted (RFC 9293 MUST-55).
+    /// Network or host unreachable, time exceeded: noted (RFC 9293 MUST-56, SHLD-25).
     Soft,
     /// The path takes segments of this MSS at most: its MTU less the IP and TCP headers (RFC 1191, RFC 8201).
     TooBig(u16),

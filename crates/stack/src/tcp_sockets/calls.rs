@@ -7,8 +7,9 @@ use super::{Flow, ListenerId, Owner, Place, Ready, Socket, TcpError, TcpId, TcpO
 use crate::drops::IpDrop;
 use crate::frame::DeviceId;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::neighbour::NeighbourKey;
 use crate::stack::Stack;
-use crate::tcp::{Connection, Info, Initial, Readiness, SendError, StateName, Storage};
+use crate::tcp::{Connection, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
 use crate::time::Instant;
 use std::net::SocketAddr;
 
@@ -247,6 +248,11 @@ impl<S: Storage> Stack<S> {
         Ok(self.socket(id)?.connection.info())
     }
 
+    /// The latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25); asking forgets it.
+    pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<IcmpError>, TcpError> {
+        Ok(self.socket_mut(id)?.connection.take_soft_error())
+    }
+
     /// Both ends of a connection: local, remote.
     pub fn tcp_addresses(&self, id: TcpId) -> Result<(SocketAddr, SocketAddr), TcpError> {
         self.socket(id).map(|socket| (socket.flow.local(), socket.flow.remote()))
@@ -317,6 +323,11 @@ impl<S: Storage> Stack<S> {
                 socket.connection.abort();
             } else {
                 socket.connection.handle_timeout(now);
+                if let Way::Device { device, next } = socket.way
+                    && socket.connection.delivery_problem()
+                {
+                    self.neighbours.doubt(NeighbourKey { device, address: next });
+                }
             }
             self.touched(slot);
         }

@@ -229,6 +229,37 @@ fn urgent_data_is_told_of_through_whole_stacks() {
 }
 
 #[test]
+fn a_path_that_swallows_large_packets_is_used_with_smaller_ones() {
+    for agreed in [Agreed::default(), ALL_AGREED] {
+        let mut net = Net::new(&[Link { agreed, ..PLAIN }, PLAIN]);
+        let listener = net.listen(false, 80, 10);
+        let (here, there) = net.open(false, 80, listener);
+        // Between router and server, and nobody says so.
+        net.lost = Box::new(|from, frame| from == 1 && frame.len() > 14 + 1_300);
+        let bytes = content(1_000_000);
+        assert_eq!(net.stream((0, here), (2, there), &bytes), bytes);
+        let info = net.first().tcp_info(here).unwrap().unwrap();
+        assert_eq!(info.black_holes, 1);
+        assert!((1_240..=1_248).contains(&info.segment_bytes), "{info:?}");
+    }
+}
+
+#[test]
+fn a_next_hop_that_answers_nothing_is_asked_for_before_its_time() {
+    let mut net = Net::new(&[Link { ethernet: true, ..PLAIN }]);
+    let listener = net.listen(false, 80, 10);
+    let (here, there) = net.open(false, 80, listener);
+    assert_eq!(net.stream((0, here), (1, there), &content(1_000)), content(1_000));
+    net.lost = Box::new(|_, _| true);
+    net.keep_frames = true;
+    let now = net.now;
+    net.first().tcp_send(now, here, b"?").unwrap();
+    net.pass(Duration::from_secs(20));
+    let asked = net.frames.iter().filter(|(from, frame, _)| *from == 0 && frame[12..14] == [8, 6]).count();
+    assert!(asked > 0, "MUST-20: within 30 s of its last answer");
+}
+
+#[test]
 fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
