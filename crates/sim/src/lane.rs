@@ -289,7 +289,7 @@ fn random_time(rng: &mut Rng, end: Duration) -> Duration {
     if end.is_zero() {
         return Duration::ZERO;
     }
-    Duration::from_nanos(rng.below(u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)))
+    Duration::from_nanos(rng.below(end.as_nanos()))
 }
 
 #[cfg(test)]

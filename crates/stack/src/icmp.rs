@@ -128,7 +128,7 @@ impl RateLimit {
 
     fn take(&mut self, now: Instant) -> bool {
         let handed_in = now.since(self.since).as_nanos() / Self::EVERY.as_nanos();
-        if handed_in >= u128::from(ICMP_ERRORS_BURST - self.tokens) {
+        if handed_in >= u64::from(ICMP_ERRORS_BURST - self.tokens) {
             (self.tokens, self.since) = (ICMP_ERRORS_BURST, now);
         } else {
             let count = u32::try_from(handed_in).unwrap_or(0);

@@ -438,12 +438,13 @@ impl<S: Storage> Stack<S> {
         self.route_v4(now, packet, &header)
     }
 
-    /// Whether an address is the first of our own, which is told by one look: most packets of a host are for it.
+    /// Whether an address is the first of our own, which is told by one look: most packets of a host are for it. One of a link alone
+    /// does not count: it is asked of the device.
     #[inline]
     fn is_first_address(&self, to: IpAddr) -> bool {
         match to {
-            IpAddr::V4(to) => self.own_v4.first() == Some(&to),
-            IpAddr::V6(to) => self.own_v6.first() == Some(&to),
+            IpAddr::V4(to) => self.own_v4.first() == Some(&to) && !to.is_link_local(),
+            IpAddr::V6(to) => self.own_v6.first() == Some(&to) && !to.is_unicast_link_local(),
         }
     }
 

@@ -1,7 +1,136 @@
-//! Time as the stack's owner tells it: nanoseconds of any clock that never runs backwards.
+//! Time as the stack's owner tells it: nanoseconds of any clock that never runs backwards, and lengths of time.
+//!
+//! Both are one 64-bit number: every segment is timed, compared and summed several times, which the standard library's length
+//! of time, two numbers with a carry between them, makes several times dearer. Arithmetic stops at both ends.
 
-use std::ops::{Add, AddAssign, Sub};
-pub use std::time::Duration;
+use std::fmt;
+use std::ops::{Add, AddAssign, Div, Mul, Sub};
+
+/// A length of time, up to 584 years.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Duration {
+    ns: u64,
+}
+
+impl Duration {
+    /// None.
+    pub const ZERO: Self = Self { ns: 0 };
+    /// The longest there is.
+    pub const MAX: Self = Self { ns: u64::MAX };
+
+    /// So many seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self { ns: secs.saturating_mul(1_000_000_000) }
+    }
+
+    /// So many milliseconds.
+    pub const fn from_millis(ms: u64) -> Self {
+        Self { ns: ms.saturating_mul(1_000_000) }
+    }
+
+    /// So many microseconds.
+    pub const fn from_micros(us: u64) -> Self {
+        Self { ns: us.saturating_mul(1_000) }
+    }
+
+    /// So many nanoseconds.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self { ns }
+    }
+
+    /// Whole seconds.
+    pub const fn as_secs(self) -> u64 {
+        self.ns / 1_000_000_000
+    }
+
+    /// Whole milliseconds.
+    pub const fn as_millis(self) -> u64 {
+        self.ns / 1_000_000
+    }
+
+    /// Whole microseconds.
+    pub const fn as_micros(self) -> u64 {
+        self.ns / 1_000
+    }
+
+    /// Nanoseconds.
+    pub const fn as_nanos(self) -> u64 {
+        self.ns
+    }
+
+    /// True if it is none.
+    pub const fn is_zero(self) -> bool {
+        self.ns == 0
+    }
+
+    /// By how much two differ.
+    pub const fn abs_diff(self, other: Self) -> Self {
+        Self { ns: self.ns.abs_diff(other.ns) }
+    }
+}
+
+impl fmt::Debug for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::time::Duration::from(*self).fmt(f)
+    }
+}
+
+impl From<Duration> for std::time::Duration {
+    fn from(time: Duration) -> Self {
+        Self::from_nanos(time.ns)
+    }
+}
+
+impl From<std::time::Duration> for Duration {
+    /// As much of it as fits.
+    fn from(time: std::time::Duration) -> Self {
+        Self { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
+    }
+}
+
+impl Add for Duration {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, other: Self) -> Self {
+        Self { ns: self.ns.saturating_add(other.ns) }
+    }
+}
+
+impl Sub for Duration {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, other: Self) -> Self {
+        Self { ns: self.ns.saturating_sub(other.ns) }
+    }
+}
+
+impl Mul<u32> for Duration {
+    type Output = Self;
+
+    #[inline]
+    fn mul(self, by: u32) -> Self {
+        Self { ns: self.ns.saturating_mul(by.into()) }
+    }
+}
+
+impl Mul<Duration> for u32 {
+    type Output = Duration;
+
+    fn mul(self, time: Duration) -> Duration {
+        time * self
+    }
+}
+
+impl Div<u32> for Duration {
+    type Output = Self;
+
+    #[inline]
+    fn div(self, by: u32) -> Self {
+        Self { ns: self.ns / u64::from(by) }
+    }
+}
 
 /// A moment. Two moments are compared and subtracted; what it counts from is the owner's business.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -32,14 +161,8 @@ impl Instant {
     /// Time since `earlier`; zero if that is later.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
+        Duration { ns: self.ns.saturating_sub(earlier.ns) }
     }
-}
-
-/// Nanoseconds, as many as fit.
-#[inline]
-fn ns_of(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 
 impl Add<Duration> for Instant {
@@ -47,7 +170,7 @@ impl Add<Duration> for Instant {
 
     #[inline]
     fn add(self, time: Duration) -> Self {
-        Self { ns: self.ns.saturating_add(ns_of(time)) }
+        Self { ns: self.ns.saturating_add(time.ns) }
     }
 }
 
@@ -62,7 +185,7 @@ impl Sub<Duration> for Instant {
 
     #[inline]
     fn sub(self, time: Duration) -> Self {
-        Self { ns: self.ns.saturating_sub(ns_of(time)) }
+        Self { ns: self.ns.saturating_sub(time.ns) }
     }
 }
 
@@ -77,5 +200,25 @@ mod tests {
         assert_eq!(Instant::default() - Duration::MAX, Instant::default());
         assert_eq!(Instant::from_ns(5).since(Instant::from_ns(9)), Duration::ZERO);
         assert_eq!(Instant::from_ns(9).since(Instant::from_ns(5)), Duration::from_nanos(4));
+    }
+
+    #[test]
+    fn lengths_of_time_are_those_of_the_standard_library_and_stop_at_their_ends() {
+        let std = std::time::Duration::from_micros;
+        for (one, other) in [(1_500_000, 7), (0, 3), (u64::MAX / 1_000, 1)] {
+            let (a, b) = (Duration::from_micros(one), Duration::from_micros(other));
+            assert_eq!(std::time::Duration::from(a), std(one));
+            assert_eq!(Duration::from(std(one)), a);
+            assert_eq!((a.abs_diff(b), a / 8), (std(one.abs_diff(other)).into(), (std(one) / 8).into()));
+            assert_eq!(
+                (a.as_secs(), a.as_micros(), format!("{a:?}")),
+                (one / 1_000_000, one, format!("{:?}", std(one)))
+            );
+        }
+        assert_eq!(Duration::MAX + Duration::from_nanos(1), Duration::MAX);
+        assert_eq!(Duration::from_secs(u64::MAX) * 3, Duration::MAX);
+        assert_eq!(Duration::from(std::time::Duration::MAX), Duration::MAX);
+        assert_eq!(Duration::ZERO - Duration::MAX, Duration::ZERO);
+        assert_eq!((Duration::from_millis(1_999).as_secs(), Duration::from_millis(2).as_millis()), (1, 2));
     }
 }

@@ -128,7 +128,7 @@ impl Epoch {
 
     /// W_cubic(t).
     fn at(&self, time: Duration, segment_bytes: u32) -> u32 {
-        let t = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let t = time.as_millis();
         let distance = u128::from(t.abs_diff(self.k_ms).min(1_000_000));
         let change = distance.pow(3) * u128::from(segment_bytes) * 4 / 10_000_000_000;
         let change = u32::try_from(change).unwrap_or(u32::MAX);

@@ -354,7 +354,7 @@ impl Synchronized {
     /// RFC 9293 MUST-26: only while nothing else is under way.
     fn keepalive_at(&self, base: &Base) -> Option<Instant> {
         let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
-        Some(self.last_received + keepalive.idle + keepalive.interval.saturating_mul(u32::from(self.keepalive_probes)))
+        Some(self.last_received + keepalive.idle + keepalive.interval * u32::from(self.keepalive_probes))
     }
 
     fn user_timeout_at(&self, base: &Base) -> Option<Instant> {

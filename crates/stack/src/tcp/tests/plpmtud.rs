@@ -236,7 +236,7 @@ fn a_search_that_is_over_begins_again_after_ten_minutes() {
         dialogue.flight();
         let all = dialogue.sent_to();
         dialogue.acknowledge(all);
-        dialogue.after(PATH_MTU_AGE.as_millis().try_into().unwrap());
+        dialogue.after(PATH_MTU_AGE.as_millis());
     };
     probe(Some(1_300));
     probe(Some(1_460));
