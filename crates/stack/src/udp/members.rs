@@ -71,7 +71,8 @@ impl<S: Storage> Stack<S> {
         self.udp.bind(&mut self.random, local, share)
     }
 
-    /// Lets a socket have what is sent to a group on a device's link, from any source, until it leaves or is closed.
+    /// Lets a socket have what is sent to a group on a device's link until it leaves or is closed. That is from any source
+    /// (EXCLUDE{}): there are no source filters. The link is told as soon as [`Stack::handle_timeout`] is called, which is due.
     pub fn udp_join(&mut self, now: Instant, id: UdpId, group: IpAddr, device: DeviceId) -> Result<(), UdpError> {
         let (local, _) = self.udp.addresses(id)?;
         if !group.is_multicast() || is_reserved(group) || group.is_ipv4() != local.is_ipv4() {
