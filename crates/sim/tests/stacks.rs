@@ -41,11 +41,15 @@ fn row(wires: &[Wire], mut make: impl FnMut(u8, Host) -> Any) -> World<Any> {
     world
 }
 
-/// A prober on a link of two ends, then routers and a host over Ethernet.
+/// A prober on a link of two ends, then routers and a host over Ethernet, once all have said which groups they are in.
 fn probed(mtus: &[usize]) -> World<Any> {
     let mut wires = vec![Wire { medium: Medium::Ip, ..ethernet(4_000) }];
     wires.extend(mtus.iter().map(|&mtu| ethernet(mtu)));
-    row(&wires, |place, host| if place == 0 { Any::Prober(Prober::default()) } else { Any::Host(Box::new(host)) })
+    let mut world =
+        row(&wires, |place, host| if place == 0 { Any::Prober(Prober::default()) } else { Any::Host(Box::new(host)) });
+    world.run_until(world.now() + 2_000 * MS).unwrap();
+    world.drive(PROBER, |node, _| node.prober().inbox.clear());
+    world
 }
 
 /// What comes back within a second of virtual time.

@@ -208,6 +208,28 @@ reasons! {
     }
 }
 
+reasons! {
+    /// Drops by group membership: IGMP and MLD.
+    GroupDrop {
+        /// Too short, of no version's length, or with fewer sources than it says.
+        Length = "bad length",
+        /// The checksum is wrong.
+        Checksum = "bad checksum",
+        /// It may have come from beyond the link.
+        HopLimit = "hop limit not 1",
+        /// Not from an address of the link.
+        Source = "bad source",
+        /// A query without a router alert.
+        RouterAlert = "no router alert",
+        /// It names what is no group, a report another than it is sent to, or a query sources of no group.
+        Address = "bad group",
+        /// Another station's report of a group that nobody here joined.
+        NotJoined = "group not joined",
+        /// A message for routers, or of an unknown type.
+        Ignored = "ignored type",
+    }
+}
+
 macro_rules! layers {
     ($($(#[$doc:meta])* $layer:ident($name:ident) $field:ident = $label:literal,)*) => {
         /// Why a packet was dropped, in whichever layer.
@@ -269,6 +291,8 @@ layers! {
     Fragment(FragmentDrop) fragment = "fragment",
     /// By ICMP or ICMPv6.
     Icmp(IcmpDrop) icmp = "icmp",
+    /// By IGMP or MLD.
+    Group(GroupDrop) group = "group",
     /// By UDP.
     Udp(UdpDrop) udp = "udp",
     /// By TCP.

@@ -11,6 +11,7 @@ use crate::limits::{
     ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX, MTU_IPV4_MIN,
     MTU_IPV6_MIN,
 };
+use crate::mld;
 use crate::stack::{Input, Stack};
 use crate::tcp::{SeqNumber, Storage};
 use crate::time::{Duration, Instant};
@@ -248,6 +249,7 @@ impl<S: Storage> Stack<S> {
             (Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert, code) => {
                 return self.input_neighbour(now, input, message, code);
             }
+            _ if matches!(message[0], mld::QUERY | mld::REPORT_1) => return self.input_mld(now, input, message),
             (Icmpv6Message::DstUnreachable, 0) => NetworkError::NoRoute,
             (Icmpv6Message::DstUnreachable, 2 | 3) => NetworkError::HostUnreachable,
             (Icmpv6Message::DstUnreachable, 4) => NetworkError::PortUnreachable,

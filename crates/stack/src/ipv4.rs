@@ -66,6 +66,26 @@ impl Ipv4Header {
     }
 }
 
+/// Every router on the way is to look into the packet (RFC 2113 2.1).
+const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
+
+/// True if the options of a header, which were checked, have a router alert.
+pub(crate) fn has_router_alert(header: &[u8]) -> bool {
+    let mut options = header.get(IPV4_HEADER_LEN..).unwrap_or_default();
+    while let [kind, rest @ ..] = options {
+        let length = match (kind, rest.first()) {
+            (0, _) => return false,
+            (1, _) => 1,
+            (_, length) => length.map_or(1, |length| usize::from(*length).max(1)),
+        };
+        if options.starts_with(&ROUTER_ALERT) {
+            return true;
+        }
+        options = options.get(length..).unwrap_or_default();
+    }
+    false
+}
+
 /// Walks over options; source routes and options against their format are refused. The place is that of the bad octet.
 pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     const END: u8 = 0;
@@ -122,11 +142,22 @@ pub(crate) struct Ipv4Build {
 impl Ipv4Build {
     /// The packet, or `None` if the payload does not fit.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        let total = u16::try_from(IPV4_HEADER_LEN + payload.len()).ok()?;
+        self.packet_with(&[], payload)
+    }
+
+    /// The same for routers to look into (RFC 2113).
+    pub(crate) fn packet_with_router_alert(&self, payload: &[u8]) -> Option<Vec<u8>> {
+        self.packet_with(&ROUTER_ALERT, payload)
+    }
+
+    /// Options are a multiple of four bytes.
+    fn packet_with(&self, options: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
+        let header_bytes = IPV4_HEADER_LEN + options.len();
+        let total = u16::try_from(header_bytes + payload.len()).ok()?;
         let mut bytes = vec![0; LINK_BYTES + usize::from(total)];
         let mut packet = Ipv4Packet::new_unchecked(&mut bytes[LINK_BYTES..]);
         packet.set_version(4);
-        packet.set_header_len(20);
+        packet.set_header_len(u8::try_from(header_bytes).ok()?);
         packet.set_dscp(self.service >> 2);
         packet.set_ecn(self.service & 3);
         packet.set_total_len(total);
@@ -135,6 +166,8 @@ impl Ipv4Build {
         packet.set_next_header(self.protocol);
         packet.set_src_addr(self.from);
         packet.set_dst_addr(self.to);
+        bytes[LINK_BYTES + IPV4_HEADER_LEN..LINK_BYTES + header_bytes].copy_from_slice(options);
+        let mut packet = Ipv4Packet::new_unchecked(&mut bytes[LINK_BYTES..]);
         packet.fill_checksum();
         packet.payload_mut().copy_from_slice(payload);
         Some(bytes)

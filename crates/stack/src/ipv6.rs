@@ -148,6 +148,22 @@ fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     Ok(())
 }
 
+/// True if a packet, whose extension headers were walked over, has a router alert for MLD (RFC 2711 2.1).
+pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
+    const ALERT: [u8; 4] = [5, 2, 0, 0];
+    let header_bytes = packet.get(IPV6_HEADER_LEN + 1).map_or(0, |units| 8 * (1 + usize::from(*units)));
+    let options = packet.get(IPV6_HEADER_LEN + 2..IPV6_HEADER_LEN + header_bytes);
+    let mut options = options.filter(|_| packet[6] == HOP_BY_HOP).unwrap_or_default();
+    while let [kind, rest @ ..] = options {
+        if options.starts_with(&ALERT) {
+            return true;
+        }
+        let length = if *kind == 0 { 1 } else { rest.first().map_or(1, |length| 2 + usize::from(*length)) };
+        options = options.get(length..).unwrap_or_default();
+    }
+    false
+}
+
 /// A packet of our own with [`LINK_BYTES`] in front.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv6Build {

@@ -69,6 +69,27 @@ pub const UDP_QUEUE_BYTES_MAX: usize = 256 << 10;
 pub const UDP_DATAGRAM_OVERHEAD_BYTES: usize = 128;
 /// Errors that wait in one UDP socket.
 pub const UDP_ERRORS_MAX: usize = 16;
+/// Groups that sockets of a stack joined, those on several devices counted on each. Groups that were left count until that is
+/// told; where one more would be too many, they give way untold, and routers find out by their silence.
+pub const GROUPS_MAX: usize = 4096;
+/// Groups that sockets joined on one device, for each IP version: a query about all is answered by some reports.
+pub const GROUPS_DEVICE_MAX: usize = 256;
+/// Sources of one group that queries may ask about; of more, the answer is for all. They fit into any report.
+pub const GROUP_QUERY_SOURCES_MAX: usize = 64;
+/// Between two answers about the same: no querier asks more often (RFC 3376 8.8 has 1 s, counted in tenths).
+pub const GROUP_ANSWER_GAP: Duration = Duration::from_millis(100);
+/// Within which time a change is told again, where reports are lists (RFC 3376 8.11, RFC 3810 9.11).
+pub const GROUP_CHANGE_REPEAT: Duration = Duration::from_secs(1);
+/// The same where each group has its own report (RFC 2236 8.10, RFC 2710 7.10).
+pub const GROUP_REPORT_REPEAT: Duration = Duration::from_secs(10);
+/// How often changes are told while no querier says otherwise (RFC 3376 8.1). A querier can say up to 7.
+pub const GROUP_ROBUSTNESS: u8 = 2;
+/// How often queriers ask while none says otherwise (RFC 3376 8.2).
+pub const GROUP_QUERY_INTERVAL: Duration = Duration::from_secs(125);
+/// Groups that one socket joined, those on several devices counted on each.
+pub const UDP_GROUPS_MAX: usize = 64;
+/// Sockets that share an address and port, or get the datagrams to one group and port on one device: each has a copy made.
+pub const UDP_SHARERS_MAX: usize = 64;
 /// Packets that a stack sends to itself in one call.
 pub const LOOPBACK_PACKETS_MAX: usize = 64;
 /// Smallest payload of a segment that a connection lets itself be talked down to, by a peer's MSS or a path's MTU, as Linux

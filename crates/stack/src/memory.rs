@@ -1,9 +1,9 @@
 //! How much memory a stack takes and may take: a formula over the bounds in [`crate::limits`], with what is held at the moment.
 //!
-//! Routes, devices and groups are not in it: their number is the owner's own doing, nothing that a peer can drive.
+//! Routes, devices and devices' own groups are not in it: their number is the owner's own doing, nothing that a peer can drive.
 
 use crate::limits::{
-    DEVICE_QUEUE_BYTES_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
+    DEVICE_QUEUE_BYTES_MAX, GROUPS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
     REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_TIME_WAITS_MAX,
     UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
@@ -74,6 +74,7 @@ impl<S: Storage> Stack<S> {
                 crate::fragment::ENTRY_BYTES,
             ),
             part("bytes in reassembly", self.reassembly.bytes(), REASSEMBLY_BYTES_MAX, 1),
+            part("groups", self.groups.len(), GROUPS_MAX, crate::group::ENTRY_BYTES),
             part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
             part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
         ];

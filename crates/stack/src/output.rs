@@ -13,7 +13,8 @@ use crate::route::Target;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
-use crate::udp::UdpError;
+use crate::udp::members::{SendOptions, is_reserved};
+use crate::udp::{Datagram, UdpError};
 use smoltcp::wire::{EthernetProtocol, IpProtocol};
 use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
@@ -112,14 +113,19 @@ impl<S: Storage> Stack<S> {
         local: SocketAddr,
         remote: SocketAddr,
         bytes: &[u8],
+        options: SendOptions,
     ) -> Result<(), UdpError> {
         if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || remote.ip().is_unspecified() {
             return Err(UdpError::Address);
         }
+        if is_reserved(remote.ip()) {
+            return Err(UdpError::Address);
+        }
         let length = u16::try_from(8 + bytes.len()).map_err(|_| UdpError::TooLong)?;
-        let on = self.link_for(local.ip(), remote.ip());
+        let on = options.device(remote.ip()).or_else(|| self.link_for(local.ip(), remote.ip()));
+        let on = on.or_else(|| self.group_route(remote.ip()));
         let from = match local.ip() {
-            any if any.is_unspecified() => self.address_towards(remote.ip(), on),
+            any if any.is_unspecified() || any.is_multicast() => self.address_towards(remote.ip(), on),
             bound => Some(bound),
         };
         let from = from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?;
@@ -135,7 +141,7 @@ impl<S: Storage> Stack<S> {
             checksum => checksum,
         };
         segment[6..8].copy_from_slice(&checksum.to_be_bytes());
-        let hop_limit = if remote.ip().is_multicast() { 1 } else { 64 };
+        let hop_limit = options.hop_limit(remote.ip());
         let packet = match (from, remote.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let ident = self.ident(to.into());
@@ -147,7 +153,14 @@ impl<S: Storage> Stack<S> {
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return Err(UdpError::Address),
         };
-        self.send_packet(now, packet.ok_or(UdpError::TooLong)?, on).map_err(|reason| {
+        let packet = packet.ok_or(UdpError::TooLong)?;
+        if remote.ip().is_multicast() {
+            let sent = Datagram { from: SocketAddr::new(from, local.port()), to: remote.ip(), bytes: bytes.to_vec() };
+            if !self.loop_to_group(on, options, remote.port(), &sent) {
+                return Ok(());
+            }
+        }
+        self.send_packet(now, packet, on).map_err(|reason| {
             self.drops.count(reason);
             UdpError::Dropped(reason)
         })
@@ -203,7 +216,10 @@ impl<S: Storage> Stack<S> {
             return Err(UdpDrop::Port.into());
         }
         let from = SocketAddr::new(input.from, word(0));
-        let datagram = crate::udp::Datagram { from, to: input.to, bytes: segment[8..].to_vec() };
+        let datagram = Datagram { from, to: input.to, bytes: segment[8..].to_vec() };
+        if input.to.is_multicast() {
+            return self.deliver_to_group(input.device, word(2), &datagram);
+        }
         Ok(self.udp.deliver(word(2), datagram)?)
     }
 }

@@ -11,10 +11,12 @@ use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
 use crate::forward::{Forward, Outcome};
 use crate::fragment::{DatagramKey, Piece, Reassembly};
 use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
+use crate::group::{Groups, NODE_SCOPE, scope};
 use crate::icmp::{RateLimit, Trouble};
 use crate::ipv4::{self, Ipv4Header};
-use crate::ipv6::{self, Ipv6Header, WalkError, solicited_node};
+use crate::ipv6::{self, Ipv6Header, WalkError};
 use crate::limits::{DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, LOOPBACK_PACKETS_MAX, TCP_BUFFERS_BYTES_DEFAULT};
+use crate::mld;
 use crate::neighbour::Neighbours;
 use crate::path_mtu::PathMtus;
 use crate::route::{Prefix, RouteError, Routes, Target};
@@ -77,6 +79,7 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) neighbours: Neighbours,
     pub(crate) paths: PathMtus,
     pub(crate) udp: UdpSockets,
+    pub(crate) groups: Groups,
     pub(crate) tcp: TcpSockets<S>,
     /// Counts changes of routes, addresses and devices, by which a connection knows that its way is to be found anew.
     pub(crate) routes_version: u32,
@@ -94,6 +97,8 @@ pub struct Stack<S: Storage = Heap> {
     own_v4: Vec<Ipv4Addr>,
     own_v6: Vec<Ipv6Addr>,
 }
+
+const IGMP: u8 = 2;
 
 /// A whole packet for this stack.
 #[derive(Debug)]
@@ -136,6 +141,7 @@ impl<S: Storage> Stack<S> {
             udp: UdpSockets::new(Keyed::new(&mut random)),
             tcp: TcpSockets::new(&mut random, config.tcp_buffers_bytes_max),
             routes_version: 1,
+            groups: Groups::new(Random::new(random.next())),
             errors_sent: RateLimit::new(),
             drops: Drops::default(),
             keyed: Keyed::new(&mut random),
@@ -170,6 +176,7 @@ impl<S: Storage> Stack<S> {
         if let Some(capture) = &mut self.capture {
             capture.add_device(self.devices.len(), &device);
         }
+        self.groups.add_device(&mld::own_groups(&device.config, self.forwarding));
         self.devices.push(device);
         self.tcp.add_device();
         self.routes_version = self.routes_version.wrapping_add(1);
@@ -290,18 +297,19 @@ impl<S: Storage> Stack<S> {
         Some(Transmit { len: bytes.len(), marks: outgoing.marks })
     }
 
-    /// When [`Stack::handle_timeout`] wants to be called, if nothing else happens.
+    /// When [`Stack::handle_timeout`] wants to be called, if nothing else happens. It may be a moment that has passed.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if !self.loopback.is_empty() {
             return Some(Instant::default());
         }
         let others = Instant::first(self.neighbours.timeout(), self.reassembly.timeout());
-        Instant::first(others, self.tcp.timeout())
+        Instant::first(others, Instant::first(self.groups.timeout(), self.tcp.timeout()))
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.handle_neighbour_timeout(now);
+        self.handle_group_timeout(now);
         while let Some((device, expired)) = self.reassembly.expire(now) {
             self.drops.count(FragmentDrop::Timeout);
             if let Some(first) = expired.first {
@@ -312,12 +320,9 @@ impl<S: Storage> Stack<S> {
         self.settle(now);
     }
 
-    /// Opens a UDP socket at an own address or the unspecified one, and a port or 0 for any.
+    /// Opens a UDP socket at an own address, the unspecified one or a group's, and a port or 0 for any.
     pub fn udp_bind(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
-        if !local.ip().is_unspecified() && !self.is_own(local.ip()) {
-            return Err(UdpError::NotOurs);
-        }
-        self.udp.bind(&mut self.random, local)
+        self.bind_udp(local, false)
     }
 
     /// Makes a socket talk to one other side only. Nothing is sent.
@@ -326,7 +331,8 @@ impl<S: Storage> Stack<S> {
         if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || remote.ip().is_unspecified() {
             return Err(UdpError::Address);
         }
-        let from = if local.ip().is_unspecified() { self.address_towards(remote.ip(), None) } else { Some(local.ip()) };
+        let on = self.udp.options(id)?.device(remote.ip());
+        let from = if local.ip().is_unspecified() { self.address_towards(remote.ip(), on) } else { Some(local.ip()) };
         self.udp.connect(id, from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?, remote)
     }
 
@@ -340,7 +346,8 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), UdpError> {
         let (local, connected) = self.udp.addresses(id)?;
         let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
-        let result = self.send_udp(now, local, remote, bytes);
+        let options = self.udp.options(id)?;
+        let result = self.send_udp(now, local, remote, bytes, options);
         self.settle(now);
         result
     }
@@ -355,9 +362,13 @@ impl<S: Storage> Stack<S> {
         self.udp.addresses(id).map(|(local, _)| local)
     }
 
-    /// Closes a socket with all that waits in it.
+    /// Closes a socket with all that waits in it, and takes it out of its groups.
     pub fn udp_close(&mut self, id: UdpId) -> Result<(), UdpError> {
-        self.udp.close(id)
+        for membership in self.udp.close(id)? {
+            // Told as soon as time is.
+            self.groups.leave(Instant::default(), membership.device, membership.group);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -423,7 +434,9 @@ impl<S: Storage> Stack<S> {
     #[inline]
     fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
-        if is_martian_source(header.from) || self.own_v4.contains(&header.from) {
+        // Switches that look into IGMP, and stations without an address, have none to send it from (RFC 4541 2.1.1).
+        let nobodys_igmp = header.protocol == IGMP && header.from.is_unspecified() && header.to.is_multicast();
+        if (is_martian_source(header.from) && !nobodys_igmp) || self.own_v4.contains(&header.from) {
             return Err(IpDrop::SourceMartian.into());
         }
         if header.header_bytes > 20
@@ -456,8 +469,7 @@ impl<S: Storage> Stack<S> {
         header: &Ipv4Header,
     ) -> Result<Outcome, DropReason> {
         if header.to.is_multicast() || header.to.is_broadcast() {
-            // RFC 1112 7.2: every host is in the group of all hosts.
-            if header.to.is_multicast() && header.to != Ipv4Addr::new(224, 0, 0, 1) {
+            if header.to.is_multicast() && !self.is_joined(packet.device, header.to.into()) {
                 return Err(IpDrop::NotJoined.into());
             }
             return self.deliver_v4(now, packet, header, true);
@@ -557,7 +569,10 @@ impl<S: Storage> Stack<S> {
             return self.deliver_v6(now, packet, &header, packet.to_group);
         }
         if header.to.is_multicast() {
-            if !self.is_joined(packet.device, header.to) {
+            if scope(header.to) <= NODE_SCOPE {
+                return Err(IpDrop::DestinationMartian.into());
+            }
+            if !self.is_joined(packet.device, to) {
                 return Err(IpDrop::NotJoined.into());
             }
             return self.deliver_v6(now, packet, &header, true);
@@ -698,6 +713,7 @@ impl<S: Storage> Stack<S> {
         const NO_NEXT_HEADER: u8 = 59;
         match (input.protocol, input.to.is_ipv4()) {
             (1, true) | (58, false) => self.input_icmp(now, input),
+            (IGMP, true) => self.input_igmp(now, input),
             (17, _) => self.deliver_udp(input).inspect_err(|reason| {
                 if *reason == UdpDrop::NoSocket.into() {
                     self.tell(now, input.device, input.packet, input.to_group, Trouble::PortUnreachable);
@@ -743,16 +759,6 @@ impl<S: Storage> Stack<S> {
         if let Err(reason) = result {
             self.drops.count(reason);
         }
-    }
-
-    /// The groups that every station is in (RFC 4291 2.8): all nodes, its addresses' own, and all routers if it is one.
-    fn is_joined(&self, device: DeviceId, group: Ipv6Addr) -> bool {
-        const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-        let own = &self.devices[usize::from(device.0)].config.addresses;
-        group == ALL_NODES
-            || (group == ALL_ROUTERS && self.forwarding)
-            || own.iter().any(|own| matches!(own.address(), IpAddr::V6(own) if solicited_node(own) == group))
     }
 }
 

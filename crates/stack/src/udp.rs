@@ -1,15 +1,21 @@
 //! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
 //!
 //! A datagram goes to the socket that fits it best: connected to its sender, else bound to its address, else to its port alone. Nothing
-//! here sends: `output.rs` does. The same address and port cannot be bound twice; an address beside a bare port can.
+//! here sends: `output.rs` does. The same address and port cannot be bound twice, but by sockets that all share it; an address
+//! beside a bare port can. Groups are in `udp/members.rs`.
 
 use crate::drops::UdpDrop;
 use crate::icmp::NetworkError;
-use crate::limits::{UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX};
+use crate::limits::{
+    UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SHARERS_MAX, UDP_SOCKETS_MAX,
+};
 use crate::seed::{Keyed, Random};
-use std::collections::{HashMap, VecDeque};
+use members::{Membership, SendOptions};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+
+pub(crate) mod members;
 
 /// Ports given to sockets that ask for none (RFC 6335 6).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 49_152..=65_535;
@@ -41,21 +47,31 @@ pub enum UdpError {
     InUse,
     /// The stack has no such address.
     NotOurs,
-    /// There are [`UDP_SOCKETS_MAX`] already.
+    /// There are [`UDP_SOCKETS_MAX`] already, or [`UDP_SHARERS_MAX`] share the address and port.
     Full,
-    /// The other side has port 0, or an address of the other IP version than the socket's.
+    /// The other side has port 0, an address of the other IP version than the socket's, or one that no packet goes to.
     Address,
     /// Sending without an address on a socket that is not connected.
     NotConnected,
     /// More than a datagram can carry.
     TooLong,
+    /// The address is no group's, or is one of the other IP version than the socket's.
+    NotGroup,
+    /// The stack has no such device, or the device has no address of that IP version.
+    NoDevice,
+    /// The socket, its device or the stack is in as many groups as can be, or the group's port has as many sockets.
+    TooManyGroups,
+    /// The socket is in the group on that device already.
+    Joined,
+    /// The socket is not in the group on that device.
+    NotJoined,
     /// The stack has no route, or its queues are full: the reason that was counted.
     Dropped(crate::drops::DropReason),
     /// The network said that an earlier datagram did not arrive (RFC 1122 4.1.3.3). Told once, on connected sockets.
     Network(SocketAddr, NetworkError),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     local: SocketAddr,
     remote: Option<SocketAddr>,
@@ -67,6 +83,8 @@ struct Socket {
     queue: VecDeque<Datagram>,
     queue_bytes: usize,
     errors: VecDeque<(SocketAddr, NetworkError)>,
+    memberships: Vec<Membership>,
+    options: SendOptions,
 }
 
 #[derive(Debug, Default)]
@@ -85,15 +103,20 @@ pub(crate) struct UdpSockets {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32, Keyed>,
+    /// All sockets of keys that are shared, the first bound first: that one has what goes to one socket only.
+    sharers: BTreeMap<Key, Vec<u32>>,
+    /// The sockets that each group's datagrams to a port go to.
+    members: BTreeMap<(Membership, u16), Vec<u32>>,
 }
 
 impl UdpSockets {
     pub(crate) fn new(keyed: Keyed) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), by_key: HashMap::with_hasher(keyed) }
+        let by_key = HashMap::with_hasher(keyed);
+        Self { slots: Vec::new(), free: Vec::new(), by_key, sharers: BTreeMap::new(), members: BTreeMap::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_key.len()
+        self.slots.len() - self.free.len()
     }
 
     /// Bytes of datagrams that wait.
@@ -101,14 +124,18 @@ impl UdpSockets {
         self.slots.iter().filter_map(|slot| slot.socket.as_ref()).map(|socket| socket.queue_bytes).sum()
     }
 
-    /// Opens a socket at an address, which may be unspecified, and a port, which may be 0 for any.
-    pub(crate) fn bind(&mut self, random: &mut Random, mut local: SocketAddr) -> Result<UdpId, UdpError> {
+    /// Opens a socket at an address, which may be unspecified or a group's, and a port, which may be 0 for any.
+    pub(crate) fn bind(&mut self, random: &mut Random, mut local: SocketAddr, share: bool) -> Result<UdpId, UdpError> {
         if local.port() == 0 {
             local.set_port(self.free_port(random, local.ip())?);
         }
         let key = Key { local: plain(local), remote: None };
-        if self.by_key.contains_key(&key) {
+        let sharers = self.sharers.get(&key).filter(|_| share);
+        if self.by_key.contains_key(&key) && sharers.is_none() {
             return Err(UdpError::InUse);
+        }
+        if sharers.is_some_and(|sharers| sharers.len() >= UDP_SHARERS_MAX) {
+            return Err(UdpError::Full);
         }
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -118,9 +145,12 @@ impl UdpSockets {
                 u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        self.by_key.insert(key, slot);
+        self.by_key.entry(key).or_insert(slot);
+        if share {
+            self.sharers.entry(key).or_default().push(slot);
+        }
         let entry = &mut self.slots[slot as usize];
-        entry.socket = Some(Socket { key, queue: VecDeque::new(), queue_bytes: 0, errors: VecDeque::new() });
+        entry.socket = Some(Socket::new(key));
         Ok(UdpId { slot, generation: entry.generation })
     }
 
@@ -132,20 +162,39 @@ impl UdpSockets {
         if key != before && self.by_key.contains_key(&key) {
             return Err(UdpError::InUse);
         }
-        self.by_key.remove(&before);
+        self.release(before, id.slot);
         self.by_key.insert(key, id.slot);
         self.socket(id)?.key = key;
         Ok(())
     }
 
-    pub(crate) fn close(&mut self, id: UdpId) -> Result<(), UdpError> {
-        let key = self.socket(id)?.key;
-        self.by_key.remove(&key);
+    /// Closes a socket; the memberships that end with it.
+    pub(crate) fn close(&mut self, id: UdpId) -> Result<Vec<Membership>, UdpError> {
+        let socket = self.socket(id)?;
+        let (key, memberships) = (socket.key, std::mem::take(&mut socket.memberships));
+        self.release(key, id.slot);
+        for membership in &memberships {
+            self.remove_member(*membership, key.local.port(), id.slot);
+        }
         let slot = &mut self.slots[id.slot as usize];
         slot.socket = None;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(id.slot);
-        Ok(())
+        Ok(memberships)
+    }
+
+    /// Takes a socket's address and port from it. Who shares them keeps them.
+    fn release(&mut self, key: Key, slot: u32) {
+        let next = self.sharers.get_mut(&key).and_then(|sharers| {
+            sharers.retain(|sharer| *sharer != slot);
+            sharers.first().copied()
+        });
+        if let Some(first) = next {
+            self.by_key.insert(key, first);
+        } else {
+            self.by_key.remove(&key);
+            self.sharers.remove(&key);
+        }
     }
 
     /// Where the socket is bound, and the other side it is connected to.
@@ -168,12 +217,7 @@ impl UdpSockets {
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);
         let socket = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
-        if socket.queue_bytes + cost(&datagram) > UDP_QUEUE_BYTES_MAX {
-            return Err(UdpDrop::QueueFull);
-        }
-        socket.queue_bytes += cost(&datagram);
-        socket.queue.push_back(datagram);
-        Ok(())
+        socket.push(datagram)
     }
 
     /// Tells a socket of a datagram that did not arrive. True if there is one that may have sent it.
@@ -208,6 +252,28 @@ impl UdpSockets {
             .map(|n| EPHEMERAL_PORTS.start() + n)
             .find(|port| !self.by_key.contains_key(&Key { local: SocketAddr::new(ip, *port), remote: None }))
             .ok_or(UdpError::InUse)
+    }
+}
+
+impl Socket {
+    fn new(key: Key) -> Self {
+        Self {
+            key,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            errors: VecDeque::new(),
+            memberships: Vec::new(),
+            options: SendOptions::default(),
+        }
+    }
+
+    fn push(&mut self, datagram: Datagram) -> Result<(), UdpDrop> {
+        if self.queue_bytes + cost(&datagram) > UDP_QUEUE_BYTES_MAX {
+            return Err(UdpDrop::QueueFull);
+        }
+        self.queue_bytes += cost(&datagram);
+        self.queue.push_back(datagram);
+        Ok(())
     }
 }
 
@@ -248,11 +314,11 @@ mod tests {
     #[test]
     fn a_datagram_goes_to_the_socket_that_fits_it_best() {
         let (mut u, mut random) = sockets();
-        let any = u.bind(&mut random, address("0.0.0.0:53")).unwrap();
-        let bound = u.bind(&mut random, address("10.0.0.1:53")).unwrap();
-        let connected = u.bind(&mut random, address("10.0.0.2:53")).unwrap();
+        let any = u.bind(&mut random, address("0.0.0.0:53"), false).unwrap();
+        let bound = u.bind(&mut random, address("10.0.0.1:53"), false).unwrap();
+        let connected = u.bind(&mut random, address("10.0.0.2:53"), false).unwrap();
         u.connect(connected, "10.0.0.1".parse().unwrap(), address("10.9.9.9:99")).unwrap();
-        assert_eq!(u.bind(&mut random, address("10.0.0.1:53")), Err(UdpError::InUse));
+        assert_eq!(u.bind(&mut random, address("10.0.0.1:53"), false), Err(UdpError::InUse));
         for (from, to, socket) in [
             ("10.9.9.9:99", "10.0.0.1", connected),
             ("10.9.9.9:98", "10.0.0.1", bound),
@@ -267,7 +333,7 @@ mod tests {
             assert_eq!(u.close(socket), Err(UdpError::Closed));
         }
         assert!(u.by_key.is_empty());
-        let reused = u.bind(&mut random, address("10.0.0.1:53")).unwrap();
+        let reused = u.bind(&mut random, address("10.0.0.1:53"), false).unwrap();
         assert_ne!(reused, connected);
         assert_eq!(u.receive(connected), Err(UdpError::Closed));
     }
@@ -276,7 +342,7 @@ mod tests {
     fn queues_are_bounded_even_for_empty_datagrams() {
         for bytes in [0, 1000, 60_000] {
             let (mut u, mut random) = sockets();
-            let socket = u.bind(&mut random, address("[::]:7")).unwrap();
+            let socket = u.bind(&mut random, address("[::]:7"), false).unwrap();
             let sent = (0..10_000).filter(|_| u.deliver(7, datagram("[::2]:1", "::1", bytes)).is_ok()).count();
             assert_eq!(sent, UDP_QUEUE_BYTES_MAX / (bytes + UDP_DATAGRAM_OVERHEAD_BYTES));
             for _ in 0..sent {
@@ -292,10 +358,10 @@ mod tests {
         let (mut u, mut random) = sockets();
         let mut ports = std::collections::BTreeSet::new();
         for _ in EPHEMERAL_PORTS {
-            let id = u.bind(&mut random, address("10.0.0.1:0")).unwrap();
+            let id = u.bind(&mut random, address("10.0.0.1:0"), false).unwrap();
             assert!(ports.insert(u.addresses(id).unwrap().0.port()));
         }
-        assert_eq!(u.bind(&mut random, address("10.0.0.1:0")), Err(UdpError::InUse));
+        assert_eq!(u.bind(&mut random, address("10.0.0.1:0"), false), Err(UdpError::InUse));
         assert!(ports.iter().all(|port| EPHEMERAL_PORTS.contains(port)));
     }
 
@@ -303,7 +369,7 @@ mod tests {
     fn an_error_is_told_to_connected_sockets_once() {
         let (mut u, mut random) = sockets();
         let (local, remote) = (address("10.0.0.1:53"), address("10.9.9.9:99"));
-        let socket = u.bind(&mut random, local).unwrap();
+        let socket = u.bind(&mut random, local, false).unwrap();
         assert!(u.report(local, remote, NetworkError::PortUnreachable));
         assert_eq!(u.receive(socket), Ok(None));
         u.connect(socket, local.ip(), remote).unwrap();

@@ -9,6 +9,7 @@ use smoltcp::wire::{EthernetProtocol, Ipv4Packet};
 #[test]
 fn a_packet_goes_on_with_one_hop_less_and_nothing_else_changed() {
     let mut world = World::router();
+    let before = world.stack.counters(DeviceId(1)).unwrap().frames_sent;
     for payload in [0, 1, 18, 100, 101, 1472] {
         let packet = udp_to(HOST[1], (5, 6), &vec![0xa5; payload]);
         let frame = world.give_packet(0, &packet).one();
@@ -26,8 +27,7 @@ fn a_packet_goes_on_with_one_hop_less_and_nothing_else_changed() {
         expected[7] = 63;
         assert_eq!(frame[14..], expected);
     }
-    let counters = world.stack.counters(DeviceId(1)).unwrap();
-    assert_eq!(counters.frames_sent, 12 + 2, "and two answers to neighbours");
+    assert_eq!(world.stack.counters(DeviceId(1)).unwrap().frames_sent - before, 12);
     world.assert_silent();
 }
 

@@ -3,12 +3,16 @@
 use crate::world::*;
 use proptest::prelude::*;
 use siga_stack::device::Agreed;
-use siga_stack::frame::Marks;
+use siga_stack::frame::{DeviceId, Marks};
 use siga_stack::limits::DEVICE_QUEUE_FRAMES_MAX;
 use siga_stack::time::Duration;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
+use std::net::SocketAddr;
 
 const BOTH: Agreed = Agreed { checksum_unfilled: true, large_segments: true };
+
+/// A group that a socket is in.
+const GROUP: &str = "239.1.2.3";
 
 /// One frame of every kind that the stack looks into.
 fn kinds() -> Vec<Vec<u8>> {
@@ -38,6 +42,10 @@ fn kinds() -> Vec<Vec<u8>> {
         v6(HOST6[0], ROUTER6[0], 58, 64, &icmp6(HOST6[0], ROUTER6[0], 2, 0, &[&[0, 0, 5, 0], &quoted6[..]].concat())),
         neighbour_message(135, 0, HOST6[0], ROUTER6[0], ROUTER6[0], &[1, 1, 2, 0, 0, 0, 1, 1]),
         neighbour_message(136, 0x60, HOST6[0], ROUTER6[0], HOST6[0], &[2, 1, 2, 0, 0, 0, 1, 1]),
+        igmp_from(HOST[0], GROUP, &[0x11, 20, 0, 0, 239, 1, 2, 3, 2, 125, 0, 1, 10, 1, 0, 9]),
+        igmp_from(HOST[0], GROUP, &[0x16, 0, 0, 0, 239, 1, 2, 3]),
+        mld_from("fe80::9", "ff02::1", &[&[130, 0, 0, 0, 1, 0, 0, 0], &[0; 16][..], &[2, 125, 0, 0]].concat()),
+        udp_to(GROUP, (5, 7), b"to a member"),
     ];
     let arp = arp(ArpOperation::Request, HOST_MAC[0], HOST[0], ROUTER_MAC[0], ROUTER[0]);
     let mut frames = vec![ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Arp, &arp)];
@@ -53,6 +61,12 @@ fn world() -> World {
     for any in ["0.0.0.0:7", "[::]:7"] {
         world.stack.udp_bind(any.parse().unwrap()).unwrap();
     }
+    let member = world.stack.udp_bind_shared(SocketAddr::new(GROUP.parse().unwrap(), 7)).unwrap();
+    world.stack.udp_join(world.now, member, GROUP.parse().unwrap(), DeviceId(0)).unwrap();
+    for _ in 0..2 {
+        world.pass(Duration::from_secs(1));
+        assert_eq!(world.sent(0).len(), 1, "the group is told twice");
+    }
     world
 }
 
@@ -61,6 +75,7 @@ fn mend(frame: &mut [u8]) {
     let Some(packet) = frame.get_mut(14..) else { return };
     let (header, protocol) = match packet {
         [first, ..] if *first >> 4 == 4 && packet.len() >= 20 => (usize::from(packet[0] & 15) * 4, packet[9]),
+        [first, ..] if *first >> 4 == 6 && packet.len() >= 48 && packet[6] == 0 => (48, packet[40]),
         [first, ..] if *first >> 4 == 6 && packet.len() >= 40 => (40, packet[6]),
         _ => return,
     };
@@ -72,11 +87,11 @@ fn mend(frame: &mut [u8]) {
         let sum = plain_checksum(&packet[..header]);
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
     }
-    let addresses = if header == 40 && packet[0] >> 4 == 6 { 8..40 } else { 12..20 };
+    let addresses = if packet[0] >> 4 == 6 { 8..40 } else { 12..20 };
     let pseudo = packet[addresses].to_vec();
     let length = u32::try_from(packet.len() - header).unwrap().to_be_bytes();
     let (field, pseudo) = match protocol {
-        1 => (2, vec![]),
+        1 | 2 => (2, vec![]),
         58 => (2, [&pseudo[..], &length, &[0, 0, 0, 58]].concat()),
         17 => (6, [&pseudo[..], &length, &[0, 0, 0, 17]].concat()),
         _ => return,
@@ -135,7 +150,7 @@ fn every_truncation_with_its_lengths_made_right_is_survived() {
 #[test]
 fn a_header_shorter_than_agreed_is_refused() {
     use siga_stack::drops::LinkDrop;
-    use siga_stack::frame::{DeviceId, Received};
+    use siga_stack::frame::Received;
     use siga_stack::stack::Handled;
     let mut world = world();
     let frame = &kinds()[1];
@@ -152,7 +167,7 @@ proptest! {
     #[test]
     fn changed_frames_are_survived(
         steps in proptest::collection::vec(
-            (0..16_usize, proptest::collection::vec((0..120_usize, any::<u8>()), 0..6), any::<bool>(), any::<bool>(), 0..80_u16),
+            (0..20_usize, proptest::collection::vec((0..120_usize, any::<u8>()), 0..6), any::<bool>(), any::<bool>(), 0..80_u16),
             1..60,
         ),
     ) {

@@ -69,6 +69,7 @@ fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
         let bytes = 1500 - ip - 32;
         let (frame, data) = frames(v6_wanted, CWR | ACK | PSH | FIN, 60_000, filled);
         let marks = Marks { checksum_unfilled: !filled, segment_bytes: u16::try_from(bytes).unwrap() };
+        let before = world.stack.counters(siga_stack::frame::DeviceId(1)).unwrap();
         let Outcome::Forwarded(pieces) = world.give_marked(0, &frame, marks) else { panic!("not forwarded") };
         assert_eq!(pieces.len(), 60_000_usize.div_ceil(bytes));
         let mut rebuilt = Vec::new();
@@ -92,9 +93,9 @@ fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
         }
         assert_eq!(rebuilt, data);
         let counters = world.stack.counters(siga_stack::frame::DeviceId(1)).unwrap();
-        assert_eq!(counters.frames_sent, pieces.len() as u64 + 2);
+        assert_eq!(counters.frames_sent - before.frames_sent, pieces.len() as u64);
         let bytes: usize = pieces.iter().map(|(_, piece, _)| piece.len()).sum();
-        assert_eq!(counters.bytes_sent, bytes as u64 + 42 + 86, "and two answers to neighbours");
+        assert_eq!(counters.bytes_sent - before.bytes_sent, bytes as u64);
     }
 }
 

@@ -6,6 +6,8 @@ mod echo;
 mod errors;
 mod forwarding;
 mod fragments;
+mod group_sockets;
+mod groups;
 mod hostile;
 mod large;
 mod net;

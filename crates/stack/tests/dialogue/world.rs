@@ -80,7 +80,19 @@ impl World {
             let medium = Medium::Ethernet(ROUTER_MAC[n]);
             stack.add_device(DeviceConfig { medium, mtu: mtu[n], addresses, agreed: agreed[n] }).unwrap();
         }
-        Self { stack, now: Instant::from_ns(1_000_000_000) }
+        Self::told(stack)
+    }
+
+    /// Every device says which groups the stack needs for its addresses; tests begin when that is said.
+    pub(crate) fn told(stack: Stack) -> Self {
+        let mut world = Self { stack, now: Instant::default() };
+        while let Some(due) = world.stack.poll_timeout() {
+            world.now = due;
+            world.pass(Duration::ZERO);
+            (0..2).for_each(|device| drop(world.sent(device)));
+        }
+        world.now = Instant::from_ns(10_000_000_000);
+        world
     }
 
     fn introduce(&mut self, device: usize, ip: &str, mac: MacAddress) {
@@ -296,6 +308,32 @@ pub(crate) fn icmp6(from: &str, to: &str, kind: u8, code: u8, rest: &[u8]) -> Ve
     let sum = checksum(from, to, 58, &bytes);
     bytes[2..4].copy_from_slice(&sum.to_be_bytes());
     bytes
+}
+
+/// An IGMP message with its checksum.
+pub(crate) fn igmp_sum(message: &[u8]) -> Vec<u8> {
+    let mut message = message.to_vec();
+    let sum = plain_checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    message
+}
+
+/// The same as a packet with hop limit 1 and a router alert.
+pub(crate) fn igmp_from(from: &str, to: &str, message: &[u8]) -> Vec<u8> {
+    V4 { ttl: 1, options: &[0x94, 4, 0, 0], ..V4::new(from, to, 2) }.packet(&igmp_sum(message))
+}
+
+/// An MLD message with its checksum.
+pub(crate) fn mld_sum(from: &str, to: &str, message: &[u8]) -> Vec<u8> {
+    let mut message = message.to_vec();
+    let sum = checksum(from, to, 58, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    message
+}
+
+/// The same as a packet with hop limit 1 and a router alert.
+pub(crate) fn mld_from(from: &str, to: &str, message: &[u8]) -> Vec<u8> {
+    v6(from, to, 0, 1, &[&[58, 0, 5, 2, 0, 0, 1, 0], &mld_sum(from, to, message)[..]].concat())
 }
 
 pub(crate) fn neighbour_message(kind: u8, flags: u8, from: &str, to: &str, target: &str, options: &[u8]) -> Vec<u8> {
