@@ -575,12 +575,12 @@ pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
 }
 
 fn earlier(planned: Option<Instant>, at: Instant) -> Option<Instant> {
-    Some(planned.map_or(at, |planned| planned.min(at)))
+    Instant::first(planned, Some(at))
 }
 
 /// A random time above none and up to `max`.
 fn within(random: &mut Random, max: Duration) -> Duration {
     const STEPS: u32 = 1 << 20;
-    let parts = u128::from(1 + random.below(STEPS));
-    Duration::from_nanos(u64::try_from(max.as_nanos() * parts / u128::from(STEPS)).unwrap_or(u64::MAX))
+    let parts = 1 + random.below(STEPS);
+    max * parts / STEPS
 }
