@@ -479,6 +479,49 @@ mod tests {
     }
 
     #[test]
+    fn what_a_timestamp_tells_to_be_older_than_a_repetition_orders_nothing() {
+        for (before, known) in [(Some(at(14)), false), (Some(at(15)), true), (None, true)] {
+            let mut board = ten();
+            sack(&mut board, 13, 100, 400);
+            board.detect_loss(at(13), false, (RTT, RTT), 3);
+            board.repeat(at(14), seq(0), seq(100));
+            board.check();
+            let mut delivery = Delivery::new(at(30), RTT, before);
+            board.acknowledge(seq(400), &mut delivery);
+            // If it is the repetition that arrived, what flies since before it is lost.
+            board.detect_loss(at(30), true, (RTT, RTT), 3);
+            assert_eq!(board.lost() > 0, known, "{before:?}");
+            assert!(delivery.repeated);
+        }
+    }
+
+    #[test]
+    fn of_one_moment_fresh_data_and_repetitions_have_no_order() {
+        let mut board = ten();
+        sack(&mut board, 13, 100, 400);
+        board.detect_loss(at(13), false, (RTT, RTT), 3);
+        board.push(at(14), seq(1000), seq(1100));
+        board.push(at(14), seq(1100), seq(1200));
+        board.repeat(at(14), seq(0), seq(100));
+        sack(&mut board, 30, 1100, 1200);
+        board.detect_loss(at(30), true, (RTT, RTT), 3);
+        let lost = board.first_lost();
+        assert_eq!(lost, Some((seq(400), seq(500))), "the repetition may be under way yet");
+        assert_eq!(board.lost(), 700, "what was fresh has an order: 400 to 1000, and 1000 to 1100");
+    }
+
+    #[test]
+    fn duplicates_widen_the_wait_once_in_a_round_trip() {
+        let mut board = ten();
+        let mut waits = Vec::new();
+        for (una, nxt) in [(0, 1000), (100, 1000), (900, 1100), (1000, 1200), (1100, 1300)] {
+            board.duplicate_told(seq(una), seq(nxt));
+            waits.push(board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4));
+        }
+        assert_eq!(waits, [2, 2, 2, 3, 3]);
+    }
+
+    #[test]
     fn reordering_widens_the_wait() {
         let mut board = ten();
         sack(&mut board, 11, 100, 200);

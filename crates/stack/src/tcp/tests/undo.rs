@@ -166,6 +166,37 @@ fn a_duplicate_told_for_each_repetition_undoes_a_recovery_then_or_later() {
     }
 }
 
+/// The window of a CUBIC connection after a loss and so many round trips, with or without a recovery for nothing among them.
+fn cubic_after(rounds: u32, spurious: bool) -> u32 {
+    let mut dialogue = Dialogue::established(Config { congestion: "cubic", ..plain() });
+    let mut acked = 1_001;
+    for round in 0..rounds {
+        let _ = dialogue.connection.send(dialogue.now, &stream(30_000));
+        while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+            dialogue.sent_to = dialogue.sent_to.max((segment.payload.seq + segment.payload.len).0);
+        }
+        let all = dialogue.sent_to;
+        dialogue.after(100);
+        if round == 0 || (round == 8 && spurious) {
+            dialogue.gets(&format!("- 5001:5001 ack {acked} sack {}:{}", acked + 1_000, acked + 4_000));
+            dialogue.sends(&[&format!("- {acked}:{} ack 5001", acked + 1_000)]);
+        }
+        if round == 8 && spurious {
+            dialogue.gets(&format!("- 5001:5001 ack {} sack {acked}:{}", acked + 4_000, acked + 1_000));
+            assert_eq!(dialogue.info().undone_reductions, 1);
+        }
+        dialogue.gets(&format!("- 5001:5001 ack {all}"));
+        acked = all;
+    }
+    dialogue.info().congestion_window
+}
+
+#[test]
+fn cubic_goes_on_after_a_recovery_for_nothing_as_if_there_had_been_none() {
+    let (with, without) = (cubic_after(60, true), cubic_after(60, false));
+    assert!(with.abs_diff(without) <= 1_000, "{with} {without}");
+}
+
 #[test]
 fn a_duplicate_of_one_repetition_among_two_undoes_nothing() {
     let mut dialogue = ten_out();
