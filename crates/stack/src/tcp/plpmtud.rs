@@ -202,7 +202,6 @@ impl Sender {
         let alone = self.board.lost() == size && self.board.first_lost() == Some((start, end));
         if alone {
             self.search.failed(now, size);
-            self.undo = None;
         } else {
             self.search.inconclusive(now);
         }

@@ -226,7 +226,9 @@ impl Receiver {
     ) -> Result<(), DropReason> {
         let placement = Placement { from: start.since(seq), ahead: start.since(self.nxt), len: stop.since(start) };
         if start == self.nxt {
-            if let Some(twice) = self.gaps.overlap(start, stop) {
+            if !self.gaps.is_empty()
+                && let Some(twice) = self.gaps.overlap(start, stop)
+            {
                 self.note_duplicate(twice);
             }
             self.nxt = self.gaps.advance(stop);

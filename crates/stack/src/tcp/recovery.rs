@@ -286,9 +286,10 @@ impl Sender {
         }
     }
 
-    /// RFC 3168 section 6.1.2: at most one reduction for a window of data.
+    /// RFC 3168 section 6.1.2: at most one reduction for a window of data, whose end CWR follows.
     fn handle_ece(&mut self, ack: &Ack<'_>) {
-        let again = self.ecn_reduced_until.is_none_or(|until| self.una.at_or_after(until));
+        // What lies behind SND.NXT was noted half a sequence space ago.
+        let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
         if self.ecn && ack.ece && again && matches!(self.recovery, Recovery::Open) {
             self.reduce_at_once();
             self.ecn_reduced_until = Some(self.nxt);
@@ -415,10 +416,9 @@ impl Sender {
             self.reduce_for_loss();
         }
         let first = matches!(self.recovery, Recovery::Open) || self.retries > 0;
-        let probe = self.search.probe.is_some();
         self.fall_back(now);
         let reneged = self.board.lose_all();
-        self.frto = if first && !reneged && !probe { Frto::Repeated } else { Frto::Off };
+        self.frto = if first && !reneged { Frto::Repeated } else { Frto::Off };
         self.cwnd = self.segment_bytes;
         self.recovery = Recovery::Loss(self.nxt);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);

@@ -15,6 +15,8 @@ const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     variance: Duration,
+    /// RTO without backoff, once there is a sample.
+    timeout: Duration,
     min: Duration,
     min_at: Instant,
 }
@@ -33,6 +35,7 @@ impl Rtt {
                 self.smoothed = Some((smoothed * 7 + rtt) / 8);
             }
         }
+        self.timeout = self.smoothed.unwrap_or_default() + (self.variance * 4).max(RTO_SLACK_MIN);
         if self.min.is_zero() || rtt <= self.min || now.since(self.min_at) > MIN_RTT_LIFE {
             (self.min, self.min_at) = (rtt, now);
         }
@@ -55,8 +58,9 @@ impl Rtt {
 
     /// RTO after so many backoffs (RFC 6298 sections 2.3 and 5.5).
     pub(super) fn timeout(&self, backoff: u8) -> Duration {
-        let base = self.smoothed.map_or(RTO_INITIAL, |smoothed| smoothed + (self.variance * 4).max(RTO_SLACK_MIN));
-        (base * (1 << backoff.min(10))).min(RTO_MAX)
+        let base = if self.smoothed.is_some() { self.timeout } else { RTO_INITIAL };
+        let time = if backoff == 0 { base } else { base * (1 << backoff.min(10)) };
+        time.min(RTO_MAX)
     }
 }
 

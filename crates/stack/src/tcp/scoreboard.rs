@@ -231,7 +231,9 @@ impl Scoreboard {
 
     /// An acknowledgement told no blocks.
     pub(super) fn forget_told(&mut self) {
-        self.told = [None; 4];
+        if self.told[0].is_some() {
+            self.told = [None; 4];
+        }
     }
 
     /// Takes SACK blocks that lie between SND.UNA and SND.NXT. Entries are cut only where `segment_bytes` cuts them, so that
@@ -290,7 +292,8 @@ impl Scoreboard {
     /// The peer told by DSACK that a repetition was for nothing: RACK's window was too small (RFC 8985 section 6.2 step 4). It
     /// grows once in a round trip.
     pub(super) fn duplicate_told(&mut self, una: SeqNumber, nxt: SeqNumber) {
-        if self.rack.widened_until.is_none_or(|until| una.at_or_after(until)) {
+        // What lies behind SND.NXT was noted half a sequence space ago.
+        if self.rack.widened_until.is_none_or(|until| una.at_or_after(until) || until.after(nxt)) {
             self.rack.window_mult = (self.rack.window_mult + 1).min(WINDOW_MULT_MAX);
             self.rack.persist = PERSIST_RECOVERIES;
             self.rack.widened_until = Some(nxt);
@@ -514,11 +517,13 @@ mod tests {
     fn duplicates_widen_the_wait_once_in_a_round_trip() {
         let mut board = ten();
         let mut waits = Vec::new();
-        for (una, nxt) in [(0, 1000), (100, 1000), (900, 1100), (1000, 1200), (1100, 1300)] {
+        let far = 1 << 31;
+        for (una, nxt) in [(0, 1000), (100, 1000), (900, 1100), (1000, 1200), (1100, 1300), (far + 1_250, far + 2_000)]
+        {
             board.duplicate_told(seq(una), seq(nxt));
             waits.push(board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4));
         }
-        assert_eq!(waits, [2, 2, 2, 3, 3]);
+        assert_eq!(waits, [2, 2, 2, 3, 3, 4]);
     }
 
     #[test]

@@ -188,7 +188,8 @@ impl Synchronized {
                 blocks: header.options.sack.as_slice(),
                 bare: header.sequence_len(segment.payload_bytes) == 0,
                 echo_rtt: echo_ms.map(|ms| Duration::from_millis(ms.max(1))),
-                sent_before: echo_ms.map(|ms| super::after_tick(now, ms)),
+                // Only what was sent more than once leaves a doubt.
+                sent_before: echo_ms.filter(|_| self.snd.repeated_segments > 0).map(|ms| super::after_tick(now, ms)),
                 ece: header.flags.ece,
             },
         );

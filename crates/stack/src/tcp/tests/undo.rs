@@ -135,6 +135,52 @@ fn frto_without_sack_is_not_deceived_by_what_had_arrived_before() {
 }
 
 #[test]
+fn a_timeout_within_a_recovery_repairs_and_sends_nothing_fresh() {
+    let mut dialogue = ten_out();
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!(dialogue.info().threshold, 5_000, "not reduced twice");
+    dialogue.gets("- 5001:5001 ack 5001");
+    dialogue.sends(&["- 5001:6001 ack 5001", "- 6001:7001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn what_a_peer_took_back_proves_no_timeout_wrong() {
+    let mut dialogue = ten_out();
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:3001 4001:5001");
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.times_out();
+    dialogue.gets("- 5001:5001 ack 5001");
+    assert_eq!(dialogue.info().undone_reductions, 0);
+    dialogue.ends();
+}
+
+#[test]
+fn a_reduction_for_marks_is_not_taken_back_with_an_earlier_one() {
+    let config = Config { ecn: true, ..plain() };
+    let now = Instant::from_ns(1_000_000_000);
+    let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+    dialogue.sends(&["SEC 1000:1000"]);
+    dialogue.after(100);
+    dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
+    dialogue.write(30_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.gets("- 5001:5001 ack 11001");
+    dialogue.gets("E 5001:5001 ack 11001");
+    let reduced = dialogue.info().congestion_window;
+    assert!(reduced < 5_000);
+    dialogue.gets("E 5001:5001 ack 11001 sack 1001:2001");
+    assert_eq!((dialogue.info().congestion_window, dialogue.info().undone_reductions), (reduced, 0));
+    dialogue.ends();
+}
+
+#[test]
 fn a_timeout_that_repeats_the_last_data_goes_on_without_any_that_is_fresh() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(3_000);
