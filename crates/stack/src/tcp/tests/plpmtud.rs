@@ -185,6 +185,21 @@ fn a_timeout_of_the_probe_counts_against_its_size() {
 }
 
 #[test]
+fn a_probe_that_was_repeated_in_pieces_proves_nothing() {
+    let mut dialogue = wide(always());
+    dialogue.write(30_000);
+    assert!(dialogue.flight().is_some());
+    dialogue.connection.carrier_up(dialogue.now);
+    dialogue.flight();
+    dialogue.after(100);
+    let all = dialogue.sent_to();
+    dialogue.acknowledge(all);
+    assert_eq!((dialogue.path().segment_bytes, dialogue.path().path_probes_lost), (1_024, 0));
+    assert!(dialogue.flight().is_some(), "it is tried again");
+    dialogue.ends();
+}
+
+#[test]
 fn a_router_that_refuses_a_probe_says_what_is_tried_next() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
