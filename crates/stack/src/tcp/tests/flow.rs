@@ -18,6 +18,19 @@ fn a_small_segment_waits_only_for_another_small_one() {
 }
 
 #[test]
+fn the_last_segment_of_what_was_written_is_pushed() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(2_500);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:3501 ack 5001"]);
+    assert_eq!(
+        dialogue.last.iter().map(|header| header.flags.psh).collect::<Vec<_>>(),
+        [false, false, true],
+        "MUST-61"
+    );
+    dialogue.ends();
+}
+
+#[test]
 fn no_delay_sends_at_once_and_a_close_does_not_wait() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);

@@ -111,13 +111,18 @@ fn a_probe_waits_for_room_and_goes_whole_where_large_segments_are_cut() {
     dialogue.acknowledge(7_461);
     assert_eq!(dialogue.path().segment_bytes, 1_460);
     dialogue.ends();
-    // Where the window is full but for a small segment, nothing goes before the probe.
-    let mut dialogue = wide(always());
-    dialogue.write(9_216);
-    for place in 0..9 {
-        let segment = dialogue.connection.poll_transmit(dialogue.now, 0).unwrap();
-        assert_eq!(segment.path_probe, place == 0);
+    // Where there is room for an ordinary segment only, nothing goes before the probe.
+    let mut dialogue = wide(Config { no_delay: true, ..always() });
+    for bytes in [5_120, 4_096] {
+        dialogue.write(bytes);
+        assert_eq!(dialogue.flight(), None, "too little follows");
     }
+    assert_eq!(dialogue.path().congestion_window - dialogue.path().flight, 1_024);
+    dialogue.write(20_000);
+    dialogue.sends(&[]);
+    dialogue.after(100);
+    dialogue.acknowledge(2_025);
+    assert_eq!(dialogue.flight(), Some(SendRange { seq: SeqNumber(10_217), len: 1_460 }));
     dialogue.ends();
 }
 

@@ -120,6 +120,16 @@ fn frto_repairs_when_fresh_data_overtakes_what_is_missing() {
 }
 
 #[test]
+fn frto_repairs_where_the_window_is_too_silly_for_fresh_data() {
+    let mut dialogue = ten_out();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001 win 10010");
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
 fn frto_without_sack_is_not_deceived_by_what_had_arrived_before() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(30_000);
