@@ -598,11 +598,18 @@ impl<S: Storage> Connection<S> {
         self.incoming.consume(self.incoming.len());
     }
 
+    /// There is something to receive: bytes, the end, or a failure.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.incoming.len() > 0 || self.peer_finished || matches!(self.state, State::TimeWait { .. } | State::Closed)
+    }
+
     /// What the application may do.
+    #[inline]
     pub fn readiness(&self) -> Readiness {
         let closed = matches!(self.state, State::TimeWait { .. } | State::Closed);
         Readiness {
-            readable: self.incoming.len() > 0 || self.peer_finished || closed,
+            readable: self.is_readable(),
             writable: !self.shut && self.send_room() > 0 && matches!(self.state, State::Synchronized(_)),
             closed,
             urgent: self.urgent_ahead() > 0,

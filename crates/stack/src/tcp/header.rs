@@ -1,14 +1,23 @@
 //! A segment's header as a small plain value, parsed from bytes that may be hostile, written in the order Linux writes.
 //!
-//! The fixed part is read and written by `smoltcp::wire`; options are walked here, because that crate keeps three of four SACK
-//! blocks. Checksums are the owner's, who knows the addresses.
-
-use smoltcp::wire::{TCP_HEADER_LEN, TcpPacket, TcpSeqNumber};
+//! Not by `smoltcp::wire`, as other headers: that crate keeps three of four SACK blocks, and a segment's header is read and written
+//! so often that its checks of each field show. Checksums are the owner's, who knows the addresses.
 
 use super::{DropReason, SeqNumber};
 
 /// Longest header, options included.
 pub const HEADER_BYTES_MAX: usize = 60;
+
+/// Bytes of the header without options.
+const FIXED_BYTES: usize = 20;
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+const URG: u8 = 0x20;
+const ECE: u8 = 0x40;
+const CWR: u8 = 0x80;
 
 /// Control bits that a header may carry beside ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,62 +110,55 @@ impl Header {
     /// Reads a header from the front of a segment; returns it and its length.
     ///
     /// Errors: [`DropReason::Truncated`], [`DropReason::BadOffset`], [`DropReason::BadOption`] for bytes that are none.
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), DropReason> {
-        if bytes.len() < TCP_HEADER_LEN {
-            return Err(DropReason::Truncated);
-        }
-        let packet = TcpPacket::new_checked(bytes).map_err(|_| DropReason::BadOffset)?;
-        let len = usize::from(packet.header_len());
-        let flags = Flags {
-            syn: packet.syn(),
-            fin: packet.fin(),
-            rst: packet.rst(),
-            psh: packet.psh(),
-            ece: packet.ece(),
-            cwr: packet.cwr(),
-        };
+        let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
+        let [a, b, c, d, e, f, g, h, i, j, k, l, offset, bits, m, n, _, _, o, p] = *fixed;
+        let len = usize::from(offset >> 4) * 4;
+        let options = bytes.get(FIXED_BYTES..len).ok_or(DropReason::BadOffset)?;
+        let set = |bit: u8| bits & bit != 0;
+        let flags = Flags { syn: set(SYN), fin: set(FIN), rst: set(RST), psh: set(PSH), ece: set(ECE), cwr: set(CWR) };
         let header = Self {
-            source_port: packet.src_port(),
-            destination_port: packet.dst_port(),
-            seq: SeqNumber(packet.seq_number().0.cast_unsigned()),
-            ack: packet.ack().then(|| SeqNumber(packet.ack_number().0.cast_unsigned())),
+            source_port: u16::from_be_bytes([a, b]),
+            destination_port: u16::from_be_bytes([c, d]),
+            seq: SeqNumber(u32::from_be_bytes([e, f, g, h])),
+            ack: set(ACK).then(|| SeqNumber(u32::from_be_bytes([i, j, k, l]))),
             flags,
-            window: packet.window_len(),
-            urgent: packet.urg().then(|| packet.urgent_at()),
-            options: Options::parse(&bytes[TCP_HEADER_LEN..len], flags.syn)?,
+            window: u16::from_be_bytes([m, n]),
+            urgent: set(URG).then(|| u16::from_be_bytes([o, p])),
+            options: Options::parse(options, flags.syn)?,
         };
         Ok((header, len))
     }
 
     /// Bytes of the header, options included.
     pub fn header_bytes(&self) -> usize {
-        TCP_HEADER_LEN + self.options.len()
+        FIXED_BYTES + self.options.len()
     }
 
     /// Writes the header to the front of `into`, which must have [`Header::header_bytes`] bytes; the checksum is left 0.
+    #[inline]
     pub fn emit(&self, into: &mut [u8]) {
         let len = self.header_bytes();
-        let into = &mut into[..len];
-        into.fill(0);
-        self.options.emit(&mut into[TCP_HEADER_LEN..]);
-        let mut packet = TcpPacket::new_unchecked(into);
-        packet.set_src_port(self.source_port);
-        packet.set_dst_port(self.destination_port);
-        packet.set_seq_number(TcpSeqNumber(self.seq.0.cast_signed()));
-        packet.set_ack_number(TcpSeqNumber(self.ack.unwrap_or_default().0.cast_signed()));
-        packet.set_header_len(u8::try_from(len).unwrap_or(u8::MAX));
-        packet.set_syn(self.flags.syn);
-        packet.set_fin(self.flags.fin);
-        packet.set_rst(self.flags.rst);
-        packet.set_psh(self.flags.psh);
-        packet.set_ece(self.flags.ece);
-        packet.set_cwr(self.flags.cwr);
-        packet.set_ack(self.ack.is_some());
-        packet.set_window_len(self.window);
-        if let Some(pointer) = self.urgent {
-            packet.set_urg(true);
-            packet.set_urgent_at(pointer);
-        }
+        let Flags { syn, fin, rst, psh, ece, cwr } = self.flags;
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let bits = bit(fin, FIN)
+            | bit(syn, SYN)
+            | bit(rst, RST)
+            | bit(psh, PSH)
+            | bit(self.ack.is_some(), ACK)
+            | bit(self.urgent.is_some(), URG)
+            | bit(ece, ECE)
+            | bit(cwr, CWR);
+        let [a, b] = self.source_port.to_be_bytes();
+        let [c, d] = self.destination_port.to_be_bytes();
+        let [e, f, g, h] = self.seq.0.to_be_bytes();
+        let [i, j, k, l] = self.ack.unwrap_or_default().0.to_be_bytes();
+        let offset = u8::try_from(len / 4).unwrap_or(0) << 4;
+        let [m, n] = self.window.to_be_bytes();
+        let [o, p] = self.urgent.unwrap_or(0).to_be_bytes();
+        into[..FIXED_BYTES].copy_from_slice(&[a, b, c, d, e, f, g, h, i, j, k, l, offset, bits, m, n, 0, 0, o, p]);
+        self.options.emit(&mut into[FIXED_BYTES..len]);
     }
 
     /// Sequence numbers that the segment takes with so many bytes of payload: SEG.LEN.
@@ -186,9 +188,20 @@ impl Header {
 }
 
 impl Options {
+    /// Reads options. Timestamps alone, as nearly all segments have them, take one look (RFC 7323 appendix A).
+    #[inline]
+    fn parse(bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
+        if let [1, 1, 8, 10, a, b, c, d, e, f, g, h] = *bytes {
+            let value = u32::from_be_bytes([a, b, c, d]);
+            let timestamps = Some(Timestamps { value, echo: u32::from_be_bytes([e, f, g, h]) });
+            return Ok(Self { timestamps, ..Self::default() });
+        }
+        Self::walk(bytes, syn)
+    }
+
     /// Walks options (RFC 9293 section 3.1). Unknown kinds are skipped (MUST-6); a length that is less than 2 or reaches behind
     /// the end is an error (MUST-7); a known kind of a wrong length is skipped as if unknown.
-    fn parse(mut bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
+    fn walk(mut bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
         let mut options = Self::default();
         while let [kind, rest @ ..] = bytes {
             match kind {
@@ -228,8 +241,19 @@ impl Options {
         }
     }
 
+    /// Nothing but timestamps.
+    #[inline]
+    fn only_timestamps(&self) -> Option<Timestamps> {
+        let others = self.mss.is_some() || self.window_scale.is_some() || self.sack_permitted || self.sack.count > 0;
+        self.timestamps.filter(|_| !others)
+    }
+
     /// Bytes on the wire: always a multiple of 4.
+    #[inline]
     fn len(&self) -> usize {
+        if self.only_timestamps().is_some() {
+            return 12;
+        }
         let mut len = 0;
         len += if self.mss.is_some() { 4 } else { 0 };
         len += match (self.timestamps, self.sack_permitted) {
@@ -243,6 +267,12 @@ impl Options {
 
     /// The order of Linux: mss, sackOK in place of the padding before the timestamps, timestamps, nop, wscale, SACK.
     fn emit(&self, mut into: &mut [u8]) {
+        if let Some(Timestamps { value, echo }) = self.only_timestamps() {
+            into[..4].copy_from_slice(&[1, 1, 8, 10]);
+            into[4..8].copy_from_slice(&value.to_be_bytes());
+            into[8..12].copy_from_slice(&echo.to_be_bytes());
+            return;
+        }
         let mut put = |bytes: &[u8]| {
             let (front, rest) = std::mem::take(&mut into).split_at_mut(bytes.len());
             front.copy_from_slice(bytes);

@@ -219,6 +219,23 @@ impl Receiver {
         Ok(())
     }
 
+    /// True if payload is next in order, fits, and nothing else has come ahead of it.
+    #[inline]
+    pub(super) fn expects(&self, seq: SeqNumber, len: u32) -> bool {
+        seq == self.nxt
+            && (seq + len).at_or_before(self.edge)
+            && self.gaps.is_empty()
+            && self.fin_at.is_none()
+            && !self.finished
+    }
+
+    /// The next bytes in order have come.
+    #[inline]
+    pub(super) fn advance(&mut self, len: u32) {
+        self.nxt += len;
+        self.used += len;
+    }
+
     fn take_payload(
         &mut self,
         (seq, start, stop): (SeqNumber, SeqNumber, SeqNumber),
@@ -251,7 +268,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn note_arrival(&mut self, now: Instant, len: u32) {
+    pub(super) fn note_arrival(&mut self, now: Instant, len: u32) {
         if now.since(self.last_arrival) > QUICK_AFTER {
             (self.quick, self.interactive) = (QUICK_ACKS, false);
         }
@@ -259,7 +276,7 @@ impl Receiver {
         self.segment_bytes = self.segment_bytes.max(len.min(self.mss));
     }
 
-    fn schedule_ack(&mut self, now: Instant, at_once: bool) {
+    pub(super) fn schedule_ack(&mut self, now: Instant, at_once: bool) {
         let pending = self.nxt.since(self.acknowledged);
         if pending == 0 && !at_once {
             return;

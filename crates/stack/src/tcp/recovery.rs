@@ -189,7 +189,7 @@ impl Sender {
         }
     }
 
-    fn find_losses(&mut self, now: Instant) {
+    pub(super) fn find_losses(&mut self, now: Instant) {
         if !self.sack {
             return;
         }
@@ -199,7 +199,7 @@ impl Sender {
     }
 
     /// Moves recovery and the congestion window on.
-    fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
+    pub(super) fn step(&mut self, now: Instant, advanced: bool, delivery: Delivery, flight: u32) {
         let mut repaired = false;
         match &self.recovery {
             Recovery::Open => {}
@@ -265,7 +265,7 @@ impl Sender {
         self.board.recovered();
     }
 
-    fn grow(&mut self, now: Instant, acked: u32, flight: u32, sample: Option<Duration>) {
+    pub(super) fn grow(&mut self, now: Instant, acked: u32, flight: u32, sample: Option<Duration>) {
         if acked == 0 {
             return;
         }

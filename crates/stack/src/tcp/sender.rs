@@ -228,6 +228,22 @@ impl Sender {
         changed
     }
 
+    /// Takes the window of a segment next in order. False, and nothing has happened, if it is closed.
+    #[inline]
+    pub(super) fn take_calm_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
+        let window = u32::from(window) << self.scale;
+        let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
+        if window == 0 || !newer {
+            return false;
+        }
+        if window != self.window && self.board.is_empty() {
+            self.backoff = 0;
+        }
+        (self.window, self.wl1, self.wl2) = (window, seq, ack);
+        self.window_max = self.window_max.max(window);
+        true
+    }
+
     /// What to send next, up to `large` bytes of payload or one segment.
     pub(super) fn next_chunk(&mut self, now: Instant, large: u32) -> Option<Chunk> {
         if std::mem::take(&mut self.tail_probe_due)

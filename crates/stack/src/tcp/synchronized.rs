@@ -81,6 +81,9 @@ impl Synchronized {
         segment: Arrival<'_>,
         effect: &mut Effect,
     ) -> Result<Next, DropReason> {
+        if self.take_predicted(now, base.initial.timestamp_offset, &segment, effect) {
+            return Ok(Next::Stay);
+        }
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
@@ -171,14 +174,11 @@ impl Synchronized {
         if let Some(timestamps) = timestamps {
             self.rcv.note_timestamp(now, header.seq, timestamps);
         }
-        (self.last_received, self.keepalive_probes) = (now, 0);
+        self.note_arrival(now);
         if ack.before(self.snd.una) {
             return Ok(());
         }
-        let echo_ms = timestamps.and_then(|timestamps| {
-            let ms = super::timestamp(now, base.initial.timestamp_offset).wrapping_sub(timestamps.echo);
-            (timestamps.echo != 0 && ms < 120_000).then_some(u64::from(ms))
-        });
+        let echo_ms = timestamps.and_then(|t| super::echo_ms(now, base.initial.timestamp_offset, t.echo));
         let acked = self.snd.handle_ack(
             now,
             &Ack {
@@ -195,6 +195,17 @@ impl Synchronized {
         );
         effect.acked = acked.bytes;
         Ok(())
+    }
+
+    /// The peer is there.
+    #[inline]
+    pub(super) fn note_arrival(&mut self, now: Instant) {
+        (self.last_received, self.keepalive_probes) = (now, 0);
+    }
+
+    /// The application is gone: what arrives is not wanted.
+    pub(super) fn has_no_reader(&self) -> bool {
+        self.reader_gone
     }
 
     /// What follows from an acknowledged FIN.
@@ -337,6 +348,7 @@ impl Synchronized {
         header
     }
 
+    #[inline]
     pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
         let ack = match self.rcv.ack {
             AckDue::By(at) => Some(at),
@@ -465,7 +477,7 @@ pub(super) struct Arrival<'a> {
 }
 
 impl Arrival<'_> {
-    fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         u32::try_from(self.payload_bytes).unwrap_or(u32::MAX)
     }
 }

@@ -74,6 +74,25 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Segments as a peer sends them if all is well, some time apart.
+fn in_order() -> impl Strategy<Value = Step> {
+    let ack = prop_oneof![4 => Just(Some(0)), 1 => (-4_000_i32..1).prop_map(Some)];
+    let segment = (0_u16..1_400, ack, 1_u16.., proptest::option::weighted(0.3, 0_i8..9)).prop_map(
+        |(len, ack, window, timestamp)| Step::Segment {
+            flags: 0,
+            seq: 0,
+            len,
+            ack,
+            window,
+            sack: Vec::new(),
+            timestamp,
+            marked: false,
+            urgent: None,
+        },
+    );
+    prop_oneof![4 => segment, 2 => (1_u16..5_000).prop_map(Step::Write), 1 => (1_u16..60).prop_map(Step::Wait)]
+}
+
 /// A connection, what its application wrote and read, and what its peer has seen.
 struct Model {
     now: Instant,
@@ -227,6 +246,38 @@ proptest! {
         model.connection.abort();
         model.drain();
         prop_assert_eq!((model.connection.poll_timeout(), model.connection.received()), (None, 0));
+    }
+}
+
+/// All that a connection is after each of these steps, by header prediction or without.
+fn history(steps: &[Step], settings: (bool, bool, bool), predicting: bool) -> Vec<String> {
+    predicted::OFF.set(!predicting);
+    let mut model = Model::new(settings.0, settings.1, settings.2);
+    let mut states = Vec::new();
+    for step in steps {
+        model.take(step);
+        states.push(format!("{:?}", model.connection));
+        model.drain();
+        states.push(format!("{:?}", model.connection));
+    }
+    predicted::OFF.set(false);
+    states
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_predicted_segment_does_what_it_would_do_unpredicted(
+        steps in proptest::collection::vec(prop_oneof![1 => step(), 2 => in_order()], 1..60),
+        sack: bool,
+        timestamps: bool,
+        probing: bool,
+    ) {
+        let (with, without) = (history(&steps, (sack, timestamps, probing), true), history(&steps, (sack, timestamps, probing), false));
+        for (at, (with, without)) in with.iter().zip(&without).enumerate() {
+            prop_assert_eq!(with, without, "after {:?}", steps.get(at / 2));
+        }
     }
 }
 
