@@ -79,6 +79,16 @@ fn urgent_data_of_any_length_is_marked_until_it_is_acknowledged() {
 }
 
 #[test]
+fn urgent_data_does_not_wait_for_company() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    assert_eq!(dialogue.connection.send_urgent(dialogue.now, &[1; 20]), Ok(20));
+    dialogue.sends(&["- 1101:1121 ack 5001 up 20"]);
+    dialogue.ends();
+}
+
+#[test]
 fn urgent_data_written_before_the_connection_is_open_is_marked_then() {
     let mut dialogue = Dialogue::connecting(plain());
     dialogue.write(100);
