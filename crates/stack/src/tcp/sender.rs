@@ -378,10 +378,14 @@ impl Sender {
 
     /// RFC 5681 section 4.1: what the network was like is forgotten after an idle RTO.
     pub(super) fn restart_after_idle(&mut self, now: Instant) {
-        let idle = now.since(self.last_sent);
-        if self.board.is_empty() && !idle.is_zero() {
+        if !self.board.is_empty() {
+            return;
+        }
+        // Waiting for an acknowledgement is no idleness.
+        let idle = now.since(self.last_sent.max(self.rto_from));
+        if !idle.is_zero() {
             self.control.idle(idle);
-            if idle > self.rtt.timeout(0) {
+            if now.since(self.last_sent) > self.rtt.timeout(0) {
                 self.cwnd = self.cwnd.min(self.initial_window);
             }
         }
