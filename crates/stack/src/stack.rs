@@ -280,6 +280,7 @@ impl<S: Storage> Stack<S> {
         self.next_frame(now, device, into)
     }
 
+    #[inline(never)]
     fn next_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let frame = self.pop_frame(device, into).or_else(|| self.poll_tcp(now, device, into));
         // A connection whose neighbour is not known leaves a question behind.
@@ -737,6 +738,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
+    #[inline(never)]
     fn take_own(&mut self, now: Instant) {
         for _ in 0..LOOPBACK_PACKETS_MAX {
             match self.loopback.pop_front() {

@@ -20,6 +20,7 @@ mod opening;
 #[cfg(test)]
 mod pair;
 mod plpmtud;
+mod predicted;
 mod receiver;
 mod recovery;
 mod rtt;
@@ -116,6 +117,9 @@ struct Effect {
     urgent: u32,
 }
 
+/// An echo of something older is none: no round trip takes as long.
+const ECHO_MS_MAX: u32 = 120_000;
+
 /// This end's clock in timestamps: milliseconds (RFC 7323 section 5.4).
 fn timestamp(now: Instant, offset: u32) -> u32 {
     let ms = (now.as_ns() / 1_000_000) & u64::from(u32::MAX);
@@ -126,6 +130,13 @@ fn timestamp(now: Instant, offset: u32) -> u32 {
 fn after_tick(now: Instant, ms_ago: u64) -> Instant {
     let ms = (now.as_ns() / 1_000_000 + 1).saturating_sub(ms_ago);
     Instant::from_ns(ms.saturating_mul(1_000_000))
+}
+
+/// How long ago the time was that a peer echoes, in milliseconds, if that is to be believed.
+#[inline]
+fn echo_ms(now: Instant, offset: u32, echo: u32) -> Option<u64> {
+    let ms = timestamp(now, offset).wrapping_sub(echo);
+    (echo != 0 && ms < ECHO_MS_MAX).then_some(u64::from(ms))
 }
 
 /// RFC 5961 section 7: true if a challenge may go, which is then noted.

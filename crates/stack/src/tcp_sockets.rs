@@ -209,8 +209,9 @@ struct Socket<S: Storage> {
     flow: Flow,
     owner: Owner,
     way: Way,
-    /// The state of the routes that the way was found in.
+    /// The state of the routes that the way was found in, and whether it has changed since a segment last took it.
     way_version: u32,
+    way_changed: bool,
     /// The device that a link-local address is on.
     on: Option<DeviceId>,
     hop_limit: u8,
@@ -238,6 +239,18 @@ pub enum Ready {
     Connection(TcpId),
     /// A connection may be accepted.
     Listener(ListenerId),
+}
+
+impl Wheel {
+    /// Sets the deadline of a connection that has nothing to send, unless it is over.
+    #[inline]
+    fn rest<S: Storage>(&mut self, slot: u32, socket: &Socket<S>) -> Next {
+        if output::is_over(&socket.connection) {
+            return Next::End;
+        }
+        self.set(slot, Instant::first(socket.connection.poll_timeout(), socket.linger_until));
+        Next::Wait
+    }
 }
 
 /// How much there is.
@@ -399,52 +412,53 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    /// Takes stock of a connection after anything that changed it, in one look: what its buffers hold, what its application may do
-    /// now and could not before, and what is to be done with it, which is left to whoever calls.
+    /// Counts what a connection's buffers hold.
     #[inline]
-    fn take_stock(&mut self, slot: u32) -> Next {
-        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return Next::Wait };
-        let (mut news, held_before) = (None, socket.held);
-        let held = socket.connection.buffer_bytes();
-        if held != held_before {
-            self.buffers_held = self.buffers_held - held_before + held;
-            socket.held = held;
-        }
-        let now = socket.connection.readiness();
-        let urgent = socket.connection.take_urgent_news();
-        if now != socket.told || urgent {
-            let told = std::mem::replace(&mut socket.told, now);
-            let more = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
-            if (more || urgent) && socket.owner == Owner::Application && !socket.announced {
-                socket.announced = true;
-                news = Some(Ready::Connection(TcpId { slot, generation }));
+    fn count_buffers(&mut self, slot: u32) {
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            let held = socket.connection.buffer_bytes();
+            if held != socket.held {
+                self.buffers_held = self.buffers_held - socket.held + held;
+                socket.held = held;
             }
         }
+    }
+
+    /// Takes stock of a connection after the network or time changed it, in one look: what its buffers hold, what its application
+    /// may do now and could not before, and what is to be done with it, which is left to whoever calls.
+    #[inline]
+    fn take_stock(&mut self, slot: u32) -> Next {
+        self.count_buffers(slot);
+        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return Next::Wait };
+        let now = socket.connection.readiness();
+        let urgent = socket.connection.take_urgent_news();
         let next = if socket.queued {
             Next::Wait
         } else if socket.connection.wants_transmit() {
             Next::Transmit
         } else {
-            self.rest(slot)
+            self.wheel.rest(slot, socket)
         };
-        if let Some(news) = news {
-            self.announce(news);
+        if now != socket.told || urgent {
+            let told = std::mem::replace(&mut socket.told, now);
+            let more = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
+            if (more || urgent) && socket.owner == Owner::Application && !socket.announced {
+                socket.announced = true;
+                self.announce(Ready::Connection(TcpId { slot, generation }));
+            }
         }
         next
     }
 
-    /// A connection has nothing more to send for now: its deadline is set.
+    /// A connection has nothing more to send for now.
     #[inline]
     fn rest(&mut self, slot: u32) -> Next {
+        let scarce = self.buffers_held > self.buffers_max / 4 * 3;
         let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
-        if output::is_over(&socket.connection) {
-            return Next::End;
-        }
-        if self.buffers_held > self.buffers_max / 4 * 3 {
+        if scarce {
             socket.connection.release_empty_buffers();
         }
-        self.wheel.set(slot, Instant::first(socket.connection.poll_timeout(), socket.linger_until));
-        Next::Wait
+        self.wheel.rest(slot, socket)
     }
 
     /// A connection is over: it goes, unless somebody has its name.

@@ -12,6 +12,8 @@ use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::undo::{Frto, Undo};
 use crate::limits::TCP_SENT_MAX;
+use std::cmp::Ordering;
+
 use crate::time::{Duration, Instant};
 
 /// Something to put into one segment.
@@ -259,7 +261,7 @@ impl Sender {
             }
         }
         // Whole segments in a large one, so that what cuts it cuts full ones.
-        let max = large.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
+        let max = if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes };
         if self.board.lost() > 0 {
             return self.next_in_recovery(now, max);
         }
@@ -302,7 +304,7 @@ impl Sender {
         if beyond || (pipe > 0 && room < self.segment_bytes.min(end.since(start))) {
             return None;
         }
-        let limit = room.max(self.segment_bytes) / self.segment_bytes * self.segment_bytes;
+        let limit = self.whole_segments(room).max(self.segment_bytes);
         let first = start == self.una;
         let chunk = self.repeat(now, (start, end), max.min(limit));
         if first {
@@ -338,7 +340,7 @@ impl Sender {
             return None;
         }
         let seq = self.send_fresh(now, len, fin);
-        if !len.is_multiple_of(self.segment_bytes) {
+        if self.whole_segments(len) < len {
             self.small_end = self.nxt;
         }
         Some(Chunk { seq, len, fin, last: len == unsent, repeated: false, probe: false })
@@ -358,11 +360,21 @@ impl Sender {
         seq
     }
 
+    /// So many bytes less what does not fill a segment. None and one are told without a division.
+    #[inline]
+    fn whole_segments(&self, bytes: u32) -> u32 {
+        match bytes.cmp(&self.segment_bytes) {
+            Ordering::Less => 0,
+            Ordering::Equal => bytes,
+            Ordering::Greater => bytes / self.segment_bytes * self.segment_bytes,
+        }
+    }
+
     /// How much goes: silly-window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle (MUST-17), in the form that Linux
     /// uses: a small segment waits only for another small one.
     fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32) -> Option<u32> {
         let len = unsent.min(window).min(budget).min(max);
-        let full = len / self.segment_bytes * self.segment_bytes;
+        let full = self.whole_segments(len);
         if len < unsent {
             if full > 0 {
                 return Some(full);

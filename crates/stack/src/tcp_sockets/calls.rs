@@ -9,7 +9,7 @@ use crate::frame::DeviceId;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::neighbour::NeighbourKey;
 use crate::stack::Stack;
-use crate::tcp::{Connection, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
+use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
 use crate::time::Instant;
 use std::net::SocketAddr;
 
@@ -22,6 +22,14 @@ impl TcpOptions {
 
 fn check_packet(hop_limit: u8, service: u8) -> Result<(), TcpError> {
     if hop_limit == 0 || service & 3 != 0 { Err(TcpError::Range) } else { Ok(()) }
+}
+
+fn send_error(error: SendError, failure: Option<Failure>) -> TcpError {
+    match (error, failure) {
+        (_, Some(failure)) => TcpError::Failed(failure),
+        (SendError::ShutDown, None) => TcpError::ShutDown,
+        (SendError::Closed, None) => TcpError::NotOpen,
+    }
 }
 
 /// Connections.
@@ -123,9 +131,14 @@ impl<S: Storage> Stack<S> {
         socket.filter(|socket| socket.owner == Owner::Application).ok_or(TcpError::Closed)
     }
 
+    #[inline]
     fn socket_mut(&mut self, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
-        self.socket(id)?;
-        self.tcp.sockets.get_mut(id.slot).ok_or(TcpError::Closed)
+        match self.tcp.sockets.get_with_generation(id.slot) {
+            Some((socket, generation)) if generation == id.generation && socket.owner == Owner::Application => {
+                Ok(socket)
+            }
+            Some(_) | None => Err(TcpError::Closed),
+        }
     }
 
     /// Takes bytes to send, and says how many: fewer, or none, where the buffer is full, until the connection is writable again.
@@ -145,32 +158,34 @@ impl<S: Storage> Stack<S> {
         let fitting = &bytes[..bytes.len().min(free)];
         let result =
             if urgent { socket.connection.send_urgent(now, fitting) } else { socket.connection.send(now, fitting) };
-        let failure = socket.connection.failure();
-        socket.told = socket.connection.readiness();
-        if matches!(result, Ok(taken) if taken > 0) {
-            self.touched(id.slot);
+        let taken = match result {
+            Ok(taken) => taken,
+            Err(error) => return Err(send_error(error, socket.connection.failure())),
+        };
+        // Where something found no room, the next acknowledgement is news.
+        socket.told.writable &= taken == bytes.len();
+        self.used(now, id.slot);
+        Ok(taken)
+    }
+
+    /// After an application has written to or read from a connection: what it may do now, it knows.
+    #[inline]
+    fn used(&mut self, now: Instant, slot: u32) {
+        self.tcp.count_buffers(slot);
+        let wants = self.tcp.sockets.get(slot).is_some_and(|s| !s.queued && s.connection.wants_transmit());
+        if wants {
+            self.enqueue(slot);
             self.settle(now);
         }
-        if free < bytes.len()
-            && let Some(socket) = self.tcp.sockets.get_mut(id.slot)
-        {
-            socket.told.writable = false; // The next acknowledgement is news.
-        }
-        result.map_err(|error| match (error, failure) {
-            (_, Some(failure)) => TcpError::Failed(failure),
-            (SendError::ShutDown, None) => TcpError::ShutDown,
-            (SendError::Closed, None) => TcpError::NotOpen,
-        })
     }
 
     /// Moves received bytes to `into`. `None`: there are none yet; `Some(0)`: the peer has ended its direction.
     pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
         let socket = self.socket_mut(id)?;
         let count = socket.connection.receive(now, into);
-        socket.told = socket.connection.readiness();
+        socket.told.readable = socket.connection.is_readable();
         if count > 0 {
-            self.touched(id.slot);
-            self.settle(now);
+            self.used(now, id.slot);
             return Ok(Some(count));
         }
         if into.is_empty() && socket.connection.received() > 0 {

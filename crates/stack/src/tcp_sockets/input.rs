@@ -372,6 +372,7 @@ impl<S: Storage> Socket<S> {
             owner,
             way: Way::Nowhere,
             way_version: 0,
+            way_changed: false,
             on,
             hop_limit: options.hop_limit,
             service: options.service,

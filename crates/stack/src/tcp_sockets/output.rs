@@ -1,5 +1,6 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
+use super::input::header_bytes;
 use super::{Flow, Next, Socket, Way};
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium, Outgoing};
@@ -36,11 +37,16 @@ impl<S: Storage> Stack<S> {
     /// Puts a connection that is in no list into that of those with something to send.
     #[inline]
     pub(super) fn enqueue(&mut self, slot: u32) {
-        let Some(socket) = self.tcp.sockets.get(slot) else { return };
-        let (remote, on) = (socket.flow.remote, socket.on);
-        let way = if socket.way_version == self.routes_version { socket.way } else { self.way_to(remote, on) };
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        (socket.way, socket.way_version, socket.queued) = (way, self.routes_version, true);
+        socket.queued = true;
+        let mut way = socket.way;
+        if socket.way_version != self.routes_version {
+            let (remote, on) = (socket.flow.remote, socket.on);
+            way = self.way_to(remote, on);
+            if let Some(socket) = self.tcp.sockets.get_mut(slot) {
+                (socket.way, socket.way_version, socket.way_changed) = (way, self.routes_version, true);
+            }
+        }
         match way {
             Way::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
             Way::Own | Way::Nowhere => self.tcp.own_pending.push_back(slot),
@@ -68,6 +74,10 @@ impl<S: Storage> Stack<S> {
                 self.leave(at);
                 self.enqueue(slot);
                 continue;
+            }
+            if std::mem::take(&mut socket.way_changed) {
+                let mss = out.config.mtu - header_bytes(socket.flow.remote);
+                socket.connection.set_device_mss(now, mss);
             }
             let Some(segment) = socket.connection.poll_transmit(now, large) else {
                 socket.queued = false;

@@ -1,14 +1,17 @@
 //! TCP sockets through whole stacks: opening, moving bytes, closing, and everything between.
 
 use crate::net::{Link, Net, PLAIN, address, any, content};
-use siga_stack::device::{Agreed, DeviceError};
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, DeviceError, Medium};
 use siga_stack::drops::{IpDrop, TcpDrop};
-use siga_stack::frame::DeviceId;
+use siga_stack::frame::{DeviceId, Received};
+use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::route::Prefix;
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
 use siga_stack::tcp_sockets::{Ready, TcpError, TcpId, TcpOptions, TcpSetting};
-use siga_stack::time::Duration;
-use std::net::SocketAddr;
+use siga_stack::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr};
 
 const ALL_AGREED: Agreed = Agreed { checksum_unfilled: true, large_segments: true };
 
@@ -52,7 +55,7 @@ fn a_request_is_answered_over_every_row_of_links() {
 }
 
 /// What the sockets of a stack hold: connections, and those in TIME-WAIT.
-fn held(stack: &siga_stack::Stack) -> (usize, usize) {
+fn held(stack: &Stack) -> (usize, usize) {
     let memory = stack.memory();
     (memory.held("TCP connections"), memory.held("TCP connections in TIME-WAIT"))
 }
@@ -408,4 +411,54 @@ fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
         assert!(memory.bytes_held() < memory.bytes_most());
         assert!(memory.to_string().lines().count() > 10);
     }
+}
+
+#[test]
+fn a_connection_follows_its_route_to_a_smaller_device() {
+    let stack = |seed, host: u8| {
+        let mut stack = Stack::new(StackConfig { seed, ..StackConfig::default() });
+        for (network, mtu) in [(1_u8, 9_000), (2, 1_500)] {
+            let addresses = vec![Prefix::new(IpAddr::from([10, network, 0, host]), 24).unwrap()];
+            let agreed = Agreed::default();
+            stack.add_device(DeviceConfig { medium: Medium::Ip, mtu, addresses, agreed }).unwrap();
+        }
+        stack
+    };
+    let (mut here, mut there) = (stack(1, 1), stack(2, 2));
+    let (now, mut into) = (Instant::from_ns(1_000_000_000), vec![0; 70_000]);
+    let at = "10.1.0.2:80".parse().unwrap();
+    let listener = there.tcp_listen(at, 1, &TcpOptions::default()).unwrap();
+    let id = here.tcp_connect(now, "10.1.0.1:0".parse().unwrap(), at, &TcpOptions::default()).unwrap();
+    let mut cross = |here: &mut Stack, there: &mut Stack| {
+        let mut longest = [0; 2];
+        for _ in 0..10 {
+            for device in 0..2_u16 {
+                while let Some(frame) = here.poll_transmit(now, DeviceId(device), &mut into) {
+                    longest[usize::from(device)] = frame.len.max(longest[usize::from(device)]);
+                    let _ = there.handle_frame(now, DeviceId(device), whole(&into[..frame.len]));
+                }
+                while let Some(frame) = there.poll_transmit(now, DeviceId(device), &mut into) {
+                    let _ = here.handle_frame(now, DeviceId(device), whole(&into[..frame.len]));
+                }
+            }
+        }
+        longest
+    };
+    cross(&mut here, &mut there);
+    let (other, _) = there.tcp_accept(listener).unwrap().unwrap();
+    let bytes = content(30_000);
+    assert_eq!(here.tcp_send(now, id, &bytes), Ok(bytes.len()));
+    assert_eq!(cross(&mut here, &mut there), [9_000, 0]);
+    here.add_route(Prefix::new(IpAddr::from([10, 1, 0, 2]), 32).unwrap(), DeviceId(1), None).unwrap();
+    assert_eq!(here.tcp_send(now, id, &bytes), Ok(bytes.len()));
+    assert_eq!(cross(&mut here, &mut there), [0, 1_500]);
+    let mut arrived = vec![0; 70_000];
+    assert_eq!(there.tcp_receive(now, other, &mut arrived), Ok(Some(60_000)));
+    assert_eq!(arrived[..60_000], [bytes.clone(), bytes].concat());
+}
+
+/// A frame as its link hands it over.
+fn whole(frame: &[u8]) -> Received<'_, [u8]> {
+    let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
+    Received::plain(header, payload)
 }
