@@ -1,0 +1,147 @@
+//! TCP over two stacks in one thread, beside the same work over smoltcp in the same run: streams, requests, connections, and
+//! requests over one of many connections. Both have the same buffers, windows, bursts and checksums. Asserts nothing.
+//!
+//! `cargo bench -p siga-stack --bench tcp [-- FILTER]`
+//!
+//! What is told is the CPU time of the thread, so that a busy host does not show. The rows `four copies` are what moving the
+//! bytes alone costs: from the application, to the send buffer, to the frame, to the receive buffer, to the application.
+
+mod copies;
+mod cpu_time;
+mod link;
+mod pair;
+mod siga_pair;
+mod smoltcp_pair;
+
+use copies::Copies;
+use cpu_time::CpuTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+use pair::{Application, Ends, Pair, Setting, Side, open};
+use siga_pair::SigaPair;
+use smoltcp_pair::SmoltcpPair;
+use std::time::Duration;
+
+/// What an application reads or writes at a time: so that the memory of all buffers together is in the second cache, as between
+/// hosts, and so that it is in the first one.
+const WRITES: [(&str, usize); 2] = [("128 KB", 128 << 10), ("8 KB", 8 << 10)];
+const STREAM_BYTES: usize = 8 << 20;
+const REQUEST_BYTES: usize = 200;
+const ANSWER_BYTES: usize = 1000;
+
+const SETTING: Setting = Setting {
+    mtu: 1500,
+    large_segments: false,
+    checksums: true,
+    ethernet: false,
+    buffer_bytes: 256 << 10,
+    burst_frames: 64,
+    connections: 1,
+};
+
+criterion_group! {
+    name = tcp;
+    config = Criterion::default()
+        .with_measurement(CpuTime)
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    targets = streams, requests, connections, many
+}
+criterion_main!(tcp);
+
+type Group<'a> = BenchmarkGroup<'a, CpuTime>;
+
+/// One direction, at several MTUs.
+fn streams(criterion: &mut Criterion<CpuTime>) {
+    for (write, write_bytes) in WRITES {
+        for (checksums, how) in [(true, "checksums"), (false, "no checksums")] {
+            for mtu in [1500, 8992, 57_344] {
+                let setting = Setting { mtu, checksums, ..SETTING };
+                let mut group = criterion.benchmark_group(format!("stream of {write}, MTU {mtu}, {how}"));
+                stream::<SigaPair>(&mut group, "siga", setting, write_bytes);
+                stream::<SmoltcpPair>(&mut group, "smoltcp", setting, write_bytes);
+                copy(&mut group, setting, write_bytes);
+            }
+            let setting = Setting { large_segments: true, checksums, ..SETTING };
+            let mut group = criterion.benchmark_group(format!("stream of {write}, large segments, {how}"));
+            stream::<SigaPair>(&mut group, "siga", setting, write_bytes);
+            // smoltcp makes large segments only if it need not fill in their checksums.
+            let large = if checksums { Setting { mtu: 57_344, ..SETTING } } else { setting };
+            stream::<SmoltcpPair>(&mut group, "smoltcp", large, write_bytes);
+        }
+    }
+    let mut group = criterion.benchmark_group("stream of 128 KB, MTU 1500, checksums, Ethernet");
+    let setting = Setting { ethernet: true, ..SETTING };
+    stream::<SigaPair>(&mut group, "siga", setting, WRITES[0].1);
+    stream::<SmoltcpPair>(&mut group, "smoltcp", setting, WRITES[0].1);
+}
+
+fn stream<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting, write_bytes: usize) {
+    let mut pair = P::new(setting);
+    let ends = open(&mut pair);
+    let mut application = Application::new(write_bytes);
+    group.throughput(Throughput::BytesDecimal(STREAM_BYTES as u64));
+    group.bench_function(name, |bencher| {
+        bencher.iter(|| application.transfer(&mut pair, Side::Client, &ends, STREAM_BYTES));
+    });
+}
+
+fn copy(group: &mut Group<'_>, setting: Setting, write_bytes: usize) {
+    let mut copies = Copies::new(usize::from(setting.mtu) - 40, setting, write_bytes);
+    group.bench_function("four copies", |bencher| bencher.iter(|| copies.transfer(STREAM_BYTES)));
+}
+
+/// A request and its answer over an open connection.
+fn requests(criterion: &mut Criterion<CpuTime>) {
+    for (checksums, ethernet, how) in
+        [(true, false, "checksums"), (false, false, "no checksums"), (true, true, "checksums, Ethernet")]
+    {
+        let setting = Setting { checksums, ethernet, ..SETTING };
+        let mut group = criterion.benchmark_group(format!("RR 200/1000, {how}"));
+        any_request::<SigaPair>(&mut group, "siga", setting);
+        any_request::<SmoltcpPair>(&mut group, "smoltcp", setting);
+    }
+}
+
+/// The same over one of many connections, which of them is random.
+fn many(criterion: &mut Criterion<CpuTime>) {
+    for connections in [10, 1000, 10_000] {
+        let setting = Setting { buffer_bytes: 16 << 10, connections, ..SETTING };
+        let mut group = criterion.benchmark_group(format!("RR 200/1000, {connections} connections, checksums"));
+        any_request::<SigaPair>(&mut group, "siga", setting);
+        // It looks through all its sockets for each segment: the same again, ten times as long.
+        if connections <= 1000 {
+            any_request::<SmoltcpPair>(&mut group, "smoltcp", setting);
+        }
+    }
+}
+
+fn any_request<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting) {
+    let mut pair = P::new(setting);
+    let ends: Vec<Ends<P::Socket>> = (0..setting.connections).map(|_| open(&mut pair)).collect();
+    let mut application = Application::new(WRITES[0].1);
+    let mut random = 1_u64;
+    group.bench_function(name, |bencher| {
+        bencher.iter(|| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let place = usize::try_from(random >> 33).unwrap_or(0) % ends.len();
+            application.request(&mut pair, &ends[place], REQUEST_BYTES, ANSWER_BYTES);
+        });
+    });
+}
+
+/// A connection for each request.
+fn connections(criterion: &mut Criterion<CpuTime>) {
+    for (checksums, how) in [(true, "checksums"), (false, "no checksums")] {
+        let setting = Setting { checksums, buffer_bytes: 64 << 10, ..SETTING };
+        let mut group = criterion.benchmark_group(format!("CRR 64/8k, {how}"));
+        connection::<SigaPair>(&mut group, "siga", setting);
+        connection::<SmoltcpPair>(&mut group, "smoltcp", setting);
+    }
+}
+
+fn connection<P: Pair>(group: &mut Group<'_>, name: &str, setting: Setting) {
+    let mut pair = P::new(setting);
+    let mut application = Application::new(WRITES[0].1);
+    group.bench_function(name, |bencher| bencher.iter(|| application.connect_request(&mut pair, 64, 8192)));
+}

@@ -1,0 +1,127 @@
+//! siga's stack as it comes: CUBIC, timestamps, SACK. Without checksums both ends of the link agree to leave them unfilled.
+
+use crate::link::Link;
+use crate::pair::{Pair, Setting, Side};
+use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
+use siga_stack::frame::{DeviceId, Received};
+use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use siga_stack::route::Prefix;
+use siga_stack::stack::{Handled, Stack, StackConfig};
+use siga_stack::tcp::Config;
+use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions};
+use siga_stack::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+const PORT: u16 = 80;
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+const DEVICE: DeviceId = DeviceId(0);
+
+struct Host {
+    stack: Stack,
+    /// What it sends.
+    out: Link,
+}
+
+pub(crate) struct SigaPair {
+    now: Instant,
+    hosts: [Host; 2],
+    options: TcpOptions,
+    listener: ListenerId,
+}
+
+impl Pair for SigaPair {
+    type Socket = TcpId;
+
+    fn new(setting: Setting) -> Self {
+        let config = Config {
+            no_delay: true,
+            send_buffer_bytes_max: setting.buffer_bytes,
+            receive_buffer_bytes: setting.buffer_bytes,
+            receive_buffer_bytes_max: setting.buffer_bytes,
+            ..Config::LINUX
+        };
+        let options = TcpOptions { config, ..TcpOptions::default() };
+        let mut hosts = [0, 1].map(|n| host(n, setting));
+        let listener = hosts[1].stack.tcp_listen(address(1, PORT), 128, &options).expect("a free port");
+        Self { now: Instant::from_ns(1_000_000_000), hosts, options, listener }
+    }
+
+    fn connect(&mut self) -> TcpId {
+        let (from, to) = (address(0, 0), address(1, PORT));
+        self.hosts[0].stack.tcp_connect(self.now, from, to, &self.options).expect("a free port")
+    }
+
+    fn accept(&mut self) -> Option<TcpId> {
+        let accepted = self.hosts[1].stack.tcp_accept(self.listener).expect("a listener");
+        accepted.map(|(socket, _)| socket)
+    }
+
+    fn send(&mut self, side: Side, socket: TcpId, bytes: &[u8]) -> usize {
+        self.hosts[side as usize].stack.tcp_send(self.now, socket, bytes).expect("an open connection")
+    }
+
+    fn receive(&mut self, side: Side, socket: TcpId, into: &mut [u8]) -> usize {
+        let received = self.hosts[side as usize].stack.tcp_receive(self.now, socket, into);
+        received.expect("a connection in order").unwrap_or(0)
+    }
+
+    fn is_finished(&mut self, side: Side, socket: TcpId) -> bool {
+        self.hosts[side as usize].stack.tcp_receive(self.now, socket, &mut []) == Ok(Some(0))
+    }
+
+    fn close(&mut self, side: Side, socket: TcpId) {
+        self.hosts[side as usize].stack.tcp_close(self.now, socket).expect("an open connection");
+    }
+
+    /// Closed sockets are the stack's, which keeps those in TIME-WAIT as long as they last.
+    fn release(&mut self, _client: TcpId, _server: TcpId) {}
+
+    fn emit(&mut self, side: Side) {
+        self.now += Duration::from_micros(1);
+        let Host { stack, out } = &mut self.hosts[side as usize];
+        while out.has_room() {
+            let slot = out.next();
+            let Some(transmit) = stack.poll_transmit(self.now, DEVICE, &mut slot.bytes) else { return };
+            (slot.len, slot.marks) = (transmit.len, transmit.marks);
+            out.push();
+        }
+    }
+
+    fn take(&mut self, side: Side) {
+        self.now += Duration::from_micros(1);
+        let [client, server] = &mut self.hosts;
+        let (stack, link) = match side {
+            Side::Client => (&mut client.stack, &mut server.out),
+            Side::Server => (&mut server.stack, &mut client.out),
+        };
+        while let Some(slot) = link.pop() {
+            let (header, payload) = slot.bytes[..slot.len].split_at(slot.len.min(HEADER_BYTES_MAX));
+            let received = Received { header, payload, marks: slot.marks };
+            let handled = stack.handle_frame(self.now, DEVICE, received);
+            assert!(matches!(handled, Handled::Done), "a frame was not taken");
+        }
+        if stack.poll_timeout().is_some_and(|at| at <= self.now) {
+            stack.handle_timeout(self.now);
+        }
+        // An application that waits for many sockets asks which have news.
+        while stack.poll_ready().is_some() {}
+    }
+}
+
+fn address(n: usize, port: u16) -> SocketAddr {
+    SocketAddr::new(if port == 0 { Ipv4Addr::UNSPECIFIED } else { ADDRESSES[n] }.into(), port)
+}
+
+fn host(n: usize, setting: Setting) -> Host {
+    let mut stack = Stack::new(StackConfig { seed: n as u64, ..StackConfig::default() });
+    let own = IpAddr::V4(ADDRESSES[n]);
+    let mac = MacAddress([2, 0, 0, 0, 0, ADDRESSES[n].octets()[3]]);
+    let config = DeviceConfig {
+        medium: if setting.ethernet { Medium::Ethernet(mac) } else { Medium::Ip },
+        mtu: setting.mtu,
+        addresses: vec![Prefix::new(own, 24).expect("a prefix")],
+        agreed: Agreed { checksum_unfilled: !setting.checksums, large_segments: setting.large_segments },
+    };
+    stack.add_device(config).expect("a device that can be");
+    Host { stack, out: Link::new(setting.burst_frames, FRAME_BYTES_MAX) }
+}
