@@ -291,7 +291,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), DropReason> {
         let Some(listener) = self.tcp.listeners.get(index) else { return Err(TcpDrop::NoConnection.into()) };
         let (expected, full) = (listener.cookies_until.is_some_and(|until| now < until), listener.is_full());
-        let options = listener.options;
+        let (options, flags) = (listener.options, arrived.header.flags);
         let flow = arrived.flow;
         let connection = if expected {
             let way = self.way_to(flow.remote, self.link_of(arrived.device, flow.remote));
@@ -301,7 +301,13 @@ impl<S: Storage> Stack<S> {
         } else {
             None
         };
-        let Some(connection) = connection else { return self.answer_by_reset(now, arrived) };
+        let Some(connection) = connection else {
+            // Bytes behind a first segment that was lost name no cookie. Their connection begins once that comes again.
+            if expected && !flags.rst && !arrived.payload.is_empty() {
+                return Err(TcpDrop::NoConnection.into());
+            }
+            return self.answer_by_reset(now, arrived);
+        };
         if full || self.tcp.is_full() {
             return Err(TcpDrop::BacklogFull.into());
         }

@@ -304,6 +304,32 @@ fn a_backlog_bounds_what_opens_and_what_waits_and_cookies_take_the_rest() {
 }
 
 #[test]
+fn a_connection_by_cookie_outlives_the_loss_of_its_first_bytes() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 1);
+    // One connection stays half open, so that the next is answered by a cookie.
+    net.lost = Box::new(|from, frame| from == 0 && frame.len() == 66);
+    net.connect(false, 80);
+    net.cross();
+    let by_cookie = net.connect(false, 80);
+    let (now, bytes) = (net.now, content(5_000));
+    assert_eq!(net.first().tcp_send(now, by_cookie, &bytes), Ok(bytes.len()));
+    let mut segments = 0;
+    net.lost = Box::new(move |from, frame| {
+        segments += u32::from(from == 0 && frame.len() > 66);
+        // The SYN passes, then the first segment is lost and those behind it are not.
+        from == 0 && segments == 2 && frame.len() > 100
+    });
+    net.cross();
+    assert_eq!(net.stacks[0].tcp_state(by_cookie), Ok(StateName::Established), "{:?}", net.dropped());
+    net.pass(Duration::from_secs(3));
+    let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+    let (now, mut into) = (net.now, vec![0; 9_000]);
+    assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(bytes.len())));
+    assert_eq!(into[..bytes.len()], bytes);
+}
+
+#[test]
 fn a_listener_that_goes_resets_what_nobody_accepted() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(true, 80, 4);
