@@ -95,6 +95,8 @@ impl<S: Storage> Stack<S> {
                 TCP_CONNECTIONS_MAX + TCP_ENDS_MAX,
                 crate::tcp_sockets::PORT_PAGE_BYTES,
             ),
+            // In the pages.
+            part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
         ]);
         Memory(parts)
     }

@@ -260,6 +260,7 @@ pub(crate) struct Held {
     pub(crate) waits: usize,
     pub(crate) port_pages: usize,
     pub(crate) news: usize,
+    pub(crate) ports_taken: usize,
     pub(crate) buffer_bytes: usize,
     pub(crate) buffer_bytes_most: usize,
 }
@@ -407,6 +408,7 @@ impl<S: Storage> TcpSockets<S> {
             waits: self.waits.len(),
             port_pages: self.ports.pages(),
             news: self.ready.len(),
+            ports_taken: self.ports.taken(),
             buffer_bytes: self.buffers_held,
             buffer_bytes_most: self.buffers_max + spare + 2 * TCP_BUFFER_BYTES_MAX,
         }

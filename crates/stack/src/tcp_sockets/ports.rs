@@ -87,6 +87,11 @@ impl LocalPorts {
         self.ends.values().map(|ports| ports.pages.iter().flatten().count().max(1)).sum()
     }
 
+    /// Ports that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.ends.values().map(|ports| usize::from(ports.taken)).sum()
+    }
+
     /// Proposes the next free port; it is taken only by [`LocalPorts::take`].
     pub(crate) fn propose(&self, end: End) -> Option<u16> {
         let first = self.secret.hash_one(end) & u64::from(PORTS_COUNT - 1);
