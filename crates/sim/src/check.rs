@@ -28,6 +28,8 @@ pub enum Wrong {
     NeverSilent(NodeId),
     /// A node's deadline stays where it is, however often it is woken.
     Spinning(NodeId),
+    /// A node's deadline moves, but by so little that it is woken without end.
+    Restless(NodeId),
     /// A node passed a frame on to a device that it does not have.
     NoSuchDevice(NodeId, DeviceId),
     /// A frame needs an agreement that this link did not give.
@@ -45,6 +47,8 @@ pub enum Wrong {
     },
     /// Something is left of a world that has come to rest.
     LeftOver(String),
+    /// What the ends of a connection report cannot stand beside each other.
+    Unlawful(String),
     /// A node's own check failed.
     Node(NodeId, String),
 }
@@ -60,12 +64,14 @@ impl fmt::Display for Wrong {
         match self {
             Self::NeverSilent(node) => write!(f, "node {} sends without end", node.0),
             Self::Spinning(node) => write!(f, "node {} does not move its deadline when woken", node.0),
+            Self::Restless(node) => write!(f, "node {} is woken without end", node.0),
             Self::NoSuchDevice(node, device) => write!(f, "node {} has no device {}", node.0, device.0),
             Self::MarksNotAgreed(lane) => write!(f, "{lane}: a marked frame on a link that did not agree to marks"),
             Self::TooManyPending => f.write_str("more events are pending than a world holds"),
             Self::Unaccounted(lane) => write!(f, "{lane}: its frames do not add up"),
             Self::NoProgress { within, what } => write!(f, "not within {within:?}: {what}"),
             Self::LeftOver(what) => write!(f, "left over: {what}"),
+            Self::Unlawful(what) => f.write_str(what),
             Self::Node(node, what) => write!(f, "node {}: {what}", node.0),
         }
     }
@@ -87,14 +93,26 @@ impl Content {
 
     /// The byte at a place.
     pub fn byte(&self, at: u64) -> u8 {
-        let word = mix(self.name.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(at / 8 + 1));
-        word.to_le_bytes()[usize::from((at % 8).to_le_bytes()[0])]
+        self.word(at / 8)[usize::from((at % 8).to_le_bytes()[0])]
+    }
+
+    /// Eight bytes in a row.
+    const fn word(&self, at: u64) -> [u8; 8] {
+        mix(self.name.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(at + 1)).to_le_bytes()
     }
 
     /// The bytes from a place on.
     pub fn fill(&self, from: u64, into: &mut [u8]) {
-        for (at, byte) in (from..).zip(into) {
-            *byte = self.byte(at);
+        let mut at = from;
+        let mut rest = into;
+        while !rest.is_empty() {
+            let word = self.word(at / 8);
+            let skip = usize::from((at % 8).to_le_bytes()[0]);
+            let count = rest.len().min(8 - skip);
+            let (now, later) = rest.split_at_mut(count);
+            now.copy_from_slice(&word[skip..skip + count]);
+            at += u64::try_from(count).unwrap_or(0);
+            rest = later;
         }
     }
 }
@@ -152,15 +170,19 @@ impl Stream {
 
     /// These bytes arrived next.
     pub fn received(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
-        for &got in bytes {
-            if self.arrived == self.sent {
-                return Err(StreamError::Beyond { sent: self.sent, arrived: self.arrived + 1 });
+        let mut wanted = [0; 1_024];
+        for bytes in bytes.chunks(wanted.len()) {
+            let wanted = &mut wanted[..bytes.len()];
+            self.content.fill(self.arrived, wanted);
+            for (at, (&got, &wanted)) in (self.arrived..).zip(bytes.iter().zip(&*wanted)) {
+                if at == self.sent {
+                    return Err(StreamError::Beyond { sent: self.sent, arrived: at + 1 });
+                }
+                if got != wanted {
+                    return Err(StreamError::Byte { at, wanted, got });
+                }
+                self.arrived = at + 1;
             }
-            let wanted = self.content.byte(self.arrived);
-            if got != wanted {
-                return Err(StreamError::Byte { at: self.arrived, wanted, got });
-            }
-            self.arrived += 1;
         }
         Ok(())
     }

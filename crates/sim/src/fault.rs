@@ -69,8 +69,9 @@ pub struct Faults {
     pub corrupt: Ppm,
     /// The most bits that are flipped in a frame; at least one is.
     pub corrupt_bits_max: u8,
-    /// Bits are set and never cleared. The Internet checksum misses two flips of one column in two words, which a datagram of
-    /// many fragments easily meets; it finds any few bits that are all set.
+    /// Only what a checksum finds: bits are set and never cleared, and ARP, which has none, is spared. The Internet checksum
+    /// misses two flips of one column in two words, which a datagram of many fragments easily meets; it finds any few bits that
+    /// are all set. A frame that is marked to have its checksum still to be filled in is spared in any case.
     pub corrupt_only_sets: bool,
     /// A frame loses some of its end; at least a byte stays.
     pub truncate: Ppm,

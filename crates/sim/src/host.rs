@@ -1,20 +1,24 @@
-//! Real stacks as nodes: a router, or a host with programs that ask and answer over UDP.
+//! Real stacks as nodes: a router, or a host with programs: those of [`crate::tcp`], and some that ask and answer over UDP.
 //!
 //! An asking program sends requests of many sizes, again and again until each is answered, and checks every answer byte by
 //! byte. A datagram may come twice, late or never: that is UDP's promise. One that comes with other bytes than were sent is a
 //! violation, and so is an answer to what was never asked.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use siga_stack::Stack;
+use siga_stack::device::DeviceError;
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::stack::Handled;
+use siga_stack::tcp_sockets::TcpError;
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::{Datagram, UdpError, UdpId};
 
 use crate::check::{Content, Stream};
 use crate::node::{Built, LinkState, Node, Outgoing};
+use crate::tcp::{self, Dial, Listen, Report};
 
 /// Requests that are on their way at a time.
 const OUTSTANDING_MAX: usize = 4;
@@ -25,11 +29,26 @@ const HEAD_BYTES: usize = 4 + 4;
 /// What the largest datagram over IPv4 has room for behind all headers.
 pub const BODY_BYTES_MAX: usize = 65_535 - 20 - 8 - HEAD_BYTES;
 
+/// Of what a stack at rest holds nothing. Path MTUs are remembered until something is sent there.
+const LEAVE_NOTHING: [&str; 8] = [
+    "bytes of frames in device queues",
+    "neighbours",
+    "bytes that wait for neighbours",
+    "datagrams in reassembly",
+    "TCP connections",
+    "bytes in TCP buffers",
+    "TCP connections in TIME-WAIT",
+    "TCP ports taken",
+];
+
 /// A stack and what uses it.
 #[derive(Debug)]
 pub struct Host {
     stack: Stack,
     programs: Vec<Program>,
+    tcp: tcp::Programs,
+    /// Of each device that was told of its link.
+    carriers: Vec<bool>,
     wrong: Option<String>,
 }
 
@@ -66,8 +85,47 @@ struct Pending {
 
 impl Host {
     /// A stack without programs: a router, or a host that answers what stacks answer by themselves.
-    pub const fn new(stack: Stack) -> Self {
-        Self { stack, programs: Vec::new(), wrong: None }
+    pub fn new(stack: Stack) -> Self {
+        let tcp = tcp::Programs::default();
+        Self { stack, programs: Vec::new(), tcp, carriers: Vec::new(), wrong: None }
+    }
+
+    /// Makes these scripts known to its programs over TCP. It has none yet.
+    pub fn set_scripts(&mut self, scripts: Rc<[tcp::Script]>) {
+        self.tcp = tcp::Programs::new(scripts);
+    }
+
+    /// Adds a program that accepts TCP connections.
+    ///
+    /// # Errors
+    /// What the stack says.
+    pub fn listen(&mut self, listen: Listen) -> Result<(), TcpError> {
+        self.tcp.listen(&mut self.stack, listen)
+    }
+
+    /// Adds a program that opens TCP connections.
+    pub fn dial(&mut self, dial: Dial) {
+        self.tcp.dial(dial);
+    }
+
+    /// What became of its TCP connections.
+    pub fn reports(&self) -> &[Report] {
+        self.tcp.reports()
+    }
+
+    /// Bytes that have arrived over TCP connections that are not over yet.
+    pub fn bytes_arrived(&self) -> u64 {
+        self.tcp.bytes_arrived()
+    }
+
+    /// What its TCP connections wait for.
+    pub fn describe(&self) -> Vec<String> {
+        self.tcp.describe(&self.stack)
+    }
+
+    /// Whether every TCP connection that was to be is over, for the programs and for the stack.
+    pub fn is_hung_up(&self) -> bool {
+        self.tcp.is_done() && self.stack.memory().held("TCP connections") == 0
     }
 
     /// Adds a program that answers requests.
@@ -117,6 +175,9 @@ impl Host {
                 self.wrong.get_or_insert(wrong);
             }
         }
+        if let Err(wrong) = self.tcp.work(&mut self.stack, now) {
+            self.wrong.get_or_insert(wrong);
+        }
     }
 }
 
@@ -153,7 +214,7 @@ impl Node for Host {
             Program::Answering(_) => None,
             Program::Asking(asking) => asking.open().map(|pending| pending.due).min(),
         });
-        self.stack.poll_timeout().into_iter().chain(due).min()
+        self.stack.poll_timeout().into_iter().chain(self.tcp.due()).chain(due).min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -161,7 +222,21 @@ impl Node for Host {
         self.work(now);
     }
 
-    fn link_changed(&mut self, _: Instant, _: DeviceId, _: LinkState) {}
+    fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
+        // One that is too small for a version's addresses is refused: the link is then a black hole to them.
+        if let Ok(mtu) = u16::try_from(state.mtu) {
+            let _: Result<(), DeviceError> = self.stack.set_mtu(now, device, mtu);
+        }
+        let at = usize::from(device.0);
+        if self.carriers.len() <= at {
+            self.carriers.resize(at + 1, state.carrier);
+        }
+        if state.carrier && !std::mem::replace(&mut self.carriers[at], state.carrier) {
+            self.stack.carrier_up(now, device);
+        }
+        self.carriers[at] = state.carrier;
+        self.work(now);
+    }
 
     fn check(&self) -> Result<(), String> {
         self.wrong.clone().map_or(Ok(()), Err)
@@ -169,7 +244,10 @@ impl Node for Host {
 
     fn left_over(&self) -> Vec<String> {
         // Fragments that wait for others and neighbours that are known or being asked for each have a deadline.
-        self.stack.poll_timeout().map(|due| format!("something due at {due:?}")).into_iter().collect()
+        let due = self.stack.poll_timeout().map(|due| format!("something due at {due:?}"));
+        let memory = self.stack.memory();
+        let held = LEAVE_NOTHING.into_iter().filter(|name| memory.held(name) > 0);
+        due.into_iter().chain(held.map(|name| format!("{}: {name}", memory.held(name)))).collect()
     }
 }
 

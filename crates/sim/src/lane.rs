@@ -10,7 +10,7 @@ use siga_stack::frame::Marks;
 use siga_stack::limits::FRAME_BYTES_MAX;
 use siga_stack::time::{Duration, Instant};
 
-use crate::fault::{Fate, Faults, Wire};
+use crate::fault::{Fate, Faults, Medium, Wire};
 use crate::limits::{BYTES_IN_FLIGHT_MAX, FLIPPED_BITS_MAX, FRAMES_IN_FLIGHT_MAX, FRAMES_QUEUED_MAX};
 use crate::rng::Rng;
 
@@ -156,7 +156,7 @@ impl Lane {
         match self.pass(now, bytes.len(), marks) {
             Err(fate) => fates.push(fate),
             Ok(at) => {
-                let bytes = self.damage(bytes, &mut fates);
+                let bytes = self.damage(bytes, marks, &mut fates);
                 self.arrive_in_time(at, Arrival { at, bytes, marks, epoch: self.epoch }, &mut fates, &mut arrivals);
             }
         }
@@ -234,8 +234,10 @@ impl Lane {
         self.in_burst && self.rng.chance(burst.loss)
     }
 
-    fn damage(&mut self, mut bytes: Vec<u8>, fates: &mut Vec<Fate>) -> Vec<u8> {
-        if self.rng.chance(self.faults.corrupt) && self.corrupt(&mut bytes) {
+    fn damage(&mut self, mut bytes: Vec<u8>, marks: Marks, fates: &mut Vec<Fate>) -> Vec<u8> {
+        // Nothing could find out a flipped bit under a checksum that is not filled in: such a link is memory.
+        let spared = marks.checksum_unfilled || self.faults.corrupt_only_sets && self.is_arp(&bytes);
+        if self.rng.chance(self.faults.corrupt) && !spared && self.corrupt(&mut bytes) {
             fates.push(Fate::Corrupted);
         }
         if bytes.len() > 1 && self.rng.chance(self.faults.truncate) {
@@ -244,6 +246,10 @@ impl Lane {
             fates.push(Fate::Truncated);
         }
         bytes
+    }
+
+    fn is_arp(&self, bytes: &[u8]) -> bool {
+        self.wire.medium == Medium::Ethernet && bytes.get(12..14) == Some(&[0x08, 0x06])
     }
 
     /// Flips some bits; true unless none that was drawn may be flipped.

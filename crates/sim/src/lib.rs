@@ -5,6 +5,8 @@
 //! reorder, duplicate, damage and delay frames as their [`fault::Faults`] say, which a schedule switches over virtual time.
 //! Checkers in [`check`] say whether what came out was right; [`scenario`] makes a whole world from a seed.
 //!
+//! [`tcp`] has programs for hosts of real stacks, and the rules of what may come of their connections.
+//!
 //! Nothing here reads a clock, opens a file or draws a random number that does not come from the seed.
 #![forbid(unsafe_code)]
 
@@ -12,6 +14,7 @@ pub mod capture;
 pub mod check;
 pub mod describe;
 pub mod fault;
+pub mod flood;
 pub mod host;
 pub mod lane;
 pub mod limits;
@@ -19,6 +22,7 @@ pub mod net;
 pub mod node;
 pub mod rng;
 pub mod scenario;
+pub mod tcp;
 pub mod toy;
 pub mod trace;
 pub mod world;

@@ -19,6 +19,9 @@ pub const EVENTS_PENDING_MAX: usize = 1 << 20;
 pub const FRAMES_PER_INSTANT_MAX: u32 = 100_000;
 /// Times that one node may be woken without time going on. More is a deadline that its handler does not move.
 pub const WAKES_PER_INSTANT_MAX: u32 = 1_000;
+/// Times that one node may be woken in a second of virtual time: hundreds of connections that each do something every
+/// millisecond. More is a deadline that moves by next to nothing.
+pub const WAKES_PER_SECOND_MAX: u32 = 200_000;
 /// Bits that corruption flips in one frame.
 pub const FLIPPED_BITS_MAX: u8 = 64;
 /// Bytes of one link's capture; what comes after is left out and counted.

@@ -17,6 +17,7 @@ use crate::fault::{Faults, Wire};
 use crate::lane::{Arrival, Lane};
 use crate::limits::{
     DEVICES_MAX, EVENTS_PENDING_MAX, FRAMES_PER_INSTANT_MAX, LINKS_MAX, NODES_MAX, WAKES_PER_INSTANT_MAX,
+    WAKES_PER_SECOND_MAX,
 };
 use crate::node::{LinkState, Node, Outgoing};
 use crate::rng::Rng;
@@ -104,6 +105,9 @@ struct Slot<N> {
     instant: Instant,
     frames_in_instant: u32,
     wakes_in_instant: u32,
+    /// The second that is under way, counted from the clock's zero.
+    second: u64,
+    wakes_in_second: u32,
 }
 
 #[derive(Debug)]
@@ -150,6 +154,8 @@ impl<N: Node> World<N> {
             instant: self.now,
             frames_in_instant: 0,
             wakes_in_instant: 0,
+            second: 0,
+            wakes_in_second: 0,
         });
         Ok(NodeId(id))
     }
@@ -201,6 +207,11 @@ impl<N: Node> World<N> {
     /// Shows every event from here on to `watcher`.
     pub fn watch(&mut self, watcher: Watcher) {
         self.trace.watch(watcher);
+    }
+
+    /// Leaves what is in frames out of the hash: for worlds in which much goes on and nobody asks for it.
+    pub fn hash_no_contents(&mut self) {
+        self.trace.hash_no_contents();
     }
 
     /// Captures what goes over the links that are added from here on.
@@ -383,6 +394,10 @@ impl<N: Node> World<N> {
         if slot.wakes_in_instant > WAKES_PER_INSTANT_MAX {
             return self.fail(Wrong::Spinning(id));
         }
+        slot.wakes_in_second += 1;
+        if slot.wakes_in_second > WAKES_PER_SECOND_MAX {
+            return self.fail(Wrong::Restless(id));
+        }
         slot.node.handle_timeout(now);
         self.settle(id);
     }
@@ -494,6 +509,11 @@ impl<N> Slot<N> {
             self.instant = now;
             self.frames_in_instant = 0;
             self.wakes_in_instant = 0;
+        }
+        let second = now.as_ns() / 1_000_000_000;
+        if self.second != second {
+            self.second = second;
+            self.wakes_in_second = 0;
         }
     }
 }

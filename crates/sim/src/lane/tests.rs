@@ -124,6 +124,21 @@ fn corruption_that_only_sets_bits_clears_none() {
 }
 
 #[test]
+fn what_no_checksum_protects_is_left_whole() {
+    let mut lane = lane(Faults { corrupt: Ppm::ALWAYS, corrupt_only_sets: true, ..Faults::NONE });
+    let unfilled = Marks { checksum_unfilled: true, ..Marks::default() };
+    let arp = [&[0; 12], &[0x08, 0x06][..], &[0; 28]].concat();
+    for (bytes, marks, damaged) in
+        [(vec![0; 60], Marks::default(), true), (vec![0; 60], unfilled, false), (arp, Marks::default(), false)]
+    {
+        for _ in 0..20 {
+            let passage = lane.send(Instant::default(), bytes.clone(), marks);
+            assert_eq!((passage.fates.len() == 1, passage.arrivals[0].bytes != bytes), (damaged, damaged));
+        }
+    }
+}
+
+#[test]
 fn corruption_reaches_every_byte() {
     let mut lane = lane(Faults { corrupt: Ppm::ALWAYS, ..Faults::NONE });
     let mut reached = [false; 100];
@@ -247,7 +262,7 @@ fn the_mtu_bounds_what_passes_and_follows_a_change() {
     lane.set_wire(Wire { marks_agreed: true, ..wire() });
     assert_eq!(fate(&mut lane, 60_000, large), []);
     assert_eq!(fate(&mut lane, FRAME_BYTES_MAX + 1, large), [Fate::TooLong]);
-    lane.set_wire(Wire { medium: crate::fault::Medium::Ip, mtu: 1_280, ..wire() });
+    lane.set_wire(Wire { medium: Medium::Ip, mtu: 1_280, ..wire() });
     assert_eq!(fate(&mut lane, 1_280, Marks::default()), []);
     assert_eq!(fate(&mut lane, 1_281, Marks::default()), [Fate::TooLong]);
 }

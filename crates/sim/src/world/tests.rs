@@ -31,6 +31,8 @@ struct Little {
     burst: u32,
     /// Times that it wants to be woken once more at once.
     restless: u32,
+    /// Or always after so long.
+    again_after: Option<Duration>,
     left: Vec<String>,
     wrong: Option<String>,
 }
@@ -63,7 +65,8 @@ impl Node for Little {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.woken.push(now);
-        self.deadline = if self.restless > 0 { Some(now) } else { self.next_deadline };
+        let again = self.again_after.map(|time| now + time);
+        self.deadline = if self.restless > 0 { Some(now) } else { again.or(self.next_deadline) };
         self.restless = self.restless.saturating_sub(1);
     }
 
@@ -208,6 +211,16 @@ fn a_deadline_that_does_not_move_is_a_violation() {
     assert_eq!(violation, Violation { at: ms(1), what: Wrong::Spinning(A) });
     assert_eq!(world.run_until(ms(20)).unwrap_err(), violation);
     assert_eq!(world.now(), ms(1));
+}
+
+#[test]
+fn a_deadline_that_moves_by_next_to_nothing_is_a_violation() {
+    for (again_after, restless) in [(Duration::from_micros(1), true), (MS, false)] {
+        let mut world = pair(Little { again_after: Some(again_after), ..Little::default() }, Little::default());
+        world.drive(A, |node, _| node.deadline = Some(ms(1)));
+        let violation = world.run_until(ms(2_500)).err().map(|violation| violation.what);
+        assert_eq!(violation, restless.then_some(Wrong::Restless(A)));
+    }
 }
 
 #[test]

@@ -1,0 +1,221 @@
+//! Worlds of hosts that talk over TCP: a row of stacks with programs at both ends, or a flood beside proper clients.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::rc::Rc;
+
+use siga_stack::frame::{DeviceId, Marks};
+use siga_stack::time::{Duration, Instant};
+
+use super::draw::{self, Company, Kind};
+use super::{Goal, Outcome, plan, play};
+use crate::fault::{Medium, Wire};
+use crate::flood::{Flood, Flooder};
+use crate::host::Host;
+use crate::net;
+use crate::node::{Built, LinkState, Node, Outgoing};
+use crate::rng::Rng;
+use crate::tcp::{Dial, Listen, Report, judge};
+use crate::trace::{LinkId, NodeId, Side};
+use crate::world::{BuildError, End, World};
+
+/// From the last fault's end to the end of the last connection. A timeout that has doubled while nothing passed ends once more;
+/// connections that a flood began are given up after a minute; ports without timestamps rest between two connections, and
+/// readers and writers pause.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(300);
+const LISTENING_PORT: u16 = 80;
+const DIALING_PORT: u16 = 3_000;
+/// The flooder's part of the luck.
+const FLOOD: u64 = (1 << 32) + 1;
+
+/// Who lives in these worlds.
+#[derive(Debug)]
+pub(super) enum Citizen {
+    /// A real stack with programs, or a router.
+    Host(Box<Host>),
+    /// An enemy.
+    Flooder(Box<Flooder>),
+}
+
+impl Citizen {
+    fn node(&self) -> &dyn Node {
+        match self {
+            Self::Host(host) => &**host,
+            Self::Flooder(flooder) => &**flooder,
+        }
+    }
+
+    fn node_mut(&mut self) -> &mut dyn Node {
+        match self {
+            Self::Host(host) => &mut **host,
+            Self::Flooder(flooder) => &mut **flooder,
+        }
+    }
+}
+
+impl Node for Citizen {
+    fn handle_frame(&mut self, now: Instant, device: DeviceId, frame: &[u8], marks: Marks, out: &mut Vec<Outgoing>) {
+        self.node_mut().handle_frame(now, device, frame, marks, out);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
+        self.node_mut().poll_transmit(now, device, into)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.node().poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node_mut().handle_timeout(now);
+    }
+
+    fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
+        self.node_mut().link_changed(now, device, state);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.node().check()
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        self.node().left_over()
+    }
+}
+
+/// Plays a company of connections.
+pub(super) fn calls(mut world: World<Citizen>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
+    let kind = Kind::ALL[rng.index(Kind::ALL.len())];
+    let company = draw::company(rng, kind);
+    let flood = kind == Kind::Flood;
+    let wires = draw_wires(rng, flood);
+    let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
+    let first = u8::from(flood);
+    for place in 0..=last {
+        if place < first {
+            world.add(Citizen::Flooder(Box::new(Flooder::new(draw_flood(rng), Rng::new(seed, FLOOD)))))?;
+            continue;
+        }
+        let mut host = Host::new(net::stack(seed ^ u64::from(place), place, &wires)?);
+        host.set_scripts(Rc::from(company.scripts.as_slice()));
+        if place == first || place == last {
+            let networks = [first, last - 1];
+            furnish(&mut host, rng, &company, usize::from(place == last), networks)?;
+        }
+        world.add(Citizen::Host(Box::new(host)))?;
+    }
+    let mut links = Vec::new();
+    for (left, &wire) in (0..last).zip(&wires) {
+        let end = |node: u8, device| End { node: NodeId(node.into()), device: DeviceId(device) };
+        links.push(world.link(end(left, u16::from(left > 0)), end(left + 1, 0), wire)?);
+    }
+    finish(world, rng, &links[usize::from(first)..], &company, kind)
+}
+
+fn finish(
+    mut world: World<Citizen>,
+    rng: &mut Rng,
+    faulty: &[LinkId],
+    company: &Company,
+    kind: Kind,
+) -> Result<Outcome, BuildError> {
+    let well_at = plan(&mut world, rng, faulty)?;
+    let done = |world: &World<Citizen>| {
+        world.node_ids().all(|node| match world.node(node) {
+            Citizen::Host(host) => host.is_hung_up(),
+            Citizen::Flooder(flooder) => flooder.left_over().is_empty(),
+        })
+    };
+    let hosts = |world: &World<Citizen>, each: &mut dyn FnMut(&Host)| {
+        for node in world.node_ids() {
+            match world.node(node) {
+                Citizen::Host(host) => each(host),
+                Citizen::Flooder(_) => {}
+            }
+        }
+    };
+    let judge = |world: &World<Citizen>| {
+        let mut reports: Vec<Report> = Vec::new();
+        hosts(world, &mut |host| reports.extend(host.reports()));
+        judge(&company.scripts, &reports)
+    };
+    let waiting = |world: &World<Citizen>| {
+        let mut flows = Vec::new();
+        hosts(world, &mut |host| flows.extend(host.describe()));
+        flows
+    };
+    let goal = Goal {
+        name: kind.name(),
+        what: "every connection is over",
+        within: PROGRESS_WITHIN,
+        done: &done,
+        judge: &judge,
+        waiting: &waiting,
+    };
+    Ok(play(world, well_at, &goal))
+}
+
+/// A row of networks. A flood comes over the first of two, which has nothing else to it.
+fn draw_wires(rng: &mut Rng, flood: bool) -> Vec<Wire> {
+    let count = if flood { 1 } else { rng.between(1, 4) };
+    let first = flood.then_some(Wire { medium: Medium::Ip, ..Wire::ethernet() });
+    let drawn = (0..count).map(|_| Wire {
+        medium: [Medium::Ethernet, Medium::Ip][rng.index(2)],
+        marks_agreed: rng.below(4) == 0,
+        ..super::draw_wire(rng)
+    });
+    first.into_iter().chain(drawn).collect()
+}
+
+fn draw_flood(rng: &mut Rng) -> Flood {
+    Flood {
+        network: [10, 0, 0],
+        target: SocketAddrV4::new(net::v4(1, 2), LISTENING_PORT),
+        victim: net::v4(1, 1),
+        pause: Duration::from_micros(rng.between(200, 5_000)),
+        segments: u32::try_from(rng.between(100, 3_000)).unwrap_or(100),
+    }
+}
+
+/// Gives the host at one end of the row its programs. `networks`: its own and the far one, by the left end's order.
+fn furnish(host: &mut Host, rng: &mut Rng, company: &Company, end: usize, networks: [u8; 2]) -> Result<(), BuildError> {
+    let address = |end: usize, v6: bool| -> IpAddr {
+        let (network, number) = (networks[end], if end == 0 { 1 } else { 2 });
+        if v6 { net::v6(network, number).into() } else { net::v4(network, number).into() }
+    };
+    for (at, group) in company.groups.iter().enumerate() {
+        let port = |base: u16| base + u16::try_from(at).unwrap_or(0);
+        let dials = end == usize::from(group.from_right);
+        let own = address(end, group.v6);
+        let peer = address(1 - end, group.v6);
+        if !dials && !group.crossed {
+            let listen = Listen {
+                local: SocketAddr::new(own, port(LISTENING_PORT)),
+                backlog: group.backlog,
+                options: group.options[1],
+                accept_pause: group.accept_pause,
+                closed: group.closed,
+            };
+            host.listen(listen).map_err(|_| BuildError::Stack)?;
+            continue;
+        }
+        let (local_port, remote_port) = match (group.crossed, dials) {
+            (false, _) if group.one_port => (port(DIALING_PORT), port(LISTENING_PORT)),
+            (false, _) => (0, port(LISTENING_PORT)),
+            (true, true) => (port(DIALING_PORT), port(LISTENING_PORT)),
+            (true, false) => (port(LISTENING_PORT), port(DIALING_PORT)),
+        };
+        let any = if group.v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
+        host.dial(Dial {
+            local: SocketAddr::new(if rng.below(2) == 0 { own } else { any }, local_port),
+            remote: SocketAddr::new(peer, remote_port),
+            options: group.options[usize::from(!dials)],
+            scripts: VecDeque::from(group.scripts.clone()),
+            at_once: group.at_once,
+            begin: group.begin,
+            pause: group.pause,
+            side: if dials { Side::A } else { Side::B },
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Whether what both sides of a connection report may stand beside each other.
+//!
+//! Where nothing may cut a connection short, both sides have everything and were told the end. Elsewhere: nothing
+//! arrives that was not sent; an end that is told comes after everything before it; a reset has somebody who reset.
+
+use siga_stack::tcp::Failure;
+
+use super::{End, Last, Leeway, Report, Script};
+use crate::trace::Side;
+
+/// Judges all reports of all hosts.
+///
+/// # Errors
+/// The first thing that cannot be.
+pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
+    let mut sides = vec![[None; 2]; scripts.len()];
+    for report in reports {
+        let slot = sides.get_mut(report.script).ok_or_else(|| format!("{report:?} is of no script"))?;
+        let at = usize::from(report.side == Side::B);
+        let leeway = scripts.get(report.script).map(|script| script.leeway);
+        match slot[at] {
+            None => slot[at] = Some(*report),
+            // The first that the side reported is the connection; what follows is its ghost.
+            Some(_) if report.side == Side::B && leeway.is_some_and(|leeway| leeway.replayed) => {}
+            Some(other) => return Err(format!("{other:?} and {report:?} are the same side")),
+        }
+    }
+    for (number, (script, sides)) in scripts.iter().zip(&sides).enumerate() {
+        let [a, b] = sides;
+        let a = a.ok_or_else(|| format!("script {number}: nothing of the side that opens"))?;
+        judge_script(script, &a, b.as_ref())
+            .map_err(|what| format!("script {number}: {what}: {script:?}, {a:?}, {b:?}"))?;
+    }
+    Ok(())
+}
+
+fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &'static str> {
+    // Answered with a cookie: it may be reset for an acknowledgement that overtook its first bytes.
+    if script.leeway.replayed && a.read == 0 && a.last == Last::Failed(Failure::Reset) {
+        return b.map_or(Ok(()), |b| judge_stream(b, Some(a)));
+    }
+    if script.is_calm() && b.is_none() {
+        return Err("the other side never heard of it");
+    }
+    for (own, peer) in [(Some(a), b), (b, Some(a))] {
+        let Some(own) = own else { continue };
+        judge_stream(own, peer)?;
+        judge_end(script, own, peer)?;
+        if script.is_calm() && !is_complete(script, own) {
+            return Err("it was cut short and nothing allows that");
+        }
+        if closes_well(script, own, peer) && peer.is_some_and(|peer| own.read != peer.written) {
+            return Err("what was written before closing was lost");
+        }
+    }
+    Ok(())
+}
+
+fn judge_stream(own: &Report, peer: Option<&Report>) -> Result<(), &'static str> {
+    let sent = peer.map_or(0, |peer| peer.written);
+    if own.read > sent {
+        return Err("more arrived than was written");
+    }
+    if !own.ended {
+        return Ok(());
+    }
+    match peer {
+        Some(peer) if peer.shut && own.read == sent => Ok(()),
+        Some(peer) if peer.shut => Err("the end was told before everything had arrived"),
+        Some(_) | None => Err("an end was told that nobody made"),
+    }
+}
+
+/// How it was over has a reason.
+fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(), &'static str> {
+    let conduct = script.conduct(own.side);
+    let aborts = matches!(conduct.end, End::AbortAfter(_));
+    match own.last {
+        Last::Closed if aborts => Err("it was closed by a program that resets"),
+        Last::Closed if conduct.end == End::Close => Ok(()),
+        Last::Closed if own.ended => Ok(()),
+        Last::Closed => Err("it was closed before the end"),
+        Last::Aborted if aborts => Ok(()),
+        Last::Aborted => Err("it was reset by a program that does not"),
+        Last::Failed(Failure::Reset) if script.leeway.refused || resets(script, peer) => Ok(()),
+        Last::Failed(Failure::Reset) => Err("it was reset by nobody"),
+        Last::Failed(Failure::Refused) if script.leeway.refused || resets(script, peer) => Ok(()),
+        Last::Failed(Failure::Refused) => Err("it was refused by nobody"),
+        Last::Failed(Failure::TimedOut) if script.leeway.timed_out => Ok(()),
+        Last::Failed(Failure::TimedOut) => Err("it timed out although everything is well in time"),
+        Last::Failed(Failure::Unreachable) => Err("it found no way, which nothing said"),
+        Last::Failed(Failure::Aborted) => Err("it was told of its own reset"),
+    }
+}
+
+/// Whether the other side may have reset the connection: by its program, by closing with something unread or on its way, or
+/// because it gave up.
+fn resets(script: &Script, peer: Option<&Report>) -> bool {
+    let Leeway { timed_out, lingers, .. } = script.leeway;
+    let Some(peer) = peer else { return timed_out };
+    let closes = script.conduct(peer.side).end == End::Close;
+    match peer.last {
+        Last::Aborted => true,
+        Last::Closed => closes || timed_out || lingers,
+        Last::Failed(_) => true,
+    }
+}
+
+/// Whether the other side closed after it had read all that this one ever sent: nothing makes it reset, so this side reads all
+/// that was written, if it reads to the end.
+fn closes_well(script: &Script, own: &Report, peer: Option<&Report>) -> bool {
+    let reads_all = matches!(script.conduct(own.side).end, End::Shutdown | End::AfterPeer);
+    let closed = peer.is_some_and(|peer| peer.last == Last::Closed && peer.read == own.written);
+    let Leeway { refused, timed_out, lingers, .. } = script.leeway;
+    reads_all && closed && !(refused || timed_out || lingers)
+}
+
+fn is_complete(script: &Script, own: &Report) -> bool {
+    let wanted = script.conduct(own.side.other()).bytes;
+    own.last == Last::Closed && own.ended && own.read == wanted && own.written == script.conduct(own.side).bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use siga_stack::time::Duration;
+
+    use super::super::Conduct;
+    use super::*;
+
+    fn script(ends: [End; 2]) -> Script {
+        let sides = ends.map(|end| Conduct {
+            bytes: 10,
+            write_bytes_max: 10,
+            write_pause: Duration::ZERO,
+            read_bytes_max: 10,
+            read_pause: Duration::ZERO,
+            turns: None,
+            end,
+        });
+        Script { sides, leeway: Leeway::default() }
+    }
+
+    fn report(side: Side) -> Report {
+        Report { script: 0, side, written: 10, read: 10, ended: true, shut: true, last: Last::Closed }
+    }
+
+    fn judged(script: Script, reports: &[Report]) -> Result<(), String> {
+        judge(&[script], reports)
+    }
+
+    const CALM: [End; 2] = [End::Shutdown, End::AfterPeer];
+    const RESET: Last = Last::Failed(Failure::Reset);
+
+    #[test]
+    fn what_both_sides_agree_on_is_right() {
+        let [a, b] = [Side::A, Side::B].map(report);
+        judged(script(CALM), &[b, a]).unwrap();
+        // The one that closes has not read all; the other is reset in the midst.
+        let closed = Report { read: 4, ended: false, ..a };
+        let reset = Report { read: 7, written: 9, ended: false, shut: false, last: RESET, ..b };
+        judged(script([End::Close, End::AfterPeer]), &[closed, reset]).unwrap();
+        let aborted = Report { read: 0, written: 3, ended: false, shut: false, last: Last::Aborted, ..a };
+        let early = script([End::AbortAfter(Duration::ZERO), End::Shutdown]);
+        judged(early, &[aborted]).unwrap();
+        judged(early, &[aborted, Report { read: 3, ended: false, last: RESET, ..b }]).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_is_found() {
+        let [a, b] = [Side::A, Side::B].map(report);
+        let close = script([End::Close, End::AfterPeer]);
+        let abort = script([End::AbortAfter(Duration::ZERO), End::Shutdown]);
+        let aborted = Report { read: 0, ended: false, shut: false, last: Last::Aborted, ..a };
+        for (script, reports, what) in [
+            (script(CALM), vec![a], "the other side never heard of it"),
+            (script(CALM), vec![b], "nothing of the side that opens"),
+            (script(CALM), vec![a, a, b], "are the same side"),
+            (script(CALM), vec![Report { script: 1, ..a }], "is of no script"),
+            (script(CALM), vec![a, Report { written: 9, ..b }], "more arrived than was written"),
+            (script(CALM), vec![a, Report { read: 9, ..b }], "before everything had arrived"),
+            (script(CALM), vec![a, Report { read: 9, ended: false, ..b }], "closed before the end"),
+            (script(CALM), vec![a, Report { last: RESET, ..b }], "reset by nobody"),
+            (script(CALM), vec![Report { last: Last::Aborted, ..a }, b], "a program that does not"),
+            (abort, vec![a, b], "closed by a program that resets"),
+            (abort, vec![aborted, b], "an end was told that nobody made"),
+            (close, vec![Report { ended: false, ..a }, Report { read: 9, ended: false, last: RESET, ..b }], "was lost"),
+            (close, vec![a, Report { last: Last::Failed(Failure::TimedOut), ..b }], "everything is well in time"),
+            (close, vec![a, Report { last: Last::Failed(Failure::Unreachable), ..b }], "found no way"),
+            (close, vec![a, Report { last: Last::Failed(Failure::Aborted), ..b }], "its own reset"),
+            (
+                script([End::Shutdown, End::Close]),
+                vec![Report { last: Last::Failed(Failure::Refused), ..a }],
+                "refused",
+            ),
+        ] {
+            let error = judged(script, &reports).unwrap_err();
+            assert!(error.contains(what), "{what}: {error}");
+        }
+    }
+}
