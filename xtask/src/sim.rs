@@ -13,6 +13,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use siga_sim::scenario::{self, Outcome, Show};
+use siga_sim::throughput;
+
+/// The table of throughputs that the tests of `siga-sim` compare with.
+const THROUGHPUT: &str = "crates/sim/tests/snapshots/throughput.txt";
 
 /// How often a search says how far it is.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
@@ -21,7 +25,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Run this seed and print everything that happens
-    #[arg(long, required_unless_present = "time", conflicts_with = "time")]
+    #[arg(long, required_unless_present_any = ["time", "accept"], conflicts_with = "time")]
     seed: Option<u64>,
     /// Try seeds for so long (90s, 10m, 2h), up to the first that fails
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
@@ -35,15 +39,32 @@ pub(crate) struct Options {
     /// The first seed to try
     #[arg(long, conflicts_with = "seed")]
     from: Option<u64>,
+    /// Measure how fast a stream is by loss and buffer, and write the table that the tests compare with
+    #[arg(long, conflicts_with_all = ["seed", "time", "from", "quiet", "capture"])]
+    accept: bool,
 }
 
 /// Runs a seed, or searches.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if options.accept {
+        return accept(root);
+    }
     match (options.seed, options.time) {
         (Some(seed), _) => one(root, seed, options),
         (None, Some(time)) => search(options.from.unwrap_or_else(seed_of_now), time, verdict),
-        (None, None) => Err("neither --seed nor --for was given".to_owned()),
+        (None, None) => Err("neither --seed, --for nor --accept was given".to_owned()),
     }
+}
+
+/// Writes the table of throughputs, and says which lines of it changed.
+fn accept(root: &Path) -> Result<(), String> {
+    let path = root.join(THROUGHPUT);
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    let after = throughput::table()?;
+    for line in after.lines().filter(|line| !before.lines().any(|before| before == *line)) {
+        eprintln!("{line}");
+    }
+    fs::write(&path, after).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 fn one(root: &Path, seed: u64, options: &Options) -> Result<(), String> {
@@ -76,7 +97,10 @@ fn summary(seed: u64, outcome: &Outcome) -> String {
     let befell = befell.collect::<Vec<_>>().join(", ");
     let frames = if befell.is_empty() { "nothing befell any frame".to_owned() } else { befell };
     let (events, time, hash) = (outcome.events, outcome.virtual_time, outcome.hash);
-    format!("seed {seed}: {frames}\nseed {seed}: {events} events in {time:?} of virtual time, hash {hash:016x}\n")
+    let name = outcome.name;
+    format!(
+        "seed {seed}: {name}\nseed {seed}: {frames}\nseed {seed}: {events} events in {time:?} of virtual time, hash {hash:016x}\n"
+    )
 }
 
 /// The outcome of a seed, a panic being an error that names the seed.
@@ -146,10 +170,23 @@ mod tests {
     fn a_seed_or_a_time_is_needed_and_not_both() {
         let command = || Options::augment_args(clap::Command::new("sim"));
         let parses = |line: &str| command().try_get_matches_from(line.split(' ')).is_ok();
-        for line in ["sim --seed 5", "sim --seed 5 --quiet --capture", "sim --for 10m", "sim --for 10m --from 3"] {
+        for line in [
+            "sim --seed 5",
+            "sim --seed 5 --quiet --capture",
+            "sim --for 10m",
+            "sim --for 10m --from 3",
+            "sim --accept",
+        ] {
             assert!(parses(line), "{line}");
         }
-        for line in ["sim", "sim --quiet", "sim --seed 5 --for 10m", "sim --for 10m --quiet", "sim --seed 5 --from 3"] {
+        for line in [
+            "sim",
+            "sim --quiet",
+            "sim --seed 5 --for 10m",
+            "sim --for 10m --quiet",
+            "sim --seed 5 --from 3",
+            "sim --accept --quiet",
+        ] {
             assert!(!parses(line), "{line}");
         }
     }
@@ -170,7 +207,7 @@ mod tests {
     fn a_seed_that_passes_has_a_verdict_and_captures() {
         verdict(1).unwrap();
         let root = tempfile::tempdir().unwrap();
-        let options = Options { seed: Some(1), time: None, quiet: true, capture: true, from: None };
+        let options = Options { seed: Some(1), time: None, quiet: true, capture: true, from: None, accept: false };
         run(root.path(), &options).unwrap();
         let capture = fs::read(root.path().join("target/sim/seed-1-link-0.pcapng")).unwrap();
         assert!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));

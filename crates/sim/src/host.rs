@@ -30,7 +30,7 @@ const HEAD_BYTES: usize = 4 + 4;
 pub const BODY_BYTES_MAX: usize = 65_535 - 20 - 8 - HEAD_BYTES;
 
 /// Of what a stack at rest holds nothing. Path MTUs are remembered until something is sent there.
-const LEAVE_NOTHING: [&str; 8] = [
+const LEAVE_NOTHING: [&str; 9] = [
     "bytes of frames in device queues",
     "neighbours",
     "bytes that wait for neighbours",
@@ -39,6 +39,7 @@ const LEAVE_NOTHING: [&str; 8] = [
     "bytes in TCP buffers",
     "TCP connections in TIME-WAIT",
     "TCP ports taken",
+    "news of TCP sockets",
 ];
 
 /// A stack and what uses it.

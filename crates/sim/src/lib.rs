@@ -23,6 +23,7 @@ pub mod node;
 pub mod rng;
 pub mod scenario;
 pub mod tcp;
+pub mod throughput;
 pub mod toy;
 pub mod trace;
 pub mod world;

@@ -143,6 +143,19 @@ fn an_mtu_that_falls_near_or_far_stops_no_stream() {
 }
 
 #[test]
+fn a_black_hole_that_stays_slows_a_stream_and_does_not_stop_it() {
+    for (v6, over) in [(false, 700), (false, 1_100), (true, 1_299), (true, 1_400)] {
+        let scripts = [script([300_000, 0])];
+        let mut world = row(&[wire(1_500), wire(1_500)], &scripts, Way { v6, ..PLAIN });
+        let faults = Faults { black_hole_over: Some(over), ..Faults::NONE };
+        world.schedule(ms(30), LinkId(1), Change::Faults { from: Side::A, faults }).unwrap();
+        finish(&mut world, &scripts, ms(30_000));
+        let lane = LaneId { link: LinkId(1), from: Side::A };
+        assert!(world.lane(lane).counts().of(Fate::BlackHoled) > 0);
+    }
+}
+
+#[test]
 fn large_segments_go_whole_where_they_may_and_are_cut_where_they_may_not() {
     let memory = Wire { medium: Medium::Ip, marks_agreed: true, ..wire(1_500) };
     let scripts = [script([1_000_000, 0])];

@@ -1,6 +1,6 @@
 //! What connections there are in a world, drawn from its luck: kinds of use, and within them everything that can be set.
 
-use siga_stack::tcp::{Config, Keepalive};
+use siga_stack::tcp::{Config, Keepalive, PathProbing};
 use siga_stack::tcp_sockets::TcpOptions;
 use siga_stack::time::{Duration, Instant};
 
@@ -261,6 +261,7 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
         timestamps: !off(rng),
         sack: !off(rng),
         window_scaling: !off(rng),
+        path_probing: [PathProbing::Off, PathProbing::BlackHole, PathProbing::Always][rng.index(3)],
         initial_window_segments: u8::try_from(rng.between(1, 10)).unwrap_or(1),
         // Connections from one port wait for it where there are no timestamps.
         time_wait: Duration::from_secs(if kind == Kind::Renewed { rng.between(1, 4) } else { rng.between(1, 60) }),

@@ -1,0 +1,234 @@
+//! How fast one stream is over one link, in virtual time, by what is lost on it and how large the buffers are: a table whose
+//! text changes when what TCP does changes.
+//!
+//! Both buffers of both ends have the size of the column. Losses are of data alone and independent of each other. Beside each
+//! row stands what Mathis, Semke, Mahdavi and Ott (1997) give for a window that is halved by each loss, and under each column
+//! what one buffer a round trip makes.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use siga_stack::frame::DeviceId;
+use siga_stack::tcp::Config;
+use siga_stack::tcp_sockets::TcpOptions;
+use siga_stack::time::{Duration, Instant};
+
+use crate::fault::{Faults, Medium, Wire};
+use crate::host::Host;
+use crate::net;
+use crate::rng::Ppm;
+use crate::tcp::{Conduct, Dial, End, Leeway, Listen, Script};
+use crate::trace::{NodeId, Side};
+use crate::world::{self, BuildError, Change, World};
+
+/// Losses, in millionths of the data frames.
+const LOSSES: [u32; 6] = [0, 100, 1_000, 10_000, 30_000, 100_000];
+/// Buffers, in bytes.
+const BUFFERS: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const CONTROLS: [&str; 2] = ["cubic", "reno"];
+const MTU: usize = 1_500;
+/// Payload of a full segment: without the headers of IPv4 and TCP and without timestamps.
+const SEGMENT_BYTES: u64 = 1_448;
+const PORT: u16 = 80;
+/// Round trips before anything is counted, in which the first slow start ends and what it lost is repaired.
+const WARM_UP_ROUND_TRIPS: u32 = 60;
+/// A measurement ends after so many bytes or so many round trips, whichever comes first. Where losses are rare, it takes longer
+/// to see some.
+const COUNTED_BYTES: u64 = 3_000_000;
+const RARE: Ppm = Ppm::new(1_000);
+const COUNTED_BYTES_RARE: u64 = 8_000_000;
+const COUNTED_ROUND_TRIPS: u32 = 1_000;
+
+/// A link, by what decides how fast a stream can be.
+#[derive(Debug, Clone, Copy)]
+pub struct Path {
+    /// Its rate.
+    pub rate_bits_per_s: u64,
+    /// Twice its delay.
+    pub round_trip: Duration,
+}
+
+/// The links of the table; one full window is 250,000 bytes on either.
+pub const PATHS: [Path; 2] = [
+    Path { rate_bits_per_s: 100_000_000, round_trip: Duration::from_millis(20) },
+    Path { rate_bits_per_s: 1_000_000_000, round_trip: Duration::from_millis(2) },
+];
+
+impl Path {
+    /// Bytes under way when the link is full.
+    fn window_bytes(self) -> u64 {
+        self.rate_bits_per_s / 8 * nanos(self.round_trip) / 1_000_000_000
+    }
+
+    /// As many frames wait as are under way.
+    fn queue_frames(self) -> usize {
+        usize::try_from(self.window_bytes()).unwrap_or(0) / MTU
+    }
+}
+
+/// The whole table.
+///
+/// # Errors
+/// A world could not be built, or went wrong.
+pub fn table() -> Result<String, String> {
+    let mut text = String::from(
+        "One TCP stream over one link, in Mbit/s of payload, by loss of data frames and size of both ends' buffers.\n\
+         mathis: 1.22 segments a round trip over the root of the loss. buffer: one buffer a round trip.\n",
+    );
+    for path in PATHS {
+        for control in CONTROLS {
+            let Path { rate_bits_per_s, round_trip } = path;
+            let (rate, queue) = (rate_bits_per_s / 1_000_000, path.queue_frames());
+            let heading = format!("\n{rate} Mbit/s, round trip {round_trip:?}, queue of {queue} frames, {control}\n");
+            text += &heading;
+            row(&mut text, "loss", &BUFFERS.map(|bytes| format!("{} KB", bytes >> 10)), "mathis");
+            for loss in LOSSES {
+                let mut cells = BUFFERS.map(|_| String::new());
+                for (cell, buffer_bytes) in cells.iter_mut().zip(BUFFERS) {
+                    *cell = tenths(measure(path, control, Ppm::new(loss), buffer_bytes)?);
+                }
+                row(&mut text, &percent(loss), &cells, &mathis(path, loss));
+            }
+            row(&mut text, "buffer", &BUFFERS.map(|bytes| tenths(buffer_rate(path, bytes))), "");
+        }
+    }
+    Ok(text)
+}
+
+fn row(text: &mut String, name: &str, cells: &[String; BUFFERS.len()], last: &str) {
+    let mut line = format!("{name:<8}");
+    for cell in cells.iter().map(String::as_str).chain([last]) {
+        // Writing to a string cannot fail.
+        let _: std::fmt::Result = write!(line, "{cell:>10}");
+    }
+    *text += line.trim_end();
+    *text += "\n";
+}
+
+/// Millionths as percent.
+fn percent(millionths: u32) -> String {
+    let (whole, part) = (millionths / 10_000, millionths % 10_000 / 100);
+    if part == 0 { format!("{whole} %") } else { format!("{whole}.{part:02} %").replace("0 %", " %") }
+}
+
+/// Bits a second as Mbit/s with one place.
+fn tenths(bits_per_s: u64) -> String {
+    let tenths = (bits_per_s + 50_000) / 100_000;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+fn mathis(path: Path, loss: u32) -> String {
+    if loss == 0 {
+        return "-".to_owned();
+    }
+    // 1.22 / sqrt(loss) in thousandths of a segment, in whole numbers: the text is the same on every machine.
+    let thousandths = (1_220_u64 * 1_220 * 1_000_000 / u64::from(loss)).isqrt();
+    tenths(thousandths * SEGMENT_BYTES * 8 * (1_000_000_000 / nanos(path.round_trip)) / 1_000)
+}
+
+fn buffer_rate(path: Path, bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(0) * 8 * (1_000_000_000 / nanos(path.round_trip))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Payload in bits a second, once the first slow start is over.
+///
+/// # Errors
+/// The world could not be built, or went wrong.
+pub fn measure(path: Path, congestion: &'static str, loss: Ppm, buffer_bytes: usize) -> Result<u64, String> {
+    let config = Config {
+        send_buffer_bytes_max: buffer_bytes,
+        receive_buffer_bytes: buffer_bytes,
+        receive_buffer_bytes_max: buffer_bytes,
+        congestion,
+        ..Config::LINUX
+    };
+    let options = TcpOptions { config, ..TcpOptions::default() };
+    let mut world = build(path, loss, &options).map_err(|error| error.to_string())?;
+    let arrived = |world: &World<Host>| world.node(NodeId(1)).bytes_arrived();
+    let run = |world: &mut World<Host>, until| world.run_until(until).map_err(|violation| violation.to_string());
+    let begin = Instant::default() + path.round_trip * WARM_UP_ROUND_TRIPS;
+    run(&mut world, begin)?;
+    let before = arrived(&world);
+    let end = begin + path.round_trip * COUNTED_ROUND_TRIPS;
+    let most = if (Ppm::new(1)..=RARE).contains(&loss) { COUNTED_BYTES_RARE } else { COUNTED_BYTES };
+    while world.now() < end && arrived(&world) - before < most {
+        let until = world.now() + path.round_trip;
+        run(&mut world, until)?;
+    }
+    Ok((arrived(&world) - before) * 8 * 1_000_000_000 / nanos(world.now().since(begin)))
+}
+
+/// A host that sends without end, and one that reads at once.
+fn build(path: Path, loss: Ppm, options: &TcpOptions) -> Result<World<Host>, BuildError> {
+    let wire = Wire {
+        medium: Medium::Ip,
+        mtu: MTU,
+        delay: path.round_trip / 2,
+        rate_bits_per_s: Some(path.rate_bits_per_s),
+        queue_frames_max: path.queue_frames(),
+        marks_agreed: false,
+    };
+    let conduct = |bytes| Conduct {
+        bytes,
+        write_bytes_max: 16 << 10,
+        write_pause: Duration::ZERO,
+        read_bytes_max: 16 << 10,
+        read_pause: Duration::ZERO,
+        turns: None,
+        end: End::Shutdown,
+    };
+    let scripts: Rc<[Script]> =
+        Rc::new([Script { sides: [conduct(u64::MAX / 2), conduct(0)], leeway: Leeway::default() }]);
+    let mut world = World::new(u64::from(loss.millionths()));
+    world.hash_no_contents();
+    for place in 0..2 {
+        let mut host = Host::new(net::stack(u64::from(place), place, &[wire])?);
+        host.set_scripts(Rc::clone(&scripts));
+        let address = |host, port| SocketAddr::new(IpAddr::from(net::v4(0, host)), port);
+        if place == 0 {
+            host.dial(Dial {
+                local: address(1, 0),
+                remote: address(2, PORT),
+                options: *options,
+                scripts: VecDeque::from([0]),
+                at_once: 1,
+                begin: Instant::default(),
+                pause: Duration::ZERO,
+                side: Side::A,
+            });
+        } else {
+            let (local, accept_pause) = (address(2, PORT), Duration::ZERO);
+            host.listen(Listen { local, backlog: 1, options: *options, accept_pause, closed: None })
+                .map_err(|_| BuildError::Stack)?;
+        }
+        world.add(host)?;
+    }
+    let end = |node| world::End { node: NodeId(node), device: DeviceId(0) };
+    let link = world.link(end(0), end(1), wire)?;
+    world.schedule(world.now(), link, Change::Faults { from: Side::A, faults: Faults { loss, ..Faults::NONE } })?;
+    Ok(world)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_as_a_person_would() {
+        assert_eq!(LOSSES.map(percent).join(", "), "0 %, 0.01 %, 0.1 %, 1 %, 3 %, 10 %");
+        assert_eq!([0, 49_999, 50_000, 99_950_000].map(tenths).join(", "), "0.0, 0.0, 0.1, 100.0");
+    }
+
+    #[test]
+    fn the_formula_is_that_of_the_paper() {
+        // 1.22 / sqrt(0.01) = 12.2 segments of 1,448 bytes in 20 ms.
+        assert_eq!([100, 10_000, 0].map(|loss| mathis(PATHS[0], loss)).join(", "), "70.7, 7.1, -");
+        assert_eq!(tenths(buffer_rate(PATHS[0], 16 << 10)), "6.6");
+    }
+}
