@@ -59,7 +59,7 @@ pub const PATHS: [Path; 2] = [
 impl Path {
     /// Bytes under way when the link is full.
     fn window_bytes(self) -> u64 {
-        self.rate_bits_per_s / 8 * nanos(self.round_trip) / 1_000_000_000
+        self.rate_bits_per_s / 8 * self.round_trip.as_nanos() / 1_000_000_000
     }
 
     /// As many frames wait as are under way.
@@ -125,15 +125,11 @@ fn mathis(path: Path, loss: u32) -> String {
     }
     // 1.22 / sqrt(loss) in thousandths of a segment, in whole numbers: the text is the same on every machine.
     let thousandths = (1_220_u64 * 1_220 * 1_000_000 / u64::from(loss)).isqrt();
-    tenths(thousandths * SEGMENT_BYTES * 8 * (1_000_000_000 / nanos(path.round_trip)) / 1_000)
+    tenths(thousandths * SEGMENT_BYTES * 8 * (1_000_000_000 / path.round_trip.as_nanos()) / 1_000)
 }
 
 fn buffer_rate(path: Path, bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(0) * 8 * (1_000_000_000 / nanos(path.round_trip))
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(bytes).unwrap_or(0) * 8 * (1_000_000_000 / path.round_trip.as_nanos())
 }
 
 /// Payload in bits a second, once the first slow start is over.
@@ -161,7 +157,7 @@ pub fn measure(path: Path, congestion: &'static str, loss: Ppm, buffer_bytes: us
         let until = world.now() + path.round_trip;
         run(&mut world, until)?;
     }
-    Ok((arrived(&world) - before) * 8 * 1_000_000_000 / nanos(world.now().since(begin)))
+    Ok((arrived(&world) - before) * 8 * 1_000_000_000 / world.now().since(begin).as_nanos())
 }
 
 /// A host that sends without end, and one that reads at once.
