@@ -147,10 +147,8 @@ impl<S: Storage> Ring<S> {
     }
 
     fn position(&self, offset: usize) -> usize {
-        match self.storage.capacity() {
-            0 => 0,
-            capacity => (self.head + offset) % capacity,
-        }
+        let (at, capacity) = (self.head + offset, self.storage.capacity());
+        if at >= capacity { at - capacity } else { at }
     }
 
     /// Makes room for so many bytes from the head on. Memory doubles, so that each byte moves once on average.

@@ -349,8 +349,8 @@ impl<S: Storage> Connection<S> {
     /// The next segment to send. Its payload is at most one MSS, or `large_bytes` where the device takes TCP segments larger
     /// than its MTU; 0 where it does not. To be called until it returns none.
     pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
-        if let Some(reset) = self.base.reset.take() {
-            return Some(Segment::bare(reset));
+        if self.base.reset.is_some() {
+            return self.base.reset.take().map(Segment::bare);
         }
         match &mut self.state {
             State::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),

@@ -150,15 +150,17 @@ impl Header {
             | bit(self.urgent.is_some(), URG)
             | bit(ece, ECE)
             | bit(cwr, CWR);
-        let [a, b] = self.source_port.to_be_bytes();
-        let [c, d] = self.destination_port.to_be_bytes();
-        let [e, f, g, h] = self.seq.0.to_be_bytes();
-        let [i, j, k, l] = self.ack.unwrap_or_default().0.to_be_bytes();
+        let Some((fixed, options)) = into.split_first_chunk_mut::<FIXED_BYTES>() else { return };
+        fixed[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        fixed[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        fixed[4..8].copy_from_slice(&self.seq.0.to_be_bytes());
+        fixed[8..12].copy_from_slice(&self.ack.unwrap_or_default().0.to_be_bytes());
         let offset = u8::try_from(len / 4).unwrap_or(0) << 4;
-        let [m, n] = self.window.to_be_bytes();
-        let [o, p] = self.urgent.unwrap_or(0).to_be_bytes();
-        into[..FIXED_BYTES].copy_from_slice(&[a, b, c, d, e, f, g, h, i, j, k, l, offset, bits, m, n, 0, 0, o, p]);
-        self.options.emit(&mut into[FIXED_BYTES..len]);
+        fixed[12..14].copy_from_slice(&[offset, bits]);
+        fixed[14..16].copy_from_slice(&self.window.to_be_bytes());
+        fixed[16..18].copy_from_slice(&[0, 0]);
+        fixed[18..].copy_from_slice(&self.urgent.unwrap_or(0).to_be_bytes());
+        self.options.emit(&mut options[..len - FIXED_BYTES]);
     }
 
     /// Sequence numbers that the segment takes with so many bytes of payload: SEG.LEN.

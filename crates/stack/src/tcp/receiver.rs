@@ -309,7 +309,7 @@ impl Receiver {
     pub(super) fn window(&mut self) -> u16 {
         let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
         let bytes = if wanted >= offered + self.least_opening() { wanted } else { offered };
-        let window = u16::try_from(bytes.div_ceil(1 << self.scale)).unwrap_or(u16::MAX);
+        let window = u16::try_from((bytes + ((1 << self.scale) - 1)) >> self.scale).unwrap_or(u16::MAX);
         self.edge = self.nxt + (u32::from(window) << self.scale);
         window
     }
@@ -332,13 +332,14 @@ impl Receiver {
     }
 
     /// Blocks to tell: a duplicate first (RFC 2883), then what lies ahead of gaps.
+    #[inline]
     pub(super) fn sack_blocks(&mut self, most: usize) -> SackBlocks {
+        if most == 0 || !self.has_blocks() {
+            return SackBlocks::default();
+        }
         let mut blocks = SackBlocks::default();
-        if self.sack && most > 0 {
-            let told = self.duplicate.take().into_iter().chain(self.gaps.told());
-            for block in told.take(most) {
-                blocks.push(block);
-            }
+        for block in self.duplicate.take().into_iter().chain(self.gaps.told()).take(most) {
+            blocks.push(block);
         }
         blocks
     }
