@@ -54,6 +54,8 @@ pub(super) struct Synchronized {
     challenged_at: Option<Instant>,
     last_received: Instant,
     keepalive_probes: u8,
+    /// When the last of them went.
+    probed_at: Instant,
     /// End of FIN-WAIT-2 without a reader.
     fin_wait_until: Option<Instant>,
 }
@@ -69,6 +71,7 @@ impl Synchronized {
             challenged_at: None,
             last_received: now,
             keepalive_probes: 0,
+            probed_at: now,
             fin_wait_until: None,
         }
     }
@@ -367,7 +370,11 @@ impl Synchronized {
     /// RFC 9293 MUST-26: only while nothing else is under way.
     fn keepalive_at(&self, base: &Base) -> Option<Instant> {
         let keepalive = base.config.keepalive.filter(|_| !self.outstanding())?;
-        Some(self.last_received + keepalive.idle + keepalive.interval * u32::from(self.keepalive_probes))
+        // Counted from the last probe: an owner that was asleep gives the peer time to answer each all the same.
+        Some(match self.keepalive_probes {
+            0 => self.last_received + keepalive.idle,
+            _ => self.probed_at + keepalive.interval,
+        })
     }
 
     fn user_timeout_at(&self, base: &Base) -> Option<Instant> {
@@ -396,6 +403,7 @@ impl Synchronized {
                 return Next::Closed(Some(Failure::TimedOut));
             }
             self.keepalive_probes += 1;
+            self.probed_at = now;
             self.snd.probe_due = true;
         }
         Next::Stay

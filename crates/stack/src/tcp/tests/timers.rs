@@ -23,6 +23,20 @@ fn an_idle_peer_is_probed_and_given_up() {
 }
 
 #[test]
+fn a_late_owner_gives_the_peer_time_to_answer_each_probe() {
+    let mut dialogue = Dialogue::established(minute());
+    dialogue.after(3_600_000);
+    for _ in 0..3 {
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+        dialogue.after(0);
+        dialogue.sends(&[]);
+        assert_eq!(dialogue.timeout(), Duration::from_secs(10));
+    }
+    dialogue.sends(&["R 1001:1001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
 fn times_without_end_are_no_trouble() {
     let keepalive = Keepalive { idle: Duration::MAX, interval: Duration::MAX, probes: u8::MAX };
     let config = Config { keepalive: Some(keepalive), user_timeout: Some(Duration::MAX), ..plain() };
