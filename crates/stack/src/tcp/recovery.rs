@@ -242,7 +242,8 @@ impl Sender {
                 };
                 // The first repetition goes whatever the meter says.
                 room = room.max(if prr.out == 0 { segment } else { 0 });
-                self.cwnd = pipe + room;
+                // More duplicates than segments may have come: where nothing is left in the network, one may go.
+                self.cwnd = (pipe + room).max(segment);
             }
         }
     }

@@ -99,6 +99,11 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
+    /// An empty list; the first byte will be `first`.
+    pub(super) fn new(first: SeqNumber) -> Self {
+        Self { cursor: first, ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
@@ -440,7 +445,7 @@ mod tests {
     }
 
     fn ten() -> Scoreboard {
-        let mut board = Scoreboard { cursor: seq(0), ..Scoreboard::default() };
+        let mut board = Scoreboard::new(seq(0));
         for place in 0..10 {
             board.push(at(u64::from(place)), seq(place * MSS), seq((place + 1) * MSS));
         }

@@ -143,7 +143,7 @@ impl Sender {
             search,
             sack: start.sack,
             no_delay: start.no_delay,
-            board: Scoreboard::default(),
+            board: Scoreboard::new(start.first),
             rtt: Rtt::default(),
             control,
             cwnd,

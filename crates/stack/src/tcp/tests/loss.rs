@@ -172,6 +172,47 @@ fn without_sack_three_duplicates_repair_and_partial_ones_go_on() {
 }
 
 #[test]
+fn more_duplicates_than_segments_leave_room_for_one() {
+    let mut dialogue = Dialogue::established(Config { sack: false, no_delay: true, ..plain() });
+    dialogue.write(2_500);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:3501 ack 5001"]);
+    for _ in 0..2 {
+        dialogue.gets("- 5001:5001 ack 1001");
+        dialogue.sends(&[]);
+    }
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    for _ in 0..3 {
+        dialogue.gets("- 5001:5001 ack 1001");
+        dialogue.connection.check();
+    }
+    dialogue.write(1_000);
+    dialogue.sends(&["- 3501:4501 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn what_is_lost_is_repeated_wherever_numbers_begin() {
+    let now = Instant::from_ns(1_000_000_000);
+    // The first segment lies across the middle of the numbers, or across their end.
+    for iss in [0x7fff_ff00, 0x8000_0000, u32::MAX - 100, 0] {
+        let config = Config { timestamps: false, ..Config::default() };
+        let mut client = Connection::connect(now, config, (1, 2), initial(iss)).unwrap();
+        let syn = client.poll_transmit(now, 0).unwrap().header;
+        let server = Connection::accept(now, config, &syn, initial(7)).unwrap();
+        let mut pair = pair::Pair::between(now, client, server);
+        pair.run(ms(30));
+        let mut lost = false;
+        pair.faults[0] = Box::new(move |_, packet| {
+            let first = !packet.payload.is_empty() && !std::mem::replace(&mut lost, true);
+            first.then_some(pair::Fault::Drop)
+        });
+        assert!(pair.transfer(0, &stream(20_000)) < ms(1_000), "from {iss}");
+        pair.close();
+    }
+}
+
+#[test]
 fn a_receiver_tells_what_it_holds_latest_first_and_duplicates_before() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 6001:7001 ack 1001");
