@@ -802,6 +802,8 @@ impl<S: Storage> Connection<S> {
 
 impl Base {
     fn new(config: Config, (local_port, remote_port): (u16, u16), initial: Initial) -> Self {
-        Self { local_port, remote_port, config, initial, path_mss: None, reset: None }
+        let syn_window = u16::try_from(config.receive_buffer_bytes).unwrap_or(u16::MAX);
+        let window_shift = config.window_shift();
+        Self { local_port, remote_port, config, initial, syn_window, window_shift, path_mss: None, reset: None }
     }
 }

@@ -19,6 +19,10 @@ pub(super) struct Base {
     pub(super) remote_port: u16,
     pub(super) config: Config,
     pub(super) initial: Initial,
+    /// The window that our SYN offers, which is not shifted, and the shift that it names: a receive buffer changed since takes
+    /// neither back.
+    pub(super) syn_window: u16,
+    pub(super) window_shift: u8,
     /// MSS of the path, as ICMP told before the connection was open.
     pub(super) path_mss: Option<u16>,
     /// A reset to send: an answer, or the end of an aborted connection.
@@ -34,11 +38,6 @@ impl Base {
 
     pub(super) fn timestamps(&self, now: Instant, echo: u32) -> Timestamps {
         Timestamps { value: super::timestamp(now, self.initial.timestamp_offset), echo }
-    }
-
-    /// Bytes that the window of a SYN offers, which is not shifted.
-    fn syn_window(&self) -> u16 {
-        u16::try_from(self.config.receive_buffer_bytes).unwrap_or(u16::MAX)
     }
 
     /// RFC 9293 section 3.10.7: the answer to an acknowledgement of what was never sent.
@@ -178,11 +177,11 @@ impl SynSent {
         let ecn = base.config.ecn && self.attempt.retries < 2;
         self.attempt.sent(now);
         let config = &base.config;
-        let mut header = base.header(base.initial.seq, None, base.syn_window());
+        let mut header = base.header(base.initial.seq, None, base.syn_window);
         header.flags = Flags { syn: true, ece: ecn, cwr: ecn, ..Flags::default() };
         header.options = Options {
             mss: Some(config.mss),
-            window_scale: config.window_scaling.then(|| config.window_shift()),
+            window_scale: config.window_scaling.then_some(base.window_shift),
             sack_permitted: config.sack,
             timestamps: config.timestamps.then(|| base.timestamps(now, 0)),
             ..Options::default()
@@ -262,7 +261,7 @@ impl SynReceived {
         header: &Header,
         payload_bytes: usize,
     ) -> Result<SynReceivedNext, DropReason> {
-        let (first, window) = (self.peer.irs + 1, u32::from(base.syn_window()));
+        let (first, window) = (self.peer.irs + 1, u32::from(base.syn_window));
         let Flags { syn, rst, .. } = header.flags;
         let completes = header.ack == Some(base.initial.seq + 1);
         if syn && header.seq == self.peer.irs && !rst {
@@ -312,7 +311,7 @@ impl SynReceived {
         if !syn || self.early != (0, false) {
             return None;
         }
-        let most = usize::from(TCP_SYN_TEXT_BYTES_MAX.min(base.syn_window()));
+        let most = usize::from(TCP_SYN_TEXT_BYTES_MAX.min(base.syn_window));
         let bytes = segment.payload_bytes.min(most);
         self.early = (u16::try_from(bytes).unwrap_or(0), header.flags.fin && bytes == segment.payload_bytes);
         (self.early != (0, false)).then_some(Placement { from: 0, ahead: 0, len: u32::from(self.early.0) })
@@ -346,11 +345,11 @@ impl SynReceived {
         if self.attempt.due {
             self.attempt.sent(now);
             self.acknowledgement_due = false;
-            let mut header = base.header(base.initial.seq, ack, base.syn_window());
+            let mut header = base.header(base.initial.seq, ack, base.syn_window);
             header.flags = Flags { syn: true, ece: peer.ecn, ..Flags::default() };
             header.options = Options {
                 mss: Some(config.mss),
-                window_scale: peer.options.window_scale.map(|_| config.window_shift()),
+                window_scale: peer.options.window_scale.map(|_| base.window_shift),
                 sack_permitted: peer.options.sack_permitted,
                 timestamps,
                 ..Options::default()
@@ -358,8 +357,8 @@ impl SynReceived {
             return Some(header);
         }
         if std::mem::take(&mut self.acknowledgement_due) {
-            let shift = if peer.options.window_scale.is_some() { config.window_shift() } else { 0 };
-            let mut header = base.header(base.initial.seq + 1, ack, base.syn_window() >> shift);
+            let shift = if peer.options.window_scale.is_some() { base.window_shift } else { 0 };
+            let mut header = base.header(base.initial.seq + 1, ack, base.syn_window >> shift);
             header.options.timestamps = timestamps;
             return Some(header);
         }
@@ -428,7 +427,8 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
         now,
         &receiver::Start {
             first: peer.irs + 1,
-            scale: if peer.options.window_scale.is_some() { config.window_shift() } else { 0 },
+            scale: if peer.options.window_scale.is_some() { base.window_shift } else { 0 },
+            offered: base.syn_window,
             capacity: bytes(config.receive_buffer_bytes),
             capacity_max: bytes(config.receive_buffer_bytes_max),
             mss: segment_bytes(config.mss, timestamps.is_some()),

@@ -75,6 +75,8 @@ pub(super) struct Start {
     /// First byte of data: IRS + 1.
     pub(super) first: SeqNumber,
     pub(super) scale: u8,
+    /// Window of our SYN.
+    pub(super) offered: u16,
     pub(super) capacity: u32,
     pub(super) capacity_max: u32,
     pub(super) mss: u32,
@@ -94,11 +96,9 @@ pub(super) struct Text {
 
 impl Receiver {
     pub(super) fn new(now: Instant, start: &Start) -> Self {
-        // The window of a SYN is not shifted.
-        let offered = start.capacity.min(u32::from(u16::MAX));
         Self {
             nxt: start.first,
-            edge: start.first + offered,
+            edge: start.first + u32::from(start.offered),
             scale: start.scale,
             capacity: start.capacity,
             capacity_max: start.capacity_max,

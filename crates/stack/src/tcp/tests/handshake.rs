@@ -56,6 +56,23 @@ fn a_syn_ack_opens_and_carries_options_over() {
 }
 
 #[test]
+fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
+    for bytes in [2_000, 60_000, 64 << 20] {
+        let mut dialogue = Dialogue::connecting(Config::default());
+        assert_eq!((dialogue.last[0].window, dialogue.last[0].options.window_scale), (u16::MAX, Some(7)));
+        dialogue.connection.set_receive_buffer(bytes).unwrap();
+        dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok ts 77 1 ws 3");
+        dialogue.sends(&["- 1001:1001 ack 5001"]);
+        // In the unit that the SYN named.
+        let window = usize::from(dialogue.last[0].window) << 7;
+        assert!(window >= 65_535 && window <= bytes.max(65_535) + 128, "{window} bytes offered");
+        dialogue.gets("- 69536:70536 ack 1001 ts 78 1");
+        assert_eq!(dialogue.connection.info().unwrap().gaps, 1);
+        dialogue.ends();
+    }
+}
+
+#[test]
 fn what_was_not_offered_by_both_is_not_used() {
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001");
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 536, "MUST-15");
