@@ -7,6 +7,7 @@
 //! the frame that the device hands out, `calls.rs` is what an application may ask for.
 
 mod calls;
+mod check;
 mod input;
 mod listener;
 mod output;
@@ -452,14 +453,16 @@ impl<S: Storage> TcpSockets<S> {
         next
     }
 
-    /// A connection has nothing more to send for now.
+    /// A connection has nothing more to send for now. What it sent has made a list longer.
     #[inline]
     fn rest(&mut self, slot: u32) -> Next {
-        let scarce = self.buffers_held > self.buffers_max / 4 * 3;
-        let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
-        if scarce {
+        if self.buffers_held > self.buffers_max / 4 * 3
+            && let Some(socket) = self.sockets.get_mut(slot)
+        {
             socket.connection.release_empty_buffers();
         }
+        self.count_buffers(slot);
+        let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
         self.wheel.rest(slot, socket)
     }
 

@@ -733,14 +733,13 @@ impl<S: Storage> Connection<S> {
         self.incoming.release();
     }
 
-    /// What holds whatever happened.
-    #[cfg(test)]
-    pub(super) fn check(&self) {
+    /// Panics unless what holds whatever happened does: for tests and fuzzers, since it looks at all that is outstanding.
+    pub fn check(&self) {
         let State::Synchronized(open) = &self.state else { return };
         open.snd.board.check();
-        assert_eq!(self.outgoing.len(), usize::try_from(open.snd.buffered()).unwrap());
+        assert_eq!(u32::try_from(self.outgoing.len()), Ok(open.snd.buffered()));
         assert!(open.rcv.gap_count() <= crate::limits::TCP_GAPS_MAX);
-        assert!(open.snd.cwnd >= 1 && open.snd.una.at_or_before(open.snd.nxt));
+        assert!(open.snd.cwnd >= 1 && open.snd.una.at_or_before(open.snd.nxt), "{:?}", open.snd);
     }
 
     /// Switches Nagle's algorithm off or on.

@@ -418,7 +418,6 @@ impl Scoreboard {
     }
 
     /// What every operation leaves true.
-    #[cfg(test)]
     pub(super) fn check(&self) {
         let of = |fate| self.sent.iter().filter(|sent| sent.fate == fate).map(Sent::len).sum::<u32>();
         assert_eq!((self.flying, self.sacked, self.lost), (of(Fate::Flying), of(Fate::Sacked), of(Fate::Lost)));
@@ -545,7 +544,7 @@ mod tests {
 
     #[test]
     fn sack_cuts_large_entries_only_between_segments() {
-        let mut board = Scoreboard { cursor: seq(0), ..Scoreboard::default() };
+        let mut board = Scoreboard::new(seq(0));
         board.push(at(0), seq(0), seq(1000));
         for byte in 0..999 {
             sack(&mut board, 1, byte, byte + 1);

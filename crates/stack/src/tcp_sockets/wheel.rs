@@ -74,6 +74,12 @@ impl Wheel {
         }
     }
 
+    /// The deadline of one, rounded up to when it is told; none if it is not set.
+    pub(crate) fn deadline(&self, who: u32) -> Option<Instant> {
+        let node = self.nodes.get(who as usize).filter(|node| node.due != NEVER)?;
+        Some(Instant::from_ns(node.due.saturating_mul(1 << TICK_BITS)))
+    }
+
     /// When [`Wheel::due`] is to be asked next: not before anything is due, but something need not be.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.first().map(|(_, _, tick)| Instant::from_ns(tick.saturating_mul(1 << TICK_BITS)))

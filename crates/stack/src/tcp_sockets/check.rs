@@ -1,0 +1,54 @@
+//! What holds of all sockets together whatever happened: for tests and fuzzers.
+
+use super::{Owner, Place};
+use crate::stack::Stack;
+use crate::tcp::Storage;
+use crate::time::Instant;
+
+impl<S: Storage> Stack<S> {
+    /// Panics unless what holds whatever happened does: every table agrees with every other. It looks at all connections.
+    pub fn check(&self) {
+        let tcp = &self.tcp;
+        let (mut held, mut attached) = (0, 0);
+        for slot in tcp.sockets.indices() {
+            self.check_socket(slot);
+            let Some(socket) = tcp.sockets.get(slot) else { continue };
+            held += socket.held;
+            attached += usize::from(!socket.detached);
+        }
+        assert_eq!(held, tcp.buffers_held, "bytes of buffers");
+        assert_eq!(attached + tcp.waits.len(), tcp.flows.len(), "flows");
+        for slot in tcp.listeners.indices() {
+            let Some(listener) = tcp.listeners.get(slot) else { continue };
+            let owned = |owner| tcp.sockets.indices().filter(move |slot| self.owner_of(*slot) == Some(owner)).count();
+            assert_eq!(owned(Owner::Opening(slot)), listener.opening, "connections that open");
+            assert_eq!(owned(Owner::Waiting(slot)), listener.waiting.len(), "connections that wait");
+            assert!(listener.opening <= listener.backlog && listener.waiting.len() <= listener.backlog, "backlog");
+            assert!(listener.waiting.iter().all(|slot| tcp.sockets.get(*slot).is_some()), "what waits is there");
+        }
+    }
+
+    fn owner_of(&self, slot: u32) -> Option<Owner> {
+        self.tcp.sockets.get(slot).map(|socket| socket.owner)
+    }
+
+    fn check_socket(&self, slot: u32) {
+        let tcp = &self.tcp;
+        let Some(socket) = tcp.sockets.get(slot) else { return };
+        socket.connection.check();
+        let held = socket.connection.buffer_bytes();
+        assert!(socket.queued || socket.held == held, "{:?} holds {held} bytes, not {}", socket.flow, socket.held);
+        if !socket.detached {
+            assert_eq!(tcp.flows.get(&socket.flow), Some(&Place::Connection(slot)), "{:?}", socket.flow);
+        }
+        if socket.queued {
+            let listed = tcp.pending.iter().chain([&tcp.own_pending]).any(|list| list.contains(&slot));
+            assert!(listed, "{:?} has something to send and is in no list", socket.flow);
+        } else if !socket.detached {
+            let wanted = Instant::first(socket.connection.poll_timeout(), socket.linger_until);
+            let set = tcp.wheel.deadline(slot);
+            let late = wanted.is_some_and(|at| set.is_none_or(|set| set.as_ns() > at.as_ns().saturating_add(1 << 21)));
+            assert!(!late, "{:?} wants {wanted:?}, its deadline is {set:?}", socket.flow);
+        }
+    }
+}
