@@ -20,8 +20,16 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
         let leeway = scripts.get(report.script).map(|script| script.leeway);
         match slot[at] {
             None => slot[at] = Some(*report),
-            // The first that the side reported is the connection; what follows is its ghost.
-            Some(_) if report.side == Side::B && leeway.is_some_and(|leeway| leeway.replayed) => {}
+            // A ghost of the connection, of the same numbers: the other side cannot tell them apart.
+            Some(first) if report.side == Side::B && leeway.is_some_and(|leeway| leeway.replayed) => {
+                slot[at] = Some(Report {
+                    written: first.written.max(report.written),
+                    read: first.read.max(report.read),
+                    ended: first.ended || report.ended,
+                    shut: first.shut || report.shut,
+                    ..first
+                });
+            }
             Some(other) => return Err(format!("{other:?} and {report:?} are the same side")),
         }
     }
