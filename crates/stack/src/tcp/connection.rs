@@ -469,7 +469,7 @@ impl<S: Storage> Connection<S> {
         match &mut self.state {
             State::SynSent(state) => state.repeat(),
             State::SynReceived(state) => state.repeat(),
-            State::Synchronized(open) => open.snd.repeat_all(now),
+            State::Synchronized(open) => open.snd.carrier_up(now),
             State::TimeWait { .. } | State::Closed => {}
         }
     }

@@ -93,7 +93,8 @@ impl Sender {
             (self.rto_from, self.progress_at) = (now, now);
         }
         let duplicate_told = self.handle_sack(ack, &mut delivery);
-        if let Some(rtt) = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced)) {
+        let rtt = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced));
+        if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
             self.rtt.sample(now, rtt);
         }
         let window_changed = self.take_window(ack);
@@ -311,6 +312,13 @@ impl Sender {
         if smaller && !self.board.is_empty() {
             self.repeat_all(now);
         }
+    }
+
+    /// The device under the connection has a carrier again. What was sent without one is lost, whatever a late answer to
+    /// something before it seems to say; and what such an answer took is the outage and no round trip.
+    pub(super) fn carrier_up(&mut self, now: Instant) {
+        (self.carrier_at, self.undo) = (now, None);
+        self.repeat_all(now);
     }
 
     /// Repeats what is outstanding without taking it for congestion.

@@ -94,6 +94,8 @@ pub(super) struct Sender {
     pub(super) dupacks: u32,
     pub(super) timer: Option<(Instant, Timer)>,
     pub(super) backoff: u8,
+    /// When the device under the connection last had a carrier again.
+    pub(super) carrier_at: Instant,
     pub(super) retries: u8,
     /// The running RTO, and PTO, count from here.
     pub(super) rto_from: Instant,
@@ -155,6 +157,7 @@ impl Sender {
             dupacks: 0,
             timer: None,
             backoff: 0,
+            carrier_at: Instant::default(),
             retries: 0,
             rto_from: now,
             pto_from: now,

@@ -57,6 +57,23 @@ fn an_echo_from_before_the_repetition_undoes_a_timeout() {
 }
 
 #[test]
+fn an_echo_from_before_an_outage_undoes_nothing_and_is_no_round_trip() {
+    let mut dialogue = ten_out_stamped();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(30_000);
+    dialogue.connection.carrier_up(dialogue.now);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(10);
+    // The first had arrived before the carrier went, its acknowledgement had not; of the others nobody knows.
+    dialogue.gets("- 5001:5001 ack 2001 ts 200 1433");
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    let info = dialogue.info();
+    assert!(info.rtt < Some(Duration::from_secs(1)) && info.timeout < Duration::from_secs(1), "{info:?}");
+    dialogue.ends();
+}
+
+#[test]
 fn an_echo_of_the_repetition_undoes_nothing() {
     let mut dialogue = ten_out_stamped();
     dialogue.times_out();
