@@ -1,0 +1,308 @@
+//! The stack as a host beside the kernel.
+
+use crate::peer;
+use crate::place::{Place, possible};
+use crate::tap::{self, Tap};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+
+/// Addresses of the kernel and of the stack, as the program gives them by default.
+const KERNEL: [&str; 2] = ["10.7.0.1", "fd07::1"];
+const STACK: [&str; 2] = ["10.7.0.2", "fd07::2"];
+const ECHO: u16 = 7;
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), port)
+}
+
+/// How much a bulk transfer moves each way.
+fn bulk_bytes() -> u64 {
+    std::env::var("SIGA_BULK_BYTES").map_or(64_000_000, |text| text.parse().unwrap())
+}
+
+/// A number that the program printed before these words.
+fn printed(text: &str, words: &str) -> u64 {
+    let line = text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words} in\n{text}"));
+    line[..line.find(words).unwrap()].split_whitespace().last().unwrap().parse().unwrap()
+}
+
+/// Nothing was dropped but what has to be: groups that nobody joined, what TCP got twice, and the first segments of
+/// many connections at a time, whose neighbour is still asked for.
+fn assert_dropped_with_reason(text: &str) {
+    const REASONS: [&str; 5] =
+        ["group not joined", "duplicate", "out of window", "behind the FIN", "neighbour: queue full"];
+    let mut dropped = text.lines().filter(|line| line.starts_with("dropped:"));
+    assert!(dropped.all(|line| REASONS.iter().any(|reason| line.ends_with(reason))), "{text}");
+    assert!(!text.contains("did not take"), "{text}");
+}
+
+fn bulk_from_the_kernel(arguments: &str) {
+    if !possible(&[]) {
+        return;
+    }
+    let place = Place::new();
+    let tap = Tap::start(&place, arguments);
+    for stack in STACK {
+        place.inside(|| peer::exchange(at(stack, ECHO), bulk_bytes()));
+    }
+    let text = tap.stop();
+    assert_eq!(printed(&text, " failed;"), 0, "{text}");
+    assert_dropped_with_reason(&text);
+    println!("{arguments}: {text}");
+}
+
+fn bulk_from_the_stack(arguments: &str) {
+    if !possible(&[]) {
+        return;
+    }
+    for kernel in KERNEL {
+        let place = Place::new();
+        peer::serve_echo(&place, at(kernel, ECHO));
+        let connect = format!("{arguments} --connect {} --send {}", at(kernel, ECHO), bulk_bytes());
+        let text = Tap::start(&place, &connect).end();
+        assert_dropped_with_reason(&text);
+        println!("{connect}: {text}");
+    }
+}
+
+#[test]
+fn a_bulk_transfer_of_the_kernels_is_echoed_whole() {
+    bulk_from_the_kernel("");
+}
+
+#[test]
+fn a_bulk_transfer_of_the_kernels_is_echoed_whole_with_offload() {
+    bulk_from_the_kernel("--offload");
+}
+
+#[test]
+fn a_bulk_transfer_of_the_stacks_is_echoed_whole() {
+    bulk_from_the_stack("");
+}
+
+#[test]
+fn a_bulk_transfer_of_the_stacks_is_echoed_whole_with_offload() {
+    bulk_from_the_stack("--tun --offload");
+}
+
+#[test]
+fn a_thousand_connections_of_the_kernels_at_a_time() {
+    if !possible(&[]) {
+        return;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let place = Place::new();
+    let tap = Tap::start(&place, "--offload");
+    for stack in STACK {
+        place.inside(|| {
+            let mut streams: Vec<_> = (0..1_000).map(|_| peer::connect(at(stack, ECHO))).collect();
+            for round in 0..3_usize {
+                let question = |index: usize| vec![(index * 7 + round).to_le_bytes()[0]; 1_000 + index];
+                for (index, stream) in streams.iter_mut().enumerate() {
+                    stream.write_all(&question(index)).unwrap();
+                }
+                for (index, stream) in streams.iter_mut().enumerate() {
+                    let mut answer = vec![0; 1_000 + index];
+                    stream.read_exact(&mut answer).unwrap();
+                    assert_eq!(answer, question(index));
+                }
+            }
+        });
+    }
+    let text = tap.stop();
+    assert_eq!((printed(&text, " connections accepted"), printed(&text, " failed;")), (2_000, 0), "{text}");
+    assert_dropped_with_reason(&text);
+}
+
+#[test]
+fn a_thousand_connections_of_the_stacks_at_a_time() {
+    if !possible(&[]) {
+        return;
+    }
+    for kernel in KERNEL {
+        let place = Place::new();
+        peer::serve_echo(&place, at(kernel, ECHO));
+        let arguments = format!("--connect {} --send 10000 --connections 1000", at(kernel, ECHO));
+        let text = Tap::start(&place, &arguments).end();
+        assert_dropped_with_reason(&text);
+    }
+}
+
+#[test]
+fn ten_thousand_short_connections_of_the_kernels() {
+    if !possible(&[]) {
+        return;
+    }
+    let place = Place::new();
+    let tap = Tap::start(&place, "");
+    for stack in STACK {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    place.enter();
+                    (0..2_500).for_each(|_| peer::ask(at(stack, ECHO), &[7; 200]));
+                });
+            }
+        });
+    }
+    let text = tap.stop();
+    assert_eq!((printed(&text, " connections accepted"), printed(&text, " failed;")), (20_000, 0), "{text}");
+    assert_dropped_with_reason(&text);
+}
+
+#[test]
+fn ten_thousand_short_connections_of_the_stacks() {
+    if !possible(&[]) {
+        return;
+    }
+    for kernel in KERNEL {
+        let place = Place::new();
+        peer::serve_echo(&place, at(kernel, ECHO));
+        let arguments = format!("--connect {} --send 200 --connections 10000 --at-once 20", at(kernel, ECHO));
+        let text = Tap::start(&place, &arguments).end();
+        assert_dropped_with_reason(&text);
+    }
+}
+
+#[test]
+fn pings_of_any_size_are_answered() {
+    if !possible(&["ping"]) {
+        return;
+    }
+    let place = Place::new();
+    for arguments in ["", "--offload", "--tun"] {
+        let tap = Tap::start(&place, arguments);
+        for stack in STACK {
+            for bytes in [0, 56, 1_400, 1_472, 1_500, 20_000, 65_000] {
+                let text = place.run(&format!("ping -n -q -c 5 -i 0.01 -w 10 -s {bytes} {stack}"));
+                assert!(text.contains("5 received"), "{arguments}, {bytes} bytes: {text}");
+            }
+            let text = place.run(&format!("ping -n -q -f -c 5000 -w 20 {stack}"));
+            assert!(text.contains(" 0% packet loss"), "{arguments}: {text}");
+        }
+        assert_dropped_with_reason(&tap.stop());
+    }
+}
+
+#[test]
+fn a_browser_gets_its_pages() {
+    if !possible(&["curl"]) {
+        return;
+    }
+    let place = Place::new();
+    let directory = std::env::temp_dir().join(format!("siga-kernel-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    let file = directory.join("bytes");
+    for arguments in ["", "--offload"] {
+        let tap = Tap::start(&place, arguments);
+        for stack in STACK {
+            let base = match stack.parse().unwrap() {
+                IpAddr::V4(address) => format!("http://{address}"),
+                IpAddr::V6(address) => format!("http://[{address}]"),
+            };
+            let curl = |words: &str| place.run(&format!("curl --silent --show-error --max-time 20 {words}"));
+            assert!(curl(&format!("{base}/")).contains("<h1>siga</h1>"));
+            assert!(curl(&format!("{base}/status")).contains("TCP connections"));
+            assert!(curl(&format!("--head {base}/bytes/5")).contains("Content-Length: 5"));
+            assert!(curl(&format!("--write-out %{{http_code}} {base}/none")).contains("404"));
+            assert!(curl(&format!("--write-out %{{http_code}} --data x {base}/")).contains("405"));
+            // Two requests over one connection.
+            let both = curl(&format!("--write-out %{{num_connects}} {base}/bytes/0 {base}/bytes/0"));
+            assert_eq!(both, "10");
+            curl(&format!("--output {} {base}/bytes/20000001", file.display()));
+            let got = fs::read(&file).unwrap();
+            let mut expected = vec![0; 20_000_001];
+            crate::content::fill(0, &mut expected);
+            assert!(got == expected, "{} bytes", got.len());
+        }
+        tap.stop();
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn what_is_lost_on_the_way_is_sent_again() {
+    const RULES: &str = "table inet lossy {
+        chain input { type filter hook input priority 0; meta l4proto tcp numgen random mod 100 < 2 drop; }
+        chain output { type filter hook output priority 0; meta l4proto tcp numgen random mod 100 < 2 drop; }
+    }";
+    if !possible(&["nft"]) {
+        return;
+    }
+    for arguments in ["", "--offload"] {
+        let place = Place::new();
+        place.feed("nft -f -", RULES);
+        let tap = Tap::start(&place, arguments);
+        for stack in STACK {
+            place.inside(|| peer::exchange(at(stack, ECHO), 4_000_000));
+        }
+        let text = tap.stop();
+        assert_eq!(printed(&text, " failed;"), 0, "{text}");
+    }
+    let place = Place::new();
+    place.feed("nft -f -", RULES);
+    peer::serve_echo(&place, at(KERNEL[0], ECHO));
+    let arguments = format!("--connect {} --send 4M --connections 4", at(KERNEL[0], ECHO));
+    Tap::start(&place, &arguments).end();
+}
+
+#[test]
+fn marks_of_congestion_are_told_both_ways() {
+    const RULES: &str = "table inet congested {
+        counter in { }
+        counter out { }
+        counter reduced { }
+        chain input { type filter hook prerouting priority 0
+            tcp flags & (syn | cwr) == cwr counter name reduced
+            numgen random mod 100 >= 10 accept
+            ip ecn ect0 ip ecn set ce counter name in
+            ip6 ecn ect0 ip6 ecn set ce counter name in
+        }
+        chain output { type filter hook output priority 0
+            numgen random mod 100 >= 10 accept
+            ip ecn ect0 ip ecn set ce counter name out
+            ip6 ecn ect0 ip6 ecn set ce counter name out
+        }
+    }";
+    if !possible(&["nft"]) {
+        return;
+    }
+    for arguments in ["", "--offload"] {
+        for stack in STACK {
+            let place = Place::new();
+            place.set("ipv4/tcp_ecn", "1");
+            place.feed("nft -f -", RULES);
+            let tap = Tap::start(&place, arguments);
+            place.inside(|| peer::exchange(at(stack, ECHO), 16_000_000));
+            tap.stop();
+            let counted = |name: &str| {
+                let text = place.run(&format!("nft list counter inet congested {name}"));
+                text.split_once("packets ").unwrap().1.split(' ').next().unwrap().parse::<u64>().unwrap()
+            };
+            let counts = ["in", "out", "reduced"].map(counted);
+            assert!(counts.iter().all(|count| *count > 0), "{arguments} {stack}: {counts:?}");
+            // What the stack got marked it has told the kernel.
+            assert!(place.counter("TcpExt", "TCPDeliveredCE") > 0, "{arguments} {stack}: {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_way_out() {
+    for (arguments, status, words) in [
+        ("--device siga0", 2, "`=`"),
+        ("--device siga0=10.7.0.2", 2, "ADDRESS/LENGTH"),
+        ("--device a-name-that-is-too-long=10.7.0.2/24", 2, "15 characters"),
+        ("--route 10.0.0.0/8", 2, "gateway"),
+        ("--send 1G", 2, "--connect"),
+        ("--connect 10.7.0.1:7 --send much", 2, "number of bytes"),
+        ("--congestion none", 2, "cubic"),
+    ] {
+        let output = tap::refuse(arguments);
+        assert_eq!((output.0, output.1.contains(words)), (Some(status), true), "{arguments}: {}", output.1);
+    }
+}
