@@ -16,6 +16,9 @@ use crate::time::{Duration, Instant};
 const DUP_THRESH: u32 = 3;
 /// What an acknowledgement may be delayed by a peer (RFC 8985 TLP.max_ack_delay; RTO minimum of Linux).
 const ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+/// What a tail-loss probe waits for beyond two round trips where the peer owes an acknowledgement at once: two ticks at 250 Hz, as
+/// Linux. On links of microseconds the peer's process takes longer to get a CPU than a segment to cross.
+const TAIL_PROBE_PATIENCE: Duration = Duration::from_millis(8);
 
 /// Where loss recovery is.
 #[derive(Debug)]
@@ -365,7 +368,7 @@ impl Sender {
         }
         let smoothed = self.rtt.smoothed()?;
         let one = self.nxt.since(self.una) <= self.segment_bytes;
-        let timeout = (smoothed * 2).max(Duration::from_millis(2)) + if one { ACK_DELAY_MAX } else { Duration::ZERO };
+        let timeout = smoothed * 2 + if one { ACK_DELAY_MAX } else { TAIL_PROBE_PATIENCE };
         Some(self.pto_from + timeout)
     }
 
