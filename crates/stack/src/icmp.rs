@@ -36,6 +36,8 @@ pub enum NetworkError {
     },
     /// Too many routers on the way, or a fragment lost.
     TimeExceeded,
+    /// Somebody did not understand a header.
+    Parameter,
     /// Somebody on the way forbids it.
     Prohibited,
 }
@@ -236,7 +238,8 @@ impl<S: Storage> Stack<S> {
             (Icmpv4Message::DstUnreachable, 1 | 7 | 12) => NetworkError::HostUnreachable,
             (Icmpv4Message::DstUnreachable, 9 | 10 | 13..=15) => NetworkError::Prohibited,
             (Icmpv4Message::TimeExceeded, _) => NetworkError::TimeExceeded,
-            (Icmpv4Message::ParamProblem, _) => NetworkError::ProtocolUnreachable,
+            (Icmpv4Message::ParamProblem, _) => NetworkError::Parameter,
+            // RFC 9293 MUST-55: a source quench too.
             _ => return Err(IcmpDrop::Ignored.into()),
         };
         self.report(now, &message[8..], error)
@@ -256,7 +259,7 @@ impl<S: Storage> Stack<S> {
             (Icmpv6Message::DstUnreachable, _) => NetworkError::Prohibited,
             (Icmpv6Message::PktTooBig, _) => NetworkError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) },
             (Icmpv6Message::TimeExceeded, _) => NetworkError::TimeExceeded,
-            (Icmpv6Message::ParamProblem, _) => NetworkError::ProtocolUnreachable,
+            (Icmpv6Message::ParamProblem, _) => NetworkError::Parameter,
             _ => return Err(IcmpDrop::Ignored.into()),
         };
         self.report(now, &message[8..], error)

@@ -98,7 +98,9 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
         match header[at] {
             END => return Ok(()),
             NO_OPERATION => at += 1,
+            // RFC 9293 MUST-53.
             LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => return Err((IpDrop::SourceRoute, place)),
+            // RFC 9293 MUST-50.
             _ => {
                 let length = header.get(at + 1).map_or(0, |length| usize::from(*length));
                 if length < 2 || at + length > header.len() {
@@ -182,6 +184,7 @@ mod tests {
         [&[0; 20], options].concat()
     }
 
+    // RFC 9293 MUST-50, MUST-53.
     #[test]
     fn source_routes_and_malformed_options_are_refused_at_their_place() {
         for (options, result) in [

@@ -110,6 +110,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
         let header = packet.get(at..end).ok_or(silent(IpDrop::Length))?;
         if protocol == ROUTING {
             // RFC 8200 4.4: an unknown routing type is passed over if no segments are left; type 0 is unknown (RFC 5095).
+            // RFC 9293 MUST-53.
             if header[3] != 0 {
                 return Err(WalkError { tell: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
             }

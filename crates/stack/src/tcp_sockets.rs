@@ -87,11 +87,27 @@ pub struct TcpOptions {
     /// What closing does with bytes that are not delivered yet: nothing, so that they are sent in the background; or an end by a
     /// reset after this time.
     pub linger: Option<Duration>,
+    /// [`Stack::poll_ready`](crate::Stack::poll_ready) tells of trouble; see [`Readiness::trouble`].
+    pub reports: bool,
 }
 
 impl Default for TcpOptions {
     fn default() -> Self {
-        Self { config: Config::LINUX, hop_limit: 64, service: 0, linger: None }
+        let PacketClass { hop_limit, service } = PacketClass::default();
+        Self { config: Config::LINUX, hop_limit, service, linger: None, reports: true }
+    }
+}
+
+/// How the network is to treat packets.
+#[derive(Debug, Clone, Copy)]
+struct PacketClass {
+    hop_limit: u8,
+    service: u8,
+}
+
+impl Default for PacketClass {
+    fn default() -> Self {
+        Self { hop_limit: 64, service: 0 }
     }
 }
 
@@ -116,6 +132,8 @@ pub enum TcpSetting {
     Service(u8),
     /// See [`TcpOptions::linger`].
     Linger(Option<Duration>),
+    /// See [`TcpOptions::reports`].
+    Reports(bool),
 }
 
 /// Both ends of a connection.
@@ -215,8 +233,7 @@ struct Socket<S: Storage> {
     way_changed: bool,
     /// The device that a link-local address is on.
     on: Option<DeviceId>,
-    hop_limit: u8,
-    service: u8,
+    class: PacketClass,
     linger: Option<Duration>,
     linger_until: Option<Instant>,
     /// In a list of those with something to send.
@@ -227,6 +244,8 @@ struct Socket<S: Storage> {
     detached: bool,
     /// Its local port was chosen here.
     holds_port: bool,
+    /// The application wants to hear of trouble.
+    reports: bool,
     /// What the application knows.
     told: Readiness,
     /// Bytes of buffers that are counted for it.
@@ -445,7 +464,9 @@ impl<S: Storage> TcpSockets<S> {
         if now != socket.told || urgent {
             let told = std::mem::replace(&mut socket.told, now);
             let more = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
-            if (more || urgent) && socket.owner == Owner::Application && !socket.announced {
+            // RFC 9293 MUST-47, SHLD-20.
+            let trouble = now.trouble && !told.trouble && socket.reports;
+            if (more || urgent || trouble) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
                 self.announce(Ready::Connection(TcpId { slot, generation }));
             }
@@ -485,7 +506,7 @@ impl<S: Storage> TcpSockets<S> {
             return;
         }
         socket.detached = true;
-        let flow = socket.flow;
+        let (flow, class) = (socket.flow, socket.class);
         let wait = socket.connection.time_wait();
         let holds_port = std::mem::take(&mut socket.holds_port);
         self.flows.remove(&flow);
@@ -495,7 +516,7 @@ impl<S: Storage> TcpSockets<S> {
                     self.remove_wait(oldest);
                 }
                 let keeps_port = holds_port && !wait.lets_follow();
-                let place = self.waits.insert(flow, wait, keeps_port);
+                let place = self.waits.insert(flow, wait, class, keeps_port);
                 self.flows.insert(flow, Place::Wait(place));
                 keeps_port
             }

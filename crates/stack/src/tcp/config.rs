@@ -39,6 +39,7 @@ pub struct Config {
     /// Initial window in segments (RFC 6928).
     pub initial_window_segments: u8,
     /// How long TIME-WAIT lasts, and FIN-WAIT-2 once nobody reads.
+    /// RFC 9293 MUST-13; the usual 60 s are twice an MSL of 30 s, as Linux has it. A table that is full lets the oldest go.
     pub time_wait: Duration,
 }
 

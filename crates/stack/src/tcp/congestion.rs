@@ -69,6 +69,7 @@ impl CongestionControl for NewReno {
     }
 
     fn grow(&mut self, _: Instant, window: Window, acked: u32, _: Duration) -> u32 {
+        // RFC 9293 MUST-19.
         // RFC 5681 section 3.1, counting bytes: a segment for each window that was acknowledged.
         self.acked = self.acked.saturating_add(acked);
         if self.acked < window.bytes {
@@ -90,6 +91,7 @@ impl CongestionControl for NewReno {
 }
 
 /// RFC 9438, its first slow start by HyStart++ (RFC 9406).
+/// RFC 9293 MAY-18.
 #[derive(Debug, Default)]
 struct Cubic {
     start: HyStart,
@@ -212,6 +214,7 @@ mod tests {
             .collect()
     }
 
+    // RFC 9293 MUST-19.
     #[test]
     fn reno_grows_by_a_segment_each_round_trip_and_halves() {
         let mut reno = by_name("reno").unwrap();
@@ -220,6 +223,7 @@ mod tests {
         assert_eq!(reno.reduce(Window { bytes: MSS, segment_bytes: MSS }), 2 * MSS);
     }
 
+    // RFC 9293 MAY-18.
     #[test]
     fn cubic_is_back_at_its_plateau_after_k_and_then_probes() {
         let mut cubic = by_name("cubic").unwrap();

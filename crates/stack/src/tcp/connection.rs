@@ -61,6 +61,9 @@ pub struct Readiness {
     pub closed: bool,
     /// Some of what is to be received next is urgent (RFC 9293 MUST-33).
     pub urgent: bool,
+    /// There is an ICMP error to take, or what was sent was repeated so often that something is wrong with the way
+    /// (RFC 9293 MUST-47, SHLD-9).
+    pub trouble: bool,
 }
 
 /// Why nothing can be sent.
@@ -440,7 +443,9 @@ impl<S: Storage> Connection<S> {
         match (error, &mut self.state) {
             (IcmpError::TooBig(mss), State::Synchronized(open)) => open.too_big(now, seq, mss),
             (IcmpError::TooBig(mss), _) => self.base.path_mss = Some(mss),
+            // RFC 9293 SHLD-26.
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
+            // RFC 9293 MUST-56, SHLD-25.
             (IcmpError::Hard | IcmpError::Soft, _) => self.soft_error = Some(error),
         }
         Ok(())
@@ -570,6 +575,7 @@ impl<S: Storage> Connection<S> {
     /// Ends both directions: what was written is still sent; what was received and not read, or comes later, is answered by a
     /// reset (RFC 2525 section 2.17). The connection goes on without an application until it is closed.
     pub fn close(&mut self, now: Instant) {
+        // RFC 9293 SHLD-3, MAY-1.
         self.reader_gone = true;
         if self.incoming.len() > 0 {
             self.abort();
@@ -613,10 +619,12 @@ impl<S: Storage> Connection<S> {
             writable: !self.shut && self.send_room() > 0 && matches!(self.state, State::Synchronized(_)),
             closed,
             urgent: self.urgent_ahead() > 0,
+            trouble: self.soft_error.is_some() || self.delivery_problem(),
         }
     }
 
     /// Why the connection ended, if by a failure.
+    /// RFC 9293 MUST-12: [`Connection::finished`] tells of an end, this of an abort.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
     }
@@ -743,6 +751,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Switches Nagle's algorithm off or on.
+    /// RFC 9293 MUST-17.
     pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
         self.base.config.no_delay = no_delay;
         if let State::Synchronized(open) = &mut self.state {
@@ -754,6 +763,7 @@ impl<S: Storage> Connection<S> {
     /// Switches probes of an idle connection on or off.
     ///
     /// Errors: no time between them, or none of them.
+    /// RFC 9293 MUST-24, MAY-5.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
         keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
         self.base.config.keepalive = keepalive;
@@ -761,6 +771,7 @@ impl<S: Storage> Connection<S> {
     }
 
     /// How long data may stay unacknowledged; `None`: until retries end.
+    /// RFC 9293 MUST-21.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
         self.base.config.user_timeout = timeout;
     }

@@ -206,6 +206,7 @@ impl Options {
     fn walk(mut bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
         let mut options = Self::default();
         while let [kind, rest @ ..] = bytes {
+            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: in any segment, at any byte, and with a length, but for these two.
             match kind {
                 0 => break,
                 1 => {
@@ -224,6 +225,7 @@ impl Options {
 
     fn read(&mut self, kind: u8, body: &[u8], syn: bool) {
         match (kind, body) {
+            // RFC 9293 MUST-14, MUST-65.
             (2, [a, b]) if syn => self.mss = Some(u16::from_be_bytes([*a, *b])),
             // RFC 7323 section 2.3: a shift above 14 is taken as 14.
             (3, [shift]) if syn => self.window_scale = Some((*shift).min(14)),
@@ -250,7 +252,7 @@ impl Options {
         self.timestamps.filter(|_| !others)
     }
 
-    /// Bytes on the wire: always a multiple of 4.
+    /// Bytes on the wire: always a multiple of 4, filled up by no-operations, so that nothing is behind them (RFC 9293 MUST-69).
     #[inline]
     fn len(&self) -> usize {
         if self.only_timestamps().is_some() {
@@ -280,6 +282,7 @@ impl Options {
             front.copy_from_slice(bytes);
             into = rest;
         };
+        // RFC 9293 MUST-14, MUST-68.
         if let Some(mss) = self.mss {
             put(&[2, 4]);
             put(&mss.to_be_bytes());
@@ -330,6 +333,7 @@ mod tests {
         }
     }
 
+    // RFC 9293 MUST-4, MUST-14, MUST-68.
     #[test]
     fn a_syn_carries_its_options_in_the_order_of_linux() {
         let mut bytes = [0; HEADER_BYTES_MAX];
@@ -350,6 +354,7 @@ mod tests {
         assert_eq!(Header::parse(&bytes), Err(DropReason::BadOffset));
     }
 
+    // RFC 9293 MUST-6, MUST-7, MUST-65.
     #[test]
     fn an_option_that_lies_about_its_length_is_dropped() {
         for options in [[2, 0, 0, 0], [2, 1, 0, 0], [2, 5, 0, 0], [1, 1, 1, 8], [254, 255, 0, 0]] {
@@ -364,6 +369,46 @@ mod tests {
         // What belongs to a SYN says nothing elsewhere.
         assert_eq!(Options::parse(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(Options::default()));
         assert_eq!(Options::parse(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
+    }
+
+    // RFC 9293 MUST-5, MUST-64.
+    #[test]
+    fn options_are_read_in_any_segment_at_any_byte() {
+        let timestamps = Some(Timestamps { value: 0x0102_0304, echo: 5 });
+        for place in 0..4 {
+            let option = [&[1; 3][..place], &[8, 10, 1, 2, 3, 4, 0, 0, 0, 5]].concat();
+            for syn in [false, true] {
+                assert_eq!(Options::parse(&option, syn).map(|options| options.timestamps), Ok(timestamps), "{place}");
+            }
+        }
+        assert_eq!(Options::parse(&[1, 2, 4, 5, 180], true).map(|options| options.mss), Ok(Some(1_460)));
+    }
+
+    // RFC 9293 MUST-69.
+    #[test]
+    fn behind_the_last_option_there_is_nothing_but_zeros() {
+        let timestamps = Timestamps { value: u32::MAX, echo: u32::MAX };
+        for choice in 0..16 {
+            let options = Options {
+                mss: (choice & 1 > 0).then_some(1_460),
+                window_scale: (choice & 2 > 0).then_some(7),
+                sack_permitted: choice & 4 > 0,
+                timestamps: (choice & 8 > 0).then_some(timestamps),
+                ..Options::default()
+            };
+            let header = Header { options, ..syn() };
+            let mut bytes = [0xff; HEADER_BYTES_MAX];
+            header.emit(&mut bytes);
+            assert_eq!((usize::from(bytes[12] >> 4) * 4, bytes[12] & 15), (header.header_bytes(), 0), "{choice}");
+            assert_eq!(bytes[16..20], [0; 4], "neither checksum nor urgent pointer");
+            let mut rest = &bytes[20..header.header_bytes()];
+            while let [1..=u8::MAX, ..] = rest {
+                rest = if rest[0] == 1 { &rest[1..] } else { &rest[usize::from(rest[1])..] };
+            }
+            assert!(rest.iter().all(|byte| *byte == 0), "{choice}");
+        }
+        // What a peer writes behind the end of its options is not looked at.
+        assert_eq!(Options::parse(&[0, 2, 4, 5, 180, 8, 99], true), Ok(Options::default()));
     }
 
     #[test]

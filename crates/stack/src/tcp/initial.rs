@@ -28,7 +28,7 @@ impl Initial {
     /// The numbers of the connection that `identity` names: both addresses and both ports as bytes, always in one order.
     ///
     /// The sequence number advances by one in 4 us (RFC 9293 MUST-8), so that connections of the same identity follow one another;
-    /// the offset stays, so that timestamps do too, and RFC 6191 can tell a new SYN from an old one.
+    /// what is added to that is a keyed hash (MUST-9, SHLD-1); the offset stays, so that timestamps do too, and RFC 6191 can tell a new SYN from an old one.
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
         let hash = siphash(secret, identity).to_be_bytes();
         let [a, b, c, d, e, f, g, h] = hash;
@@ -84,6 +84,7 @@ fn round(v: &mut [u64; 4]) {
 mod tests {
     use super::*;
 
+    // RFC 9293 MUST-9.
     #[test]
     fn the_hash_is_siphash() {
         // The vector of the paper's appendix A: key 00..0f, message 00..0e.
@@ -92,6 +93,7 @@ mod tests {
         assert_eq!(siphash(secret, &message), 0xa129_ca61_49be_45e5);
     }
 
+    // RFC 9293 MUST-8, MUST-9, SHLD-1.
     #[test]
     fn numbers_follow_the_clock_for_one_identity_and_nothing_else_for_two() {
         let secret = Secret([1, 2]);

@@ -94,16 +94,17 @@ impl Attempt {
         base.config.user_timeout.map_or(self.at, |timeout| self.at.min(self.begun + timeout))
     }
 
-    fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
-        // RFC 9293 MUST-21 and 22.
+    /// An application that says how long it waits waits longer too, if `retries_max` is not a bound of the stack's.
+    fn handle_timeout(&mut self, now: Instant, base: &Base, bounded: bool) -> Result<(), Failure> {
+        // RFC 9293 MUST-21, MUST-22: R2 of a SYN is set as that of data.
         if base.config.user_timeout.is_some_and(|timeout| now >= self.begun + timeout) {
             return Err(Failure::TimedOut);
         }
         if now >= self.at && !self.due {
-            if self.retries >= self.retries_max {
+            if self.retries >= self.retries_max && (bounded || base.config.user_timeout.is_none()) {
                 return Err(Failure::TimedOut);
             }
-            self.retries += 1;
+            self.retries = self.retries.saturating_add(1);
             self.due = true;
             self.at = now + Rtt::default().timeout(self.retries);
         }
@@ -180,6 +181,7 @@ impl SynSent {
         let mut header = base.header(base.initial.seq, None, base.syn_window);
         header.flags = Flags { syn: true, ece: ecn, cwr: ecn, ..Flags::default() };
         header.options = Options {
+            // RFC 9293 MUST-14, SHLD-5, MAY-3.
             mss: Some(config.mss),
             window_scale: config.window_scaling.then_some(base.window_shift),
             sack_permitted: config.sack,
@@ -194,7 +196,7 @@ impl SynSent {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
-        self.attempt.handle_timeout(now, base)
+        self.attempt.handle_timeout(now, base, false)
     }
 
     pub(super) fn retries(&self) -> u8 {
@@ -212,6 +214,7 @@ pub(super) struct SynReceived {
     peer: Peer,
     attempt: Attempt,
     /// A connection that was listened for goes back to nothing, silently (RFC 9293 section 3.10.7.4).
+    /// RFC 9293 MUST-11.
     pub(super) passive: bool,
     acknowledgement_due: bool,
     challenged_at: Option<Instant>,
@@ -348,6 +351,7 @@ impl SynReceived {
             let mut header = base.header(base.initial.seq, ack, base.syn_window);
             header.flags = Flags { syn: true, ece: peer.ecn, ..Flags::default() };
             header.options = Options {
+                // RFC 9293 MUST-14, SHLD-5, MAY-3.
                 mss: Some(config.mss),
                 window_scale: peer.options.window_scale.map(|_| base.window_shift),
                 sack_permitted: peer.options.sack_permitted,
@@ -370,7 +374,7 @@ impl SynReceived {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, base: &Base) -> Result<(), Failure> {
-        self.attempt.handle_timeout(now, base)
+        self.attempt.handle_timeout(now, base, self.passive)
     }
 
     pub(super) fn retries(&self) -> u8 {
@@ -395,7 +399,7 @@ pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
 fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: u32) -> Synchronized {
     let config = &base.config;
     let timestamps = peer.options.timestamps;
-    // RFC 9293 MUST-15 and 16.
+    // RFC 9293 MUST-15.
     let mss = peer.options.mss.unwrap_or(config.mss_default);
     let first = base.initial.seq + 1;
     let start = sender::Start {
@@ -419,8 +423,10 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
     };
     let control = config.control().unwrap_or_else(super::congestion::standard);
     let mut snd = Sender::new(now, &start, control);
-    if let (Some(sent), 0) = (attempt.first_sent, attempt.retries) {
-        snd.rtt.sample(now, now.since(sent));
+    match (attempt.first_sent, attempt.retries) {
+        (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),
+        (None, 0) => {}
+        (_, 1..) => snd.rtt = Rtt::after_lost_syn(),
     }
     let bytes = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let rcv = Receiver::new(

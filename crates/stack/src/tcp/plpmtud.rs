@@ -85,6 +85,7 @@ impl PathSearch {
     /// The search and the size to begin with.
     pub(super) fn new(now: Instant, sizes: &Sizes) -> (Self, u32) {
         let bytes = |mss: u16| segment_bytes(mss, sizes.timestamps);
+        // RFC 9293 MUST-16.
         let (peer, ceiling) = (bytes(sizes.peer), bytes(sizes.peer.min(sizes.device)));
         let path = bytes(sizes.path).min(ceiling);
         let (base, floor) = (bytes(BASE_MSS.max(sizes.floor)), bytes(sizes.floor));
@@ -223,7 +224,7 @@ impl Sender {
             Some(_) => self.search.inconclusive(now),
             None => {}
         }
-        let timeouts = self.retries + 1;
+        let timeouts = self.retries.saturating_add(1);
         if self.search.probing == PathProbing::Off || timeouts < TCP_BLACK_HOLE_TIMEOUTS {
             return;
         }

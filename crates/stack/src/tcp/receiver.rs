@@ -1,7 +1,7 @@
 //! The receiving half of a synchronised connection: RCV.NXT, RCV.WND, what arrived ahead of gaps, and when to acknowledge.
 //!
-//! It decides where bytes belong; they lie in the connection's buffer. A window once offered is never taken back (RFC 9293
-//! SHLD-14), never opened by crumbs (MUST-39), and grows with what the application takes in a round trip.
+//! It decides where bytes belong; they lie in the connection's buffer. A window once offered is never taken back, never opened
+//! by crumbs, and grows with what the application takes in a round trip.
 
 use super::SeqNumber;
 use super::gaps::Gaps;
@@ -252,6 +252,7 @@ impl Receiver {
             effect.deliver = self.nxt.since(start);
             self.used += effect.deliver;
         } else {
+            // RFC 9293 SHLD-31, MAY-13.
             self.ack = AckDue::Now;
             if self.gaps.covering(start, stop).is_some() {
                 self.note_duplicate((start, stop));
@@ -276,6 +277,7 @@ impl Receiver {
         self.segment_bytes = self.segment_bytes.max(len.min(self.mss));
     }
 
+    /// RFC 9293 SHLD-18, SHLD-19.
     pub(super) fn schedule_ack(&mut self, now: Instant, at_once: bool) {
         let pending = self.nxt.since(self.acknowledged);
         if pending == 0 && !at_once {
@@ -293,6 +295,7 @@ impl Receiver {
 
     /// RFC 3168 section 6.1.3, of a segment with data; others are never marked by an honest peer, and answering marks on
     /// acknowledgements would have no end. A peer that reduced may have room for one segment only: it is answered at once.
+    /// RFC 9293 SHLD-8.
     pub(super) fn note_congestion(&mut self, congestion_experienced: bool, reduced: bool) {
         if reduced && self.ecn {
             self.echo_congestion = false;
@@ -306,6 +309,7 @@ impl Receiver {
 
     /// The window to offer, shifted for the wire. Its edge moves only by at least a segment or half the buffer. It is rounded
     /// up, at the price of less than a unit above the limit, for rounding down would take back what was offered.
+    /// RFC 9293 SHLD-14, MUST-39, MAY-8.
     pub(super) fn window(&mut self) -> u16 {
         let (offered, wanted) = (self.offered(), self.wanted_edge().since(self.nxt));
         let bytes = if wanted >= offered + self.least_opening() { wanted } else { offered };

@@ -9,7 +9,6 @@ use super::congestion::Progress;
 use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
 use super::undo::Frto;
-use crate::limits::TCP_RETRIES;
 use crate::time::{Duration, Instant};
 
 /// Duplicates that mean a loss (RFC 5681, RFC 6675 DupThresh).
@@ -106,6 +105,7 @@ impl Sender {
         }
         if self.board.is_empty() || self.window == 0 {
             // MUST-37: a peer that answers with a closed window is there, however long it lasts.
+            // RFC 9293 SHLD-17.
             self.retries = 0;
         }
         self.pto_from = now;
@@ -270,6 +270,7 @@ impl Sender {
         self.board.recovered();
     }
 
+    /// RFC 9293 MUST-19.
     pub(super) fn grow(&mut self, now: Instant, acked: u32, flight: u32, sample: Option<Duration>) {
         if acked == 0 {
             return;
@@ -292,6 +293,7 @@ impl Sender {
     }
 
     /// RFC 3168 section 6.1.2: at most one reduction for a window of data, whose end CWR follows.
+    /// RFC 9293 SHLD-8.
     fn handle_ece(&mut self, ack: &Ack<'_>) {
         // What lies behind SND.NXT was noted half a sequence space ago.
         let again = self.ecn_reduced_until.is_none_or(|until| self.una.after(until) || until.after(self.nxt));
@@ -352,6 +354,7 @@ impl Sender {
                 Some((at, Timer::Persist)) if at > now => self.timer,
                 _ => {
                     self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
+                    // RFC 9293 SHLD-29, SHLD-30.
                     Some((now + self.rtt.timeout(self.backoff), Timer::Persist))
                 }
             }
@@ -372,8 +375,8 @@ impl Sender {
         Some(self.pto_from + timeout)
     }
 
-    /// Does what is due. False: the peer has not answered for so long that the connection is to be given up.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+    /// Does what is due. False: the peer has not answered so often, `retries_max` times, that the connection is to be given up.
+    pub(super) fn handle_timeout(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
         let Some((at, timer)) = self.timer else { return true };
         if now < at {
             return true;
@@ -382,7 +385,7 @@ impl Sender {
             Timer::Reorder => {
                 self.find_losses(now);
                 if now >= self.rto_from + self.rtt.timeout(self.backoff) {
-                    return self.time_out(now);
+                    return self.time_out(now, retries_max);
                 }
                 let flight = self.pipe() + self.board.lost();
                 if matches!(self.recovery, Recovery::Open) && self.board.lost() > 0 {
@@ -393,18 +396,18 @@ impl Sender {
                 }
             }
             Timer::TailProbe => self.tail_probe_due = true,
-            Timer::Retransmit => return self.time_out(now),
+            Timer::Retransmit => return self.time_out(now, retries_max),
             Timer::Persist => {
-                if self.retries >= TCP_RETRIES {
+                if self.has_tried(retries_max) {
                     return false;
                 }
-                // RFC 9293 MUST-35 to 37, SHLD-29 and 30; with any window at all, silly or not, data is the probe.
+                // RFC 9293 MUST-35, MUST-36; with any window at all, silly or not, data is the probe.
                 if self.usable_window() > 0 {
                     self.small_allowed = true;
                 } else {
                     self.probe_due = true;
                 }
-                self.retries += 1;
+                self.retries = self.retries.saturating_add(1);
                 self.backoff = self.backoff.saturating_add(1);
                 self.timer = None;
             }
@@ -413,9 +416,13 @@ impl Sender {
         true
     }
 
+    fn has_tried(&self, retries_max: Option<u8>) -> bool {
+        retries_max.is_some_and(|max| self.retries >= max)
+    }
+
     /// RFC 6298 section 5, RFC 5681 section 3.1.
-    fn time_out(&mut self, now: Instant) -> bool {
-        if self.retries >= TCP_RETRIES {
+    fn time_out(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
+        if self.has_tried(retries_max) {
             return false;
         }
         // Recovery has reduced already for what it could not repair.
@@ -435,8 +442,9 @@ impl Sender {
         self.recovery = Recovery::Loss(self.nxt);
         (self.dupacks, self.tail_probe, self.reorder_due) = (0, None, None);
         self.tail_probe_due = false;
+        // RFC 9293 MUST-19.
         self.backoff = self.backoff.saturating_add(1);
-        self.retries += 1;
+        self.retries = self.retries.saturating_add(1);
         self.rto_from = now;
         self.rearm(now);
         true

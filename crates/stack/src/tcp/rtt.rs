@@ -6,6 +6,8 @@ use crate::time::{Duration, Instant};
 pub(super) const RTO_INITIAL: Duration = Duration::from_secs(1);
 /// What the variance term is at least; RFC 6298 asks for 1 s in all, Linux takes this.
 const RTO_SLACK_MIN: Duration = Duration::from_millis(200);
+/// RTO before there is a sample, if the SYN had to be repeated (RFC 6298 section 5.7).
+const RTO_AFTER_LOST_SYN: Duration = Duration::from_secs(3);
 const RTO_MAX: Duration = Duration::from_secs(120);
 /// How long a least round-trip time stays believed, as Linux.
 const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
@@ -15,14 +17,20 @@ const MIN_RTT_LIFE: Duration = Duration::from_secs(300);
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     variance: Duration,
-    /// RTO without backoff, once there is a sample.
+    /// RTO without backoff; 0 before there is a sample.
     timeout: Duration,
     min: Duration,
     min_at: Instant,
 }
 
 impl Rtt {
+    /// Of a connection whose SYN had to be repeated, so that it measured nothing.
+    pub(super) fn after_lost_syn() -> Self {
+        Self { timeout: RTO_AFTER_LOST_SYN, ..Self::default() }
+    }
+
     /// Takes a sample of a segment that was sent once (Karn).
+    /// RFC 9293 MUST-18.
     pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
         let rtt = rtt.max(Duration::from_nanos(1));
         match self.smoothed {
@@ -57,8 +65,9 @@ impl Rtt {
     }
 
     /// RTO after so many backoffs (RFC 6298 sections 2.3 and 5.5).
+    /// RFC 9293 MUST-18, MUST-19.
     pub(super) fn timeout(&self, backoff: u8) -> Duration {
-        let base = if self.smoothed.is_some() { self.timeout } else { RTO_INITIAL };
+        let base = if self.timeout.is_zero() { RTO_INITIAL } else { self.timeout };
         let time = if backoff == 0 { base } else { base * (1 << backoff.min(10)) };
         time.min(RTO_MAX)
     }
@@ -68,6 +77,7 @@ impl Rtt {
 mod tests {
     use super::*;
 
+    // RFC 9293 MUST-18, MUST-19.
     #[test]
     fn the_timeout_follows_samples_and_backs_off() {
         let ms = Duration::from_millis;

@@ -210,6 +210,7 @@ impl Sender {
 
     /// Bytes that the peer's window still takes. It may have shrunk below what was sent (RFC 9293 MUST-34): then none.
     pub(super) fn usable_window(&self) -> u32 {
+        // RFC 9293 SHLD-15.
         let edge = self.una + self.window;
         if edge.after(self.nxt) { edge.since(self.nxt) } else { 0 }
     }
@@ -226,6 +227,7 @@ impl Sender {
         if !newer {
             return false;
         }
+        // RFC 9293 MUST-1, REC-1.
         let window = u32::from(ack.window) << self.scale;
         let changed = window != self.window;
         (self.window, self.wl1, self.wl2) = (window, ack.seq, ack.ack);
@@ -263,6 +265,7 @@ impl Sender {
                 Larger::Probe(chunk) => return Some(chunk),
             }
         }
+        // RFC 9293 SHLD-28.
         // Whole segments in a large one, so that what cuts it cuts full ones.
         let max = if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes };
         if self.board.lost() > 0 {
@@ -303,6 +306,7 @@ impl Sender {
         let room = self.cwnd.saturating_sub(pipe);
         // With nothing in the network one segment may always go, or nothing would ever come back. Nothing goes beyond a window
         // that has shrunk, but for the first segment, which serves as the probe of it.
+        // RFC 9293 SHLD-16, MAY-7.
         let beyond = start != self.una && end.after(self.una + self.window);
         if beyond || (pipe > 0 && room < self.segment_bytes.min(end.since(start))) {
             return None;
@@ -375,6 +379,7 @@ impl Sender {
 
     /// How much goes: silly-window avoidance (RFC 9293 MUST-38, section 3.8.6.2.1) and Nagle (MUST-17), in the form that Linux
     /// uses: a small segment waits only for another small one.
+    /// RFC 9293 MUST-60, SHLD-7, MAY-16.
     fn payload_len(&self, unsent: u32, window: u32, budget: u32, max: u32) -> Option<u32> {
         let len = unsent.min(window).min(budget).min(max);
         let full = self.whole_segments(len);

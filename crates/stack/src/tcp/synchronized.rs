@@ -9,7 +9,7 @@ use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
 use super::{DropReason, Effect, Failure, Segment, SeqNumber};
-use crate::limits::TCP_ORPHAN_RETRIES;
+use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
 use crate::time::{Duration, Instant};
 
 /// Which of the synchronised states.
@@ -90,6 +90,7 @@ impl Synchronized {
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
+        // RFC 9293 MUST-66, SHLD-2: whatever the window, and with text or without.
         if header.flags.rst {
             // RFC 5961 section 3.2: exactly the next number, or whoever sent it has to say it again.
             if header.seq == self.rcv.nxt {
@@ -168,6 +169,7 @@ impl Synchronized {
     ) -> Result<(), DropReason> {
         let header = segment.header;
         let Some(ack) = header.ack else { return Err(DropReason::NoAck) };
+        // RFC 9293 MAY-12.
         // RFC 5961 section 5.2.
         if ack.after(self.snd.nxt) || ack.before(self.snd.una - self.snd.window_max) {
             self.challenge(now);
@@ -243,6 +245,7 @@ impl Synchronized {
         effect: &mut Effect,
     ) -> Result<Next, DropReason> {
         let header = segment.header;
+        // RFC 9293 MUST-30, MUST-66: at a closed window too.
         if let Some(pointer) = header.urgent {
             effect.urgent = self.rcv.urgent_ahead(header.seq + u32::from(pointer));
         }
@@ -256,6 +259,7 @@ impl Synchronized {
             return Err(DropReason::AfterFin);
         }
         if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
+            // RFC 9293 SHLD-3, MAY-1.
             // RFC 9293 section 3.6.1, RFC 2525 section 2.17: data that nobody can read any more.
             base.reset = Some(self.reset_header(base));
             return Ok(Next::Closed(Some(Failure::Aborted)));
@@ -281,6 +285,7 @@ impl Synchronized {
             self.snd.rearm(now);
             return Some(self.data_segment(now, base, chunk));
         }
+        // RFC 9293 MUST-58, MUST-59: one for all that was taken before the device asked for frames.
         if self.rcv.ack == AckDue::Now {
             let blocks = self.rcv.sack_blocks(if self.timestamps { 3 } else { 4 });
             let mut header = self.header(now, base, self.snd.acceptable_seq());
@@ -289,6 +294,7 @@ impl Synchronized {
             return Some(Segment::bare(header));
         }
         if std::mem::take(&mut self.snd.probe_due) {
+            // RFC 9293 SHLD-12.
             // As Linux: a number that the peer has already, so that it answers with its window.
             return Some(Segment::bare(self.header(now, base, self.snd.una - 1)));
         }
@@ -310,6 +316,7 @@ impl Synchronized {
     fn data_segment(&mut self, now: Instant, base: &Base, chunk: Chunk) -> Segment {
         let mut header = self.header(now, base, chunk.seq);
         header.flags.fin = chunk.fin;
+        // RFC 9293 MUST-61, SHLD-27.
         header.flags.psh = chunk.last && chunk.len > 0;
         let fresh = !chunk.repeated && chunk.len > 0;
         header.flags.cwr = fresh && std::mem::take(&mut self.snd.cwr_due);
@@ -335,6 +342,7 @@ impl Synchronized {
 
     fn header(&mut self, now: Instant, base: &Base, seq: SeqNumber) -> Header {
         let window = self.rcv.window();
+        // RFC 9293 MUST-65: no MSS.
         let mut header = base.header(seq, Some(self.rcv.nxt), window);
         header.flags.ece = self.rcv.echo_congestion;
         if let Some(up) = self.snd.urgent.filter(|up| up.after(seq)) {
@@ -392,12 +400,15 @@ impl Synchronized {
             return Next::Closed(None);
         }
         let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
-        if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now) || orphaned {
+        // RFC 9293 MUST-20, MUST-21: what the application sets is R2, be it less or more than the number of repetitions.
+        let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
+        if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
             base.reset = Some(self.reset_header(base));
             return Next::Closed(Some(Failure::TimedOut));
         }
         if due(self.keepalive_at(base)) {
             let probes = base.config.keepalive.map_or(0, |keepalive| keepalive.probes);
+            // RFC 9293 MUST-29: as many as were asked for have to stay without answer.
             if self.keepalive_probes >= probes {
                 base.reset = Some(self.reset_header(base));
                 return Next::Closed(Some(Failure::TimedOut));
@@ -416,6 +427,7 @@ impl Synchronized {
     }
 
     /// What was written last is urgent.
+    /// RFC 9293 MUST-30.
     pub(super) fn wrote_urgent(&mut self, now: Instant) {
         self.snd.urgent = Some(self.snd.end);
         if self.snd.usable_window() == 0 {
@@ -471,6 +483,7 @@ impl Synchronized {
             recent: self.timestamps.then(|| self.rcv.recent()),
             timestamp_offset: base.initial.timestamp_offset,
             lasts: base.config.time_wait,
+            // RFC 9293 MUST-13.
             until: now + base.config.time_wait,
         }
     }

@@ -82,6 +82,7 @@ impl TimeWait {
     }
 
     /// RFC 6191 section 2: a newer timestamp, or without timestamps a sequence number after all that was received.
+    /// RFC 9293 SHLD-4, MAY-2.
     fn yields_to(&self, header: &Header) -> bool {
         match (self.recent, header.options.timestamps) {
             (Some(recent), Some(Timestamps { value, .. })) if value != recent => {

@@ -3,7 +3,7 @@
 use super::input::header_bytes;
 use super::listener::Listener;
 use super::output::is_over;
-use super::{Flow, ListenerId, Owner, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, Way};
+use super::{Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, Way};
 use crate::drops::IpDrop;
 use crate::frame::DeviceId;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
@@ -14,6 +14,10 @@ use crate::time::Instant;
 use std::net::SocketAddr;
 
 impl TcpOptions {
+    pub(super) fn class(&self) -> PacketClass {
+        PacketClass { hop_limit: self.hop_limit, service: self.service }
+    }
+
     fn check(&self) -> Result<(), TcpError> {
         check_packet(self.hop_limit, self.service)?;
         self.config.check().map_err(TcpError::Setting)
@@ -44,6 +48,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<TcpId, TcpError> {
         options.check()?;
         let (to, bound) = (remote.ip(), local.ip());
+        // RFC 9293 MUST-46.
         if remote.port() == 0
             || remote.is_ipv4() != local.is_ipv4()
             || to.is_unspecified()
@@ -57,6 +62,7 @@ impl<S: Storage> Stack<S> {
         }
         let on = self.link_for(bound, to);
         let way = self.way_to(to, on);
+        // RFC 9293 MUST-43, MUST-44.
         if bound.is_unspecified() {
             let from = if way == Way::Nowhere { None } else { self.address_towards(to, on) };
             local.set_ip(from.ok_or(TcpError::Dropped(IpDrop::NoRoute.into()))?);
@@ -265,7 +271,16 @@ impl<S: Storage> Stack<S> {
 
     /// The latest ICMP error that did not end the connection (RFC 9293 MUST-47, SHLD-25); asking forgets it.
     pub fn tcp_take_soft_error(&mut self, id: TcpId) -> Result<Option<IcmpError>, TcpError> {
-        Ok(self.socket_mut(id)?.connection.take_soft_error())
+        let socket = self.socket_mut(id)?;
+        let error = socket.connection.take_soft_error();
+        // The next is news again.
+        socket.told.trouble = socket.connection.readiness().trouble;
+        Ok(error)
+    }
+
+    /// True while what was sent has no answer although it was repeated several times (RFC 9293 SHLD-9).
+    pub fn tcp_delivery_problem(&self, id: TcpId) -> Result<bool, TcpError> {
+        Ok(self.socket(id)?.connection.delivery_problem())
     }
 
     /// Both ends of a connection: local, remote.
@@ -284,15 +299,18 @@ impl<S: Storage> Stack<S> {
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::ReceiveBuffer(bytes) => connection.set_receive_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::Congestion(name) => connection.set_congestion(name).map_err(TcpError::Setting)?,
+            // RFC 9293 MUST-49.
             TcpSetting::HopLimit(hop_limit) => {
                 check_packet(hop_limit, 0)?;
-                socket.hop_limit = hop_limit;
+                socket.class.hop_limit = hop_limit;
             }
+            // RFC 9293 MUST-48, SHLD-21.
             TcpSetting::Service(service) => {
                 check_packet(64, service)?;
-                socket.service = service;
+                socket.class.service = service;
             }
             TcpSetting::Linger(time) => socket.linger = time,
+            TcpSetting::Reports(on) => socket.reports = on,
         }
         self.touched(id.slot);
         self.settle(now);
@@ -373,6 +391,7 @@ impl<S: Storage> Stack<S> {
             return Err(TcpError::NotOurs);
         }
         let local = SocketAddr::new(local.ip(), local.port());
+        // RFC 9293 MUST-41, MUST-42: only another listener is in the way.
         if self.tcp.by_address.contains_key(&local) {
             return Err(TcpError::InUse);
         }

@@ -1,8 +1,8 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::{Flow, Next, Owner, Place, Ready, Socket, Way};
+use super::{Flow, Next, Owner, PacketClass, Place, Ready, Socket, Way};
 use crate::checksum::Sum;
-use crate::drops::{DropReason, TcpDrop};
+use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::frame::{DeviceId, Packet, Payload};
 use crate::icmp::NetworkError;
 use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, TCP_SOCKET_BYTES_FREE};
@@ -71,6 +71,7 @@ impl<S: Storage> Stack<S> {
         let own_end = own.len().min(end);
         let (header, header_bytes) = Header::parse(own.get(at..own_end).unwrap_or_default())?;
         let sum = || Sum::default().pseudo_header(from, to, 6, end - at);
+        // RFC 9293 MUST-3.
         if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
             return Err(TcpDrop::Checksum.into());
         }
@@ -98,8 +99,15 @@ impl<S: Storage> Stack<S> {
         match self.tcp.flows.get(&arrived.flow).copied() {
             Some(Place::Connection(slot)) => self.segment(now, slot, &arrived),
             Some(Place::Wait(place)) => self.segment_for_wait(now, place, &arrived),
+            // RFC 9293 MUST-63; a connection has no such other end.
+            None if self.is_impossible(from) => Err(IpDrop::SourceMartian.into()),
             None => self.segment_for_listener(now, &arrived),
         }
+    }
+
+    /// No host can have sent from there; an answer would go to many, or to nobody. IP itself refuses most of these.
+    fn is_impossible(&self, from: IpAddr) -> bool {
+        from.is_unspecified() || from.is_multicast() || self.is_broadcast(from)
     }
 
     /// A segment of a connection.
@@ -169,13 +177,13 @@ impl<S: Storage> Stack<S> {
         arrived: &Arrived<'_, P>,
     ) -> Result<(), DropReason> {
         let Some(wait) = self.tcp.waits.get_mut(place) else { return Err(TcpDrop::NoConnection.into()) };
-        let until = wait.state.poll_timeout();
+        let (until, class) = (wait.state.poll_timeout(), wait.class);
         let answer = wait.state.handle_segment(now, arrived.header, arrived.payload.len())?;
         if wait.state.poll_timeout() != until {
             self.tcp.waits.restarted(place);
         }
         match answer {
-            TimeWaitAnswer::Acknowledge(header) => self.send_segment(now, arrived.flow, &header, arrived.device),
+            TimeWaitAnswer::Acknowledge(header) => self.send_segment(now, arrived.flow, &header, class, arrived.device),
             TimeWaitAnswer::TakeOver(after) => {
                 let Some(listener) = self.listener_of(arrived.flow.local()) else {
                     return self.answer_by_reset(now, arrived);
@@ -213,7 +221,7 @@ impl<S: Storage> Stack<S> {
         arrived: &Arrived<'_, P>,
     ) -> Result<(), DropReason> {
         if let Some(reset) = arrived.header.reset(arrived.payload.len()) {
-            self.send_segment(now, arrived.flow, &reset, arrived.device)?;
+            self.send_segment(now, arrived.flow, &reset, PacketClass::default(), arrived.device)?;
         }
         Err(TcpDrop::NoConnection.into())
     }
@@ -242,7 +250,7 @@ impl<S: Storage> Stack<S> {
         if many {
             let cookie = SynCookie { secret: self.tcp.secret, identity: &identity, config: &config };
             let answer = cookie.answer(now, arrived.header);
-            return self.send_segment(now, flow, &answer, arrived.device);
+            return self.send_segment(now, flow, &answer, options.class(), arrived.device);
         }
         let mut initial = Initial::new(self.tcp.secret, &identity, now);
         if let Some(after) = after.filter(|after| !initial.seq.after(*after)) {
@@ -322,6 +330,7 @@ impl<S: Storage> Stack<S> {
             Way::Own => u16::MAX,
             Way::Nowhere => MTU_IPV6_MIN,
         };
+        // RFC 9293 MUST-15, MUST-67.
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
         Config { mss: mtu - header_bytes(remote), mss_default, ..config }
     }
@@ -343,6 +352,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), DropReason> {
         let flow =
             Flow { local: local.ip(), remote: remote.ip(), local_port: local.port(), remote_port: remote.port() };
+        // RFC 9293 MUST-54.
         let Some(Place::Connection(slot)) = self.tcp.flows.get(&flow).copied() else {
             return Err(TcpDrop::NoConnection.into());
         };
@@ -353,9 +363,11 @@ impl<S: Storage> Stack<S> {
                 IcmpError::TooBig(mtu.max(mtu_min) - header_bytes(flow.remote))
             }
             NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => IcmpError::Hard,
+            // RFC 9293 MUST-56.
             NetworkError::NoRoute
             | NetworkError::HostUnreachable
             | NetworkError::TimeExceeded
+            | NetworkError::Parameter
             | NetworkError::Prohibited => IcmpError::Soft,
         };
         socket.connection.handle_icmp(now, seq, error)?;
@@ -380,15 +392,15 @@ impl<S: Storage> Socket<S> {
             way_version: 0,
             way_changed: false,
             on,
-            hop_limit: options.hop_limit,
-            service: options.service,
+            class: options.class(),
             linger: options.linger,
             linger_until: None,
             queued: false,
             announced: false,
             detached: false,
             holds_port: false,
-            told: Readiness { readable: false, writable: false, closed: false, urgent: false },
+            reports: options.reports,
+            told: Readiness { readable: false, writable: false, closed: false, urgent: false, trouble: false },
             held: 0,
         }
     }

@@ -1,7 +1,7 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
 use super::input::header_bytes;
-use super::{Flow, Next, Socket, Way};
+use super::{Flow, Next, PacketClass, Socket, Way};
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium, Outgoing};
 use crate::drops::{DropReason, IpDrop};
@@ -162,6 +162,7 @@ impl<S: Storage> Stack<S> {
         now: Instant,
         flow: Flow,
         header: &Header,
+        class: PacketClass,
         device: DeviceId,
     ) -> Result<(), DropReason> {
         let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX];
@@ -169,7 +170,7 @@ impl<S: Storage> Stack<S> {
         let ip_bytes = ip_bytes(flow.remote);
         let segment_bytes = header.header_bytes();
         header.emit(&mut into[ip_bytes..]);
-        let len = finish(&flow, 64, 0, segment_bytes, false, into);
+        let len = finish(&flow, class, segment_bytes, false, into);
         bytes.truncate(LINK_BYTES + len);
         self.send_packet(now, bytes, self.link_of(device, flow.remote))
     }
@@ -192,18 +193,22 @@ fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into
     segment.header.emit(&mut into[ip_bytes..]);
     let at = ip_bytes + header_bytes;
     socket.connection.copy_payload(segment.payload, 0, &mut into[at..at + payload_bytes]);
-    let service = socket.service | if segment.ecn_capable { 2 } else { 0 };
-    finish(&socket.flow, socket.hop_limit, service, header_bytes + payload_bytes, unfilled, into)
+    // RFC 9293 SHLD-22: what the application asked for, beside which ECN has two bits of its own.
+    let service = socket.class.service | if segment.ecn_capable { 2 } else { 0 };
+    finish(&socket.flow, PacketClass { service, ..socket.class }, header_bytes + payload_bytes, unfilled, into)
 }
 
 /// Writes the IP header in front of a segment, and the checksums. The packet must not be fragmented, so an identification is
 /// not needed (RFC 6864).
+/// RFC 9293 MUST-45, MUST-48, MUST-49.
 #[inline]
-fn finish(flow: &Flow, hop_limit: u8, service: u8, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
+fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
+    let PacketClass { hop_limit, service } = class;
     const CHECKSUM_AT: usize = 16;
     let ip_bytes = ip_bytes(flow.remote);
     let total = ip_bytes + segment_bytes;
     if !unfilled {
+        // RFC 9293 MUST-2; a device that agreed to fill it in does so.
         let sum = Sum::default().pseudo_header(flow.local, flow.remote, 6, segment_bytes);
         let checksum = sum.bytes(&into[ip_bytes..total]).checksum();
         into[ip_bytes + CHECKSUM_AT..ip_bytes + CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());

@@ -3,8 +3,8 @@
 //! They are kept in the order in which they end, which is the order in which they came and were last asked: a list through
 //! the table, so that coming, going and being asked again cost the same however many there are.
 
-use super::Flow;
 use super::slab::Slab;
+use super::{Flow, PacketClass};
 use crate::limits::TCP_TIME_WAITS_MAX;
 use crate::tcp::TimeWait;
 use crate::time::Instant;
@@ -15,6 +15,7 @@ const NOBODY: u32 = u32::MAX;
 pub(crate) struct Wait {
     pub(crate) flow: Flow,
     pub(crate) state: TimeWait,
+    pub(super) class: PacketClass,
     /// It holds its local port, because a connection without timestamps may not follow it at once.
     pub(crate) holds_port: bool,
     before: u32,
@@ -39,8 +40,8 @@ impl Waits {
     }
 
     /// Takes one in; says its place. Whoever calls takes the oldest out of a full table before.
-    pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, holds_port: bool) -> u32 {
-        let (place, _) = self.slab.insert(Wait { flow, state, holds_port, before: NOBODY, behind: NOBODY });
+    pub(super) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
+        let (place, _) = self.slab.insert(Wait { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
         self.append(place);
         place
     }

@@ -163,6 +163,7 @@ fn damaged_headers_are_dropped_for_their_own_reasons() {
     world.assert_silent();
 }
 
+// RFC 9293 MUST-53.
 #[test]
 fn options_pass_but_source_routes_do_not() {
     let mut world = World::router();

@@ -143,6 +143,7 @@ fn a_segment_size_that_the_next_link_does_not_take_is_told_of() {
     }
 }
 
+// RFC 9293 MUST-2.
 #[test]
 fn an_unfilled_checksum_is_filled_in_for_a_link_that_did_not_agree() {
     for v6_wanted in [false, true] {

@@ -12,6 +12,7 @@ mod hostile;
 mod large;
 mod net;
 mod resolution;
+mod rfc9293;
 mod scale;
 mod sockets;
 mod tcp;

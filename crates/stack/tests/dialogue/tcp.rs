@@ -83,6 +83,7 @@ fn a_stack_talks_to_itself() {
     }
 }
 
+// RFC 9293 MUST-46.
 #[test]
 fn wrong_use_is_a_typed_error() {
     let mut net = Net::new(&[PLAIN]);
@@ -208,6 +209,7 @@ fn readiness_is_told_once_for_each_change() {
     assert_eq!(net.first().poll_ready(), None);
 }
 
+// RFC 9293 MUST-30, MUST-32, MUST-33.
 #[test]
 fn urgent_data_is_told_of_through_whole_stacks() {
     let mut net = Net::new(&[Link { agreed: ALL_AGREED, ..PLAIN }, PLAIN]);
@@ -247,6 +249,7 @@ fn a_path_that_swallows_large_packets_is_used_with_smaller_ones() {
     }
 }
 
+// RFC 9293 MUST-20.
 #[test]
 fn a_next_hop_that_answers_nothing_is_asked_for_before_its_time() {
     let mut net = Net::new(&[Link { ethernet: true, ..PLAIN }]);
@@ -387,6 +390,7 @@ fn a_carrier_that_is_back_repeats_at_once() {
     assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(Some(5)));
 }
 
+// RFC 9293 MUST-16.
 #[test]
 fn segments_follow_the_mtu_of_their_device() {
     let mut net = Net::new(&[Link { mtu: 8_992, ..PLAIN }]);

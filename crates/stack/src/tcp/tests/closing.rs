@@ -13,6 +13,7 @@ fn fin_wait_2(config: Config) -> Dialogue {
     dialogue
 }
 
+// RFC 9293 MUST-12, MUST-13.
 #[test]
 fn this_side_closes_first_and_still_receives() {
     let mut dialogue = fin_wait_2(plain());
@@ -101,6 +102,7 @@ fn a_fin_follows_what_was_written_and_is_repeated_with_it() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-13.
 #[test]
 fn time_wait_answers_a_repeated_fin_and_starts_anew() {
     let mut dialogue = fin_wait_2(plain());
@@ -119,6 +121,7 @@ fn time_wait_answers_a_repeated_fin_and_starts_anew() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-4, MAY-2.
 #[test]
 fn time_wait_yields_to_a_newer_syn_only() {
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 ts 100 1");
@@ -139,6 +142,7 @@ fn time_wait_yields_to_a_newer_syn_only() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-12.
 #[test]
 fn abort_resets_and_a_reset_ends() {
     let mut dialogue = Dialogue::established(plain());
@@ -156,6 +160,7 @@ fn abort_resets_and_a_reset_ends() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-3, MAY-1.
 #[test]
 fn closing_with_unread_data_resets() {
     let mut dialogue = Dialogue::established(plain());
@@ -165,6 +170,7 @@ fn closing_with_unread_data_resets() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-3, MAY-1.
 #[test]
 fn data_for_an_application_that_is_gone_is_reset() {
     let mut dialogue = Dialogue::established(plain());

@@ -3,6 +3,7 @@
 use super::super::pair::{CLIENT, Pair};
 use super::*;
 
+// RFC 9293 MUST-60, SHLD-7, MAY-16.
 #[test]
 fn a_small_segment_waits_only_for_another_small_one() {
     let mut dialogue = Dialogue::established(plain());
@@ -17,19 +18,19 @@ fn a_small_segment_waits_only_for_another_small_one() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-61, SHLD-27.
 #[test]
 fn the_last_segment_of_what_was_written_is_pushed() {
     let mut dialogue = Dialogue::established(plain());
-    dialogue.write(2_500);
+    for bytes in [1_000, 1_200, 300] {
+        dialogue.write(bytes);
+    }
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:3501 ack 5001"]);
-    assert_eq!(
-        dialogue.last.iter().map(|header| header.flags.psh).collect::<Vec<_>>(),
-        [false, false, true],
-        "MUST-61"
-    );
+    assert_eq!(dialogue.last.iter().map(|header| header.flags.psh).collect::<Vec<_>>(), [false, false, true]);
     dialogue.ends();
 }
 
+// RFC 9293 MUST-17.
 #[test]
 fn no_delay_sends_at_once_and_a_close_does_not_wait() {
     let mut dialogue = Dialogue::established(plain());
@@ -46,6 +47,7 @@ fn no_delay_sends_at_once_and_a_close_does_not_wait() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-19, SHLD-28.
 #[test]
 fn ten_segments_go_at_first_and_two_for_each_acknowledged_in_slow_start() {
     let mut dialogue = Dialogue::established(plain());
@@ -75,6 +77,7 @@ fn the_first_slow_start_of_cubic_ends_when_round_trips_grow() {
     }
 }
 
+// RFC 9293 MUST-38.
 #[test]
 fn nothing_goes_beyond_the_window() {
     let mut dialogue = Dialogue::established(plain());
@@ -91,6 +94,34 @@ fn nothing_goes_beyond_the_window() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-1, REC-1.
+#[test]
+fn a_window_has_no_sign_and_more_than_16_bits() {
+    let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 ws 14 win 65535");
+    assert_eq!(dialogue.connection.info().unwrap().peer_window, 65_535);
+    dialogue.gets("- 5001:5001 ack 1001 win 65535");
+    assert_eq!(dialogue.connection.info().unwrap().peer_window, 65_535 << 14);
+    dialogue.write(1_000);
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.ends();
+}
+
+// RFC 9293 MUST-58, MUST-59.
+#[test]
+fn segments_that_are_taken_together_are_acknowledged_by_one() {
+    let mut dialogue = Dialogue::established(plain());
+    for at in 0..8 {
+        dialogue.gets(&format!("- {}:{} ack 1001", 5_001 + at * 1_000, 6_001 + at * 1_000));
+    }
+    dialogue.sends(&["- 1001:1001 ack 13001"]);
+    // What is sent anyway carries it.
+    dialogue.gets("- 13001:14001 ack 1001");
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 14001"]);
+    dialogue.ends();
+}
+
+// RFC 9293 MUST-36, MUST-37, SHLD-29, SHLD-30.
 #[test]
 fn a_closed_window_is_probed_for_ever_and_data_goes_when_it_opens() {
     let mut dialogue = Dialogue::established(plain());
@@ -110,6 +141,7 @@ fn a_closed_window_is_probed_for_ever_and_data_goes_when_it_opens() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-38, MUST-60.
 #[test]
 fn a_silly_window_is_used_after_a_while() {
     let mut dialogue = Dialogue::established(plain());
@@ -121,6 +153,7 @@ fn a_silly_window_is_used_after_a_while() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-38.
 #[test]
 fn half_of_the_largest_window_is_not_silly() {
     let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000 sackok win 800");
@@ -133,6 +166,7 @@ fn half_of_the_largest_window_is_not_silly() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-34, MUST-35, SHLD-15, SHLD-16, MAY-7.
 #[test]
 fn a_window_that_shrinks_below_what_was_sent_is_borne() {
     let mut dialogue = Dialogue::established(plain());
@@ -160,6 +194,7 @@ fn a_window_that_shrinks_below_what_was_sent_is_borne() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-37, SHLD-17.
 #[test]
 fn a_window_that_closed_over_data_under_way_does_not_end_the_connection() {
     let mut dialogue = Dialogue::established(plain());
@@ -175,6 +210,7 @@ fn a_window_that_closed_over_data_under_way_does_not_end_the_connection() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-39, MAY-8.
 #[test]
 fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
     let config = Config { receive_buffer_bytes: 4_000, receive_buffer_bytes_max: 4_000, ..plain() };
@@ -201,6 +237,7 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-14.
 #[test]
 fn an_offer_is_never_taken_back() {
     let config = Config { receive_buffer_bytes: 64_000, ..plain() };
@@ -212,6 +249,7 @@ fn an_offer_is_never_taken_back() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-40, SHLD-18, SHLD-19.
 #[test]
 fn acknowledgements_are_quick_at_first_then_every_second_or_late() {
     let mut dialogue = Dialogue::established(plain());
@@ -271,6 +309,7 @@ fn a_send_buffer_has_a_limit_and_room_again_when_acknowledged() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-8.
 #[test]
 fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
     let config = Config { ecn: true, ..plain() };

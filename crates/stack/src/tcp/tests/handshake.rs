@@ -2,6 +2,7 @@
 
 use super::*;
 
+// RFC 9293 MUST-14, SHLD-5, MAY-3.
 #[test]
 fn a_syn_offers_what_linux_offers() {
     let dialogue = Dialogue::connecting(Config::default());
@@ -12,6 +13,7 @@ fn a_syn_offers_what_linux_offers() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-22, MUST-23, SHLD-10.
 #[test]
 fn an_unanswered_syn_is_repeated_with_backoff_and_given_up() {
     let mut dialogue = Dialogue::connecting(plain());
@@ -28,6 +30,7 @@ fn an_unanswered_syn_is_repeated_with_backoff_and_given_up() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-21, MUST-22.
 #[test]
 fn a_user_timeout_ends_an_attempt_to_connect() {
     let config = Config { user_timeout: Some(Duration::from_secs(5)), ..plain() };
@@ -41,6 +44,7 @@ fn a_user_timeout_ends_an_attempt_to_connect() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-14.
 #[test]
 fn a_syn_ack_opens_and_carries_options_over() {
     let mut dialogue = Dialogue::connecting(Config::default());
@@ -55,6 +59,7 @@ fn a_syn_ack_opens_and_carries_options_over() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-15.
 #[test]
 fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
     for bytes in [2_000, 60_000, 64 << 20] {
@@ -105,6 +110,41 @@ fn an_old_connection_met_in_syn_sent_is_reset() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-65.
+#[test]
+fn only_a_syn_names_an_mss() {
+    let mut dialogue = Dialogue::connecting(Config::default());
+    assert!(dialogue.last[0].options.mss.is_some());
+    dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok ts 1 1");
+    dialogue.write(1_200);
+    dialogue.connection.shutdown(dialogue.now);
+    while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+        assert_eq!(segment.header.options.mss, None);
+    }
+    dialogue.connection.abort();
+    assert_eq!(dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().header.options.mss, None);
+    dialogue.ends();
+}
+
+// RFC 9293 MUST-18 by way of RFC 6298 section 5.7.
+#[test]
+fn a_syn_that_was_repeated_measures_nothing_and_makes_the_timer_slow() {
+    let mut connecting = Dialogue::connecting(plain());
+    connecting.timeout();
+    connecting.sends(&["S 1000:1000"]);
+    connecting.gets("S 5000:5000 ack 1001 mss 1000");
+    let mut accepting = Dialogue::accepting(plain());
+    accepting.timeout();
+    accepting.sends(&["S 1000:1000 ack 5001"]);
+    accepting.gets("- 5001:5001 ack 1001");
+    for dialogue in [connecting, accepting] {
+        let info = dialogue.connection.info().unwrap();
+        assert_eq!((info.rtt, info.timeout), (None, Duration::from_secs(3)));
+        dialogue.ends();
+    }
+}
+
+// RFC 9293 MUST-10.
 #[test]
 fn both_sides_may_open_at_once() {
     let now = Instant::from_ns(1);
@@ -122,6 +162,7 @@ fn both_sides_may_open_at_once() {
     pair.close();
 }
 
+// RFC 9293 MUST-11.
 #[test]
 fn a_listener_answers_repeats_and_gives_up_silently() {
     let mut dialogue = Dialogue::accepting(plain());
@@ -192,6 +233,7 @@ fn syn_received_refuses_an_old_timestamp_and_a_missing_one() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-8.
 #[test]
 fn ecn_is_agreed_by_both_or_not_at_all() {
     let config = Config { ecn: true, ..plain() };

@@ -133,6 +133,7 @@ fn a_probe_that_repaired_a_loss_counts_as_one() {
     }
 }
 
+// RFC 9293 MUST-19.
 #[test]
 fn silence_repeats_all_by_the_timer_with_backoff() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
@@ -172,6 +173,7 @@ fn without_sack_three_duplicates_repair_and_partial_ones_go_on() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-31, MAY-13.
 #[test]
 fn more_duplicates_than_segments_leave_room_for_one() {
     let mut dialogue = Dialogue::established(Config { sack: false, no_delay: true, ..plain() });

@@ -264,6 +264,7 @@ fn a_search_that_is_over_begins_again_after_ten_minutes() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-16.
 #[test]
 fn nothing_larger_than_the_device_takes_is_ever_tried() {
     // The device shrinks, and ten minutes later it still has.

@@ -7,6 +7,7 @@ fn minute() -> Config {
     Config { keepalive: Some(keepalive), ..plain() }
 }
 
+// RFC 9293 MUST-27, MUST-29, SHLD-12, MAY-5.
 #[test]
 fn an_idle_peer_is_probed_and_given_up() {
     let mut dialogue = Dialogue::established(minute());
@@ -20,6 +21,76 @@ fn an_idle_peer_is_probed_and_given_up() {
     dialogue.sends(&["R 1001:1001 ack 5001"]);
     assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::TimedOut)));
     dialogue.ends();
+}
+
+// RFC 9293 MUST-25, MUST-28.
+#[test]
+fn nobody_is_probed_unasked_and_then_after_two_hours() {
+    assert_eq!(Config::default().keepalive, None);
+    assert_eq!(Dialogue::established(plain()).connection.poll_timeout(), None);
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.set_keepalive(Some(Keepalive::default())).unwrap();
+    assert_eq!(dialogue.timeout(), Duration::from_secs(7_200));
+    dialogue.sends(&["- 1000:1000 ack 5001"]);
+    dialogue.ends();
+}
+
+// RFC 9293 MUST-26.
+#[test]
+fn nobody_is_probed_while_data_is_under_way_or_has_just_come() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..minute() });
+    dialogue.after(59_000);
+    dialogue.gets("- 5001:5001 ack 1001");
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    let start = dialogue.now;
+    while dialogue.now.since(start) < Duration::from_secs(70) {
+        dialogue.timeout();
+        dialogue.sends(&["- 1001:1101 ack 5001"]);
+    }
+    dialogue.gets("- 5001:5001 ack 1101");
+    assert_eq!(dialogue.timeout(), Duration::from_secs(60), "counted from what came last");
+    dialogue.sends(&["- 1100:1100 ack 5001"]);
+    dialogue.ends();
+}
+
+// RFC 9293 MUST-18: Karn's algorithm.
+#[test]
+fn what_was_repeated_measures_no_round_trip() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    dialogue.after(500);
+    dialogue.gets("- 5001:5001 ack 1101");
+    assert_eq!(dialogue.connection.info().unwrap().rtt, Some(ms(100)), "as the SYN measured");
+    dialogue.ends();
+}
+
+// RFC 9293 MUST-21.
+#[test]
+fn a_user_timeout_may_be_longer_than_the_stack_would_try() {
+    let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+    for patience in [hours(12), Duration::MAX] {
+        let mut dialogue = Dialogue::established(Config { user_timeout: Some(patience), ..plain() });
+        dialogue.write(100);
+        let start = dialogue.now;
+        while dialogue.state() == StateName::Established && dialogue.now.since(start) < hours(13) {
+            while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+            dialogue.timeout();
+        }
+        let over = dialogue.connection.failure() == Some(Failure::TimedOut);
+        assert_eq!(over, patience == hours(12));
+        assert!(!over || dialogue.now.since(start) == hours(12));
+        let mut dialogue = Dialogue::connecting(Config { user_timeout: Some(patience), ..plain() });
+        let start = dialogue.now;
+        while dialogue.state() == StateName::SynSent && dialogue.now.since(start) < hours(13) {
+            while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+            dialogue.timeout();
+        }
+        assert_eq!(dialogue.connection.failure() == Some(Failure::TimedOut), patience == hours(12));
+    }
 }
 
 #[test]
@@ -47,6 +118,7 @@ fn times_without_end_are_no_trouble() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-24, MUST-29.
 #[test]
 fn a_peer_that_answers_a_probe_lives_on() {
     let mut dialogue = Dialogue::established(minute());
@@ -70,6 +142,7 @@ fn a_probe_of_the_peer_is_answered() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-20, SHLD-10, SHLD-11.
 #[test]
 fn data_that_nobody_acknowledges_ends_the_connection() {
     let mut dialogue = Dialogue::established(plain());
@@ -87,6 +160,7 @@ fn data_that_nobody_acknowledges_ends_the_connection() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-21.
 #[test]
 fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
     let mut dialogue = Dialogue::established(plain());
@@ -112,6 +186,7 @@ fn the_earliest_of_several_deadlines_is_told() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-16.
 #[test]
 fn a_smaller_path_repeats_smaller_without_slowing_down() {
     let mut dialogue = Dialogue::established(plain());
@@ -147,6 +222,7 @@ fn icmp_about_what_is_not_outstanding_is_ignored() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-56, SHLD-26.
 #[test]
 fn icmp_ends_a_connection_that_is_opening() {
     let mut dialogue = Dialogue::connecting(plain());

@@ -12,6 +12,7 @@ impl Dialogue {
     }
 }
 
+// RFC 9293 MUST-30, MUST-32, MUST-33.
 #[test]
 fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
     let mut dialogue = Dialogue::established(plain());
@@ -36,6 +37,7 @@ fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-66.
 #[test]
 fn a_closed_window_does_not_hold_back_the_pointer() {
     let config = Config { receive_buffer_bytes: 1_000, receive_buffer_bytes_max: 1_000, ..plain() };
@@ -54,6 +56,7 @@ fn a_closed_window_does_not_hold_back_the_pointer() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-30, MUST-31, MUST-62.
 #[test]
 fn urgent_data_of_any_length_is_marked_until_it_is_acknowledged() {
     let mut dialogue = Dialogue::established(plain());
