@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::{command, deny, schema, tidy};
+use crate::{command, deny, rfc, schema, tidy};
 
 /// The test command while there is no README.md to name it.
 const TEST: &str = "cargo test --workspace";
@@ -16,6 +16,7 @@ enum Step {
     Command { line: String, env: Option<(&'static str, &'static str)> },
     Tidy,
     Schema,
+    Rfc,
     Deny,
 }
 
@@ -53,6 +54,7 @@ fn steps(test: String) -> Vec<Step> {
         },
         Step::Tidy,
         Step::Schema,
+        Step::Rfc,
         Step::Command { line: test, env: None },
         Step::Deny,
     ]
@@ -65,6 +67,7 @@ impl Step {
             Self::Command { line, env: Some((key, value)) } => format!("{key}='{value}' {line}"),
             Self::Tidy => "cargo xtask tidy".to_owned(),
             Self::Schema => "cargo xtask schema --check".to_owned(),
+            Self::Rfc => "cargo xtask rfc --check".to_owned(),
             Self::Deny => "cargo xtask deny".to_owned(),
         }
     }
@@ -78,6 +81,7 @@ impl Step {
             }
             Self::Tidy => tidy::run(root),
             Self::Schema => schema::run(root, true),
+            Self::Rfc => rfc::check(root),
             Self::Deny => deny::run(root),
         }
     }
@@ -131,7 +135,7 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
-        assert_eq!(names.len(), 7);
+        assert_eq!(names.len(), 8);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
     }

@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod command;
 mod deny;
+mod rfc;
 mod schema;
 mod sim;
 mod tidy;
@@ -44,6 +45,8 @@ enum Task {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Print each numbered requirement of RFC 9293 with the code that meets it and its test, or why it is not met
+    Rfc(rfc::Options),
     /// Run the simulated world: one seed with its trace, or as many as there is time for
     Sim(sim::Options),
     /// Write the published JSON Schemas of plans and levels
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root),
         Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
+        Task::Rfc(options) => rfc::run(root, &options),
         Task::Sim(options) => sim::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };

@@ -10,7 +10,7 @@ mod manifests;
 mod rust;
 mod specification;
 mod text;
-mod tree;
+pub(crate) mod tree;
 
 use std::fmt;
 use std::path::Path;
@@ -26,12 +26,12 @@ pub(crate) struct Finding {
 
 impl Finding {
     /// Something wrong with a whole file, crate or build.
-    fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self { place: place.into(), what: what.into() }
     }
 
     /// Something wrong in a line, counted from 1.
-    fn at(path: &str, line: usize, what: impl Into<String>) -> Self {
+    pub(crate) fn at(path: &str, line: usize, what: impl Into<String>) -> Self {
         Self { place: format!("{path}:{line}"), what: what.into() }
     }
 }

@@ -1,0 +1,286 @@
+//! Citations in sources: comments that name a requirement by its number, and the item or the test that each stands for.
+//!
+//! A citation is the number in full, `MUST-17`, in a comment, as often as there are numbers. It stands inside the function
+//! that applies the rule, or above the item that does. In tests it stands above a function marked `#[test]`, or inside.
+//! This goes by lines and their indentation, as rustfmt leaves them; it is no parser.
+
+use super::Id;
+use crate::tidy::Finding;
+use crate::tidy::tree::File;
+
+/// A requirement named in a comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Citation {
+    pub(super) id: Id,
+    pub(super) path: String,
+    /// Counted from 1.
+    pub(super) line: usize,
+    /// The function, test, type or field that it stands for.
+    pub(super) item: String,
+    pub(super) in_test: bool,
+}
+
+/// What there is of a source to find places in.
+struct Source<'a> {
+    path: &'a str,
+    lines: Vec<&'a str>,
+    /// Tests begin at this line, counted from 0.
+    tests_from: usize,
+}
+
+/// Finds the citations in all sources, and those that are not of the form.
+pub(super) fn find(files: &[File]) -> (Vec<Citation>, Vec<Finding>) {
+    let sources: Vec<&File> = files.iter().filter(|file| file.path.ends_with(".rs")).collect();
+    let test_modules: Vec<String> = sources.iter().flat_map(|file| test_modules(file)).collect();
+    let (mut citations, mut findings) = (Vec::new(), Vec::new());
+    for file in sources {
+        let is_test = file.path.contains("/tests/") || test_modules.iter().any(|module| is_in(&file.path, module));
+        let lines: Vec<&str> = file.text.lines().collect();
+        let tests_from = if is_test { 0 } else { inner_tests(&lines).unwrap_or(lines.len()) };
+        let source = Source { path: &file.path, lines, tests_from };
+        for at in 0..source.lines.len() {
+            source.cited_at(at, &mut citations, &mut findings);
+        }
+    }
+    (citations, findings)
+}
+
+impl Source<'_> {
+    fn cited_at(&self, at: usize, citations: &mut Vec<Citation>, findings: &mut Vec<Finding>) {
+        let Some((code, comment)) = split_comment(self.lines[at]) else { return };
+        let (ids, shortened) = ids_in(comment);
+        if shortened {
+            findings.push(Finding::at(self.path, at + 1, "each requirement is cited by its number in full"));
+        }
+        if ids.is_empty() {
+            return;
+        }
+        let in_test = at >= self.tests_from;
+        let place = self.item_of(at, code, comment);
+        let item = place.and_then(|place| item_name(self.lines[place]).map(|name| (place, name)));
+        let item = item.filter(|(place, _)| !in_test || self.is_test(*place));
+        let Some((_, item)) = item else {
+            let what = if in_test { "a test" } else { "an item of code" };
+            findings.push(Finding::at(self.path, at + 1, format!("a citation stands above or inside {what}")));
+            return;
+        };
+        for id in ids {
+            let (path, item) = (self.path.to_owned(), item.to_owned());
+            citations.push(Citation { id, path, line: at + 1, item, in_test });
+        }
+    }
+
+    /// The line of the item that a comment stands for: the function around it, that on its own line, or the next below.
+    fn item_of(&self, at: usize, code: &str, comment: &str) -> Option<usize> {
+        if comment.starts_with('!') {
+            return None;
+        }
+        let is_doc = comment.starts_with('/');
+        if let Some(function) = self.function_around(at).filter(|_| !is_doc) {
+            return Some(function);
+        }
+        if !code.trim().is_empty() {
+            return Some(at);
+        }
+        let skipped = |line: &str| line.is_empty() || line.starts_with("//") || line.starts_with("#[");
+        (at + 1..self.lines.len()).find(|line| !skipped(self.lines[*line].trim()))
+    }
+
+    fn function_around(&self, at: usize) -> Option<usize> {
+        let mut below = indent(self.lines[at]);
+        for place in (0..at).rev() {
+            let line = self.lines[place];
+            let text = line.trim();
+            // The end of a signature stands where its beginning does.
+            if text.is_empty() || text.starts_with(')') || text.starts_with("where") || text == "{" {
+                continue;
+            }
+            if indent(line) < below {
+                below = indent(line);
+                if is_function(text) {
+                    return Some(place);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the function at a line is marked as a test.
+    fn is_test(&self, place: usize) -> bool {
+        let above = self.lines[..place].iter().rev().map(|line| line.trim());
+        let mut marks = above.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        is_function(self.lines[place].trim()) && marks.any(|line| line == "#[test]")
+    }
+}
+
+/// Paths, without `.rs`, of modules that are compiled for tests alone.
+fn test_modules(file: &File) -> Vec<String> {
+    let stem = file.path.strip_suffix(".rs").unwrap_or(&file.path);
+    let folder = match stem.rsplit_once('/') {
+        Some((folder, "lib" | "main" | "mod")) => folder,
+        Some(_) | None => stem,
+    };
+    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+    let pairs = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
+    let names = pairs.filter_map(|pair| pair[1].strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')));
+    names.map(|name| format!("{folder}/{name}")).collect()
+}
+
+fn is_in(path: &str, module: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+}
+
+/// Where the tests at the end of a source begin.
+fn inner_tests(lines: &[&str]) -> Option<usize> {
+    lines.windows(2).position(|pair| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{'))
+}
+
+/// Code and what follows `//`, if there is a comment.
+fn split_comment(line: &str) -> Option<(&str, &str)> {
+    line.match_indices("//").map(|(at, _)| line.split_at(at)).find_map(|(code, comment)| {
+        let quotes = code.replace("\\\"", "").matches('"').count();
+        quotes.is_multiple_of(2).then(|| (code, &comment[2..]))
+    })
+}
+
+/// The requirements in a comment, and whether one is meant that is not written in full (`MUST-20 to 23`).
+fn ids_in(comment: &str) -> (Vec<Id>, bool) {
+    let (mut ids, mut shortened) = (Vec::new(), false);
+    for (at, _) in comment.match_indices('-') {
+        let (before, after) = (&comment[..at], &comment[at + 1..]);
+        let level = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let Some(id) = Id::new(level, &after[..digits]) else { continue };
+        ids.push(id);
+        let rest = after[digits..].trim_start();
+        let joined = ["to ", "and ", "or ", ",", "-", "/", "–", "&"].iter().find_map(|word| rest.strip_prefix(word));
+        shortened |= joined.is_some_and(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()));
+    }
+    (ids, shortened)
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+fn is_function(line: &str) -> bool {
+    words(line).any(|word| word == "fn") && !line.starts_with("//")
+}
+
+/// Words of a line's beginning, up to the first that is none.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split([' ', '(', '<', ':', ')', ',', '{', ';', '=']).filter(|word| !word.is_empty()).take(6)
+}
+
+/// The name of the item that begins on a line.
+fn item_name(line: &str) -> Option<&str> {
+    const KINDS: [&str; 13] =
+        ["pub", "crate", "super", "const", "async", "unsafe", "static", "fn", "struct", "enum", "trait", "type", "mod"];
+    words(line.trim()).find(|word| !KINDS.contains(word)).filter(|name| {
+        name.chars().all(|c| c.is_alphanumeric() || c == '_')
+            && !matches!(*name, "let" | "if" | "match" | "impl" | "use")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> (Vec<String>, Vec<String>) {
+        let mut files = vec![File { path: path.to_owned(), text: text.to_owned() }];
+        let parent = "#[cfg(test)]\nmod pair;\n#[cfg(test)]\nmod tests;\n";
+        files.push(File { path: "crates/a/src/tcp.rs".to_owned(), text: parent.to_owned() });
+        let (citations, findings) = find(&files);
+        let kind = |in_test| if in_test { "test" } else { "code" };
+        let show = |cited: &Citation| format!("{} {} {}:{}", cited.id, kind(cited.in_test), cited.item, cited.line);
+        (citations.iter().map(show).collect(), findings.iter().map(Finding::to_string).collect())
+    }
+
+    const SOURCE: &str = "//! A.
+
+/// Tests (MUST-1).
+pub(crate) fn one() {}
+
+struct A {
+    /// A window, MUST-2.
+    field: u32,
+}
+
+impl A {
+    /// MUST-3, and SHLD-4: two in a line.
+    #[inline]
+    pub const fn two(
+        &self,
+    ) -> Self {
+        // MUST-5.
+        let a = \"MUST-6 // MUST-7\"; // MAY-8
+        match a {
+            // REC-1.
+            _ => {}
+        }
+    }
+}
+
+/// See section 3.8.
+const B: u32 = 3; // SHLD-9
+
+#[cfg(test)]
+mod tests {
+    // MUST-10: says so.
+    #[test]
+    fn holds() {
+        // MUST-11.
+    }
+}
+";
+
+    #[test]
+    fn a_citation_belongs_to_its_function_item_or_test() {
+        let (citations, findings) = found("crates/a/src/a.rs", SOURCE);
+        assert_eq!(findings, [""; 0]);
+        let expected = [
+            "MUST-1 code one:3",
+            "MUST-2 code field:7",
+            "MUST-3 code two:12",
+            "SHLD-4 code two:12",
+            "MUST-5 code two:17",
+            "MAY-8 code two:18",
+            "REC-1 code two:20",
+            "SHLD-9 code B:27",
+            "MUST-10 test holds:31",
+            "MUST-11 test holds:34",
+        ];
+        assert_eq!(citations, expected);
+    }
+
+    #[test]
+    fn a_module_for_tests_holds_tests_alone() {
+        for path in ["crates/a/src/tcp/pair.rs", "crates/a/src/tcp/tests/flow.rs", "crates/a/tests/dialogue/tcp.rs"] {
+            let (citations, _) = found(path, "//! A.\n// MUST-1\n#[test]\nfn a() {}\n");
+            assert_eq!(citations, ["MUST-1 test a:2"], "{path}");
+            let (citations, findings) = found(path, "//! A.\n// MUST-1\nfn helper() {}\n");
+            assert_eq!(citations, [""; 0]);
+            assert_eq!(findings, [format!("{path}:2: a citation stands above or inside a test")]);
+        }
+    }
+
+    #[test]
+    fn what_is_not_written_in_full_is_found() {
+        for text in ["MUST-20 to 23", "MUST-15 and 16", "MUST-1, 2", "SHLD-1/2", "MUST-1-3"] {
+            let (_, findings) = found("crates/a/src/a.rs", &format!("// {text}\nfn a() {{}}\n"));
+            assert_eq!(findings, ["crates/a/src/a.rs:1: each requirement is cited by its number in full"], "{text}");
+        }
+        let (citations, findings) =
+            found("crates/a/src/a.rs", "// MUST-28 (two hours) and 9 more, MUST-9b\nfn a() {}\n");
+        assert_eq!((citations.len(), findings.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_citation_that_stands_for_nothing_is_found() {
+        for text in ["//! MUST-1\nfn a() {}\n", "// MUST-1\n"] {
+            let (citations, findings) = found("crates/a/src/a.rs", text);
+            assert_eq!(citations, [""; 0]);
+            assert_eq!(findings, ["crates/a/src/a.rs:1: a citation stands above or inside an item of code"]);
+        }
+    }
+}
