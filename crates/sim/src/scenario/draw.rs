@@ -268,7 +268,7 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
         ..Config::LINUX
     };
     let service = u8::try_from(rng.below(64) << 2).unwrap_or(0);
-    TcpOptions { config, hop_limit: 64, service, linger: None }
+    TcpOptions { config, service, ..TcpOptions::default() }
 }
 
 fn draw_keepalive(rng: &mut Rng) -> Keepalive {
