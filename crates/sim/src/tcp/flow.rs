@@ -1,7 +1,7 @@
 //! One side of one connection at work: reading, writing and ending as its conduct says.
 //!
-//! It reads until it is told that there is nothing more, and writes until less is taken than it offered; from then on
-//! it waits for news. That is all that a program has to know of readiness.
+//! It waits until the connection is open, reads until it is told that there is nothing more, and writes until less is taken
+//! than it offered; from then on it waits for news. That is all that a program has to know of readiness.
 
 use std::rc::Rc;
 
@@ -109,6 +109,11 @@ impl Flow {
         if self.is_abort_due(now) {
             stack.tcp_abort(now, self.id).map_err(|error| format!("aborting: {error:?}"))?;
             return Ok(Some(self.over(Last::Aborted)));
+        }
+        // What it was told may be trouble on the way: to write now and to shut down would end what is not open yet.
+        if matches!(stack.tcp_state(self.id), Ok(StateName::SynSent | StateName::SynReceived)) {
+            (self.readable, self.writable) = (false, false);
+            return Ok(None);
         }
         loop {
             let before = (self.written, self.arrived(), self.ended);
