@@ -1,7 +1,7 @@
 //! The numbered requirements of RFC 9293 (TCP) against the sources of the stack: which code meets each, which test holds it
 //! to that, or why it is not met.
 //!
-//! The requirements and the exceptions are in `rfc/rfc9293.toml`, the citations in comments of crates/stack (`citations.rs`
+//! The requirements, notes and exceptions are in `rfc/rfc9293.toml`, the citations in comments of crates/stack (`citations.rs`
 //! says how they are read). What MUST or SHOULD be has to be decided: by code and a test, or by an exception with its
 //! reason. What MAY be is listed. Whether a comment tells the truth is for its reader and its test to say.
 
@@ -99,6 +99,8 @@ impl fmt::Display for Id {
 struct Requirement {
     section: String,
     about: String,
+    /// How far it is met.
+    note: Option<String>,
     exception: Option<String>,
     code: Vec<Citation>,
     tests: Vec<Citation>,
@@ -198,10 +200,13 @@ fn parse(data: &str) -> Result<Requirements, String> {
         let (section, about) = (section.to_owned(), about.to_owned());
         requirements.insert(id_of(key)?, Requirement { section, about, ..Requirement::default() });
     }
-    for (key, value) in part("exceptions")? {
-        let requirement = requirements.get_mut(&id_of(key)?).ok_or(format!("{key} is an exception to nothing"))?;
-        let reason = value.as_str().map(str::trim).filter(|reason| !reason.is_empty());
-        requirement.exception = Some(reason.ok_or(format!("{key} has no reason"))?.to_owned());
+    for (name, is_note) in [("notes", true), ("exceptions", false)] {
+        for (key, value) in part(name)? {
+            let requirement = requirements.get_mut(&id_of(key)?).ok_or(format!("{key} is in [{name}] alone"))?;
+            let words = value.as_str().map(str::trim).filter(|words| !words.is_empty());
+            let words = words.ok_or(format!("{key} says nothing in [{name}]"))?.to_owned();
+            *(if is_note { &mut requirement.note } else { &mut requirement.exception }) = Some(words);
+        }
     }
     Ok(requirements)
 }
@@ -222,8 +227,10 @@ fn text(requirements: &Requirements) -> String {
                 put(&mut out, format_args!("    {kind}  {path}:{line} {item}"));
             }
         }
-        if let Some(reason) = &requirement.exception {
-            put(&mut out, format_args!("    why   {reason}"));
+        for (kind, words) in [("note", &requirement.note), ("why ", &requirement.exception)] {
+            if let Some(words) = words {
+                put(&mut out, format_args!("    {kind}  {words}"));
+            }
         }
     }
     put(&mut out, format_args!("\n{}", summary(requirements)));
@@ -266,12 +273,10 @@ fn markdown(requirements: &Requirements) -> String {
     out += "| requirement | section | asks for | code | held to it by, or why not |\n| --- | --- | --- | --- | --- |\n";
     for (id, requirement) in requirements {
         let tests = places(&requirement.tests, |citation| format!("`{}`", citation.item));
-        let held = match (requirement.standing(*id), &requirement.exception) {
-            (_, Some(reason)) if tests.is_empty() => reason.clone(),
-            (_, Some(reason)) => format!("{reason} {tests}"),
-            (Standing::LeftOut, None) => "left out".to_owned(),
-            (Standing::Met | Standing::Exception | Standing::Undecided, None) => tests,
-        };
+        let left_out = (requirement.standing(*id) == Standing::LeftOut).then(|| "left out".to_owned());
+        let parts = [requirement.exception.clone(), requirement.note.clone(), left_out, Some(tests)];
+        let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+        let held = parts.join(" ");
         let code = places(&requirement.code, |Citation { path, item, .. }| {
             let path = path.strip_prefix(SOURCES).and_then(|path| path.strip_prefix("src/")).unwrap_or(path);
             format!("`{path}` `{item}`")
@@ -295,7 +300,7 @@ mod tests {
     use super::*;
 
     const REQUIREMENTS: &str = "[requirements]\nMUST-1 = [\"3.1\", \"a window\"]\nMUST-2 = [\"3.2\", \"a sum\"]\n\
-        SHLD-1 = [\"3.3\", \"a habit\"]\nMAY-1 = [\"3.4\", \"a liberty\"]\n[exceptions]\nMUST-2 = \"Nobody adds.\"\n";
+        SHLD-1 = [\"3.3\", \"a habit\"]\nMAY-1 = [\"3.4\", \"a liberty\"]\n[notes]\nMUST-1 = \"Mostly.\"\n[exceptions]\nMUST-2 = \"Nobody adds.\"\n";
     const MET: &str = "//! A.\n// MUST-1, SHLD-1\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // MUST-1, SHLD-1\n    #[test]\n    fn b() {}\n}\n";
 
     fn looked(path: &str, text: &str) -> (Requirements, Vec<String>) {
@@ -353,12 +358,12 @@ mod tests {
         let text = text(&requirements);
         assert!(text.starts_with(
             "MUST-1   3.1        met        a window\n    code  crates/stack/src/a.rs:2 a\n    test  crates/stack/src/a.rs:6 b\n\
-             MUST-2   3.2        exception  a sum\n    why   Nobody adds.\n"
+             \x20   note  Mostly.\nMUST-2   3.2        exception  a sum\n    why   Nobody adds.\n"
         ));
         assert!(text.ends_with(&format!("\n\n{summary}\n")), "{text}");
         let table = markdown(&requirements);
         assert!(table.contains(&format!("\n{summary}\n")));
-        assert!(table.contains("\n| MUST-1 | 3.1 | a window | `a.rs` `a` | `b` |\n"), "{table}");
+        assert!(table.contains("\n| MUST-1 | 3.1 | a window | `a.rs` `a` | Mostly. `b` |\n"), "{table}");
         assert!(table.contains("\n| MUST-2 | 3.2 | a sum |  | Nobody adds. |\n"));
         assert!(table.ends_with("\n| MAY-1 | 3.4 | a liberty |  | left out |\n"));
     }
@@ -366,13 +371,13 @@ mod tests {
     #[test]
     fn an_exception_needs_a_requirement_and_a_reason() {
         for (text, error) in [
-            ("MUST-9 = \"why\"", "MUST-9 is an exception to nothing"),
-            ("MUST-1 = \" \"", "MUST-1 has no reason"),
+            ("MUST-9 = \"why\"", "MUST-9 is in [exceptions] alone"),
+            ("MUST-1 = \" \"", "MUST-1 says nothing in [exceptions]"),
             ("WILL-1 = \"why\"", "WILL-1 is no requirement"),
         ] {
             assert_eq!(parse(&format!("{REQUIREMENTS}{text}\n")).unwrap_err(), error);
         }
         assert!(parse("[requirements]\nMUST-1 = [\"3\"]\n").unwrap_err().contains("has to be a section"));
-        assert_eq!(parse("[requirements]\n").unwrap_err(), "there is no [exceptions]");
+        assert_eq!(parse("[requirements]\n").unwrap_err(), "there is no [notes]");
     }
 }
