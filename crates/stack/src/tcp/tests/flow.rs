@@ -174,6 +174,9 @@ fn a_window_that_shrinks_below_what_was_sent_is_borne() {
     let full = ["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"];
     dialogue.sends(&[&full[..], &["- 4001:5001 ack 5001", "- 5001:6001 ack 5001"]].concat());
     dialogue.gets("- 5001:5001 ack 1001 win 1500");
+    // Nothing fresh goes.
+    dialogue.write(1_000);
+    dialogue.sends(&[]);
     // Only the first may be repeated; what is acknowledged carries a number that the peer takes.
     let mut waits = 0;
     while dialogue.connection.info().unwrap().recovery != "loss" {
@@ -225,6 +228,9 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
     dialogue.sends(&["- 1001:1001 ack 9001"]);
     dialogue.read(1_000);
     dialogue.sends(&[]);
+    dialogue.refuses("- 9001:9002 ack 1001", DropReason::WindowFull);
+    dialogue.sends(&["- 1001:1001 ack 9001"]);
+    assert_eq!(dialogue.last[0].window, 0, "what is said anyway opens it by no crumb either");
     dialogue.read(1_000);
     dialogue.sends(&["- 1001:1001 ack 9001"]);
     assert_eq!(dialogue.last[0].window, 2_000);
