@@ -3,6 +3,7 @@
 use crate::content;
 use crate::place::Place;
 use crate::tap::SOON;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -67,13 +68,23 @@ pub(crate) fn ask(to: SocketAddr, question: &[u8]) {
 
 /// Serves every connection at an address in a thread of its own, until the test program ends.
 fn serve(place: &Place, at: SocketAddr, act: impl Fn(TcpStream) + Send + Clone + 'static) {
-    let listener = place.inside(|| TcpListener::bind(at).unwrap());
+    let listener = place.inside(|| listen(at));
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let act = act.clone();
             thread::Builder::new().stack_size(THREAD_BYTES).spawn(move || act(stream)).unwrap();
         }
     });
+}
+
+/// With room for all connections of a test: where the kernel's queue is full it answers by cookies, and resets a
+/// connection whose first bytes overtake the acknowledgement that it had no room for.
+fn listen(at: SocketAddr) -> TcpListener {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &at).unwrap();
+    rustix::net::listen(&socket, 4_096).unwrap();
+    socket.into()
 }
 
 /// An echo service.
