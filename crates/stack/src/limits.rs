@@ -135,6 +135,10 @@ pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
 pub const TCP_ENDS_MAX: usize = 4_096;
 /// Segments that a connection may send before the next has its turn.
 pub const TCP_BURST_FRAMES: u8 = 16;
+/// Buffers that wait to serve another connection, and the largest that does.
+pub const TCP_SPARES_MAX: usize = 64;
+/// See [`TCP_SPARES_MAX`].
+pub const TCP_SPARE_BYTES_MAX: usize = 64 << 10;
 /// What each direction of a connection may hold even if all together hold too much, so that all go on.
 pub const TCP_SOCKET_BYTES_FREE: usize = 4_096;
 /// What the buffers of all connections hold together, if the stack's owner does not say.

@@ -4,8 +4,8 @@
 
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, GROUPS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
-    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_TIME_WAITS_MAX,
-    UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
+    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SPARE_BYTES_MAX,
+    TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
@@ -87,6 +87,7 @@ impl<S: Storage> Stack<S> {
                 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1,
                 size_of::<Ready>(),
             ),
+            part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::tcp_sockets::WAIT_BYTES),
             part(

@@ -281,6 +281,7 @@ pub(crate) struct Held {
     pub(crate) port_pages: usize,
     pub(crate) news: usize,
     pub(crate) ports_taken: usize,
+    pub(crate) spare_bytes: usize,
     pub(crate) buffer_bytes: usize,
     pub(crate) buffer_bytes_most: usize,
 }
@@ -325,6 +326,10 @@ pub(crate) struct TcpSockets<S: Storage> {
     burst: u8,
     ready: VecDeque<Ready>,
     secret: Secret,
+    /// Buffers that wait to serve another connection.
+    spare: Vec<S>,
+    /// Where the latest segment led: the next one often follows.
+    latest: Option<(Flow, Place)>,
     /// Bytes of all buffers, and how many there may be.
     buffers_held: usize,
     buffers_max: usize,
@@ -345,6 +350,8 @@ impl<S: Storage> TcpSockets<S> {
             burst: 0,
             ready: VecDeque::new(),
             secret: Secret([random.next(), random.next()]),
+            spare: Vec::new(),
+            latest: None,
             buffers_held: 0,
             buffers_max,
         }
@@ -407,6 +414,29 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
+    /// Where a flow leads.
+    #[inline]
+    fn find(&mut self, flow: &Flow) -> Option<Place> {
+        if let Some((latest, place)) = &self.latest
+            && latest == flow
+        {
+            return Some(*place);
+        }
+        let place = *self.flows.get(flow)?;
+        self.latest = Some((*flow, place));
+        Some(place)
+    }
+
+    fn bind(&mut self, flow: Flow, place: Place) {
+        self.latest = None;
+        self.flows.insert(flow, place);
+    }
+
+    fn unbind(&mut self, flow: &Flow) {
+        self.latest = None;
+        self.flows.remove(flow);
+    }
+
     /// True if there are as many connections as there may be.
     fn is_full(&self) -> bool {
         self.sockets.len() >= TCP_CONNECTIONS_MAX
@@ -415,7 +445,7 @@ impl<S: Storage> TcpSockets<S> {
     fn insert(&mut self, socket: Socket<S>) -> u32 {
         let flow = socket.flow;
         let (slot, _) = self.sockets.insert(socket);
-        self.flows.insert(flow, Place::Connection(slot));
+        self.bind(flow, Place::Connection(slot));
         slot
     }
 
@@ -429,6 +459,7 @@ impl<S: Storage> TcpSockets<S> {
             port_pages: self.ports.pages(),
             news: self.ready.len(),
             ports_taken: self.ports.taken(),
+            spare_bytes: self.spare.iter().map(Storage::capacity).sum(),
             buffer_bytes: self.buffers_held,
             buffer_bytes_most: self.buffers_max + spare + 2 * TCP_BUFFER_BYTES_MAX,
         }
@@ -438,6 +469,7 @@ impl<S: Storage> TcpSockets<S> {
     #[inline]
     fn count_buffers(&mut self, slot: u32) {
         if let Some(socket) = self.sockets.get_mut(slot) {
+            socket.connection.give_back_empty_buffers(&mut self.spare);
             let held = socket.connection.buffer_bytes();
             if held != socket.held {
                 self.buffers_held = self.buffers_held - socket.held + held;
@@ -509,7 +541,7 @@ impl<S: Storage> TcpSockets<S> {
         let (flow, class) = (socket.flow, socket.class);
         let wait = socket.connection.time_wait();
         let holds_port = std::mem::take(&mut socket.holds_port);
-        self.flows.remove(&flow);
+        self.unbind(&flow);
         let keeps_port = match wait {
             Some(wait) => {
                 if let Some(oldest) = self.waits.surplus(None) {
@@ -517,7 +549,7 @@ impl<S: Storage> TcpSockets<S> {
                 }
                 let keeps_port = holds_port && !wait.lets_follow();
                 let place = self.waits.insert(flow, wait, class, keeps_port);
-                self.flows.insert(flow, Place::Wait(place));
+                self.bind(flow, Place::Wait(place));
                 keeps_port
             }
             None => false,
@@ -529,7 +561,7 @@ impl<S: Storage> TcpSockets<S> {
 
     fn remove_wait(&mut self, place: u32) {
         if let Some(wait) = self.waits.remove(place) {
-            self.flows.remove(&wait.flow);
+            self.unbind(&wait.flow);
             if wait.holds_port {
                 self.ports.release((wait.flow.local, wait.flow.remote()), wait.flow.local_port);
             }

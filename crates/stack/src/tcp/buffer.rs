@@ -7,12 +7,14 @@
 use std::fmt;
 
 use crate::frame::Payload;
+use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
 
 /// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
 pub trait Storage: fmt::Debug + Default {
     /// Bytes there are.
     fn capacity(&self) -> usize;
-    /// Takes more memory, `capacity` bytes in all, zeroed or not; what there was keeps its position.
+    /// Takes more memory, `capacity` bytes in all, zeroed or not; what there was keeps its position. What was released by one
+    /// connection may serve another of the same stack, as it is.
     fn grow(&mut self, capacity: usize);
     /// Gives all memory back; nothing in it is wanted any more.
     fn release(&mut self);
@@ -134,6 +136,26 @@ impl<S: Storage> Ring<S> {
         self.len -= bytes;
         if self.len == 0 && self.ahead == 0 {
             // What is in step stays at the front of the memory, and so in the cache.
+            self.head = 0;
+        }
+    }
+
+    /// Takes memory that served another, if it has none.
+    #[inline]
+    pub(super) fn borrow(&mut self, spare: &mut Vec<S>) {
+        if self.storage.capacity() == 0
+            && let Some(storage) = spare.pop()
+        {
+            self.storage = storage;
+        }
+    }
+
+    /// Lets go of memory that nothing is in, for another, if that is not too much.
+    #[inline]
+    pub(super) fn give_back(&mut self, spare: &mut Vec<S>) {
+        let empty = self.len == 0 && self.ahead == 0;
+        if empty && (1..=TCP_SPARE_BYTES_MAX).contains(&self.storage.capacity()) && spare.len() < TCP_SPARES_MAX {
+            spare.push(std::mem::take(&mut self.storage));
             self.head = 0;
         }
     }

@@ -735,6 +735,25 @@ impl<S: Storage> Connection<S> {
         self.outgoing.capacity().max(bytes).saturating_sub(self.outgoing.len())
     }
 
+    /// Before something is received: memory for it.
+    #[inline]
+    pub fn borrow_receive_buffer(&mut self, spare: &mut Vec<S>) {
+        self.incoming.borrow(spare);
+    }
+
+    /// Before something is sent: memory for it.
+    #[inline]
+    pub fn borrow_send_buffer(&mut self, spare: &mut Vec<S>) {
+        self.outgoing.borrow(spare);
+    }
+
+    /// Lets other connections have the memory of empty buffers: what was used last is in the cache.
+    #[inline]
+    pub fn give_back_empty_buffers(&mut self, spare: &mut Vec<S>) {
+        self.outgoing.give_back(spare);
+        self.incoming.give_back(spare);
+    }
+
     /// Gives the memory of empty buffers back.
     pub fn release_empty_buffers(&mut self) {
         self.outgoing.release();

@@ -3,6 +3,7 @@
 use super::input::header_bytes;
 use super::listener::Listener;
 use super::output::is_over;
+use super::slab::Slab;
 use super::{Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, Way};
 use crate::drops::IpDrop;
 use crate::frame::DeviceId;
@@ -26,6 +27,15 @@ impl TcpOptions {
 
 fn check_packet(hop_limit: u8, service: u8) -> Result<(), TcpError> {
     if hop_limit == 0 || service & 3 != 0 { Err(TcpError::Range) } else { Ok(()) }
+}
+
+/// The connection that an application knows by this name.
+#[inline]
+fn application_socket<S: Storage>(sockets: &mut Slab<Socket<S>>, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
+    match sockets.get_with_generation(id.slot) {
+        Some((socket, generation)) if generation == id.generation && socket.owner == Owner::Application => Ok(socket),
+        Some(_) | None => Err(TcpError::Closed),
+    }
 }
 
 fn send_error(error: SendError, failure: Option<Failure>) -> TcpError {
@@ -139,12 +149,7 @@ impl<S: Storage> Stack<S> {
 
     #[inline]
     fn socket_mut(&mut self, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
-        match self.tcp.sockets.get_with_generation(id.slot) {
-            Some((socket, generation)) if generation == id.generation && socket.owner == Owner::Application => {
-                Ok(socket)
-            }
-            Some(_) | None => Err(TcpError::Closed),
-        }
+        application_socket(&mut self.tcp.sockets, id)
     }
 
     /// Takes bytes to send, and says how many: fewer, or none, where the buffer is full, until the connection is writable again.
@@ -158,9 +163,14 @@ impl<S: Storage> Stack<S> {
     }
 
     fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], urgent: bool) -> Result<usize, TcpError> {
-        let (held, max) = (self.tcp.buffers_held, self.tcp.buffers_max);
-        let socket = self.socket_mut(id)?;
-        let free = if held < max { usize::MAX } else { socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE) };
+        let scarce = self.tcp.buffers_held >= self.tcp.buffers_max;
+        let socket = application_socket(&mut self.tcp.sockets, id)?;
+        let free = if scarce {
+            socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE)
+        } else {
+            socket.connection.borrow_send_buffer(&mut self.tcp.spare);
+            usize::MAX
+        };
         let fitting = &bytes[..bytes.len().min(free)];
         let result =
             if urgent { socket.connection.send_urgent(now, fitting) } else { socket.connection.send(now, fitting) };

@@ -96,7 +96,7 @@ impl<S: Storage> Stack<S> {
             congestion_experienced: service & 3 == 3,
             device: packet.device,
         };
-        match self.tcp.flows.get(&arrived.flow).copied() {
+        match self.tcp.find(&arrived.flow) {
             Some(Place::Connection(slot)) => self.segment(now, slot, &arrived),
             Some(Place::Wait(place)) => self.segment_for_wait(now, place, &arrived),
             // RFC 9293 MUST-63; a connection has no such other end.
@@ -132,6 +132,9 @@ impl<S: Storage> Stack<S> {
             && socket.connection.receive_growth(arrived.header, bytes) > TCP_SOCKET_BYTES_FREE
         {
             return Err(TcpDrop::Memory.into());
+        }
+        if bytes > 0 && tcp.buffers_held < tcp.buffers_max {
+            socket.connection.borrow_receive_buffer(&mut tcp.spare);
         }
         let ce = arrived.congestion_experienced;
         let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
