@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use siga_stack::Stack;
-use siga_stack::tcp::{Failure, StateName};
+use siga_stack::tcp::{Failure, Readiness, StateName};
 use siga_stack::tcp_sockets::{TcpError, TcpId};
 use siga_stack::time::{Duration, Instant};
 
@@ -87,9 +87,11 @@ impl Flow {
         self
     }
 
-    /// Something is new.
-    pub(super) const fn told(&mut self) {
-        (self.readable, self.writable) = (true, true);
+    /// Something is new: it may be that this can be done, or that there is trouble alone.
+    pub(super) const fn told(&mut self, state: Readiness) {
+        self.readable |= state.readable;
+        // A failure is told to who writes, too.
+        self.writable |= state.writable || state.closed;
     }
 
     /// When it wants to do something without being told.

@@ -165,7 +165,12 @@ impl Programs {
             match ready {
                 Ready::Connection(id) => {
                     let flow = self.flows.iter_mut().find(|flow| flow.id == id);
-                    flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?.told();
+                    let flow = flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?;
+                    let state = stack.tcp_readiness(id).map_err(|error| format!("news of {id:?}: {error:?}"))?;
+                    flow.told(state);
+                    // What the network says of it, or that nothing answers, is no reason to stop.
+                    let heard = stack.tcp_take_soft_error(id);
+                    heard.map_err(|error| format!("asking what was said of {id:?}: {error:?}"))?;
                 }
                 Ready::Listener(id) => {
                     let listening = self.listening.iter_mut().find(|listening| listening.id == Some(id));
