@@ -29,13 +29,13 @@ fn printed(text: &str, words: &str) -> u64 {
     line[..line.find(words).unwrap()].split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Nothing was dropped but what has to be: groups that nobody joined, what TCP got twice, and the first segments of
-/// many connections at a time, whose neighbour is still asked for.
-fn assert_dropped_with_reason(text: &str) {
-    const REASONS: [&str; 5] =
-        ["group not joined", "duplicate", "out of window", "behind the FIN", "neighbour: queue full"];
+/// No frame of the kernel's was malformed to the stack, and the kernel took all of the stack's. What came twice, or before its
+/// neighbour was known, is dropped with a reason that says no more than that.
+fn assert_understood(text: &str) {
+    const REASONS: [&str; 8] =
+        ["bad ", "truncated", "unknown", "martian", "no route", "too ", "timestamp", "what was not sent"];
     let mut dropped = text.lines().filter(|line| line.starts_with("dropped:"));
-    assert!(dropped.all(|line| REASONS.iter().any(|reason| line.ends_with(reason))), "{text}");
+    assert!(!dropped.any(|line| REASONS.iter().any(|reason| line.contains(reason))), "{text}");
     assert!(!text.contains("did not take"), "{text}");
 }
 
@@ -50,7 +50,7 @@ fn bulk_from_the_kernel(arguments: &str) {
     }
     let text = tap.stop();
     assert_eq!(printed(&text, " failed;"), 0, "{text}");
-    assert_dropped_with_reason(&text);
+    assert_understood(&text);
     println!("{arguments}: {text}");
 }
 
@@ -63,7 +63,7 @@ fn bulk_from_the_stack(arguments: &str) {
         peer::serve_echo(&place, at(kernel, ECHO));
         let connect = format!("{arguments} --connect {} --send {}", at(kernel, ECHO), bulk_bytes());
         let text = Tap::start(&place, &connect).end();
-        assert_dropped_with_reason(&text);
+        assert_understood(&text);
         println!("{connect}: {text}");
     }
 }
@@ -115,7 +115,7 @@ fn a_thousand_connections_of_the_kernels_at_a_time() {
     }
     let text = tap.stop();
     assert_eq!((printed(&text, " connections accepted"), printed(&text, " failed;")), (2_000, 0), "{text}");
-    assert_dropped_with_reason(&text);
+    assert_understood(&text);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_thousand_connections_of_the_stacks_at_a_time() {
         peer::serve_echo(&place, at(kernel, ECHO));
         let arguments = format!("--connect {} --send 10000 --connections 1000", at(kernel, ECHO));
         let text = Tap::start(&place, &arguments).end();
-        assert_dropped_with_reason(&text);
+        assert_understood(&text);
     }
 }
 
@@ -151,7 +151,7 @@ fn ten_thousand_short_connections_of_the_kernels() {
     }
     let text = tap.stop();
     assert_eq!((printed(&text, " connections accepted"), printed(&text, " failed;")), (20_000, 0), "{text}");
-    assert_dropped_with_reason(&text);
+    assert_understood(&text);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn ten_thousand_short_connections_of_the_stacks() {
         peer::serve_echo(&place, at(kernel, ECHO));
         let arguments = format!("--connect {} --send 200 --connections 10000 --at-once 20", at(kernel, ECHO));
         let text = Tap::start(&place, &arguments).end();
-        assert_dropped_with_reason(&text);
+        assert_understood(&text);
     }
 }
 
@@ -184,7 +184,7 @@ fn pings_of_any_size_are_answered() {
             let text = place.run(&format!("ping -n -q -f -c 5000 -w 20 {stack}"));
             assert!(text.contains(" 0% packet loss"), "{arguments}: {text}");
         }
-        assert_dropped_with_reason(&tap.stop());
+        assert_understood(&tap.stop());
     }
 }
 
