@@ -28,7 +28,7 @@ use ports::LocalPorts;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use waits::Waits;
 use wheel::Wheel;
 
@@ -136,29 +136,27 @@ pub enum TcpSetting {
     Reports(bool),
 }
 
-/// Both ends of a connection.
+/// Both ends of a connection. Addresses are in the form of IPv6, where those of IPv4 have a range of their own that is on no wire: as
+/// plain numbers they are compared and moved without a look at what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    pub(crate) local: IpAddr,
-    pub(crate) remote: IpAddr,
+    local: u128,
+    remote: u128,
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
 }
 
 /// In few words: every segment is looked up.
 impl Hash for Flow {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
+        let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
         let ports = u64::from(self.local_port) << 16 | u64::from(self.remote_port);
-        if let (IpAddr::V4(local), IpAddr::V4(remote)) = (self.local, self.remote) {
-            state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
-            state.write_u64(ports);
-            return;
-        }
-        for address in [self.local, self.remote] {
-            if let IpAddr::V6(address) = address {
-                let bits = address.to_bits();
-                state.write_u64(u64::try_from(bits >> 64).unwrap_or(0));
-                state.write_u64(u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0));
+        if self.is_ipv4() {
+            state.write_u64(half(self.local) << 32 | half(self.remote) & u64::from(u32::MAX));
+        } else {
+            for bits in [self.local >> 64, self.local, self.remote >> 64, self.remote] {
+                state.write_u64(half(bits));
             }
         }
         state.write_u64(ports);
@@ -166,26 +164,58 @@ impl Hash for Flow {
 }
 
 impl Flow {
+    #[inline]
+    pub(crate) fn new(local: IpAddr, remote: IpAddr, local_port: u16, remote_port: u16) -> Self {
+        Self { local: bits_of(local), remote: bits_of(remote), local_port, remote_port }
+    }
+
+    #[inline]
+    fn is_ipv4(&self) -> bool {
+        self.remote >> 32 == 0xffff
+    }
+
+    #[inline]
+    pub(crate) fn local_ip(&self) -> IpAddr {
+        address_of(self.local)
+    }
+
+    #[inline]
+    pub(crate) fn remote_ip(&self) -> IpAddr {
+        address_of(self.remote)
+    }
+
     pub(crate) fn local(&self) -> SocketAddr {
-        SocketAddr::new(self.local, self.local_port)
+        SocketAddr::new(self.local_ip(), self.local_port)
     }
 
     pub(crate) fn remote(&self) -> SocketAddr {
-        SocketAddr::new(self.remote, self.remote_port)
+        SocketAddr::new(self.remote_ip(), self.remote_port)
     }
 
     /// As bytes, to be hashed with a secret.
     fn identity(&self) -> [u8; 36] {
-        let octets = |address: IpAddr| match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        };
         let mut bytes = [0; 36];
-        bytes[..16].copy_from_slice(&octets(self.local));
-        bytes[16..32].copy_from_slice(&octets(self.remote));
+        bytes[..16].copy_from_slice(&self.local.to_be_bytes());
+        bytes[16..32].copy_from_slice(&self.remote.to_be_bytes());
         bytes[32..34].copy_from_slice(&self.local_port.to_be_bytes());
         bytes[34..].copy_from_slice(&self.remote_port.to_be_bytes());
         bytes
+    }
+}
+
+#[inline]
+fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => 0xffff_0000_0000 | u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+#[inline]
+fn address_of(bits: u128) -> IpAddr {
+    match u32::try_from(bits & u128::from(u32::MAX)) {
+        Ok(low) if bits >> 32 == 0xffff => IpAddr::V4(Ipv4Addr::from_bits(low)),
+        _ => IpAddr::V6(Ipv6Addr::from_bits(bits)),
     }
 }
 
@@ -326,13 +356,37 @@ pub(crate) struct TcpSockets<S: Storage> {
     burst: u8,
     ready: VecDeque<Ready>,
     secret: Secret,
-    /// Buffers that wait to serve another connection.
-    spare: Vec<S>,
     /// Where the latest segment led: the next one often follows.
     latest: Option<(Flow, Place)>,
-    /// Bytes of all buffers, and how many there may be.
-    buffers_held: usize,
-    buffers_max: usize,
+    buffers: Buffers<S>,
+}
+
+/// The buffers of all connections.
+#[derive(Debug)]
+struct Buffers<S> {
+    /// Bytes of them, and how many there may be.
+    held: usize,
+    most: usize,
+    /// Some that wait to serve another connection.
+    spare: Vec<S>,
+}
+
+impl<S: Storage> Buffers<S> {
+    /// There are as many bytes as there may be.
+    fn are_scarce(&self) -> bool {
+        self.held >= self.most
+    }
+
+    /// Counts what a connection's buffers hold, less what it can do without.
+    #[inline]
+    fn count(&mut self, socket: &mut Socket<S>) {
+        socket.connection.give_back_empty_buffers(&mut self.spare);
+        let held = socket.connection.buffer_bytes();
+        if held != socket.held {
+            self.held = self.held - socket.held + held;
+            socket.held = held;
+        }
+    }
 }
 
 impl<S: Storage> TcpSockets<S> {
@@ -350,10 +404,8 @@ impl<S: Storage> TcpSockets<S> {
             burst: 0,
             ready: VecDeque::new(),
             secret: Secret([random.next(), random.next()]),
-            spare: Vec::new(),
             latest: None,
-            buffers_held: 0,
-            buffers_max,
+            buffers: Buffers { held: 0, most: buffers_max, spare: Vec::new() },
         }
     }
 
@@ -459,22 +511,9 @@ impl<S: Storage> TcpSockets<S> {
             port_pages: self.ports.pages(),
             news: self.ready.len(),
             ports_taken: self.ports.taken(),
-            spare_bytes: self.spare.iter().map(Storage::capacity).sum(),
-            buffer_bytes: self.buffers_held,
-            buffer_bytes_most: self.buffers_max + spare + 2 * TCP_BUFFER_BYTES_MAX,
-        }
-    }
-
-    /// Counts what a connection's buffers hold.
-    #[inline]
-    fn count_buffers(&mut self, slot: u32) {
-        if let Some(socket) = self.sockets.get_mut(slot) {
-            socket.connection.give_back_empty_buffers(&mut self.spare);
-            let held = socket.connection.buffer_bytes();
-            if held != socket.held {
-                self.buffers_held = self.buffers_held - socket.held + held;
-                socket.held = held;
-            }
+            spare_bytes: self.buffers.spare.iter().map(Storage::capacity).sum(),
+            buffer_bytes: self.buffers.held,
+            buffer_bytes_most: self.buffers.most + spare + 2 * TCP_BUFFER_BYTES_MAX,
         }
     }
 
@@ -482,8 +521,8 @@ impl<S: Storage> TcpSockets<S> {
     /// may do now and could not before, and what is to be done with it, which is left to whoever calls.
     #[inline]
     fn take_stock(&mut self, slot: u32) -> Next {
-        self.count_buffers(slot);
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return Next::Wait };
+        self.buffers.count(socket);
         let now = socket.connection.readiness();
         let urgent = socket.connection.take_urgent_news();
         let next = if socket.queued {
@@ -509,13 +548,11 @@ impl<S: Storage> TcpSockets<S> {
     /// A connection has nothing more to send for now. What it sent has made a list longer.
     #[inline]
     fn rest(&mut self, slot: u32) -> Next {
-        if self.buffers_held > self.buffers_max / 4 * 3
-            && let Some(socket) = self.sockets.get_mut(slot)
-        {
+        let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
+        if self.buffers.held > self.buffers.most / 4 * 3 {
             socket.connection.release_empty_buffers();
         }
-        self.count_buffers(slot);
-        let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
+        self.buffers.count(socket);
         self.wheel.rest(slot, socket)
     }
 
@@ -555,7 +592,7 @@ impl<S: Storage> TcpSockets<S> {
             None => false,
         };
         if holds_port && !keeps_port {
-            self.ports.release((flow.local, flow.remote()), flow.local_port);
+            self.ports.release((flow.local_ip(), flow.remote()), flow.local_port);
         }
     }
 
@@ -563,7 +600,7 @@ impl<S: Storage> TcpSockets<S> {
         if let Some(wait) = self.waits.remove(place) {
             self.unbind(&wait.flow);
             if wait.holds_port {
-                self.ports.release((wait.flow.local, wait.flow.remote()), wait.flow.local_port);
+                self.ports.release((wait.flow.local_ip(), wait.flow.remote()), wait.flow.local_port);
             }
         }
     }
@@ -573,7 +610,7 @@ impl<S: Storage> TcpSockets<S> {
         self.detach(slot);
         self.wheel.clear(slot);
         if let Some(socket) = self.sockets.remove(slot) {
-            self.buffers_held -= socket.held;
+            self.buffers.held -= socket.held;
             if let Owner::Opening(listener) = socket.owner
                 && let Some(listener) = self.listeners.get_mut(listener)
             {

@@ -118,7 +118,7 @@ impl Header {
         let options = bytes.get(FIXED_BYTES..len).ok_or(DropReason::BadOffset)?;
         let set = |bit: u8| bits & bit != 0;
         let flags = Flags { syn: set(SYN), fin: set(FIN), rst: set(RST), psh: set(PSH), ece: set(ECE), cwr: set(CWR) };
-        let header = Self {
+        let mut header = Self {
             source_port: u16::from_be_bytes([a, b]),
             destination_port: u16::from_be_bytes([c, d]),
             seq: SeqNumber(u32::from_be_bytes([e, f, g, h])),
@@ -126,8 +126,9 @@ impl Header {
             flags,
             window: u16::from_be_bytes([m, n]),
             urgent: set(URG).then(|| u16::from_be_bytes([o, p])),
-            options: Options::parse(options, flags.syn)?,
+            options: Options::default(),
         };
+        header.options.parse(options, flags.syn)?;
         Ok((header, len))
     }
 
@@ -192,21 +193,19 @@ impl Header {
 impl Options {
     /// Reads options. Timestamps alone, as nearly all segments have them, take one look (RFC 7323 appendix A).
     #[inline]
-    fn parse(bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
+    fn parse(&mut self, bytes: &[u8], syn: bool) -> Result<(), DropReason> {
         if let [1, 1, 8, 10, a, b, c, d, e, f, g, h] = *bytes {
             let value = u32::from_be_bytes([a, b, c, d]);
-            let timestamps = Some(Timestamps { value, echo: u32::from_be_bytes([e, f, g, h]) });
-            return Ok(Self { timestamps, ..Self::default() });
+            self.timestamps = Some(Timestamps { value, echo: u32::from_be_bytes([e, f, g, h]) });
+            return Ok(());
         }
-        Self::walk(bytes, syn)
+        self.walk(bytes, syn)
     }
 
     /// Walks options (RFC 9293 section 3.1). Unknown kinds are skipped (MUST-6); a length that is less than 2 or reaches behind
     /// the end is an error (MUST-7); a known kind of a wrong length is skipped as if unknown.
-    fn walk(mut bytes: &[u8], syn: bool) -> Result<Self, DropReason> {
-        let mut options = Self::default();
+    fn walk(&mut self, mut bytes: &[u8], syn: bool) -> Result<(), DropReason> {
         while let [kind, rest @ ..] = bytes {
-            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: in any segment, at any byte, and with a length, but for these two.
             match kind {
                 0 => break,
                 1 => {
@@ -217,10 +216,10 @@ impl Options {
             }
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let body = bytes.get(2..len).ok_or(DropReason::BadOption)?;
-            options.read(*kind, body, syn);
+            self.read(*kind, body, syn);
             bytes = &bytes[len..];
         }
-        Ok(options)
+        Ok(())
     }
 
     fn read(&mut self, kind: u8, body: &[u8], syn: bool) {
@@ -354,6 +353,11 @@ mod tests {
         assert_eq!(Header::parse(&bytes), Err(DropReason::BadOffset));
     }
 
+    fn options(bytes: &[u8], syn: bool) -> Result<Options, DropReason> {
+        let mut options = Options::default();
+        options.parse(bytes, syn).map(|()| options)
+    }
+
     // RFC 9293 MUST-6, MUST-7, MUST-65.
     #[test]
     fn an_option_that_lies_about_its_length_is_dropped() {
@@ -365,10 +369,10 @@ mod tests {
             assert_eq!(Header::parse(&bytes), Err(DropReason::BadOption), "{options:?}");
         }
         // An unknown kind, and a known one of a wrong length, say nothing.
-        assert_eq!(Options::parse(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(Options::default()));
+        assert_eq!(options(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(Options::default()));
         // What belongs to a SYN says nothing elsewhere.
-        assert_eq!(Options::parse(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(Options::default()));
-        assert_eq!(Options::parse(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
+        assert_eq!(options(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(Options::default()));
+        assert_eq!(options(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
     }
 
     // RFC 9293 MUST-5, MUST-64.
@@ -378,10 +382,10 @@ mod tests {
         for place in 0..4 {
             let option = [&[1; 3][..place], &[8, 10, 1, 2, 3, 4, 0, 0, 0, 5]].concat();
             for syn in [false, true] {
-                assert_eq!(Options::parse(&option, syn).map(|options| options.timestamps), Ok(timestamps), "{place}");
+                assert_eq!(options(&option, syn).map(|options| options.timestamps), Ok(timestamps), "{place}");
             }
         }
-        assert_eq!(Options::parse(&[1, 2, 4, 5, 180], true).map(|options| options.mss), Ok(Some(1_460)));
+        assert_eq!(options(&[1, 2, 4, 5, 180], true).map(|options| options.mss), Ok(Some(1_460)));
     }
 
     // RFC 9293 MUST-69.
@@ -408,7 +412,7 @@ mod tests {
             assert!(rest.iter().all(|byte| *byte == 0), "{choice}");
         }
         // What a peer writes behind the end of its options is not looked at.
-        assert_eq!(Options::parse(&[0, 2, 4, 5, 180, 8, 99], true), Ok(Options::default()));
+        assert_eq!(options(&[0, 2, 4, 5, 180, 8, 99], true), Ok(Options::default()));
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl<S: Storage> Stack<S> {
         socket.holds_port = true;
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
-        self.tcp.ports.take((flow.local, remote), flow.local_port);
+        self.tcp.ports.take((flow.local_ip(), remote), flow.local_port);
         self.touched(slot);
         self.settle(now);
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
@@ -106,7 +106,7 @@ impl<S: Storage> Stack<S> {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Result<(Flow, Option<crate::tcp::SeqNumber>), TcpError> {
-        let flow = |port| Flow { local: local.ip(), remote: remote.ip(), local_port: port, remote_port: remote.port() };
+        let flow = |port| Flow::new(local.ip(), remote.ip(), port, remote.port());
         if local.port() != 0 {
             let flow = flow(local.port());
             let after = self.free(now, &flow).map_err(|()| TcpError::InUse)?;
@@ -163,12 +163,12 @@ impl<S: Storage> Stack<S> {
     }
 
     fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], urgent: bool) -> Result<usize, TcpError> {
-        let scarce = self.tcp.buffers_held >= self.tcp.buffers_max;
+        let scarce = self.tcp.buffers.are_scarce();
         let socket = application_socket(&mut self.tcp.sockets, id)?;
         let free = if scarce {
             socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE)
         } else {
-            socket.connection.borrow_send_buffer(&mut self.tcp.spare);
+            socket.connection.borrow_send_buffer(&mut self.tcp.buffers.spare);
             usize::MAX
         };
         let fitting = &bytes[..bytes.len().min(free)];
@@ -187,9 +187,9 @@ impl<S: Storage> Stack<S> {
     /// After an application has written to or read from a connection: what it may do now, it knows.
     #[inline]
     fn used(&mut self, now: Instant, slot: u32) {
-        self.tcp.count_buffers(slot);
-        let wants = self.tcp.sockets.get(slot).is_some_and(|s| !s.queued && s.connection.wants_transmit());
-        if wants {
+        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
+        self.tcp.buffers.count(socket);
+        if !socket.queued && socket.connection.wants_transmit() {
             self.enqueue(slot);
             self.settle(now);
         }
@@ -336,7 +336,7 @@ impl<S: Storage> Stack<S> {
     pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
         let mtu = self.devices[usize::from(device.0)].config.mtu;
         self.each_over(now, device, |socket, path| {
-            let headers = header_bytes(socket.flow.remote);
+            let headers = header_bytes(socket.flow.remote_ip());
             socket.connection.set_device_mss(now, mtu - headers);
             if let Some(path) = path.filter(|path| *path < mtu) {
                 socket.connection.set_path_mss(now, path - headers);
@@ -351,7 +351,7 @@ impl<S: Storage> Stack<S> {
             if let Some(socket) = self.tcp.sockets.get_mut(slot)
                 && matches!(socket.way, Way::Device { device, .. } if device == over)
             {
-                act(socket, self.paths.get(now, socket.flow.remote));
+                act(socket, self.paths.get(now, socket.flow.remote_ip()));
                 self.touched(slot);
             }
         }

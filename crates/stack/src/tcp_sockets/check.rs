@@ -16,7 +16,7 @@ impl<S: Storage> Stack<S> {
             held += socket.held;
             attached += usize::from(!socket.detached);
         }
-        assert_eq!(held, tcp.buffers_held, "bytes of buffers");
+        assert_eq!(held, tcp.buffers.held, "bytes of buffers");
         assert_eq!(attached + tcp.waits.len(), tcp.flows.len(), "flows");
         for slot in tcp.listeners.indices() {
             let Some(listener) = tcp.listeners.get(slot) else { continue };

@@ -69,7 +69,11 @@ impl<S: Storage> Stack<S> {
         let SegmentPlace { from, to, at, end } = place;
         let own = packet.header();
         let own_end = own.len().min(end);
-        let (header, header_bytes) = Header::parse(own.get(at..own_end).unwrap_or_default())?;
+        let parsed = Header::parse(own.get(at..own_end).unwrap_or_default());
+        let (header, header_bytes) = match &parsed {
+            Ok((header, bytes)) => (header, *bytes),
+            Err(reason) => return Err((*reason).into()),
+        };
         let sum = || Sum::default().pseudo_header(from, to, 6, end - at);
         // RFC 9293 MUST-3.
         if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
@@ -85,13 +89,8 @@ impl<S: Storage> Stack<S> {
         let payload = Tail { own: &own[payload_at..own_end], rest: packet.payload, len: end - payload_at };
         let service = if to.is_ipv4() { own[1] } else { own[1] >> 4 };
         let arrived = Arrived {
-            flow: Flow {
-                local: to,
-                remote: from,
-                local_port: header.destination_port,
-                remote_port: header.source_port,
-            },
-            header: &header,
+            flow: Flow::new(to, from, header.destination_port, header.source_port),
+            header,
             payload: &payload,
             congestion_experienced: service & 3 == 3,
             device: packet.device,
@@ -127,14 +126,10 @@ impl<S: Storage> Stack<S> {
             return Err(TcpDrop::BacklogFull.into());
         }
         let bytes = arrived.payload.len();
-        if tcp.buffers_held >= tcp.buffers_max
-            && bytes > 0
-            && socket.connection.receive_growth(arrived.header, bytes) > TCP_SOCKET_BYTES_FREE
-        {
+        if bytes > 0 && !tcp.buffers.are_scarce() {
+            socket.connection.borrow_receive_buffer(&mut tcp.buffers.spare);
+        } else if bytes > 0 && socket.connection.receive_growth(arrived.header, bytes) > TCP_SOCKET_BYTES_FREE {
             return Err(TcpDrop::Memory.into());
-        }
-        if bytes > 0 && tcp.buffers_held < tcp.buffers_max {
-            socket.connection.borrow_receive_buffer(&mut tcp.spare);
         }
         let ce = arrived.congestion_experienced;
         let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
@@ -247,8 +242,8 @@ impl<S: Storage> Stack<S> {
         if many {
             listener.cookies_until = Some(now + COOKIE_TIME);
         }
-        let way = self.way_to(flow.remote, self.link_of(arrived.device, flow.remote));
-        let config = self.config_towards(options.config, flow.remote, way);
+        let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
+        let config = self.config_towards(options.config, flow.remote_ip(), way);
         let identity = flow.identity();
         if many {
             let cookie = SynCookie { secret: self.tcp.secret, identity: &identity, config: &config };
@@ -282,7 +277,7 @@ impl<S: Storage> Stack<S> {
         connection: Connection<S>,
     ) -> Option<u32> {
         let options = self.tcp.listeners.get(index)?.options;
-        let on = self.link_of(arrived.device, arrived.flow.remote);
+        let on = self.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
@@ -305,8 +300,8 @@ impl<S: Storage> Stack<S> {
         let (options, flags) = (listener.options, arrived.header.flags);
         let flow = arrived.flow;
         let connection = if expected {
-            let way = self.way_to(flow.remote, self.link_of(arrived.device, flow.remote));
-            let config = self.config_towards(options.config, flow.remote, way);
+            let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
+            let config = self.config_towards(options.config, flow.remote_ip(), way);
             let cookie = SynCookie { secret: self.tcp.secret, identity: &flow.identity(), config: &config };
             cookie.accept(now, arrived.header)
         } else {
@@ -340,8 +335,8 @@ impl<S: Storage> Stack<S> {
 
     /// Tells a connection what is known of its path.
     pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
-        if let Some(mtu) = self.paths.get(now, socket.flow.remote) {
-            socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote));
+        if let Some(mtu) = self.paths.get(now, socket.flow.remote_ip()) {
+            socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote_ip()));
         }
     }
 
@@ -353,8 +348,7 @@ impl<S: Storage> Stack<S> {
         seq: SeqNumber,
         error: NetworkError,
     ) -> Result<(), DropReason> {
-        let flow =
-            Flow { local: local.ip(), remote: remote.ip(), local_port: local.port(), remote_port: remote.port() };
+        let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
         // RFC 9293 MUST-54.
         let Some(Place::Connection(slot)) = self.tcp.flows.get(&flow).copied() else {
             return Err(TcpDrop::NoConnection.into());
@@ -362,8 +356,8 @@ impl<S: Storage> Stack<S> {
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
         let error = match error {
             NetworkError::TooBig { mtu } => {
-                let mtu_min = if flow.remote.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN };
-                IcmpError::TooBig(mtu.max(mtu_min) - header_bytes(flow.remote))
+                let mtu_min = if flow.remote_ip().is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN };
+                IcmpError::TooBig(mtu.max(mtu_min) - header_bytes(flow.remote_ip()))
             }
             NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => IcmpError::Hard,
             // RFC 9293 MUST-56.

@@ -41,7 +41,7 @@ impl<S: Storage> Stack<S> {
         socket.queued = true;
         let mut way = socket.way;
         if socket.way_version != self.routes_version {
-            let (remote, on) = (socket.flow.remote, socket.on);
+            let (remote, on) = (socket.flow.remote_ip(), socket.on);
             way = self.way_to(remote, on);
             if let Some(socket) = self.tcp.sockets.get_mut(slot) {
                 (socket.way, socket.way_version, socket.way_changed) = (way, self.routes_version, true);
@@ -76,16 +76,18 @@ impl<S: Storage> Stack<S> {
                 continue;
             }
             if std::mem::take(&mut socket.way_changed) {
-                let mss = out.config.mtu - header_bytes(socket.flow.remote);
+                let mss = out.config.mtu - header_bytes(socket.flow.remote_ip());
                 socket.connection.set_device_mss(now, mss);
             }
-            let Some(segment) = socket.connection.poll_transmit(now, large) else {
+            // It stays where it was written: a copy of it would wait for what was just stored.
+            let segment = socket.connection.poll_transmit(now, large);
+            let Some(segment) = &segment else {
                 socket.queued = false;
                 self.leave(at);
                 self.come_to_rest(slot);
                 continue;
             };
-            let len = link_bytes + build(socket, &segment, agreed.checksum_unfilled, &mut into[link_bytes..]);
+            let len = link_bytes + build(socket, segment, agreed.checksum_unfilled, &mut into[link_bytes..]);
             let marks = Marks { checksum_unfilled: agreed.checksum_unfilled, segment_bytes: segment.segment_bytes };
             let way = socket.way;
             self.tcp.burst += 1;
@@ -167,12 +169,12 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), DropReason> {
         let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX];
         let into = &mut bytes[LINK_BYTES..];
-        let ip_bytes = ip_bytes(flow.remote);
+        let ip_bytes = ip_bytes(flow.remote_ip());
         let segment_bytes = header.header_bytes();
         header.emit(&mut into[ip_bytes..]);
         let len = finish(&flow, class, segment_bytes, false, into);
         bytes.truncate(LINK_BYTES + len);
-        self.send_packet(now, bytes, self.link_of(device, flow.remote))
+        self.send_packet(now, bytes, self.link_of(device, flow.remote_ip()))
     }
 }
 
@@ -187,7 +189,7 @@ fn ip_bytes(remote: IpAddr) -> usize {
 /// Writes a segment of a connection as an IP packet; says how long it is.
 #[inline]
 fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into: &mut [u8]) -> usize {
-    let ip_bytes = ip_bytes(socket.flow.remote);
+    let ip_bytes = ip_bytes(socket.flow.remote_ip());
     let header_bytes = segment.header.header_bytes();
     let payload_bytes = segment.payload.len as usize;
     segment.header.emit(&mut into[ip_bytes..]);
@@ -205,16 +207,16 @@ fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into
 fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
     let PacketClass { hop_limit, service } = class;
     const CHECKSUM_AT: usize = 16;
-    let ip_bytes = ip_bytes(flow.remote);
+    let ip_bytes = ip_bytes(flow.remote_ip());
     let total = ip_bytes + segment_bytes;
     if !unfilled {
         // RFC 9293 MUST-2; a device that agreed to fill it in does so.
-        let sum = Sum::default().pseudo_header(flow.local, flow.remote, 6, segment_bytes);
+        let sum = Sum::default().pseudo_header(flow.local_ip(), flow.remote_ip(), 6, segment_bytes);
         let checksum = sum.bytes(&into[ip_bytes..total]).checksum();
         into[ip_bytes + CHECKSUM_AT..ip_bytes + CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
     }
     let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
-    match (flow.local, flow.remote) {
+    match (flow.local_ip(), flow.remote_ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             const DONT_FRAGMENT: u8 = 0x40;
             let [a, b] = length(total);
