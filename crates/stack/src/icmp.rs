@@ -12,6 +12,7 @@ use crate::limits::{
     MTU_IPV6_MIN,
 };
 use crate::mld;
+use crate::seed::Random;
 use crate::stack::{Input, Stack};
 use crate::tcp::{SeqNumber, Storage};
 use crate::time::{Duration, Instant};
@@ -114,7 +115,8 @@ impl Trouble {
     }
 }
 
-/// A token bucket for errors sent (RFC 4443 2.4 (f)).
+/// A token bucket for errors sent (RFC 4443 2.4 (f)). An error costs one to three tokens, by chance: were each to cost the same,
+/// whoever is told of his own errors could count those that others were told of (CVE-2020-25705).
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     tokens: u32,
@@ -129,7 +131,7 @@ impl RateLimit {
         Self { tokens: ICMP_ERRORS_BURST, since: Instant::default() }
     }
 
-    fn take(&mut self, now: Instant) -> bool {
+    fn take(&mut self, now: Instant, random: &mut Random) -> bool {
         let handed_in = now.since(self.since).as_nanos() / Self::EVERY.as_nanos();
         if handed_in >= u64::from(ICMP_ERRORS_BURST - self.tokens) {
             (self.tokens, self.since) = (ICMP_ERRORS_BURST, now);
@@ -139,7 +141,7 @@ impl RateLimit {
             self.since += Self::EVERY * count;
         }
         let left = self.tokens > 0;
-        self.tokens -= u32::from(left);
+        self.tokens = self.tokens.saturating_sub(1 + random.below(3));
         left
     }
 }
@@ -167,7 +169,7 @@ impl<S: Storage> Stack<S> {
         if nobody || (to_group && !v6_group) || quoted.is_error || quoted.is_later_fragment {
             return Err(IcmpDrop::Forbidden.into());
         }
-        if !self.errors_sent.take(now) {
+        if !self.errors_sent.take(now, &mut self.random) {
             return Err(IcmpDrop::RateLimit.into());
         }
         let to = quoted.from;
@@ -358,11 +360,13 @@ mod tests {
     #[test]
     fn errors_are_limited_to_a_burst_and_then_a_rate() {
         let mut limit = RateLimit::new();
-        let mut taken = |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000))).count();
-        assert_eq!(taken(5), 50);
+        let mut random = Random::new(1);
+        let mut taken =
+            |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000), &mut random)).count();
+        assert!((17..=50).contains(&taken(5)));
         assert_eq!(taken(5), 0);
         assert_eq!(taken(6), 1);
-        assert_eq!(taken(16), 10);
-        assert_eq!(taken(10_000), 50);
+        assert!((4..=10).contains(&taken(16)));
+        assert!((17..=50).contains(&taken(10_000)));
     }
 }

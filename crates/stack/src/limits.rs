@@ -39,10 +39,12 @@ pub const NEIGHBOUR_REACHABLE: Duration = Duration::from_secs(30);
 pub const NEIGHBOUR_DELAY: Duration = Duration::from_secs(5);
 /// After which an unused neighbour is forgotten.
 pub const NEIGHBOUR_STALE: Duration = Duration::from_secs(600);
-/// ICMP errors that are sent in a burst, and then a second (RFC 4443 2.4 (f), RFC 1812 4.3.2.8).
+/// ICMP errors that are sent in a burst at most, and then a second (RFC 4443 2.4 (f), RFC 1812 4.3.2.8).
 pub const ICMP_ERRORS_BURST: u32 = 50;
-/// ICMP errors that are sent a second in the long run.
+/// ICMP errors that are sent a second in the long run at most.
 pub const ICMP_ERRORS_PER_SECOND: u32 = 1000;
+/// Counters of identifications of IPv4 packets: a destination has one of them, which few others share.
+pub const IPV4_IDENT_COUNTERS: usize = 2048;
 /// Largest ICMP error: what every host accepts (RFC 1812 4.3.2.3).
 pub const ICMPV4_ERROR_BYTES_MAX: usize = 576;
 /// Largest ICMPv6 error: the smallest MTU (RFC 4443 2.4 (c)).

@@ -7,7 +7,7 @@ use crate::drops::{DropReason, IpDrop, LinkDrop, UdpDrop};
 use crate::frame::{DeviceId, Marks, Packet, Payload};
 use crate::ipv4::{Ipv4Build, Ipv4Header};
 use crate::ipv6::{FRAGMENT_BYTES, Ipv6Build, Ipv6Header};
-use crate::limits::LOOPBACK_PACKETS_MAX;
+use crate::limits::{IPV4_IDENT_COUNTERS, LOOPBACK_PACKETS_MAX};
 use crate::neighbour::NeighbourKey;
 use crate::route::Target;
 use crate::stack::Stack;
@@ -195,10 +195,14 @@ impl<S: Storage> Stack<S> {
         u16::try_from(owner).ok().map(DeviceId)
     }
 
-    /// An identification for IPv4 packets that may be fragmented: counted, from a place of its own for each destination.
+    /// An identification for IPv4 packets that may be fragmented: counted for each destination, or few together, from a place of
+    /// its own. Counted for all together, what one destination gets would tell how much is sent to others (RFC 7739).
     pub(crate) fn ident(&mut self, to: IpAddr) -> u16 {
-        self.idents_used = self.idents_used.wrapping_add(1);
-        u16::try_from(self.keyed.hash_one(to) & 0xffff).unwrap_or(0).wrapping_add(self.idents_used)
+        let hash = self.keyed.hash_one(to);
+        let at = usize::try_from(hash >> 16).unwrap_or(0) % IPV4_IDENT_COUNTERS;
+        let Some(counter) = self.idents.get_mut(at) else { return 0 };
+        *counter = counter.wrapping_add(1);
+        u16::try_from(hash & 0xffff).unwrap_or(0).wrapping_add(*counter)
     }
 
     pub(crate) fn deliver_udp(&mut self, input: &crate::stack::Input<'_>) -> Result<(), DropReason> {

@@ -15,7 +15,10 @@ use crate::group::{Groups, NODE_SCOPE, scope};
 use crate::icmp::{RateLimit, Trouble};
 use crate::ipv4::{self, Ipv4Header};
 use crate::ipv6::{self, Ipv6Header, WalkError};
-use crate::limits::{DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, LOOPBACK_PACKETS_MAX, TCP_BUFFERS_BYTES_DEFAULT};
+use crate::limits::{
+    DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, IPV4_IDENT_COUNTERS, LOOPBACK_PACKETS_MAX,
+    TCP_BUFFERS_BYTES_DEFAULT,
+};
 use crate::mld;
 use crate::neighbour::Neighbours;
 use crate::path_mtu::PathMtus;
@@ -87,7 +90,8 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) drops: Drops,
     pub(crate) random: Random,
     pub(crate) keyed: Keyed,
-    pub(crate) idents_used: u16,
+    /// Identifications used, for destinations by their hash.
+    pub(crate) idents: Box<[u16]>,
     pub(crate) forwarding: bool,
     /// Packets to ourselves, to be taken in before the call ends.
     pub(crate) loopback: VecDeque<Vec<u8>>,
@@ -145,7 +149,7 @@ impl<S: Storage> Stack<S> {
             errors_sent: RateLimit::new(),
             drops: Drops::default(),
             keyed: Keyed::new(&mut random),
-            idents_used: 0,
+            idents: vec![0; IPV4_IDENT_COUNTERS].into_boxed_slice(),
             random,
             forwarding: config.forwarding,
             loopback: VecDeque::new(),

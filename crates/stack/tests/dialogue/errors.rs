@@ -137,11 +137,13 @@ fn a_flood_is_answered_by_a_burst_and_then_a_rate() {
     for _ in 0..10_000 {
         world.give_packet(0, &udp_to(ROUTER[0], (5, 6), b"x"));
     }
-    assert_eq!(world.sent(0).len(), ICMP_ERRORS_BURST as usize);
-    assert_eq!(world.dropped(IcmpDrop::RateLimit), 10_000 - u64::from(ICMP_ERRORS_BURST));
+    let sent = world.sent(0).len() as u64;
+    let burst = u64::from(ICMP_ERRORS_BURST);
+    assert!((burst / 3..=burst).contains(&sent), "{sent}: at most a burst, and by chance fewer");
+    assert_eq!(world.dropped(IcmpDrop::RateLimit), 10_000 - sent);
     world.pass(Duration::from_millis(10));
     for _ in 0..100 {
         world.give_packet(0, &udp_to(ROUTER6[0], (5, 6), b"x"));
     }
-    assert_eq!(world.sent(0).len(), 10);
+    assert!((4..=10).contains(&world.sent(0).len()));
 }
