@@ -1,6 +1,7 @@
 //! Dialogues with a stack: frames in, frames out, one file a topic.
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
+mod attack;
 mod capture;
 mod echo;
 mod errors;
@@ -9,11 +10,15 @@ mod fragments;
 mod group_sockets;
 mod groups;
 mod hostile;
+mod icmp_attacks;
 mod large;
 mod net;
+mod packet_attacks;
 mod resolution;
 mod rfc9293;
 mod scale;
+mod segment_forms;
 mod sockets;
 mod tcp;
+mod tcp_attacks;
 mod world;

@@ -61,19 +61,32 @@ impl World {
     }
 
     pub(crate) fn with(mtu: [u16; 2], agreed: [Agreed; 2], forwarding: bool) -> Self {
-        let mut world = Self::strange(mtu, agreed, forwarding);
+        Self::strange(mtu, agreed, forwarding).introduced(mtu)
+    }
+
+    /// A host with another seed.
+    pub(crate) fn seeded(seed: u64) -> Self {
+        let config = StackConfig { seed, ..StackConfig::default() };
+        Self::made(config, [1500, 1500], [Agreed::default(); 2]).introduced([1500, 1500])
+    }
+
+    fn introduced(mut self, mtu: [u16; 2]) -> Self {
         for device in 0..2 {
-            world.introduce(device, HOST[device], HOST_MAC[device]);
+            self.introduce(device, HOST[device], HOST_MAC[device]);
             if mtu[device] >= 1280 {
-                world.introduce6(device, HOST6[device], HOST_MAC[device]);
+                self.introduce6(device, HOST6[device], HOST_MAC[device]);
             }
         }
-        world
+        self
     }
 
     /// Nobody is known yet.
     pub(crate) fn strange(mtu: [u16; 2], agreed: [Agreed; 2], forwarding: bool) -> Self {
-        let mut stack = Stack::new(StackConfig { seed: 1, forwarding, ..StackConfig::default() });
+        Self::made(StackConfig { seed: 1, forwarding, ..StackConfig::default() }, mtu, agreed)
+    }
+
+    fn made(config: StackConfig, mtu: [u16; 2], agreed: [Agreed; 2]) -> Self {
+        let mut stack = Stack::new(config);
         for n in 0..2 {
             let mut addresses = vec![prefix(ROUTER[n], 24), prefix(ROUTER6[n], 64)];
             addresses.truncate(if mtu[n] < 1280 { 1 } else { 2 });
