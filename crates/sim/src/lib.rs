@@ -15,6 +15,7 @@ pub mod check;
 pub mod describe;
 pub mod fault;
 pub mod flood;
+pub mod fuzz;
 pub mod host;
 pub mod lane;
 pub mod limits;

@@ -1,0 +1,832 @@
+//! Frames into an established world: one stack that is host and router, with connections, listeners, sockets and known
+//! neighbours, an application that serves, and peers that are what the input makes of them.
+
+#![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
+use siga_stack::frame::{DeviceId, Marks, Received};
+use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, TCP_SENT_MAX, TCP_SOCKET_BYTES_FREE};
+use siga_stack::route::Prefix;
+use siga_stack::stack::{Handled, StackConfig};
+use siga_stack::tcp::{Config, Keepalive};
+use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions, TcpSetting};
+use siga_stack::time::{Duration, Instant};
+use siga_stack::udp::UdpId;
+
+use super::contents;
+use super::input::Input;
+use super::peer::{Peer, SYN, Segment};
+use super::wire::{self, Ip};
+
+/// Operations of an input.
+const STEPS_MAX: usize = 300;
+/// Frames that one operation may lead to: all that a connection may have in flight, twice, and an answer to each frame.
+const FRAMES_PER_STEP_MAX: usize = 2 * TCP_SENT_MAX as usize + 512;
+/// Deadlines that are met after the input has ended.
+const WAKES_MAX: usize = 20_000;
+const PEERS_MAX: usize = 24;
+const APPS_MAX: usize = 24;
+const HISTORY_MAX: usize = 12;
+const MTU: [u16; 3] = [1_500, 1_500, 57_344];
+/// Largest buffer of a connection in each direction.
+const BUFFER_BYTES_MAX: usize = 256 << 10;
+
+/// Plays an input. Panics where the stack breaks a promise.
+pub fn frames(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut world = World::new(&mut input);
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+        world.check();
+    }
+    world.end();
+}
+
+/// An application's end of a connection.
+struct App {
+    id: TcpId,
+    written: u32,
+    read: u32,
+    peer: Option<usize>,
+}
+
+struct World {
+    stack: Stack,
+    now: Instant,
+    options: TcpOptions,
+    buffers_max: usize,
+    backlog: usize,
+    agreed: [Agreed; 3],
+    peers: Vec<Peer>,
+    apps: Vec<App>,
+    listeners: Vec<ListenerId>,
+    sockets: Vec<UdpId>,
+    /// Packets that went in or came out, with their device.
+    history: VecDeque<(usize, Vec<u8>, Marks)>,
+    /// A TCP packet went in that is not made of the stream: what applications read may be anything.
+    tainted: bool,
+    frames: usize,
+    room: Vec<u8>,
+}
+
+fn own(device: usize, v6: bool) -> IpAddr {
+    address(device, v6, 1)
+}
+
+fn address(device: usize, v6: bool, host: u16) -> IpAddr {
+    let network = u8::try_from(device + 1).unwrap();
+    if v6 {
+        Ipv6Addr::new(0x2001, 0xdb8, network.into(), 0, 0, 0, 0, host).into()
+    } else {
+        Ipv4Addr::new(10, network, 0, u8::try_from(host & 0xff).unwrap()).into()
+    }
+}
+
+fn mac(device: usize, host: u8) -> [u8; 6] {
+    [2, 0, 0, 0, u8::try_from(device).unwrap(), host]
+}
+
+fn id(device: usize) -> DeviceId {
+    DeviceId(u16::try_from(device).unwrap())
+}
+
+fn any(v6: bool, port: u16) -> SocketAddr {
+    SocketAddr::new(if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }, port)
+}
+
+/// A group; the first is that of all nodes.
+fn group(v6: bool, which: u8) -> IpAddr {
+    let which = which % 4 + 1;
+    if v6 {
+        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, which.into()).into()
+    } else {
+        Ipv4Addr::new(224, 0, 0, which).into()
+    }
+}
+
+fn options(bits: u16) -> TcpOptions {
+    let set = |bit: u16| bits >> bit & 1 != 0;
+    let keepalive = Keepalive { idle: Duration::from_secs(10), interval: Duration::from_secs(5), probes: 3 };
+    let config = Config {
+        receive_buffer_bytes: if set(3) { 4_096 } else { 128 << 10 },
+        receive_buffer_bytes_max: if set(3) { 16_384 } else { BUFFER_BYTES_MAX },
+        send_buffer_bytes_max: if set(4) { 4_096 } else { BUFFER_BYTES_MAX },
+        congestion: if set(5) { "reno" } else { "cubic" },
+        no_delay: set(6),
+        keepalive: set(7).then_some(keepalive),
+        user_timeout: set(8).then_some(Duration::from_secs(30)),
+        ecn: set(9),
+        timestamps: !set(10),
+        sack: !set(11),
+        window_scaling: !set(12),
+        ..Config::LINUX
+    };
+    let linger = set(13).then_some(Duration::from_secs(3));
+    TcpOptions { config, linger, ..TcpOptions::default() }
+}
+
+impl World {
+    fn new(input: &mut Input<'_>) -> Self {
+        let bits = input.u16();
+        let set = |bit: u16| bits >> bit & 1 != 0;
+        let buffers_max = if set(1) { 64 << 10 } else { 16 << 20 };
+        let config = StackConfig { seed: 1, forwarding: set(0), tcp_buffers_bytes_max: buffers_max };
+        let all = Agreed { checksum_unfilled: true, large_segments: true };
+        let mut world = Self {
+            stack: Stack::new(config),
+            now: Instant::from_ns(1_000_000_000),
+            options: options(bits),
+            buffers_max,
+            backlog: if set(2) { 1 } else { 4 },
+            agreed: [Agreed::default(), if set(14) { all } else { Agreed::default() }, all],
+            peers: Vec::new(),
+            apps: Vec::new(),
+            listeners: Vec::new(),
+            sockets: Vec::new(),
+            history: VecDeque::new(),
+            tainted: false,
+            frames: 0,
+            room: vec![0; FRAME_BYTES_MAX],
+        };
+        world.join();
+        world.listen();
+        for (device, v6) in [(0, false), (1, true), (2, false)] {
+            let peer = Peer::new(device, address(device, v6, 9), own(device, v6), (1_000, 80), u32::MAX - 3_000);
+            world.peers.push(peer);
+            let at = world.peers.len() - 1;
+            world.answer(at, 0x70, MTU[device] - 60);
+            world.answer(at, 0, 0);
+            world.serve();
+        }
+        world
+    }
+
+    /// Devices and their neighbours.
+    fn join(&mut self) {
+        for (device, mtu) in MTU.into_iter().enumerate() {
+            let medium = if device < 2 { Medium::Ethernet(MacAddress(mac(device, 1))) } else { Medium::Ip };
+            let prefixes = [(false, 24), (true, 64)].map(|(v6, length)| Prefix::new(own(device, v6), length).unwrap());
+            let config = DeviceConfig { medium, mtu, addresses: prefixes.to_vec(), agreed: self.agreed[device] };
+            self.stack.add_device(config).unwrap();
+        }
+        for device in 0..2 {
+            let to = own(device, false);
+            let request = [
+                &[0, 1, 8, 0, 6, 4, 0, 1][..],
+                &mac(device, 9),
+                &wire::octets(address(device, false, 9)),
+                &[0; 6],
+                &wire::octets(to),
+            ]
+            .concat();
+            self.give(device, &[&mac(device, 1)[..], &mac(device, 9), &[8, 6], &request].concat(), Marks::default());
+            let solicitation = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &wire::octets(own(device, true)), &[1, 1]].concat();
+            let solicitation = [&solicitation[..], &mac(device, 9)].concat();
+            let ip = Ip { hops: 255, ..Ip::new(address(device, true, 9), own(device, true), 58) };
+            let mut packet = ip.packet(&solicitation);
+            wire::mend(&mut packet);
+            self.inject(device, &packet, Marks::default());
+        }
+        self.drain();
+    }
+
+    fn listen(&mut self) {
+        for v6 in [false, true] {
+            self.listeners.extend(self.stack.tcp_listen(any(v6, 80), self.backlog, &self.options));
+            self.sockets.extend(self.stack.udp_bind(any(v6, 6)));
+        }
+    }
+
+    fn now_ms(&self) -> u32 {
+        u32::try_from((self.now.as_ns() / 1_000_000) & 0xffff_ffff).unwrap()
+    }
+
+    /// Gives a frame to a device.
+    fn give(&mut self, device: usize, frame: &[u8], marks: Marks) {
+        let before: u64 = self.stack.drops().iter().map(|(_, count)| count).sum();
+        let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
+        let mut dropped = false;
+        match self.stack.handle_frame(self.now, id(device), Received { header, payload, marks }) {
+            Handled::Done => {}
+            Handled::Dropped(_) => dropped = true,
+            Handled::Forward(mut forward) => {
+                let out = usize::from(forward.device.0);
+                let mut pieces = 0;
+                while let Some(piece) = forward.next_piece() {
+                    pieces += 1;
+                    let len = piece.header.len() + piece.range.len();
+                    let whole = piece.marks.segment_bytes > 0;
+                    assert!(whole || len <= usize::from(MTU[out]) + 14, "{len} bytes forwarded over {out}");
+                    assert!(piece.range.end <= frame.len() && pieces <= 4_000, "{pieces} pieces");
+                }
+            }
+        }
+        let after: u64 = self.stack.drops().iter().map(|(_, count)| count).sum();
+        assert!(!dropped || after > before, "a drop that is not counted");
+    }
+
+    /// Gives a packet to a device, behind a link header where it has one.
+    fn inject(&mut self, device: usize, packet: &[u8], marks: Marks) {
+        self.note(device, packet, marks);
+        if device == 2 {
+            return self.give(device, packet, marks);
+        }
+        let kind: [u8; 2] = if packet.first().is_some_and(|first| first >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
+        let frame = [&mac(device, 1)[..], &mac(device, 9), &kind, packet].concat();
+        self.give(device, &frame, marks);
+    }
+
+    fn note(&mut self, device: usize, packet: &[u8], marks: Marks) {
+        if self.history.len() >= HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back((device, packet.to_vec(), marks));
+    }
+
+    /// Takes all that the stack has to send.
+    fn drain(&mut self) {
+        loop {
+            let before = self.frames;
+            for device in 0..3 {
+                let mut room = std::mem::take(&mut self.room);
+                while let Some(sent) = self.stack.poll_transmit(self.now, id(device), &mut room) {
+                    self.frames += 1;
+                    assert!(self.frames <= FRAMES_PER_STEP_MAX, "one step makes endless frames");
+                    self.hear(device, &room[..sent.len], sent.marks);
+                }
+                self.room = room;
+            }
+            if self.frames == before {
+                return;
+            }
+        }
+    }
+
+    /// The stack has sent a frame.
+    fn hear(&mut self, device: usize, frame: &[u8], marks: Marks) {
+        let agreed = self.agreed[device];
+        assert!(agreed.checksum_unfilled || !marks.checksum_unfilled, "a mark that the link did not agree to");
+        assert!(agreed.large_segments || marks.segment_bytes == 0, "a segment that the link did not agree to");
+        let packet = if device < 2 {
+            assert_eq!(frame[6..12], mac(device, 1), "source of a frame");
+            if frame[12..14] == [8, 6] {
+                return;
+            }
+            &frame[14..]
+        } else {
+            frame
+        };
+        assert!(marks.segment_bytes > 0 || packet.len() <= usize::from(MTU[device]), "larger than the MTU");
+        wire::check(packet, marks.checksum_unfilled);
+        self.note(device, packet, marks);
+        let Some((wire::TCP, at)) = wire::transport(packet) else { return };
+        let Some(segment) = Segment::parse(&packet[at..]) else { panic!("a segment too short") };
+        let (from, to) = if packet[0] >> 4 == 4 {
+            let octets: [[u8; 4]; 2] = [packet[12..16].try_into().unwrap(), packet[16..20].try_into().unwrap()];
+            (IpAddr::from(octets[0]), IpAddr::from(octets[1]))
+        } else {
+            let octets: [[u8; 16]; 2] = [packet[8..24].try_into().unwrap(), packet[24..40].try_into().unwrap()];
+            (IpAddr::from(octets[0]), IpAddr::from(octets[1]))
+        };
+        let ports = (segment.ports.1, segment.ports.0);
+        let same = |peer: &Peer| peer.ports == ports && (peer.there, peer.here) == (to, from);
+        match self.peers.iter().position(same) {
+            Some(known) => self.peers[known].hear(&segment),
+            None if segment.flags & SYN != 0 && self.peers.len() < PEERS_MAX => {
+                let mut peer = Peer::new(device, to, from, ports, 0x7fff_f000);
+                peer.hear(&segment);
+                self.peers.push(peer);
+            }
+            None => {}
+        }
+    }
+
+    /// A peer begins, or says that it has got everything.
+    fn answer(&mut self, at: usize, bits: u8, mss: u16) {
+        let now_ms = self.now_ms();
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let segment = if peer.is_known() { peer.bare(now_ms) } else { peer.syn(bits, mss, now_ms) };
+        let (device, packet) = (peer.device, peer.packet(&segment, 0));
+        self.inject(device, &packet, Marks::default());
+        self.drain();
+    }
+
+    /// The application accepts, reads and answers.
+    fn serve(&mut self) {
+        for listener in self.listeners.clone() {
+            while self.apps.len() < APPS_MAX
+                && let Ok(Some((id, _))) = self.stack.tcp_accept(listener)
+            {
+                self.adopt(id);
+            }
+        }
+        for at in 0..self.apps.len() {
+            let read = self.read(at, 4_096);
+            if read > 0 {
+                self.write(at, 2 * read);
+            }
+        }
+    }
+
+    fn adopt(&mut self, id: TcpId) {
+        let Ok((local, remote)) = self.stack.tcp_addresses(id) else { return };
+        let peer = self.peers.iter().position(|peer| {
+            (peer.here, peer.there) == (local.ip(), remote.ip()) && peer.ports == (remote.port(), local.port())
+        });
+        self.apps.push(App { id, written: 0, read: 0, peer });
+    }
+
+    fn read(&mut self, at: usize, most: usize) -> usize {
+        let Some(app) = self.apps.get_mut(at) else { return 0 };
+        let mut into = vec![0; most];
+        let Ok(Some(count)) = self.stack.tcp_receive(self.now, app.id, &mut into) else { return 0 };
+        let expected = match app.peer.and_then(|peer| self.peers.get(peer)) {
+            Some(peer) => peer.expected(app.read, count),
+            None => None,
+        };
+        let right = self.tainted || expected.is_none_or(|expected| into[..count] == expected);
+        assert!(right, "the application reads other bytes than were sent, from {} on", app.read);
+        app.read = app.read.wrapping_add(u32::try_from(count).unwrap());
+        count
+    }
+
+    fn write(&mut self, at: usize, len: usize) {
+        let Some(app) = self.apps.get_mut(at) else { return };
+        let bytes = contents(app.written, len);
+        let taken = self.stack.tcp_send(self.now, app.id, &bytes).unwrap_or(0);
+        app.written = app.written.wrapping_add(u32::try_from(taken).unwrap());
+    }
+
+    /// One operation.
+    fn step(&mut self, input: &mut Input<'_>) {
+        self.frames = 0;
+        let operation = input.u8();
+        match operation % 24 {
+            0..6 => self.send_segment(input),
+            6 => {
+                let at = input.index(self.peers.len());
+                let (bits, mss) = (input.u8(), input.pick(&[1_460, 536, 1, 0, 48, 8_960, 65_535]));
+                self.answer(at, bits, mss);
+            }
+            7 => self.send_data(input),
+            8 => self.serve(),
+            9 => {
+                let (at, len) = (input.index(self.apps.len()), input.size());
+                self.write(at, len);
+            }
+            10 => {
+                let (at, most) = (input.index(self.apps.len()), input.size());
+                self.read(at, most);
+            }
+            11 => self.call(input),
+            12 => self.connect(input),
+            13 => self.wait_for_deadline(),
+            14 => self.wait(Duration::from_millis(u64::from(input.u16()))),
+            15 => self.begin(input),
+            16 => self.flood_syns(input),
+            17 => self.flood_gaps(input),
+            18 => self.send_icmp_error(input),
+            19 => self.send_packet(input),
+            20 => self.send_bytes(input),
+            21 => self.send_again(input),
+            22 => self.send_fragments(input),
+            _ => self.own(input),
+        }
+        // Now and then the frames stay where they are.
+        if operation < 0xe0 || self.peers.iter().any(|peer| !peer.is_known()) {
+            self.drain();
+        }
+        for _ in 0..1_000 {
+            if self.stack.poll_ready().is_none() {
+                return;
+            }
+        }
+        panic!("endless news");
+    }
+
+    fn marks(&self, device: usize, bits: u8, segment_bytes: u16) -> Marks {
+        let agreed = self.agreed[device];
+        Marks {
+            checksum_unfilled: agreed.checksum_unfilled && bits & 1 != 0,
+            segment_bytes: if agreed.large_segments && bits & 2 != 0 { segment_bytes } else { 0 },
+        }
+    }
+
+    fn send_segment(&mut self, input: &mut Input<'_>) {
+        let (now_ms, at) = (self.now_ms(), input.index(self.peers.len()));
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let segment = peer.segment(input, now_ms);
+        let service = if segment.flags & 0x80 != 0 { 3 } else { 0 };
+        let (device, packet) = (peer.device, peer.packet(&segment, service));
+        let large = packet.len() > usize::from(MTU[device]);
+        let marks = if large { self.marks(device, 3, 1_400) } else { Marks::default() };
+        self.inject(device, &packet, marks);
+    }
+
+    fn send_data(&mut self, input: &mut Input<'_>) {
+        let (now_ms, at) = (self.now_ms(), input.index(self.peers.len()));
+        let len = input.payload_len();
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let mut segment = peer.bare(now_ms);
+        peer.fill(&mut segment, len.min(usize::from(MTU[peer.device]) - 92));
+        let (device, packet) = (peer.device, peer.packet(&segment, 0));
+        self.inject(device, &packet, Marks::default());
+    }
+
+    /// Calls of an application about one connection.
+    fn call(&mut self, input: &mut Input<'_>) {
+        let (kind, at) = (input.u8(), input.index(self.apps.len()));
+        let Some(id) = self.apps.get(at).map(|app| app.id) else { return };
+        let setting = match kind % 14 {
+            0 => {
+                let _ = self.stack.tcp_shutdown(self.now, id);
+                return;
+            }
+            1 | 2 => {
+                let app = self.apps.swap_remove(at);
+                let closed = self.stack.tcp_close(self.now, app.id);
+                assert_eq!(closed, Ok(()));
+                return;
+            }
+            3 => {
+                let app = self.apps.swap_remove(at);
+                assert_eq!(self.stack.tcp_abort(self.now, app.id), Ok(()));
+                return;
+            }
+            4 => TcpSetting::NoDelay(input.u8() & 1 != 0),
+            5 => TcpSetting::SendBuffer(input.size()),
+            6 => TcpSetting::ReceiveBuffer(input.size()),
+            7 => TcpSetting::Congestion(input.pick(&["reno", "cubic", "none"])),
+            8 => TcpSetting::Keepalive(options(u16::from(input.u8()) << 7).config.keepalive),
+            9 => TcpSetting::UserTimeout(Some(Duration::from_millis(u64::from(input.u16())))),
+            10 => TcpSetting::Linger(Some(Duration::from_millis(u64::from(input.u16())))),
+            11 => {
+                let app = &mut self.apps[at];
+                let bytes = contents(app.written, input.size());
+                let taken = self.stack.tcp_send_urgent(self.now, id, &bytes).unwrap_or(0);
+                app.written = app.written.wrapping_add(u32::try_from(taken).unwrap());
+                return;
+            }
+            12 => TcpSetting::HopLimit(input.u8()),
+            _ => TcpSetting::Service(input.u8()),
+        };
+        let _ = self.stack.tcp_set(self.now, id, setting);
+    }
+
+    fn connect(&mut self, input: &mut Input<'_>) {
+        let (device, v6) = (input.index(3), input.u8() & 1 != 0);
+        let host = input.pick(&[9, 9, 9, 77, 1, 255]);
+        let port = input.pick(&[2_000, 2_001, 80, 0]);
+        let from = input.pick(&[0, 0, 80, 1_000]);
+        let options = options(input.u16());
+        if self.apps.len() < APPS_MAX {
+            let remote = SocketAddr::new(address(device, v6, host), port);
+            if let Ok(id) = self.stack.tcp_connect(self.now, any(v6, from), remote, &options) {
+                self.drain();
+                self.adopt(id);
+            }
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.stack.handle_timeout(self.now);
+    }
+
+    /// Sleeps until the stack wants to be woken; it must not want the same again.
+    fn wait_for_deadline(&mut self) {
+        for calls in 0.. {
+            let Some(at) = self.stack.poll_timeout() else { return };
+            if calls > 0 && at > self.now {
+                return;
+            }
+            assert!(calls < 100, "a deadline that does not move");
+            self.now = self.now.max(at);
+            self.stack.handle_timeout(self.now);
+            self.drain();
+        }
+    }
+
+    /// A peer that nobody has heard of.
+    fn begin(&mut self, input: &mut Input<'_>) {
+        let (device, v6) = (input.index(3), input.u8() & 1 != 0);
+        let port = 1_001 + u16::from(input.u8() % 16);
+        let isn = input.pick(&[0, u32::MAX - 3_000, 0x7fff_ff00, 1_000_000]);
+        let (bits, mss) = (input.u8(), input.pick(&[1_460, 536, 1, 0, 48, 8_960, 65_535]));
+        let (there, here) = (address(device, v6, 9), own(device, v6));
+        let known = self.peers.iter().position(|peer| peer.there == there && peer.ports == (port, 80));
+        let at = known.unwrap_or(self.peers.len());
+        if known.is_none() && self.peers.len() < PEERS_MAX {
+            self.peers.push(Peer::new(device, there, here, (port, 80), isn));
+        }
+        self.answer(at, bits, mss);
+        if bits & 1 != 0 {
+            self.answer(at, 0, 0);
+        }
+    }
+
+    fn flood_syns(&mut self, input: &mut Input<'_>) {
+        let (device, v6, count) = (input.index(3), input.u8() & 1 != 0, input.u8());
+        let (now_ms, first) = (self.now_ms(), 20_000 + input.u16() % 100);
+        for port in (first..).take(usize::from(count)) {
+            let there = address(device, v6, 9 + port % 3);
+            let mut peer = Peer::new(device, there, own(device, v6), (port, 80), u32::from(port));
+            let segment = peer.syn(0, 1_460, now_ms);
+            self.inject(device, &peer.packet(&segment, 0), Marks::default());
+        }
+    }
+
+    fn flood_gaps(&mut self, input: &mut Input<'_>) {
+        let (now_ms, at) = (self.now_ms(), input.index(self.peers.len()));
+        let (count, stride, len) = (input.u8(), u32::from(input.u8()) + 1, usize::from(input.u8() % 32) + 1);
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let device = peer.device;
+        let mut packets = Vec::new();
+        for step in 1..=u32::from(count) {
+            let mut segment = peer.bare(now_ms);
+            segment.seq = segment.seq.wrapping_add(step * stride);
+            peer.fill(&mut segment, len);
+            packets.push(peer.packet(&segment, 0));
+        }
+        packets.iter().for_each(|packet| self.inject(device, packet, Marks::default()));
+    }
+
+    /// An ICMP error that quotes what went before.
+    fn send_icmp_error(&mut self, input: &mut Input<'_>) {
+        let at = input.index(self.history.len());
+        let Some((device, quoted, _)) = self.history.iter().rev().nth(at).cloned() else { return };
+        let v6 = quoted.first().is_some_and(|first| first >> 4 == 6);
+        let kind = if v6 { input.pick(&[2, 1, 3, 4, 137]) } else { input.pick(&[3, 11, 12, 4, 5]) };
+        let code = if kind == 3 && !v6 { input.pick(&[4, 3, 2, 1, 0, 13]) } else { input.u8() % 5 };
+        let [a, b] = input.pick(&[1_280, 576, 68, 0, 1_400, 65_535_u16]).to_be_bytes();
+        let quote = &quoted[..quoted.len().min(20 + usize::from(input.u8()))];
+        let message = [&[kind, code, 0, 0, 0, 0, a, b][..], quote].concat();
+        let host = input.pick(&[9, 77]);
+        let protocol = if v6 { 58 } else { 1 };
+        let mut packet = Ip::new(address(device, v6, host), own(device, v6), protocol).packet(&message);
+        wire::mend(&mut packet);
+        self.inject(device, &packet, Marks::default());
+    }
+
+    /// Any packet, with any of its bytes changed and then made right again or not.
+    fn send_packet(&mut self, input: &mut Input<'_>) {
+        let (device, v6, kind) = (input.index(3), input.u8() & 1 != 0, input.u8());
+        let protocol = match kind % 8 {
+            0..3 => wire::UDP,
+            3..5 => {
+                if v6 {
+                    58
+                } else {
+                    1
+                }
+            }
+            5 => wire::TCP,
+            _ => input.u8(),
+        };
+        let far = input.index(3);
+        let to = input.pick(&[own(device, v6), own(far, v6), address(far, v6, 9), address(device, v6, 255)]);
+        let len = input.index(256);
+        let mut payload = input.bytes(len).to_vec();
+        if protocol == wire::UDP {
+            let port = input.pick(&[6, 7, 80, 0]);
+            payload = wire::udp((5, port), &payload);
+        }
+        let hops = input.pick(&[64, 255, 1, 0]);
+        let ip = Ip { hops, flags: input.u16(), ..Ip::new(address(device, v6, 9), to, protocol) };
+        let mut packet = ip.packet(&payload);
+        self.tainted |= protocol == wire::TCP || protocol == 0 || protocol == 43 || protocol == 60 || protocol == 44;
+        self.change(input, &mut packet);
+        self.inject(device, &packet, Marks::default());
+    }
+
+    fn change(&mut self, input: &mut Input<'_>, packet: &mut [u8]) {
+        let changes = input.u8();
+        for _ in 0..changes & 7 {
+            let (at, byte) = (input.index(packet.len()), input.u8());
+            if let Some(place) = packet.get_mut(at) {
+                *place = byte;
+                self.tainted = true;
+            }
+        }
+        if changes & 0x80 == 0 {
+            wire::mend(packet);
+        }
+    }
+
+    /// A frame of nothing but the input's bytes.
+    fn send_bytes(&mut self, input: &mut Input<'_>) {
+        let (device, kind, len) = (input.index(3), input.u8(), input.index(256));
+        let bytes = input.bytes(len);
+        self.tainted = true;
+        let marks = Marks { checksum_unfilled: kind & 1 != 0, segment_bytes: u16::from(kind >> 1 & 7) };
+        if kind & 0x80 != 0 || device == 2 {
+            return self.give(device, bytes, marks);
+        }
+        let kind = [[8, 0], [0x86, 0xdd], [8, 6]][usize::from(kind % 3)];
+        let group = input.u8() & 1 != 0;
+        let to = if group { [0xff; 6] } else { mac(device, 1) };
+        self.give(device, &[&to[..], &mac(device, 9), &kind, bytes].concat(), marks);
+    }
+
+    /// What went in or came out before: again, changed, or with its ends exchanged.
+    fn send_again(&mut self, input: &mut Input<'_>) {
+        let at = input.index(self.history.len());
+        let Some((device, mut packet, marks)) = self.history.iter().rev().nth(at).cloned() else { return };
+        let how = input.u8();
+        if how & 1 != 0 {
+            let v4 = packet.first().is_some_and(|first| first >> 4 == 4);
+            let (at, len) = if v4 { (12, 4) } else { (8, 16) };
+            if packet.len() >= at + 2 * len {
+                packet[at..at + 2 * len].rotate_left(len);
+            }
+            self.tainted = true;
+        }
+        if how & 2 != 0 {
+            self.change(input, &mut packet);
+        }
+        let device = if how & 4 == 0 { device } else { input.index(3) };
+        let agreed = self.agreed[device];
+        let marks = Marks {
+            checksum_unfilled: marks.checksum_unfilled && agreed.checksum_unfilled,
+            segment_bytes: if agreed.large_segments { marks.segment_bytes } else { 0 },
+        };
+        self.inject(device, &packet, marks);
+    }
+
+    /// A segment in fragments, which come in order or not.
+    fn send_fragments(&mut self, input: &mut Input<'_>) {
+        let (now_ms, at) = (self.now_ms(), input.index(self.peers.len()));
+        let (ident, size) = (input.u8(), 8 * (1 + usize::from(input.u8())));
+        let backwards = input.u8() & 1 != 0;
+        let Some(peer) = self.peers.get_mut(at) else { return };
+        let segment = peer.segment(input, now_ms);
+        let (device, packet) = (peer.device, peer.packet(&segment, 0));
+        let (ip, v4) = (Ip::new(peer.there, peer.here, wire::TCP), peer.here.is_ipv4());
+        let body = &packet[if v4 { 20 } else { 40 }..];
+        let pieces = body.chunks(size).count();
+        for at in 0..pieces {
+            let at = if backwards { pieces - 1 - at } else { at };
+            let (units, more) = (u16::try_from(at * size / 8).unwrap_or(0), u16::from(at + 1 < pieces));
+            let piece = &body[at * size..body.len().min((at + 1) * size)];
+            let fragment = if v4 {
+                Ip { ident: ident.into(), flags: units & 0x1fff | more << 13, ..ip }.packet(piece)
+            } else {
+                let [a, b] = (units << 3 | more).to_be_bytes();
+                let header = [wire::TCP, 0, a, b, 0, 0, 0, ident];
+                Ip { protocol: 44, ..ip }.packet(&[&header, piece].concat())
+            };
+            self.inject(device, &fragment, Marks::default());
+        }
+    }
+
+    /// What the stack's owner, or an application without connections, may do.
+    fn own(&mut self, input: &mut Input<'_>) {
+        let (kind, device) = (input.u8(), input.index(3));
+        match kind % 11 {
+            8 | 9 => self.join_or_leave(input, device),
+            10 => self.send_group_message(input, device),
+            0 => {
+                let mtu = 1_280 + input.u16() % (MTU[device] - 1_279);
+                assert_eq!(self.stack.set_mtu(self.now, id(device), mtu), Ok(()));
+            }
+            1 => self.stack.carrier_up(self.now, id(device)),
+            2 => {
+                let prefix = Prefix::new(address(device, false, 0), 24).unwrap();
+                let _ = self.stack.add_route(prefix, id(input.index(3)), Some(address(1, false, 9)));
+            }
+            3 => {
+                self.stack.remove_route(Prefix::new(address(device, input.u8() & 1 != 0, 0), 24).unwrap());
+            }
+            4 => {
+                for listener in std::mem::take(&mut self.listeners) {
+                    assert_eq!(self.stack.tcp_unlisten(self.now, listener), Ok(()));
+                }
+                self.listen();
+            }
+            5 => {
+                let to = SocketAddr::new(address(device, false, input.pick(&[9, 1, 77, 255])), 6);
+                let len = input.size();
+                if let Some(socket) = self.sockets.first() {
+                    let _ = self.stack.udp_send(self.now, *socket, Some(to), &contents(0, len));
+                }
+            }
+            6 => {
+                let socket = self.stack.udp_bind(any(false, 0)).unwrap();
+                let _ = self.stack.udp_connect(socket, SocketAddr::new(address(device, false, 9), 5));
+                let _ = self.stack.udp_send(self.now, socket, None, &[1]);
+                self.sockets.push(socket);
+            }
+            _ => {
+                for socket in &self.sockets {
+                    for _ in 0..9 {
+                        let _ = self.stack.udp_receive(*socket);
+                    }
+                }
+            }
+        }
+    }
+
+    fn join_or_leave(&mut self, input: &mut Input<'_>, device: usize) {
+        let (which, how) = (input.index(self.sockets.len()), input.u8());
+        let Some(socket) = self.sockets.get(which).copied() else { return };
+        let group = group(how & 1 != 0, input.u8());
+        let _ = match how >> 1 & 3 {
+            0 => self.stack.udp_join(self.now, socket, group, id(device)),
+            1 => self.stack.udp_leave(self.now, socket, group, id(device)),
+            2 => self.stack.udp_send(self.now, socket, Some(SocketAddr::new(group, 6)), &[1; 9]),
+            _ => self.stack.udp_set_group_loop(socket, how & 8 != 0),
+        };
+    }
+
+    /// A query or a report of IGMP or MLD, in a header as they have to have it.
+    fn send_group_message(&mut self, input: &mut Input<'_>, device: usize) {
+        let (how, code, which) = (input.u8(), input.u8(), input.u8());
+        let v6 = how & 1 != 0;
+        let general = how & 2 != 0;
+        let about = group(v6, which);
+        let kind = if v6 { input.pick(&[130, 131, 132, 143]) } else { input.pick(&[0x11, 0x12, 0x16, 0x17, 0x22]) };
+        let address = if general { vec![0; wire::octets(about).len()] } else { wire::octets(about) };
+        let len = input.index(64);
+        let rest = input.bytes(len);
+        let packet = if v6 {
+            let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9).into();
+            let to = if general { group(true, 0) } else { about };
+            let alert = [58, 0, 5, 2, 0, 0, 1, 0];
+            let message = [&alert[..], &[kind, 0, 0, 0, 0, code, 0, 0], &address, rest].concat();
+            let mut packet = Ip { hops: 1, ..Ip::new(link_local, to, 0) }.packet(&message);
+            wire::mend(&mut packet);
+            packet
+        } else {
+            let to = if general { group(false, 0) } else { about };
+            let mut message = [&[kind, code, 0, 0], &address[..], rest].concat();
+            let sum = wire::sum(&[&message]).to_be_bytes();
+            message[2..4].copy_from_slice(&sum);
+            let ip = Ip { hops: 1, ..Ip::new(self::address(device, false, 9), to, 2) };
+            let mut packet = ip.packet(&message);
+            packet[0] += 1;
+            packet.splice(20..20, [0x94, 4, 0, 0]);
+            wire::mend_ip(&mut packet);
+            packet
+        };
+        self.inject(device, &packet, Marks::default());
+    }
+
+    /// What holds after every operation.
+    fn check(&self) {
+        self.stack.check();
+        let memory = self.stack.memory();
+        for part in &memory.0 {
+            assert!(part.held <= part.most, "{part:?}");
+        }
+        let connections = memory.held("TCP connections");
+        let most = self.buffers_max + 2 * TCP_SOCKET_BYTES_FREE * connections + 2 * BUFFER_BYTES_MAX;
+        let held = memory.held("bytes in TCP buffers");
+        assert!(held <= most, "{held} bytes in the buffers of {connections} connections, at most {most}");
+    }
+
+    /// Everybody goes: in the end nothing is left.
+    fn end(&mut self) {
+        self.frames = 0;
+        self.drain();
+        for app in std::mem::take(&mut self.apps) {
+            assert_eq!(self.stack.tcp_close(self.now, app.id), Ok(()));
+        }
+        for listener in std::mem::take(&mut self.listeners) {
+            assert_eq!(self.stack.tcp_unlisten(self.now, listener), Ok(()));
+        }
+        for socket in std::mem::take(&mut self.sockets) {
+            assert_eq!(self.stack.udp_close(socket), Ok(()));
+        }
+        self.drain();
+        for wakes in 0.. {
+            assert!(wakes < WAKES_MAX, "the stack never rests");
+            let Some(at) = self.stack.poll_timeout() else { break };
+            assert!(wakes == 0 || at > self.now, "a deadline that does not move");
+            self.now = self.now.max(at);
+            self.stack.handle_timeout(self.now);
+            self.frames = 0;
+            self.drain();
+            self.stack.check();
+        }
+        let memory = self.stack.memory();
+        for name in [
+            "bytes of frames in device queues",
+            "bytes that wait for neighbours",
+            "datagrams in reassembly",
+            "bytes in reassembly",
+            "UDP sockets",
+            "TCP connections",
+            "bytes in TCP buffers",
+            "TCP connections in TIME-WAIT",
+        ] {
+            assert_eq!(memory.held(name), 0, "{name} are left: {memory}");
+        }
+    }
+}

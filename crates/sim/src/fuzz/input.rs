@@ -1,0 +1,79 @@
+//! Reading an input as numbers; behind its end it is zeros.
+
+/// What is left of an input.
+#[derive(Debug)]
+pub(super) struct Input<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(super) fn u8(&mut self) -> u8 {
+        self.array::<1>()[0]
+    }
+
+    pub(super) fn u16(&mut self) -> u16 {
+        u16::from_be_bytes(self.array())
+    }
+
+    pub(super) fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.array())
+    }
+
+    pub(super) fn size(&mut self) -> usize {
+        usize::from(self.u16())
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut array = [0; N];
+        let bytes = self.bytes(N);
+        array[..bytes.len()].copy_from_slice(bytes);
+        array
+    }
+
+    /// Up to so many bytes.
+    pub(super) fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (front, rest) = self.rest.split_at(count.min(self.rest.len()));
+        self.rest = rest;
+        front
+    }
+
+    /// One of some.
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::from(self.u8()) % from.len()]
+    }
+
+    /// A place in a list of so many; 0 if it is empty.
+    pub(super) fn index(&mut self, count: usize) -> usize {
+        usize::from(self.u8()) % count.max(1)
+    }
+
+    /// A distance from where a number belongs: mostly none, else near, else anywhere.
+    pub(super) fn distance(&mut self) -> u32 {
+        match self.u8() {
+            0..0x80 => 0,
+            near @ 0x80..0xc0 => u32::from(near).wrapping_sub(0xa0),
+            0xc0..0xe0 => u32::from(self.u16()),
+            0xe0..0xf8 => u32::from(self.u16()).wrapping_neg(),
+            0xf8.. => self.u32(),
+        }
+    }
+
+    /// A length of payload: mostly short, sometimes a full segment, seldom more.
+    pub(super) fn payload_len(&mut self) -> usize {
+        match self.u8() {
+            short @ 0..0x80 => usize::from(short),
+            0x80..0xa0 => 1_000,
+            0xa0..0xc0 => 1_448,
+            0xc0..0xf0 => self.size() % 1_461,
+            0xf0.. => self.size(),
+        }
+    }
+}

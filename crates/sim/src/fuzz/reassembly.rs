@@ -1,0 +1,402 @@
+//! Fragments against a reference: what a host delivers is what a simple and slow reading of the rules puts together.
+
+#![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::drops::{DropReason, FragmentDrop};
+use siga_stack::frame::{DeviceId, Marks, Received};
+use siga_stack::limits::{
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX,
+    REASSEMBLY_TIMEOUT,
+};
+use siga_stack::route::Prefix;
+use siga_stack::stack::{Handled, StackConfig};
+use siga_stack::time::{Duration, Instant};
+use siga_stack::udp::UdpId;
+
+use super::input::Input;
+use super::wire::{self, Ip};
+
+const STEPS_MAX: usize = 1_000;
+const PORT: u16 = 6;
+
+/// Plays an input. Panics where the stack and the reference do not agree.
+pub fn reassembly(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut world = World::new();
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+        world.check();
+    }
+    world.now += REASSEMBLY_TIMEOUT;
+    world.expire();
+    world.check();
+    assert_eq!(world.reference.waiting.len(), 0);
+    let left = world.stack.memory();
+    assert_eq!((left.held("datagrams in reassembly"), left.held("bytes in reassembly")), (0, 0), "{left}");
+}
+
+/// What tells datagrams apart: version, sender, identification, protocol.
+type Key = (bool, u16, u8, u8);
+
+/// A fragment as it was sent.
+#[derive(Debug, Clone)]
+struct Fragment {
+    /// Bytes of headers in front of what is fragmented.
+    head: usize,
+    offset: usize,
+    bytes: Vec<u8>,
+    more: bool,
+}
+
+impl Fragment {
+    fn end(&self) -> usize {
+        self.offset + self.bytes.len()
+    }
+}
+
+/// A datagram that waits for its rest.
+#[derive(Debug, Default)]
+struct Waiting {
+    until: Instant,
+    /// In the order in which they came; empty and `dropped`, once two overlap.
+    fragments: Vec<Fragment>,
+    dropped: bool,
+}
+
+/// The rules, one after the other, with nothing remembered but the fragments themselves.
+#[derive(Debug, Default)]
+struct Reference {
+    waiting: BTreeMap<Key, Waiting>,
+}
+
+impl Reference {
+    fn bytes(&self) -> usize {
+        let of = |fragment: &Fragment| fragment.bytes.len() + if fragment.offset == 0 { fragment.head } else { 0 };
+        self.waiting.values().flat_map(|waiting| &waiting.fragments).map(of).sum()
+    }
+
+    /// Takes a fragment; gives the datagram that it completes, or the reason for its drop.
+    fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
+        let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
+        if fragment.bytes.is_empty() || uneven || fragment.head + fragment.end() > 65_535 {
+            return Err(FragmentDrop::Malformed);
+        }
+        if self.bytes() + fragment.bytes.len() + fragment.head > REASSEMBLY_BYTES_MAX {
+            return Err(FragmentDrop::Full);
+        }
+        if !self.waiting.contains_key(&key) && self.waiting.len() >= REASSEMBLY_DATAGRAMS_MAX {
+            return Err(FragmentDrop::Full);
+        }
+        let fresh = Waiting { until: now + REASSEMBLY_TIMEOUT, ..Waiting::default() };
+        let waiting = self.waiting.entry(key).or_insert(fresh);
+        if waiting.dropped {
+            return Err(FragmentDrop::Late);
+        }
+        let result = waiting.add(fragment);
+        match result {
+            Ok(Some(whole)) => {
+                self.waiting.remove(&key);
+                Ok(Some(whole))
+            }
+            Err(reason) if reason != FragmentDrop::Duplicate => {
+                (waiting.dropped, waiting.fragments) = (true, Vec::new());
+                Err(reason)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
+        let same = |known: &Fragment| {
+            (known.offset, &known.bytes, known.more) == (fragment.offset, &fragment.bytes, fragment.more)
+        };
+        let end = self.fragments.iter().find(|known| !known.more).map(Fragment::end);
+        // What was the last and is said again not to be, and is the same otherwise, tells nothing else.
+        let again = |known: &Fragment| fragment.more && !known.more && known.bytes == fragment.bytes;
+        let again = |known: &Fragment| same(known) || (known.offset == fragment.offset && again(known));
+        if self.fragments.iter().any(again) {
+            return Err(FragmentDrop::Duplicate);
+        }
+        let overlaps = |known: &Fragment| fragment.offset < known.end() && known.offset < fragment.end();
+        let behind_end = end.is_some_and(|end| !fragment.more || fragment.end() > end);
+        let before_known = !fragment.more && self.fragments.iter().any(|known| known.offset >= fragment.end());
+        if self.fragments.iter().any(overlaps) || behind_end || before_known {
+            return Err(FragmentDrop::Overlap);
+        }
+        if self.fragments.len() >= REASSEMBLY_PIECES_MAX {
+            return Err(FragmentDrop::Full);
+        }
+        self.fragments.push(fragment);
+        Ok(self.whole())
+    }
+
+    /// The datagram, if all of it is there.
+    fn whole(&self) -> Option<Vec<u8>> {
+        let mut whole = Vec::new();
+        let end = self.fragments.iter().find(|known| !known.more)?.end();
+        while whole.len() < end {
+            let next = self.fragments.iter().find(|known| known.offset == whole.len())?;
+            whole.extend_from_slice(&next.bytes);
+        }
+        Some(whole)
+    }
+}
+
+struct World {
+    stack: Stack,
+    sockets: Vec<UdpId>,
+    now: Instant,
+    reference: Reference,
+    /// Payloads that the sockets have to have.
+    delivered: Vec<Vec<u8>>,
+    /// The longest datagram of each key.
+    long: BTreeMap<Key, Vec<u8>>,
+    room: Vec<u8>,
+    timeouts: u64,
+}
+
+fn address(v6: bool, host: u16) -> IpAddr {
+    let text = if v6 { format!("2001:db8::{host:x}") } else { format!("10.0.0.{host}") };
+    text.parse().unwrap()
+}
+
+impl World {
+    fn new() -> Self {
+        let mut stack = Stack::new(StackConfig::default());
+        let addresses = [(false, 24), (true, 64)].map(|(v6, length)| Prefix::new(address(v6, 1), length).unwrap());
+        let config = DeviceConfig {
+            medium: Medium::Ip,
+            mtu: u16::MAX,
+            addresses: addresses.to_vec(),
+            agreed: Agreed::default(),
+        };
+        stack.add_device(config).unwrap();
+        let mut now = Instant::from_ns(1_000_000_000);
+        // What the stack has to say of its groups is said first.
+        while let Some(at) = stack.poll_timeout() {
+            now = at;
+            stack.handle_timeout(now);
+        }
+        let sockets =
+            ["0.0.0.0", "::"].map(|any| stack.udp_bind((any.parse::<IpAddr>().unwrap(), PORT).into()).unwrap());
+        Self {
+            stack,
+            sockets: sockets.to_vec(),
+            now,
+            reference: Reference::default(),
+            delivered: Vec::new(),
+            long: BTreeMap::new(),
+            room: vec![0; FRAME_BYTES_MAX],
+            timeouts: 0,
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.u8() {
+            0..0xd0 => self.send_one(input),
+            0xd0..0xe8 => self.send_all(input),
+            0xe8..0xf0 => self.flood(input),
+            wait => {
+                self.now += Duration::from_secs(u64::from(wait & 15));
+                self.expire();
+            }
+        }
+    }
+
+    fn key(input: &mut Input<'_>) -> Key {
+        let bits = input.u8();
+        let v6 = bits & 1 != 0;
+        let protocol = if v6 || bits & 0x70 != 0x70 { wire::UDP } else { 99 };
+        (v6, 9 + u16::from(bits >> 1 & 1), bits >> 2 & 3, protocol)
+    }
+
+    /// One fragment of a datagram, at any place, of any length, with the datagram's bytes or others.
+    fn send_one(&mut self, input: &mut Input<'_>) {
+        let key = Self::key(input);
+        let shape = input.u8();
+        let units = match shape & 3 {
+            0 => usize::from(input.u8() % 16),
+            1 => usize::from(input.u8()),
+            _ => usize::from(input.u16() & 0x1fff),
+        };
+        let len = match shape >> 2 & 3 {
+            0 => 8 * usize::from(input.u8() % 16),
+            1 => usize::from(input.u8()),
+            2 => 8 * usize::from(input.u8()),
+            _ => input.size(),
+        };
+        let datagram = self.long.entry(key).or_insert_with(|| datagram(key, 65_000));
+        let offset = units * 8;
+        let mut bytes = datagram.get(offset..datagram.len().min(offset + len)).unwrap_or_default().to_vec();
+        bytes.resize(len.min(65_000), 0);
+        if shape & 0x10 != 0 {
+            bytes.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+        }
+        let options = 4 * usize::from(shape >> 6);
+        self.send(key, Fragment { head: options, offset, bytes, more: shape & 0x20 == 0 });
+    }
+
+    /// A whole datagram in fragments, in some order, with some of them missing, again, or grown into the next.
+    fn send_all(&mut self, input: &mut Input<'_>) {
+        let key = Self::key(input);
+        let len = input.size().clamp(8, 65_000);
+        let size = 8 * (1 + usize::from(input.u8()));
+        let whole = datagram(key, len);
+        let count = whole.len().div_ceil(size);
+        let (step, skip, grow) = (usize::from(input.u8()) | 1, input.size(), input.size());
+        for turn in 0..count.min(200) {
+            let at = if count.is_power_of_two() { turn * step % count } else { (turn + step) % count };
+            if at == skip {
+                continue;
+            }
+            let end = whole.len().min((at + 1) * size + if at == grow { 8 } else { 0 });
+            let bytes = whole[at * size..end].to_vec();
+            self.send(key, Fragment { head: 0, offset: at * size, bytes, more: end < whole.len() });
+        }
+    }
+
+    /// The beginnings of many datagrams.
+    fn flood(&mut self, input: &mut Input<'_>) {
+        let (v6, count, len) = (input.u8() & 1 != 0, input.u8(), 8 * usize::from(input.u16() % 8_000));
+        for ident in 0..count {
+            let key = (v6, 20 + u16::from(input.u8() % 4), ident, wire::UDP);
+            let bytes = vec![ident; len.max(8)];
+            self.send(key, Fragment { head: 0, offset: 0, bytes, more: true });
+        }
+    }
+
+    /// Sends a fragment to the stack and to the reference. `head` counts bytes of options.
+    fn send(&mut self, key: Key, fragment: Fragment) {
+        let (v6, host, ident, protocol) = key;
+        let (from, to) = (address(v6, host), address(v6, 1));
+        let units = u16::try_from(fragment.offset / 8).unwrap();
+        let more = u16::from(fragment.more);
+        let options = fragment.head;
+        let mut packet = if v6 {
+            let [a, b] = (units << 3 | more).to_be_bytes();
+            let header = [protocol, 0, a, b, 0, 0, 0, ident];
+            Ip::new(from, to, 44).packet(&[&header, &fragment.bytes[..]].concat())
+        } else {
+            let ip = Ip { ident: ident.into(), flags: units | more << 13, ..Ip::new(from, to, protocol) };
+            ip.packet(&fragment.bytes)
+        };
+        if packet.len() > 65_500 {
+            return;
+        }
+        let options = if v6 { 0 } else { options };
+        if options > 0 {
+            packet[0] += u8::try_from(options / 4).unwrap();
+            packet.splice(20..20, vec![1; options]);
+            wire::mend_ip(&mut packet);
+        }
+        let head = if v6 { 40 } else { 20 + options };
+        let expected = self.expect(key, Fragment { head, ..fragment });
+        let (header, payload) = packet.split_at(packet.len().min(HEADER_BYTES_MAX));
+        let received = Received { header, payload, marks: Marks::default() };
+        let outcome = match self.stack.handle_frame(self.now, DeviceId(0), received) {
+            Handled::Done => None,
+            Handled::Dropped(reason) => Some(reason),
+            Handled::Forward(_) => panic!("a host forwards nothing"),
+        };
+        match expected {
+            Ok(_) => assert!(!matches!(outcome, Some(DropReason::Fragment(_))), "{outcome:?} for a good fragment"),
+            Err(reason) => assert_eq!(outcome, Some(reason.into()), "{key:?}"),
+        }
+        self.collect();
+    }
+
+    /// What the reference says of a fragment; what it completes goes to the list of what is to be delivered.
+    fn expect(&mut self, key: Key, fragment: Fragment) -> Result<(), FragmentDrop> {
+        let v6 = key.0;
+        let whole = if fragment.offset == 0 && !fragment.more {
+            if !v6 {
+                // No fragment at all: neither an offset nor more to come.
+                self.deliver(key, &fragment.bytes);
+                return Ok(());
+            }
+            // RFC 6946: it is taken by itself.
+            Some(fragment.bytes)
+        } else {
+            if v6 && fragment.more && !fragment.bytes.len().is_multiple_of(8) {
+                return Err(FragmentDrop::Malformed);
+            }
+            self.reference.add(self.now, key, fragment)?
+        };
+        if let Some(whole) = whole {
+            self.deliver(key, &whole);
+        }
+        Ok(())
+    }
+
+    /// A datagram is put together: if it is sound, a socket gets its payload.
+    fn deliver(&mut self, key: Key, whole: &[u8]) {
+        let (v6, host, _, protocol) = key;
+        let [_, _, a, b, c, d, e, f] = *whole.first_chunk::<8>().unwrap_or(&[0; 8]);
+        let len = usize::from(u16::from_be_bytes([c, d]));
+        if protocol != wire::UDP || whole.len() < 8 || len < 8 || len > whole.len() {
+            return;
+        }
+        let packet = Ip::new(address(v6, host), address(v6, 1), wire::UDP).packet(&whole[..len]);
+        let sum = wire::transport_sum(&packet, wire::UDP, if v6 { 40 } else { 20 });
+        let sound = if [e, f] == [0, 0] { !v6 } else { sum == Some(0) };
+        if sound && u16::from_be_bytes([a, b]) == PORT {
+            self.delivered.push(whole[8..len].to_vec());
+        }
+    }
+
+    /// What the sockets have is what they have to have.
+    fn collect(&mut self) {
+        while self.stack.poll_transmit(self.now, DeviceId(0), &mut self.room).is_some() {}
+        let mut got = Vec::new();
+        for socket in &self.sockets {
+            while let Some(datagram) = self.stack.udp_receive(*socket).unwrap() {
+                got.push(datagram.bytes);
+            }
+        }
+        assert!(got == self.delivered, "{} datagrams, {} are right", got.len(), self.delivered.len());
+        self.delivered.clear();
+    }
+
+    fn expire(&mut self) {
+        let before = self.reference.waiting.len();
+        let dropped = self.reference.waiting.values().filter(|waiting| waiting.dropped && waiting.until <= self.now);
+        let dropped = dropped.count();
+        self.reference.waiting.retain(|_, waiting| waiting.until > self.now);
+        self.timeouts += u64::try_from(before - self.reference.waiting.len() - dropped).unwrap();
+        self.stack.handle_timeout(self.now);
+        self.collect();
+    }
+
+    fn check(&self) {
+        let memory = self.stack.memory();
+        assert!(memory.0.iter().all(|part| part.held <= part.most), "{memory}");
+        let held = (memory.held("datagrams in reassembly"), memory.held("bytes in reassembly"));
+        assert_eq!(held, (self.reference.waiting.len(), self.reference.bytes()), "datagrams and bytes that wait");
+        assert_eq!(self.stack.drops().get(FragmentDrop::Timeout), self.timeouts, "datagrams given up");
+        let first = self.reference.waiting.values().map(|waiting| waiting.until).min();
+        assert_eq!(self.stack.poll_timeout(), first, "the next deadline");
+    }
+}
+
+/// The datagram that a key stands for: UDP to the port, with a right checksum.
+fn datagram(key: Key, len: usize) -> Vec<u8> {
+    let (v6, host, ident, _) = key;
+    // A prime number of bytes again and again: quick to make, and no two places near each other are alike.
+    let block = super::contents(u32::from(ident) << 16, 1_021);
+    let mut payload = block.repeat(len / block.len() + 1);
+    payload.truncate(len - 8);
+    let ip = Ip::new(address(v6, host), address(v6, 1), wire::UDP);
+    let mut packet = ip.packet(&wire::udp((5, PORT), &payload));
+    wire::mend(&mut packet);
+    packet.split_off(if v6 { 40 } else { 20 })
+}
