@@ -52,6 +52,12 @@ fn steps(test: String) -> Vec<Step> {
             line: "cargo doc --workspace --no-deps".to_owned(),
             env: Some(("RUSTDOCFLAGS", "-D warnings")),
         },
+        // Looked at only: the library that the programs are linked with is neither built nor needed.
+        Step::Command {
+            line: "cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings"
+                .to_owned(),
+            env: Some(("CUSTOM_LIBFUZZER_PATH", "target/libFuzzer.a")),
+        },
         Step::Tidy,
         Step::Schema,
         Step::Rfc,
@@ -135,7 +141,7 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
-        assert_eq!(names.len(), 8);
+        assert_eq!(names.len(), 9);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
     }

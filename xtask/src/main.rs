@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod command;
 mod deny;
+mod fuzz;
 mod rfc;
 mod schema;
 mod sim;
@@ -47,6 +48,8 @@ enum Task {
     },
     /// Print each numbered requirement of RFC 9293 with the code that meets it and its test, or why it is not met
     Rfc(rfc::Options),
+    /// Look for inputs that break a promise of the stack, led by coverage (a C++ compiler)
+    Fuzz(fuzz::Options),
     /// Run the simulated world: one seed with its trace, or as many as there is time for
     Sim(sim::Options),
     /// Write the published JSON Schemas of plans and levels
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::Deny => deny::run(root),
         Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
         Task::Rfc(options) => rfc::run(root, &options),
+        Task::Fuzz(options) => fuzz::run(root, &options),
         Task::Sim(options) => sim::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };

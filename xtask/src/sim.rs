@@ -137,7 +137,8 @@ fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() * 1_000)
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+/// A time with its unit.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let unit = text.char_indices().last().map_or(0, |(at, _)| at);
     let (number, unit) = text.split_at(unit);
     let seconds = match unit {

@@ -33,3 +33,40 @@ fn content(place: u32) -> u8 {
 fn contents(place: u32, len: usize) -> Vec<u8> {
     (0..len).scan(place, |at, _| Some(content(std::mem::replace(at, at.wrapping_add(1))))).collect()
 }
+
+/// The inputs of a pack, in their order: each behind its length in two bytes.
+pub fn unpack(mut pack: &[u8]) -> Vec<&[u8]> {
+    let mut inputs = Vec::new();
+    while let Some((length, rest)) = pack.split_first_chunk() {
+        let (input, rest) = rest.split_at(rest.len().min(u16::from_be_bytes(*length).into()));
+        inputs.push(input);
+        pack = rest;
+    }
+    inputs
+}
+
+/// Inputs as one pack; those too long for one are left out.
+pub fn pack(inputs: &[Vec<u8>]) -> Vec<u8> {
+    let mut pack = Vec::new();
+    for input in inputs {
+        if let Ok(length) = u16::try_from(input.len()) {
+            pack.extend(length.to_be_bytes());
+            pack.extend(input);
+        }
+    }
+    pack
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked_and_a_pack_cut_short_is_read_as_far_as_it_goes() {
+        let inputs = vec![vec![1; 300], vec![], vec![2, 3]];
+        let packed = pack(&inputs);
+        assert_eq!(unpack(&packed), inputs);
+        assert_eq!(unpack(&packed[..packed.len() - 1])[2], [2]);
+        assert_eq!(pack(&[vec![0; 70_000]]), []);
+    }
+}

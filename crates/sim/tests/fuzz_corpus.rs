@@ -1,0 +1,46 @@
+//! The inputs kept from fuzzing, played again.
+#![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
+
+use siga_sim::fuzz::{TARGETS, unpack};
+use std::path::PathBuf;
+
+/// Bytes of all kept inputs: a repository is no place for a whole corpus.
+const KEPT_BYTES_MAX: usize = 500_000;
+
+fn kept(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../fuzz/corpus/{name}.bin"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn play(name: &str) {
+    let (_, target) = TARGETS.into_iter().find(|(known, _)| *known == name).unwrap();
+    let pack = kept(name);
+    let inputs = unpack(&pack);
+    assert!(inputs.len() > 50, "{} inputs", inputs.len());
+    for (at, input) in inputs.into_iter().enumerate() {
+        // Shown if it fails.
+        println!("{name}: input {at}: {input:02x?}");
+        target(input);
+    }
+}
+
+#[test]
+fn kept_frames_break_no_promise() {
+    play("frames");
+}
+
+#[test]
+fn kept_dialogues_break_no_promise() {
+    play("dialogue");
+}
+
+#[test]
+fn kept_fragments_are_put_together_as_the_reference_does() {
+    play("reassembly");
+}
+
+#[test]
+fn kept_inputs_are_small() {
+    let bytes: usize = TARGETS.iter().map(|(name, _)| kept(name).len()).sum();
+    assert!(bytes <= KEPT_BYTES_MAX, "{bytes} bytes");
+}
