@@ -57,6 +57,8 @@ struct End {
     iss: Option<SeqNumber>,
     /// Where it takes the other end's numbers to begin.
     irs: Option<SeqNumber>,
+    /// It answered SYNs by several cookies: which one the other end believes is not told apart.
+    mixed: bool,
     written: u32,
     read: u32,
     closed: bool,
@@ -111,6 +113,7 @@ impl World {
             config,
             iss: None,
             irs: None,
+            mixed: false,
             written: 0,
             read: 0,
             closed: false,
@@ -188,13 +191,16 @@ impl World {
             }
             None if header.flags.syn && header.ack.is_none() => {
                 let answer = cookie.answer(self.now, header);
+                to.mixed |= to.iss.is_some_and(|iss| iss != answer.seq);
                 (to.iss, to.irs) = (Some(answer.seq), None);
                 to.flying.push(Flying { header: answer, payload: Vec::new() });
             }
             None => {
                 if let Some(mut connection) = cookie.accept(self.now, header) {
                     let _ = connection.handle_segment(self.now, header, marked, payload.as_slice(), 0);
-                    (to.iss, to.irs) = (header.ack.map(|ack| ack - 1), Some(header.seq - 1));
+                    let iss = header.ack.map(|ack| ack - 1);
+                    to.mixed |= to.iss != iss;
+                    (to.iss, to.irs) = (iss, Some(header.seq - 1));
                     to.connection = Some(connection);
                 }
             }
@@ -318,7 +324,7 @@ impl World {
     }
 
     fn read(&mut self, end: usize, most: usize) {
-        let iss = self.ends[1 - end].iss;
+        let iss = self.ends[1 - end].iss.filter(|_| !self.ends[1 - end].mixed);
         let to = &mut self.ends[end];
         let Some(connection) = &mut to.connection else { return };
         let mut into = vec![0; most];

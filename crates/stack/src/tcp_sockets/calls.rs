@@ -176,7 +176,12 @@ impl<S: Storage> Stack<S> {
             if urgent { socket.connection.send_urgent(now, fitting) } else { socket.connection.send(now, fitting) };
         let taken = match result {
             Ok(taken) => taken,
-            Err(error) => return Err(send_error(error, socket.connection.failure())),
+            Err(error) => {
+                let error = send_error(error, socket.connection.failure());
+                // What was borrowed goes back.
+                self.tcp.count_buffers(id.slot);
+                return Err(error);
+            }
         };
         // Where something found no room, the next acknowledgement is news.
         socket.told.writable &= taken == bytes.len();

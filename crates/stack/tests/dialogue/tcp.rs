@@ -492,3 +492,17 @@ fn whole(frame: &[u8]) -> Received<'_, [u8]> {
     let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
     Received::plain(header, payload)
 }
+
+#[test]
+fn a_send_that_fails_holds_no_memory() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 10);
+    let (here, there) = net.open(false, 80, listener);
+    assert_eq!(net.stream((0, here), (1, there), &content(1_000)).len(), 1_000);
+    let now = net.now;
+    net.last().tcp_abort(now, there).unwrap();
+    net.cross();
+    assert!(net.first().tcp_send(now, here, b"late").is_err());
+    net.first().check();
+    assert_eq!(net.first().memory().held("bytes in TCP buffers"), 0);
+}
