@@ -79,8 +79,9 @@ fn build(root: &Path) -> Result<PathBuf, String> {
 
 /// Where a target's inputs are.
 struct Dirs {
-    /// The pack that git has.
+    /// The packs that git has: what reaches every place, and what broke a promise once.
     kept: PathBuf,
+    kept_found: PathBuf,
     /// Inputs to begin with and those found to reach more.
     corpus: PathBuf,
     /// Inputs that broke a promise.
@@ -92,15 +93,16 @@ impl Dirs {
     /// Makes them, with the kept inputs unpacked.
     fn new(root: &Path, name: &str) -> Result<Self, String> {
         let of = root.join("target/fuzz").join(name);
-        let kept = root.join("fuzz/corpus").join(format!("{name}.bin"));
-        let dirs = Self { kept, corpus: of.join("corpus"), found: of.join("found"), small: of.join("small") };
+        let pack = |what| root.join("fuzz/corpus").join(format!("{name}{what}.bin"));
+        let (kept, kept_found) = (pack(""), pack("-found"));
+        let dirs =
+            Self { kept, kept_found, corpus: of.join("corpus"), found: of.join("found"), small: of.join("small") };
         for dir in [&dirs.corpus, &dirs.found] {
             fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         }
-        if dirs.kept.exists() {
-            let pack = fs::read(&dirs.kept).map_err(|error| format!("{}: {error}", dirs.kept.display()))?;
-            for (at, input) in unpack(&pack).into_iter().enumerate() {
-                let path = dirs.corpus.join(format!("kept-{at:04}"));
+        for (what, pack) in [("kept", &dirs.kept), ("found", &dirs.kept_found)] {
+            for (at, input) in unpack(&read(pack)?).into_iter().enumerate() {
+                let path = dirs.corpus.join(format!("{what}-{at:04}"));
                 fs::write(&path, input).map_err(|error| format!("{}: {error}", path.display()))?;
             }
         }
@@ -115,7 +117,7 @@ impl Dirs {
         fuzz
     }
 
-    /// Packs the fewest inputs that reach every place that all of them reach; what broke a promise once stays.
+    /// Packs the fewest inputs that reach every place that all of them reach, and those that broke a promise.
     fn keep(&self, program: &Path) -> Result<(), String> {
         let wrong = |error| format!("{}: {error}", self.small.display());
         drop(fs::remove_dir_all(&self.small));
@@ -124,19 +126,36 @@ impl Dirs {
         merge.args(["-merge=1", "-use_counters=0"]).arg(format!("-max_len={KEPT_INPUT_BYTES_MAX}"));
         merge.arg(&self.small).arg(&self.corpus);
         command::run(merge)?;
-        let mut inputs = Vec::new();
-        for dir in [&self.small, &self.found] {
-            for entry in fs::read_dir(dir).map_err(wrong)? {
-                inputs.push(fs::read(entry.map_err(wrong)?.path()).map_err(wrong)?);
-            }
-        }
-        inputs.retain(|input| input.len() <= KEPT_INPUT_BYTES_MAX);
-        inputs.sort_by(|one, other| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));
-        inputs.dedup();
-        fs::write(&self.kept, pack(&inputs)).map_err(|error| format!("{}: {error}", self.kept.display()))?;
-        eprintln!("{}: {} inputs", self.kept.display(), inputs.len());
-        Ok(())
+        write(&self.kept, inputs(&self.small)?)?;
+        let mut found = inputs(&self.found)?;
+        found.extend(unpack(&read(&self.kept_found)?).into_iter().map(<[u8]>::to_vec));
+        write(&self.kept_found, found)
     }
+}
+
+/// A pack; an empty one where there is none.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(|error| format!("{}: {error}", path.display())),
+    }
+}
+
+/// The inputs in a directory.
+fn inputs(dir: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let wrong = |error| format!("{}: {error}", dir.display());
+    let entries = fs::read_dir(dir).map_err(wrong)?;
+    entries.map(|entry| fs::read(entry.map_err(wrong)?.path()).map_err(wrong)).collect()
+}
+
+/// Packs the inputs that are short enough, each once, the shortest first.
+fn write(path: &Path, mut inputs: Vec<Vec<u8>>) -> Result<(), String> {
+    inputs.retain(|input| input.len() <= KEPT_INPUT_BYTES_MAX);
+    inputs.sort_by(|one, other| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));
+    inputs.dedup();
+    fs::write(path, pack(&inputs)).map_err(|error| format!("{}: {error}", path.display()))?;
+    eprintln!("{}: {} inputs", path.display(), inputs.len());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -178,7 +197,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("fuzz/corpus")).unwrap();
         fs::write(root.path().join("fuzz/corpus/frames.bin"), pack(&[vec![1], vec![2, 3]])).unwrap();
+        write(&root.path().join("fuzz/corpus/frames-found.bin"), vec![vec![5, 4], vec![6], vec![5, 4]]).unwrap();
         let dirs = Dirs::new(root.path(), "frames").unwrap();
         assert_eq!(fs::read(dirs.corpus.join("kept-0001")).unwrap(), [2, 3]);
+        assert_eq!(fs::read(dirs.corpus.join("found-0001")).unwrap(), [5, 4]);
+        assert_eq!(inputs(&dirs.corpus).unwrap().len(), 4);
     }
 }

@@ -329,10 +329,11 @@ impl World {
         let Some(connection) = &mut to.connection else { return };
         let mut into = vec![0; most];
         let count = connection.receive(self.now, &mut into);
-        let Some((irs, iss)) = to.irs.zip(iss).filter(|_| count > 0) else { return };
-        let place = irs.since(iss).wrapping_add(to.read);
-        let right = into[..count] == contents(salt(1 - end) ^ place, count);
-        assert!(right, "other bytes than were sent, from {} on", to.read);
+        if let Some((irs, iss)) = to.irs.zip(iss) {
+            let place = irs.since(iss).wrapping_add(to.read);
+            let right = into[..count] == contents(salt(1 - end) ^ place, count);
+            assert!(right, "other bytes than were sent, from {} on", to.read);
+        }
         to.read += u32::try_from(count).unwrap();
     }
 
