@@ -23,7 +23,7 @@ fn play(name: &str) {
         assert!(!inputs.is_empty(), "{name}{pack} is empty");
         for (at, input) in inputs.into_iter().enumerate() {
             // Shown if it fails.
-            println!("{name}{pack}: input {at}: {input:02x?}");
+            eprintln!("{name}{pack}: input {at}: {input:02x?}");
             target(input);
         }
     }
