@@ -206,6 +206,7 @@ impl Options {
     /// the end is an error (MUST-7); a known kind of a wrong length is skipped as if unknown.
     fn walk(&mut self, mut bytes: &[u8], syn: bool) -> Result<(), DropReason> {
         while let [kind, rest @ ..] = bytes {
+            // RFC 9293 MUST-4, MUST-5, MUST-64, MUST-68: in any segment, at any byte, and with a length, but for these two.
             match kind {
                 0 => break,
                 1 => {
