@@ -179,7 +179,7 @@ impl<S: Storage> Stack<S> {
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
                 // What was borrowed goes back.
-                self.tcp.count_buffers(id.slot);
+                self.tcp.buffers.count(socket);
                 return Err(error);
             }
         };
