@@ -344,3 +344,58 @@ fn check_body(number: u32, kind: u64, body: &[u8]) -> Result<(), String> {
     stream.sent(u64::try_from(body.len()).unwrap_or(u64::MAX));
     stream.received(body).map_err(|error| format!("request {number}: {error}"))
 }
+
+/// A host, or a node of another kind, for worlds that have both.
+#[derive(Debug)]
+pub enum HostOr<N> {
+    /// A stack and what uses it, or a router.
+    Host(Box<Host>),
+    /// The other.
+    Other(Box<N>),
+}
+
+impl<N: Node> HostOr<N> {
+    fn node(&self) -> &dyn Node {
+        match self {
+            Self::Host(host) => &**host,
+            Self::Other(other) => &**other,
+        }
+    }
+
+    fn node_mut(&mut self) -> &mut dyn Node {
+        match self {
+            Self::Host(host) => &mut **host,
+            Self::Other(other) => &mut **other,
+        }
+    }
+}
+
+impl<N: Node> Node for HostOr<N> {
+    fn handle_frame(&mut self, now: Instant, device: DeviceId, frame: &[u8], marks: Marks, out: &mut Vec<Outgoing>) {
+        self.node_mut().handle_frame(now, device, frame, marks, out);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
+        self.node_mut().poll_transmit(now, device, into)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.node().poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.node_mut().handle_timeout(now);
+    }
+
+    fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
+        self.node_mut().link_changed(now, device, state);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.node().check()
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        self.node().left_over()
+    }
+}

@@ -13,7 +13,7 @@ use siga_sim::trace::{LaneId, LinkId, NodeId, Side};
 use siga_sim::world::{Change, End, World};
 use siga_stack::frame::DeviceId;
 use siga_stack::time::{Duration, Instant};
-use support::{Any, Prober, echo, echo_v4, udp, v4};
+use support::{Any, echo, echo_v4, udp, v4};
 
 const MS: Duration = Duration::from_millis(1);
 const PROBER: NodeId = NodeId(0);
@@ -46,17 +46,17 @@ fn probed(mtus: &[usize]) -> World<Any> {
     let mut wires = vec![Wire { medium: Medium::Ip, ..ethernet(4_000) }];
     wires.extend(mtus.iter().map(|&mtu| ethernet(mtu)));
     let mut world =
-        row(&wires, |place, host| if place == 0 { Any::Prober(Prober::default()) } else { Any::Host(Box::new(host)) });
+        row(&wires, |place, host| if place == 0 { Any::Other(Box::default()) } else { Any::Host(Box::new(host)) });
     world.run_until(world.now() + 2_000 * MS).unwrap();
-    world.drive(PROBER, |node, _| node.prober().inbox.clear());
+    world.drive(PROBER, |node, _| support::prober(node).inbox.clear());
     world
 }
 
 /// What comes back within a second of virtual time.
 fn probe(world: &mut World<Any>, packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    world.drive(PROBER, |node, _| node.prober().outbox.extend(packets));
+    world.drive(PROBER, |node, _| support::prober(node).outbox.extend(packets));
     world.run_until(world.now() + 1_000 * MS).unwrap();
-    world.drive(PROBER, |node, _| std::mem::take(&mut node.prober().inbox))
+    world.drive(PROBER, |node, _| std::mem::take(&mut support::prober(node).inbox))
 }
 
 /// The ends of what a prober sends to the host behind so many networks, in both versions.
@@ -190,7 +190,7 @@ fn asking(wires: &[Wire], requests: &[Request]) -> World<Any> {
 }
 
 fn answered(world: &World<Any>) -> bool {
-    world.node_ids().all(|node| world.node(node).host().is_done())
+    world.node_ids().all(|node| support::host(world.node(node)).is_done())
 }
 
 /// All is answered by then, and in the end nothing is left.

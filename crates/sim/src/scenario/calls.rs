@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 
-use siga_stack::frame::{DeviceId, Marks};
-use siga_stack::time::{Duration, Instant};
+use siga_stack::frame::DeviceId;
+use siga_stack::time::Duration;
 
 use super::draw::{self, Company, Kind};
 use super::{Goal, Outcome, plan, play};
 use crate::fault::{Medium, Wire};
 use crate::flood::{Flood, Flooder};
-use crate::host::Host;
+use crate::host::{Host, HostOr};
 use crate::net;
-use crate::node::{Built, LinkState, Node, Outgoing};
+use crate::node::Node;
 use crate::rng::Rng;
 use crate::tcp::{Dial, Listen, Report, judge};
 use crate::trace::{LinkId, NodeId, Side};
@@ -28,60 +28,8 @@ const DIALING_PORT: u16 = 3_000;
 /// The flooder's part of the luck.
 const FLOOD: u64 = (1 << 32) + 1;
 
-/// Who lives in these worlds.
-#[derive(Debug)]
-pub(super) enum Citizen {
-    /// A real stack with programs, or a router.
-    Host(Box<Host>),
-    /// An enemy.
-    Flooder(Box<Flooder>),
-}
-
-impl Citizen {
-    fn node(&self) -> &dyn Node {
-        match self {
-            Self::Host(host) => &**host,
-            Self::Flooder(flooder) => &**flooder,
-        }
-    }
-
-    fn node_mut(&mut self) -> &mut dyn Node {
-        match self {
-            Self::Host(host) => &mut **host,
-            Self::Flooder(flooder) => &mut **flooder,
-        }
-    }
-}
-
-impl Node for Citizen {
-    fn handle_frame(&mut self, now: Instant, device: DeviceId, frame: &[u8], marks: Marks, out: &mut Vec<Outgoing>) {
-        self.node_mut().handle_frame(now, device, frame, marks, out);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
-        self.node_mut().poll_transmit(now, device, into)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.node().poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node_mut().handle_timeout(now);
-    }
-
-    fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
-        self.node_mut().link_changed(now, device, state);
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.node().check()
-    }
-
-    fn left_over(&self) -> Vec<String> {
-        self.node().left_over()
-    }
-}
+/// Real stacks with programs, routers, and an enemy.
+type Citizen = HostOr<Flooder>;
 
 /// Plays a company of connections.
 pub(super) fn calls(mut world: World<Citizen>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
@@ -93,7 +41,7 @@ pub(super) fn calls(mut world: World<Citizen>, seed: u64, rng: &mut Rng) -> Resu
     let first = u8::from(flood);
     for place in 0..=last {
         if place < first {
-            world.add(Citizen::Flooder(Box::new(Flooder::new(draw_flood(rng), Rng::new(seed, FLOOD)))))?;
+            world.add(Citizen::Other(Box::new(Flooder::new(draw_flood(rng), Rng::new(seed, FLOOD)))))?;
             continue;
         }
         let mut host = Host::new(net::stack(seed ^ u64::from(place), place, &wires)?);
@@ -123,14 +71,14 @@ fn finish(
     let done = |world: &World<Citizen>| {
         world.node_ids().all(|node| match world.node(node) {
             Citizen::Host(host) => host.is_hung_up(),
-            Citizen::Flooder(flooder) => flooder.left_over().is_empty(),
+            Citizen::Other(flooder) => flooder.left_over().is_empty(),
         })
     };
     let hosts = |world: &World<Citizen>, each: &mut dyn FnMut(&Host)| {
         for node in world.node_ids() {
             match world.node(node) {
                 Citizen::Host(host) => each(host),
-                Citizen::Flooder(_) => {}
+                Citizen::Other(_) => {}
             }
         }
     };

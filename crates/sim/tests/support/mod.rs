@@ -4,17 +4,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use siga_sim::host::Host;
+use siga_sim::host::{Host, HostOr};
 use siga_sim::node::{Built, LinkState, Node, Outgoing};
 use siga_stack::frame::{DeviceId, Marks};
 use siga_stack::time::Instant;
 
 /// What lives in the tests' worlds.
-#[derive(Debug)]
-pub(crate) enum Any {
-    Host(Box<Host>),
-    Prober(Prober),
-}
+pub(crate) type Any = HostOr<Prober>;
 
 /// Sends and keeps packets.
 #[derive(Debug, Default)]
@@ -23,63 +19,17 @@ pub(crate) struct Prober {
     pub(crate) inbox: Vec<Vec<u8>>,
 }
 
-impl Any {
-    fn node(&self) -> &dyn Node {
-        match self {
-            Self::Host(host) => &**host,
-            Self::Prober(prober) => prober,
-        }
-    }
-
-    fn node_mut(&mut self) -> &mut dyn Node {
-        match self {
-            Self::Host(host) => &mut **host,
-            Self::Prober(prober) => prober,
-        }
-    }
-
-    pub(crate) fn prober(&mut self) -> &mut Prober {
-        match self {
-            Self::Prober(prober) => prober,
-            Self::Host(_) => panic!("this node is no prober"),
-        }
-    }
-
-    pub(crate) fn host(&self) -> &Host {
-        match self {
-            Self::Host(host) => host,
-            Self::Prober(_) => panic!("this node is no host"),
-        }
+pub(crate) fn prober(node: &mut Any) -> &mut Prober {
+    match node {
+        Any::Other(prober) => prober,
+        Any::Host(_) => panic!("this node is no prober"),
     }
 }
 
-impl Node for Any {
-    fn handle_frame(&mut self, now: Instant, device: DeviceId, frame: &[u8], marks: Marks, out: &mut Vec<Outgoing>) {
-        self.node_mut().handle_frame(now, device, frame, marks, out);
-    }
-
-    fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built> {
-        self.node_mut().poll_transmit(now, device, into)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.node().poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.node_mut().handle_timeout(now);
-    }
-
-    fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
-        self.node_mut().link_changed(now, device, state);
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.node().check()
-    }
-
-    fn left_over(&self) -> Vec<String> {
-        self.node().left_over()
+pub(crate) fn host(node: &Any) -> &Host {
+    match node {
+        Any::Host(host) => host,
+        Any::Other(_) => panic!("this node is no host"),
     }
 }
 
