@@ -21,6 +21,9 @@ const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
 const INPUT_BYTES_MAX: usize = 1_000;
 const KEPT_INPUT_BYTES_MAX: usize = 500;
 
+/// An input that takes more than these seconds, or than these megabytes at once or in all, is a finding.
+const BOUNDS: [&str; 3] = ["-timeout=10", "-malloc_limit_mb=32", "-rss_limit_mb=1024"];
+
 /// What to fuzz.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -113,6 +116,7 @@ impl Dirs {
         let mut fuzz = std::process::Command::new(program);
         fuzz.arg(format!("-max_total_time={}", time.as_secs()));
         fuzz.arg(format!("-max_len={INPUT_BYTES_MAX}")).args(["-len_control=0", "-print_final_stats=1"]);
+        fuzz.args(BOUNDS);
         fuzz.arg(format!("-artifact_prefix={}/", self.found.display())).arg(&self.corpus);
         fuzz
     }
