@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
 use siga_sim::fuzz::{TARGETS, unpack};
+use siga_sim::rng::Rng;
 use std::path::PathBuf;
 
 /// Bytes of all kept inputs: a repository is no place for a whole corpus.
@@ -48,4 +49,16 @@ fn kept_fragments_are_put_together_as_the_reference_does() {
 fn kept_inputs_are_small() {
     let bytes: usize = TARGETS.iter().flat_map(|(name, _)| PACKS.map(|pack| kept(name, pack).len())).sum();
     assert!(bytes <= KEPT_BYTES_MAX, "{bytes} bytes");
+}
+
+#[test]
+fn any_bytes_are_an_input() {
+    let mut rng = Rng::new(9_293, 0);
+    for length in 0..200 {
+        let input: Vec<u8> = (0..length).map(|_| rng.bits().to_be_bytes()[0]).collect();
+        for (name, target) in TARGETS {
+            eprintln!("{name}: {input:02x?}");
+            target(&input);
+        }
+    }
 }
