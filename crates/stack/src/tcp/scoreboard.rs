@@ -173,10 +173,12 @@ impl Scoreboard {
         if self.sent.get(at).is_some_and(|sent| end.before(sent.end)) {
             self.split(at, end);
         }
+        // A probe of the tail is sent again before what is lost ahead of it.
+        let first = self.first_lost().is_none_or(|lost| lost.0.at_or_after(start));
         self.set(at, Fate::Flying);
         if let Some(sent) = self.sent.get_mut(at) {
             (sent.at, sent.repeated) = (now, true);
-            self.cursor = sent.start;
+            self.cursor = if first { sent.start } else { self.cursor };
         }
     }
 

@@ -195,6 +195,24 @@ fn more_duplicates_than_segments_leave_room_for_one() {
 }
 
 #[test]
+fn a_probe_that_is_sent_late_hides_nothing_that_was_lost_meanwhile() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    // The probe is due, and before it can go everything is lost.
+    dialogue.timeout();
+    dialogue.connection.carrier_up(dialogue.now);
+    let mut repeated: Vec<u32> = Vec::new();
+    while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+        repeated.push(segment.payload.seq.0);
+        dialogue.connection.check();
+    }
+    repeated.sort_unstable();
+    assert_eq!(repeated, [1_001, 2_001, 3_001]);
+    dialogue.ends();
+}
+
+#[test]
 fn what_is_lost_is_repeated_wherever_numbers_begin() {
     let now = Instant::from_ns(1_000_000_000);
     // The first segment lies across the middle of the numbers, or across their end.
