@@ -450,20 +450,11 @@ impl<S: Storage> Stack<S> {
             let trouble = Trouble::Parameter { code: 0, at: at.into() };
             return Err(self.refuse(now, packet, header.total_bytes, trouble, reason));
         }
-        if self.is_first_address(IpAddr::V4(header.to)) {
+        // Told by one look: most packets of a host are for its first address.
+        if self.own_v4.first() == Some(&header.to) && !header.to.is_link_local() {
             return self.deliver_v4(now, packet, &header, packet.to_group);
         }
         self.route_v4(now, packet, &header)
-    }
-
-    /// Whether an address is the first of our own, which is told by one look: most packets of a host are for it. One of a link alone
-    /// does not count: it is asked of the device.
-    #[inline]
-    fn is_first_address(&self, to: IpAddr) -> bool {
-        match to {
-            IpAddr::V4(to) => self.own_v4.first() == Some(&to) && !to.is_link_local(),
-            IpAddr::V6(to) => self.own_v6.first() == Some(&to) && !to.is_unicast_link_local(),
-        }
     }
 
     #[inline]
@@ -563,36 +554,41 @@ impl<S: Storage> Stack<S> {
     #[inline]
     fn receive_v6<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv6Header::parse(packet.header(), packet.len())?;
-        let (from, to) = (IpAddr::V6(header.from), IpAddr::V6(header.to));
-        if header.from.is_multicast() || header.from.is_loopback() || is_mapped(header.from) || self.is_own(from) {
+        if header.from.is_multicast()
+            || header.from.is_loopback()
+            || is_mapped(header.from)
+            || self.own_v6.contains(&header.from)
+        {
             return Err(IpDrop::SourceMartian.into());
         }
         if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
-        if self.is_first_address(to) {
+        if self.own_v6.first() == Some(&header.to) && !header.to.is_unicast_link_local() {
             return self.deliver_v6(now, packet, &header, packet.to_group);
         }
         if header.to.is_multicast() {
             if scope(header.to) <= NODE_SCOPE {
                 return Err(IpDrop::DestinationMartian.into());
             }
-            if !self.is_joined(packet.device, to) {
+            if !self.is_joined(packet.device, header.to.into()) {
                 return Err(IpDrop::NotJoined.into());
             }
             return self.deliver_v6(now, packet, &header, true);
         }
-        if is_link_local(to) {
-            if self.devices[usize::from(packet.device.0)].has(to) {
+        if header.to.is_unicast_link_local() {
+            if self.devices[usize::from(packet.device.0)].has(header.to.into()) {
                 return self.deliver_v6(now, packet, &header, packet.to_group);
             }
             return Err(IpDrop::NotForUs.into());
         }
-        match self.routes.lookup(to) {
+        match self.routes.lookup(header.to.into()) {
             Some(Target::Local(_)) => self.deliver_v6(now, packet, &header, packet.to_group),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
-            _ if is_link_local(from) || header.from.is_unspecified() => Err(IpDrop::SourceMartian.into()),
+            _ if header.from.is_unicast_link_local() || header.from.is_unspecified() => {
+                Err(IpDrop::SourceMartian.into())
+            }
             Some(Target::Via { device, gateway }) => self.forward_v6(now, packet, &header, device, gateway),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
