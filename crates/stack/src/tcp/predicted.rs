@@ -37,7 +37,8 @@ impl Synchronized {
         let header = segment.header;
         let Some(ack) = header.ack else { return false };
         let (len, una) = (segment.len(), self.snd.una);
-        let plain = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
+        let plain = header.window > 0
+            && header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
             && header.urgent.is_none()
             && header.options.sack.as_slice().is_empty()
             && !segment.congestion_experienced;
@@ -58,8 +59,8 @@ impl Synchronized {
             (true, Some(timestamps)) if self.rcv.outdated(now, timestamps) => return false,
             (true, Some(timestamps)) => Some(timestamps),
         };
-        if !self.snd.take_calm_window(header.seq, ack, header.window) {
-            return false;
+        if self.snd.take_window(header.seq, ack, header.window) && self.snd.board.is_empty() {
+            self.snd.backoff = 0;
         }
         if let Some(timestamps) = timestamps {
             self.rcv.note_timestamp(now, header.seq, timestamps);

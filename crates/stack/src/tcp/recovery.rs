@@ -99,7 +99,7 @@ impl Sender {
         if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
             self.rtt.sample(now, rtt);
         }
-        let window_changed = self.take_window(ack);
+        let window_changed = self.take_window(ack.seq, ack.ack, ack.window);
         if self.window > 0 && self.board.is_empty() && window_changed {
             self.backoff = 0;
         }

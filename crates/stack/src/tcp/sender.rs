@@ -222,33 +222,18 @@ impl Sender {
 
     /// Takes the window of an acknowledgement that is not older than the latest (RFC 9293 section 3.10.7.4); says whether it
     /// changed.
-    pub(super) fn take_window(&mut self, ack: &Ack<'_>) -> bool {
-        let newer = self.wl1.before(ack.seq) || (self.wl1 == ack.seq && self.wl2.at_or_before(ack.ack));
+    #[inline]
+    pub(super) fn take_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
+        let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
         if !newer {
             return false;
         }
         // RFC 9293 MUST-1, REC-1.
-        let window = u32::from(ack.window) << self.scale;
-        let changed = window != self.window;
-        (self.window, self.wl1, self.wl2) = (window, ack.seq, ack.ack);
-        self.window_max = self.window_max.max(window);
-        changed
-    }
-
-    /// Takes the window of a segment next in order. False, and nothing has happened, if it is closed.
-    #[inline]
-    pub(super) fn take_calm_window(&mut self, seq: SeqNumber, ack: SeqNumber, window: u16) -> bool {
         let window = u32::from(window) << self.scale;
-        let newer = self.wl1.before(seq) || (self.wl1 == seq && self.wl2.at_or_before(ack));
-        if window == 0 || !newer {
-            return false;
-        }
-        if window != self.window && self.board.is_empty() {
-            self.backoff = 0;
-        }
+        let changed = window != self.window;
         (self.window, self.wl1, self.wl2) = (window, seq, ack);
         self.window_max = self.window_max.max(window);
-        true
+        changed
     }
 
     /// What to send next, up to `large` bytes of payload or one segment.
