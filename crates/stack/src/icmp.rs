@@ -7,11 +7,9 @@ use crate::drops::{DropReason, IcmpDrop, IpDrop};
 use crate::frame::DeviceId;
 use crate::ipv4::Ipv4Build;
 use crate::ipv6::{self, Ipv6Build};
-use crate::limits::{
-    ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX, MTU_IPV4_MIN,
-    MTU_IPV6_MIN,
-};
+use crate::limits::{ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX};
 use crate::mld;
+use crate::path_mtu::believable;
 use crate::seed::Random;
 use crate::stack::{Input, Stack};
 use crate::tcp::{SeqNumber, Storage};
@@ -292,9 +290,7 @@ impl<S: Storage> Stack<S> {
             _ => return Err(IcmpDrop::Quote.into()),
         }
         if let NetworkError::TooBig { mtu } = error {
-            // RFC 8201 4: never below the smallest MTU; an older router's 0 tells nothing to go by.
-            let mtu_min = if quoted.to.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN };
-            self.paths.learn(now, quoted.to, mtu.max(mtu_min));
+            self.paths.learn(now, quoted.to, believable(mtu, quoted.to));
         }
         Ok(())
     }

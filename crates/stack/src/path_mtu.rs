@@ -1,12 +1,18 @@
 //! Path MTUs that routers told of (RFC 1191, RFC 8201): a bounded table of destinations, each believed for a time.
 
-use crate::limits::{PATH_MTU_AGE, PATH_MTUS_MAX};
+use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, PATH_MTU_AGE, PATH_MTUS_MAX};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// What a path takes in the table and in the order of ages.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(IpAddr, (u16, Instant))>() + 2 * size_of::<(Instant, IpAddr)>();
+
+/// What is believed of an MTU that a router told: never less than the smallest (RFC 8201 4), which is also what an older
+/// router's 0 stands for.
+pub(crate) fn believable(mtu: u16, to: IpAddr) -> u16 {
+    mtu.max(if to.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN })
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {

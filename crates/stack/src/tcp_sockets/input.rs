@@ -5,7 +5,8 @@ use crate::checksum::Sum;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::frame::{DeviceId, Packet, Payload};
 use crate::icmp::NetworkError;
-use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{MTU_IPV6_MIN, TCP_SOCKET_BYTES_FREE};
+use crate::path_mtu::believable;
 use crate::stack::Stack;
 use crate::tcp::{
     Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie, TimeWaitAnswer,
@@ -355,10 +356,7 @@ impl<S: Storage> Stack<S> {
         };
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
         let error = match error {
-            NetworkError::TooBig { mtu } => {
-                let mtu_min = if flow.remote_ip().is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN };
-                IcmpError::TooBig(mtu.max(mtu_min) - header_bytes(flow.remote_ip()))
-            }
+            NetworkError::TooBig { mtu } => IcmpError::TooBig(believable(mtu, remote.ip()) - header_bytes(remote.ip())),
             NetworkError::PortUnreachable | NetworkError::ProtocolUnreachable => IcmpError::Hard,
             // RFC 9293 MUST-56.
             NetworkError::NoRoute
