@@ -294,7 +294,7 @@ impl Link {
         let group = self.groups.entry(address).or_insert_with(Group::new);
         if !group.is_joined() && is_reported(address) {
             group.change = Change::Fresh;
-            self.fresh = earlier(self.fresh, now);
+            self.fresh = Instant::first(self.fresh, Some(now));
         }
         group
     }
@@ -308,7 +308,7 @@ impl Link {
         group.forget_query();
         if is_reported(address) {
             group.change = Change::Fresh;
-            self.fresh = earlier(self.fresh, now);
+            self.fresh = Instant::first(self.fresh, Some(now));
         }
         self.drop_left();
     }
@@ -351,7 +351,7 @@ impl Link {
         }
         let Some(address) = query.group else {
             if !self.groups.is_empty() {
-                self.answer = earlier(self.answer, at.max(self.answer_min));
+                self.answer = Instant::first(self.answer, Some(at.max(self.answer_min)));
             }
             return;
         };
@@ -497,7 +497,7 @@ impl Group {
     /// A query about this group, or about sources of it (RFC 3376 5.2). Of too many sources it is answered for all.
     fn query(&mut self, at: Instant, sources: &[IpAddr]) {
         let about_all = sources.is_empty() || (self.answer.is_some() && self.asked.is_empty());
-        self.answer = earlier(self.answer, at.max(self.answer_min));
+        self.answer = Instant::first(self.answer, Some(at.max(self.answer_min)));
         if !about_all {
             let more = sources.iter().filter(|source| !self.asked.contains(source)).copied().collect::<Vec<_>>();
             self.asked.extend(more);
@@ -572,10 +572,6 @@ pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
     }
     let mantissa = code & ((1 << bits) - 1) | 1 << bits;
     mantissa << (((code >> bits) & 7) + 3)
-}
-
-fn earlier(planned: Option<Instant>, at: Instant) -> Option<Instant> {
-    Instant::first(planned, Some(at))
 }
 
 /// A random time above none and up to `max`.
