@@ -32,13 +32,10 @@ const IDENTITY: &[u8] = b"both ends";
 pub fn dialogue(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&mut input);
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        world.step(&mut input);
+    input.each_step(STEPS_MAX, |input| {
+        world.step(input);
         world.check();
-    }
+    });
     world.end();
 }
 

@@ -39,13 +39,10 @@ const BUFFER_BYTES_MAX: usize = 256 << 10;
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(&mut input);
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        world.step(&mut input);
+    input.each_step(STEPS_MAX, |input| {
+        world.step(input);
         world.check();
-    }
+    });
     world.end();
 }
 

@@ -11,8 +11,14 @@ impl<'a> Input<'a> {
         Self { rest: bytes }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.rest.is_empty()
+    /// Does something again and again, until the input is used up or it has been done so often.
+    pub(super) fn each_step(&mut self, most: usize, mut step: impl FnMut(&mut Self)) {
+        for _ in 0..most {
+            if self.rest.is_empty() {
+                break;
+            }
+            step(self);
+        }
     }
 
     pub(super) fn u8(&mut self) -> u8 {

@@ -28,13 +28,10 @@ const PORT: u16 = 6;
 pub fn reassembly(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new();
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        world.step(&mut input);
+    input.each_step(STEPS_MAX, |input| {
+        world.step(input);
         world.check();
-    }
+    });
     world.now += REASSEMBLY_TIMEOUT;
     world.expire();
     world.check();
