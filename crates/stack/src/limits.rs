@@ -133,7 +133,7 @@ pub const TCP_LISTENERS_MAX: usize = 65_536;
 pub const TCP_BACKLOG_MAX: usize = 65_536;
 /// Connections in TIME-WAIT: all ports towards four other ends. One more pushes the oldest out.
 pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
-/// Other ends whose ports in use are remembered although none is.
+/// Other ends up to which those are remembered that nothing here talks to.
 pub const TCP_ENDS_MAX: usize = 4_096;
 /// Segments that a connection may send before the next has its turn.
 pub const TCP_BURST_FRAMES: u8 = 16;

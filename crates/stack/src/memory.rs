@@ -4,8 +4,8 @@
 
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, GROUPS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
-    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SPARE_BYTES_MAX,
-    TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
+    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX,
+    TCP_TIME_WAITS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
@@ -93,7 +93,7 @@ impl<S: Storage> Stack<S> {
             part(
                 "pages of TCP ports",
                 tcp.port_pages,
-                TCP_CONNECTIONS_MAX + TCP_ENDS_MAX,
+                crate::tcp_sockets::PORT_PAGES_MAX,
                 crate::tcp_sockets::PORT_PAGE_BYTES,
             ),
             // In the pages.

@@ -18,7 +18,9 @@ mod wheel;
 
 use crate::drops::DropReason;
 use crate::frame::DeviceId;
-use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{
+    TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_SOCKET_BYTES_FREE, TCP_TIME_WAITS_MAX,
+};
 use crate::seed::{Keyed, Random};
 use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Secret, Storage};
 use crate::time::{Duration, Instant};
@@ -320,6 +322,8 @@ pub(crate) struct Held {
 const FLOW_BYTES: usize = 2 * size_of::<(Flow, Place)>();
 /// What a connection in TIME-WAIT takes.
 pub(crate) const WAIT_BYTES: usize = slab::bytes_each::<waits::Wait>() + FLOW_BYTES;
+/// Pages of ports: some for every other end that is talked to, and twice as many ends as that may be remembered.
+pub(crate) const PORT_PAGES_MAX: usize = ports::PAGES * (2 * (TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX) + TCP_ENDS_MAX);
 /// What a page of ports takes.
 pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
@@ -450,13 +454,11 @@ impl<S: Storage> TcpSockets<S> {
             let ready = self.ready.pop_front()?;
             let announced = match ready {
                 Ready::Connection(id) => {
-                    let known = self.sockets.named(id.slot, id.generation).is_some();
-                    let socket = self.sockets.get_mut(id.slot).filter(|_| known);
+                    let socket = self.sockets.named_mut(id.slot, id.generation);
                     socket.filter(|socket| socket.owner == Owner::Application).map(|socket| &mut socket.announced)
                 }
                 Ready::Listener(id) => {
-                    let known = self.listeners.named(id.slot, id.generation).is_some();
-                    self.listeners.get_mut(id.slot).filter(|_| known).map(|listener| &mut listener.announced)
+                    self.listeners.named_mut(id.slot, id.generation).map(|listener| &mut listener.announced)
                 }
             };
             if let Some(announced) = announced {

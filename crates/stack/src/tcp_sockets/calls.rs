@@ -7,7 +7,7 @@ use super::slab::Slab;
 use super::{Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, Way};
 use crate::drops::IpDrop;
 use crate::frame::DeviceId;
-use crate::limits::{TCP_BACKLOG_MAX, TCP_ENDS_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::neighbour::NeighbourKey;
 use crate::stack::Stack;
 use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
@@ -32,10 +32,8 @@ fn check_packet(hop_limit: u8, service: u8) -> Result<(), TcpError> {
 /// The connection that an application knows by this name.
 #[inline]
 fn application_socket<S: Storage>(sockets: &mut Slab<Socket<S>>, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
-    match sockets.get_with_generation(id.slot) {
-        Some((socket, generation)) if generation == id.generation && socket.owner == Owner::Application => Ok(socket),
-        Some(_) | None => Err(TcpError::Closed),
-    }
+    let socket = sockets.named_mut(id.slot, id.generation);
+    socket.filter(|socket| socket.owner == Owner::Application).ok_or(TcpError::Closed)
 }
 
 fn send_error(error: SendError, failure: Option<Failure>) -> TcpError {
@@ -113,7 +111,7 @@ impl<S: Storage> Stack<S> {
             return Ok((flow, after));
         }
         let end = (local.ip(), remote);
-        self.tcp.ports.forget_unused(TCP_ENDS_MAX);
+        self.tcp.ports.forget_unused();
         // Nobody but listeners and connections opened by others can have a port that the bitmaps have not.
         for _ in 0..=self.tcp.listeners.len() + 1 {
             let port = self.tcp.ports.propose(end).ok_or(TcpError::PortsExhausted)?;

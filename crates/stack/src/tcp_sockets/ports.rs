@@ -4,6 +4,7 @@
 //! Ports go round in order from a place that depends on the other end and a secret (RFC 6056 3.3.4), so that a port rests as
 //! long as possible before it is used again, and who does not know the secret cannot tell the next.
 
+use crate::limits::TCP_ENDS_MAX;
 use crate::seed::Keyed;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -14,7 +15,8 @@ use std::ops::RangeInclusive;
 pub(crate) const PORTS: RangeInclusive<u16> = 32_768..=65_535;
 const PORTS_COUNT: u16 = 32_768;
 const PAGE_PORTS: u16 = 4_096;
-const PAGES: usize = 8;
+/// Pages of one other end.
+pub(crate) const PAGES: usize = 8;
 
 /// Local address and other end.
 type End = (IpAddr, SocketAddr);
@@ -74,12 +76,14 @@ pub(crate) const PAGE_BYTES: usize = size_of::<Page>() + 2 * size_of::<(End, Por
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
+    /// With how many other ends those that nothing here talks to are forgotten.
+    ends_max: usize,
     secret: Keyed,
 }
 
 impl LocalPorts {
     pub(crate) fn new(table: Keyed, secret: Keyed) -> Self {
-        Self { ends: HashMap::with_hasher(table), secret }
+        Self { ends: HashMap::with_hasher(table), ends_max: TCP_ENDS_MAX, secret }
     }
 
     /// Pages of bitmaps; at least one for each other end.
@@ -124,10 +128,12 @@ impl LocalPorts {
         ports.taken -= u16::from(ports.set(port, false));
     }
 
-    /// Forgets an other end that nothing here talks to any more: its ports begin anew.
-    pub(crate) fn forget_unused(&mut self, ends_max: usize) {
-        if self.ends.len() > ends_max {
+    /// Forgets other ends that nothing here talks to any more, if there are many: their ports begin anew. Looking at all of them
+    /// is put off until there are twice as many as were left, so that it costs each connection the same.
+    pub(crate) fn forget_unused(&mut self) {
+        if self.ends.len() > self.ends_max {
             self.ends.retain(|_, ports| ports.taken > 0);
+            self.ends_max = (2 * self.ends.len()).max(TCP_ENDS_MAX);
         }
     }
 }
@@ -224,9 +230,24 @@ mod tests {
             ports.release(end, port);
         }
         assert!(ports.take(end, 50_000) && ports.take(end, 80));
-        ports.forget_unused(100);
+        ports.ends_max = 100;
+        ports.forget_unused();
         assert_eq!(ports.ends.len(), 1);
         ports.skip(end, 50_001);
         assert_eq!(ports.propose(end), Some(50_002));
+    }
+
+    #[test]
+    fn ends_in_use_are_looked_at_again_only_when_they_have_doubled() {
+        let (mut ports, end) = ports();
+        let mut looks = 0;
+        for port in 1..20_000 {
+            let end = (end.0, SocketAddr::new(end.1.ip(), port));
+            assert!(ports.take(end, 40_000));
+            let before = ports.ends_max;
+            ports.forget_unused();
+            looks += u32::from(ports.ends_max != before);
+        }
+        assert_eq!((ports.ends.len(), looks), (19_999, 3));
     }
 }

@@ -95,6 +95,13 @@ impl<T> Slab<T> {
         slot.value.as_ref().filter(|_| slot.generation == generation)
     }
 
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn named_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
+        let slot = self.slot_mut(index)?;
+        slot.value.as_mut().filter(|_| slot.generation == generation)
+    }
+
     /// The generation of a place.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         let at = index as usize;
