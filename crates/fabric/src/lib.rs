@@ -4,4 +4,8 @@
 //! and hands out rings. Nothing here takes a protocol decision: that is the stack's, and nothing here touches shared memory:
 //! that is the ring's.
 
+pub mod cidr;
 pub mod error;
+pub mod limits;
+pub mod name;
+pub mod topology;

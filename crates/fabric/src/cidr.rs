@@ -1,0 +1,70 @@
+//! An address with the length of its network's prefix, as people write it: `10.1.0.1/24`.
+
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use siga_stack::route::Prefix;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An address and a prefix length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Cidr(Prefix);
+
+impl Cidr {
+    /// The whole of one IP version.
+    pub fn everything(like: IpAddr) -> Self {
+        let any = if like.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+        Self(Prefix::new(any, 0).unwrap_or_else(|| unreachable!("a prefix of no bits fits every address")))
+    }
+
+    /// An address alone.
+    pub fn host(address: IpAddr) -> Self {
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        Self(Prefix::new(address, bits).unwrap_or_else(|| unreachable!("a prefix of all bits fits its address")))
+    }
+
+    /// The address.
+    pub fn address(self) -> IpAddr {
+        self.0.address()
+    }
+
+    /// As the stack has it.
+    pub fn prefix(self) -> Prefix {
+        self.0
+    }
+}
+
+impl TryFrom<String> for Cidr {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parts =
+            text.split_once('/').and_then(|(address, length)| Some((address.parse().ok()?, length.parse().ok()?)));
+        parts.and_then(|(address, length)| Prefix::new(address, length)).map(Self).ok_or_else(|| {
+            Error::usage(format!("{text:?} is not an address with a prefix length"))
+                .hint("write it as 10.1.0.1/24 or fd00::1/64")
+        })
+    }
+}
+
+impl From<Cidr> for String {
+    fn from(cidr: Cidr) -> Self {
+        cidr.to_string()
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.0.address(), self.0.length()))
+    }
+}

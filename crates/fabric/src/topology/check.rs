@@ -1,0 +1,203 @@
+//! From what is written to what can be run: everything that contradicts itself is refused with its place.
+
+use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
+use super::{Access, Device, Guest, Network, NetworkKind, Route, Topology};
+use crate::cidr::Cidr;
+use crate::error::{Error, Result};
+use crate::limits;
+use crate::name::Name;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+pub(super) fn check(file: File) -> Result<Topology> {
+    bounded("networks", file.network.len(), limits::NETWORKS_MAX)?;
+    bounded("guests", file.guest.len(), limits::GUESTS_MAX)?;
+    if file.guest.is_empty() {
+        return Err(Error::usage("the topology has no guest").hint("give it a table [guest.NAME]"));
+    }
+    let mut networks = BTreeMap::new();
+    for (name, entry) in &file.network {
+        let network = network(entry, &file.guest).map_err(|error| error.at(format!("network {name}")))?;
+        networks.insert(name.clone(), network);
+    }
+    let mut guests = BTreeMap::new();
+    for (name, entry) in file.guest {
+        let guest = guest(&name, entry, &networks).map_err(|error| error.at(format!("guest {name}")))?;
+        guests.insert(name, guest);
+    }
+    let topology = Topology { name: file.name, networks, guests };
+    addresses_are_of_one_device(&topology)?;
+    members_fit(&topology)?;
+    Ok(topology)
+}
+
+fn bounded(what: &str, count: usize, most: usize) -> Result<()> {
+    if count > most { Err(Error::usage(format!("{count} {what}, {most} are possible"))) } else { Ok(()) }
+}
+
+fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<Network> {
+    let kind = match entry.kind {
+        Type::Hipersockets => {
+            refuse(entry.buffer.is_some(), "buffer", "a hipersockets network has a frame")?;
+            NetworkKind::Hipersockets { frame: frame(entry.frame.as_deref().unwrap_or("64K"))? }
+        }
+        Type::Vctc => {
+            refuse(entry.frame.is_some(), "frame", "a vctc network has a buffer")?;
+            let buffer = entry.buffer.unwrap_or(limits::VCTC_BUFFER_BYTES_DEFAULT);
+            if !(limits::VCTC_BUFFER_BYTES_MIN..=limits::VCTC_BUFFER_BYTES_MAX).contains(&buffer) {
+                let range = format!("{} to {}", limits::VCTC_BUFFER_BYTES_MIN, limits::VCTC_BUFFER_BYTES_MAX);
+                return Err(Error::usage(format!("a buffer of {buffer} bytes: {range} are possible")));
+            }
+            NetworkKind::Vctc { buffer }
+        }
+    };
+    let access = match entry.access {
+        AccessWord::Open => {
+            refuse(!entry.grant.is_empty(), "grant", "the network is open to all; say access = \"restricted\"")?;
+            Access::Open
+        }
+        AccessWord::Restricted => Access::Restricted(entry.grant.iter().cloned().collect()),
+    };
+    if let Some(unknown) = entry.grant.iter().find(|name| !guests.contains_key(*name)) {
+        return Err(Error::usage(format!("it grants access to {unknown}, and there is no such guest")));
+    }
+    Ok(Network { kind, access })
+}
+
+fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {
+    if is_there { Err(Error::usage(format!("the key {key} does not belong here: {why}"))) } else { Ok(()) }
+}
+
+/// The four sizes of the hardware (devices.md, HiperSockets).
+fn frame(text: &str) -> Result<u32> {
+    match text {
+        "16K" => Ok(16 << 10),
+        "24K" => Ok(24 << 10),
+        "40K" => Ok(40 << 10),
+        "64K" => Ok(64 << 10),
+        other => {
+            Err(Error::usage(format!("a frame of {other:?}")).hint("frames are \"16K\", \"24K\", \"40K\" or \"64K\""))
+        }
+    }
+}
+
+fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> Result<Guest> {
+    bounded("devices", entry.device.len(), limits::DEVICES_MAX)?;
+    bounded("routes", entry.route.len(), limits::ROUTES_MAX)?;
+    let mut devices: Vec<Device> = Vec::new();
+    for (place, written) in entry.device.into_iter().enumerate() {
+        let device = device(name, place, written, networks)?;
+        if devices.iter().any(|other| other.name == device.name) {
+            return Err(Error::usage(format!("two devices are called {}", device.name)));
+        }
+        devices.push(device);
+    }
+    let route =
+        |written: RouteEntry| route(&written, &devices).map_err(|error| error.at(format!("route to {}", written.to)));
+    let routes = entry.route.into_iter().map(route).collect::<Result<_>>()?;
+    Ok(Guest {
+        forwarding: entry.forwarding,
+        external: entry.external,
+        restart: entry.restart,
+        devices,
+        routes,
+        pairs_max: entry.pairs_max.unwrap_or(limits::PAIRS_DEFAULT),
+        ring_bytes_max: entry.ring_bytes_max.unwrap_or(limits::RING_BYTES_DEFAULT),
+    })
+}
+
+fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Name, Network>) -> Result<Device> {
+    let name = entry.name.map_or_else(|| format!("dev{place}").parse(), Ok)?;
+    let at = |error: Error| error.at(format!("device {name}"));
+    let network = networks.get(&entry.network);
+    let network = network.ok_or_else(|| at(Error::usage(format!("there is no network {}", entry.network))))?;
+    let kind = network.kind;
+    if let Some(other) = entry.kind.filter(|written| written.name() != kind.name()) {
+        let message =
+            format!("a {} device does not couple to {}, which is {}", other.name(), entry.network, kind.name());
+        return Err(at(Error::usage(message)));
+    }
+    if !network.access.admits(guest) {
+        let message = format!("network {} is restricted and does not grant access to {guest}", entry.network);
+        return Err(at(Error::usage(message).hint(format!("add it: grant = [\"{guest}\"]"))));
+    }
+    bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
+    entry.addresses.iter().try_for_each(|own| is_of_a_station(*own)).map_err(at)?;
+    let mtu = mtu(entry.mtu, kind, &entry.addresses).map_err(at)?;
+    // What is out of range is clamped, not refused (devices.md, `buffer_count`).
+    let buffer_count = entry.buffer_count.map_or(limits::BUFFER_COUNT_DEFAULT, |count| {
+        u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
+    });
+    Ok(Device { network: entry.network, addresses: entry.addresses, mtu, buffer_count, full: entry.full, name })
+}
+
+fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[Cidr]) -> Result<u16> {
+    let least =
+        if addresses.iter().any(|own| own.address().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
+    let most = kind.mtu_max();
+    let mtu = asked.unwrap_or(most);
+    let fits = u16::try_from(mtu).ok().filter(|_| (least..=most).contains(&mtu));
+    fits.ok_or_else(|| Error::usage(format!("an MTU of {mtu} bytes on {kind}: {least} to {most} are possible")))
+}
+
+fn is_of_a_station(own: Cidr) -> Result<()> {
+    let address = own.address();
+    let odd = address.is_unspecified() || address.is_multicast() || address.is_loopback();
+    if odd || matches!(address, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0) {
+        return Err(Error::usage(format!("{address} is not an address that a guest can have")));
+    }
+    Ok(())
+}
+
+fn route(written: &RouteEntry, devices: &[Device]) -> Result<Route> {
+    let to = if written.to == "default" { Cidr::everything(written.via) } else { written.to.parse()? };
+    if to.address().is_ipv4() != written.via.is_ipv4() {
+        return Err(Error::usage(format!("{} is of the other IP version", written.via)));
+    }
+    let leads = |device: &Device| device.addresses.iter().any(|own| own.prefix().covers(written.via));
+    let device = devices.iter().position(leads);
+    let device =
+        device.ok_or_else(|| Error::usage(format!("{} is on the network of none of its devices", written.via)))?;
+    Ok(Route { to, via: written.via, device })
+}
+
+/// Link-local addresses are of one link alone; every other address is of one device of one guest.
+fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
+    let mut owners: BTreeMap<(Option<&Name>, IpAddr), &Name> = BTreeMap::new();
+    for (name, guest) in &topology.guests {
+        for (device, own) in
+            guest.devices.iter().flat_map(|device| device.addresses.iter().map(move |own| (device, own)))
+        {
+            let of_link = match own.address() {
+                IpAddr::V4(v4) => v4.is_link_local(),
+                IpAddr::V6(v6) => v6.is_unicast_link_local(),
+            };
+            let key = (of_link.then_some(&device.network), own.address());
+            if let Some(other) = owners.insert(key, name) {
+                let message = format!("{} is an address of guest {other} and of guest {name}", own.address());
+                return Err(Error::usage(message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn members_fit(topology: &Topology) -> Result<()> {
+    for (name, network) in &topology.networks {
+        let count = topology.on(name).count();
+        let at = |error: Error| error.at(format!("network {name}"));
+        match network.kind {
+            NetworkKind::Hipersockets { .. } => bounded("devices", count, limits::MEMBERS_MAX).map_err(at)?,
+            NetworkKind::Vctc { .. } => {
+                bounded("devices on a virtual CTC", count, 2).map_err(at)?;
+                let mut guests = topology.on(name).map(|(guest, _, _)| guest);
+                if let (Some(one), Some(other)) = (guests.next(), guests.next())
+                    && one == other
+                {
+                    return Err(at(Error::usage(format!("both ends are devices of guest {one}"))));
+                }
+            }
+        }
+    }
+    Ok(())
+}

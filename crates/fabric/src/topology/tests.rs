@@ -1,0 +1,116 @@
+use super::*;
+
+const FIGURE_1: &str = r#"
+name = "figure-1"
+[network.link]
+type = "vctc"
+buffer = 65535
+[network.lan]
+type = "hipersockets"
+access = "restricted"
+grant = ["router", "server"]
+
+[guest.client]
+[[guest.client.device]]
+network = "link"
+addresses = ["10.0.1.1/24", "fd00:1::1/64"]
+mtu = 57344
+[[guest.client.route]]
+to = "default"
+via = "10.0.1.2"
+
+[guest.router]
+forwarding = true
+restart = "on-failure"
+[[guest.router.device]]
+network = "link"
+addresses = ["10.0.1.2/24", "fd00:1::2/64"]
+[[guest.router.device]]
+name = "hsi0"
+type = "hipersockets"
+network = "lan"
+addresses = ["10.0.2.1/24", "fd00:2::1/64"]
+buffer_count = 1000
+
+[guest.server]
+external = true
+[[guest.server.device]]
+network = "lan"
+addresses = ["10.0.2.2/24"]
+full = "drop"
+"#;
+
+fn refused(from: &str, to: &str) -> String {
+    assert!(FIGURE_1.contains(from), "{from:?} is not in the topology");
+    Topology::parse(&FIGURE_1.replace(from, to)).unwrap_err().to_string()
+}
+
+#[test]
+fn the_environment_of_figure_1_is_read() {
+    let topology = Topology::parse(FIGURE_1).unwrap();
+    assert_eq!(topology.name.as_ref().unwrap().as_str(), "figure-1");
+    let name = |text: &str| text.parse::<Name>().unwrap();
+    let client = &topology.guests[&name("client")];
+    assert_eq!(
+        (client.devices[0].mtu, client.devices[0].full, client.devices[0].buffer_count),
+        (57_344, Full::Pending, 16)
+    );
+    assert_eq!((client.routes[0].device, client.routes[0].to.to_string().as_str()), (0, "0.0.0.0/0"));
+    let router = &topology.guests[&name("router")];
+    assert_eq!((router.devices[0].mtu, router.devices[1].mtu), (65_527, 57_344));
+    assert_eq!(router.devices[1].buffer_count, 128, "clamped, not refused");
+    let lan = name("lan");
+    let on: Vec<_> = topology.on(&lan).map(|(guest, place, _)| (guest.as_str(), place)).collect();
+    assert_eq!(on, [("router", 1), ("server", 0)]);
+    assert!(!topology.networks[&lan].access.admits(&name("client")));
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_with_its_place() {
+    let cases = [
+        ("mtu = 57344", "mtu = 57344\nmut = 5", "unknown field `mut`"),
+        ("type = \"vctc\"", "type = \"token-ring\"", "unknown variant `token-ring`"),
+        ("10.0.2.2/24", "10.0.2.1/24", "10.0.2.1 is an address of guest router and of guest server"),
+        ("10.0.2.2/24", "10.0.2.2", "is not an address with a prefix length"),
+        ("10.0.2.2/24", "224.0.0.1/24", "is not an address that a guest can have"),
+        (
+            "type = \"hipersockets\"\nnetwork = \"lan\"",
+            "type = \"vctc\"\nnetwork = \"lan\"",
+            "a vctc device does not couple to lan",
+        ),
+        (
+            "mtu = 57344",
+            "mtu = 65535",
+            "guest client: device dev0: an MTU of 65535 bytes on vctc, blocks of 65535 bytes: 1280 to 65527",
+        ),
+        ("mtu = 57344", "mtu = 1279", "1280 to 65527 are possible"),
+        (
+            "grant = [\"router\", \"server\"]",
+            "grant = [\"router\"]",
+            "is restricted and does not grant access to server",
+        ),
+        ("grant = [\"router\", \"server\"]", "grant = [\"router\", \"sever\"]", "there is no such guest"),
+        ("buffer = 65535", "buffer = 65536", "network link: a buffer of 65536 bytes"),
+        ("buffer = 65535", "frame = \"64K\"", "the key frame does not belong here"),
+        ("type = \"vctc\"", "type = \"hipersockets\"", "the key buffer does not belong here"),
+        ("via = \"10.0.1.2\"", "via = \"10.0.9.2\"", "route to default: 10.0.9.2 is on the network of none"),
+        ("to = \"default\"", "to = \"fd00::/8\"", "is of the other IP version"),
+        ("[guest.server]\nexternal", "[guest.\"ser ver\"]\nexternal", "is not a name"),
+        ("name = \"hsi0\"", "name = \"dev0\"", "two devices are called dev0"),
+        (
+            "network = \"lan\"\naddresses = [\"10.0.2.2/24\"]",
+            "network = \"link\"\naddresses = [\"10.0.1.3/24\"]",
+            "3 devices on a virtual CTC, 2 are possible",
+        ),
+        ("network = \"lan\"\naddresses = [\"10.0.2.2/24\"]", "network = \"wan\"", "there is no network wan"),
+    ];
+    for (from, to, why) in cases {
+        let error = refused(from, to);
+        assert!(error.contains(why), "{to:?}: {error}");
+    }
+    assert!(Topology::parse("").unwrap_err().to_string().contains("no guest"));
+    let both = "[network.a]\ntype=\"vctc\"\n[guest.g]\ndevice=[{network=\"a\"},{network=\"a\"}]";
+    assert!(Topology::parse(both).unwrap_err().to_string().contains("both ends are devices of guest g"));
+    let frame = "[network.a]\ntype=\"hipersockets\"\nframe=\"32K\"\n[guest.g]";
+    assert!(Topology::parse(frame).unwrap_err().to_string().contains("\"40K\""));
+}
