@@ -4,8 +4,11 @@
 //! and hands out rings. Nothing here takes a protocol decision: that is the stack's, and nothing here touches shared memory:
 //! that is the ring's.
 
+pub mod channel;
 pub mod cidr;
 pub mod error;
 pub mod limits;
+pub mod message;
 pub mod name;
+pub mod rundir;
 pub mod topology;

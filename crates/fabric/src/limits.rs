@@ -42,3 +42,10 @@ pub const MTU_IPV6_MIN: u32 = 1_280;
 pub const PAIRS_DEFAULT: u32 = 512;
 /// Bytes of a guest's ring memory, where the topology sets nothing.
 pub const RING_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Bytes of one message between processes.
+pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
+/// Descriptors with one message.
+pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
+/// Messages that wait for a receiver; one that falls further behind is taken for dead.
+pub const OUTBOX_MESSAGES_MAX: usize = 8_192;

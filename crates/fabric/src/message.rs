@@ -1,0 +1,419 @@
+//! What processes of one network say to each other.
+//!
+//! *Orders* go from the control program to a guest, *news* come back; *requests* come from the command line and from
+//! applications, *answers* go back. Descriptors that go with a message are named in its documentation, in their order.
+
+use crate::cidr::Cidr;
+use crate::error::Error;
+use crate::name::Name;
+use crate::topology::{Full, NetworkKind, Route};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Changes whenever a message does; both sides of a channel must have the same.
+pub const PROTOCOL: u32 = 1;
+
+/// A device of a guest, as its partners know it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MemberId {
+    /// The guest.
+    pub guest: Name,
+    /// Its device.
+    pub device: Name,
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{}", self.guest, self.device))
+    }
+}
+
+/// A partner on a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Who.
+    pub id: MemberId,
+    /// Its addresses there.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A ring pair, by the number that the control program gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PairId(pub u64);
+
+/// The buffers of one direction of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buffers {
+    /// Bytes of each.
+    pub bytes: u32,
+    /// How many.
+    pub count: u16,
+}
+
+impl Buffers {
+    /// Bytes of all.
+    pub fn total_bytes(self) -> u64 {
+        u64::from(self.bytes) * u64::from(self.count)
+    }
+}
+
+/// A secret that proves who somebody is.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token(String);
+
+impl Token {
+    /// A secret of 256 bits.
+    ///
+    /// # Errors
+    /// The host has no random numbers.
+    pub fn draw() -> std::io::Result<Self> {
+        let mut bytes = [0u8; 32];
+        let (drawn, _) =
+            rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map(|count| (count, ()))?;
+        if drawn != bytes.len() {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// Its text, to be handed to whom it is meant for.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// What somebody claims to have been given.
+    pub fn claimed(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Compares in a time that does not depend on where two differ.
+    pub fn is(&self, claimed: &Self) -> bool {
+        let (own, other) = (self.0.as_bytes(), claimed.0.as_bytes());
+        let differs = own.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other));
+        own.len() == other.len() && differs == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// How a process waits for traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    /// Polls while it pays, then yields, then sleeps.
+    #[default]
+    Adaptive,
+    /// Sleeps at once.
+    Blocking,
+    /// Never sleeps.
+    Polling,
+}
+
+/// All that a guest needs to run its stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestConfig {
+    /// Its name.
+    pub name: Name,
+    /// It passes packets on.
+    pub forwarding: bool,
+    /// How it waits.
+    pub waiting: Waiting,
+    /// Its devices.
+    pub devices: Vec<GuestDevice>,
+    /// Its routes.
+    pub routes: Vec<Route>,
+    /// What a control program that comes later proves itself with.
+    pub token: Token,
+}
+
+/// A device as its guest is to make it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDevice {
+    /// Its name.
+    pub name: Name,
+    /// The network's name.
+    pub network: Name,
+    /// The network's rules.
+    pub kind: NetworkKind,
+    /// Own addresses.
+    pub addresses: Vec<Cidr>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Buffers of each inbound ring.
+    pub buffer_count: u16,
+    /// What happens to a frame for which the partner has no empty buffer.
+    pub full: Full,
+}
+
+/// From the control program to a guest.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The first order. Descriptor: the socket on which the guest is to listen for a later control program.
+    Configure(Box<GuestConfig>),
+    /// There is a partner on the network of a device, or its addresses have changed.
+    Member {
+        /// The own device.
+        device: Name,
+        /// The partner.
+        member: Member,
+    },
+    /// A partner is no longer on the network.
+    MemberGone {
+        /// The own device.
+        device: Name,
+        /// The partner.
+        member: MemberId,
+    },
+    /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at. The guest answers with
+    /// `Memory`.
+    Pair {
+        /// Its number.
+        pair: PairId,
+        /// The own device.
+        device: Name,
+        /// The partner.
+        member: MemberId,
+        /// Buffers of frames that come.
+        inbound: Buffers,
+        /// Buffers of frames that go.
+        outbound: Buffers,
+    },
+    /// The partner's half of a pair. Descriptor: its memory.
+    PeerMemory {
+        /// Its number.
+        pair: PairId,
+    },
+    /// Nothing more is to be sent over the pair; the guest answers with `Quiet`.
+    Quiesce {
+        /// Its number.
+        pair: PairId,
+    },
+    /// The pair is no more: what has come is taken in, then its memory is given back.
+    Unpair {
+        /// Its number.
+        pair: PairId,
+        /// Why, for the log.
+        why: String,
+    },
+    /// A pair that the guest asked for cannot be.
+    Refused {
+        /// The own device.
+        device: Name,
+        /// The partner.
+        member: MemberId,
+        /// Why.
+        why: Error,
+    },
+    /// Counters and settings are wanted: `Report`s follow.
+    Report {
+        /// Comes back with each.
+        request: u64,
+    },
+    /// Echo requests are to be sent.
+    Ping {
+        /// Comes back with the outcomes.
+        request: u64,
+        /// Where to.
+        to: IpAddr,
+        /// Bytes of payload.
+        bytes: u16,
+        /// Milliseconds until an answer is given up.
+        timeout_ms: u32,
+    },
+    /// Frames are to be captured. Descriptor: where the capture goes to.
+    Capture {
+        /// The most of each frame.
+        snap_bytes: u32,
+    },
+    /// Nothing more is to be captured.
+    CaptureStop,
+    /// The guest is to end.
+    Stop,
+}
+
+/// From a guest to the control program.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum News {
+    /// The first word of a process.
+    Hello {
+        /// What it speaks.
+        protocol: u32,
+        /// Its version, for messages.
+        version: String,
+    },
+    /// It runs.
+    Ready {
+        /// How it is confined, in words.
+        confinement: String,
+    },
+    /// It cannot run.
+    Failed(Error),
+    /// The first word to a control program that has adopted it: the pairs that it has.
+    Inventory {
+        /// How it is confined.
+        confinement: String,
+        /// Its pairs.
+        pairs: Vec<HeldPair>,
+    },
+    /// A pair with a partner is wanted.
+    Couple {
+        /// The own device.
+        device: Name,
+        /// The partner.
+        member: MemberId,
+    },
+    /// The guest's half of a pair. Descriptor: its memory.
+    Memory {
+        /// Its number.
+        pair: PairId,
+    },
+    /// Both halves are mapped.
+    Linked {
+        /// Its number.
+        pair: PairId,
+    },
+    /// A pair has had no traffic for long.
+    Idle {
+        /// Its number.
+        pair: PairId,
+    },
+    /// Nothing more is sent over the pair.
+    Quiet {
+        /// Its number.
+        pair: PairId,
+    },
+    /// A pair has ended at this side.
+    Lost {
+        /// Its number.
+        pair: PairId,
+        /// What happened.
+        why: Loss,
+    },
+    /// Part of the answer to `Order::Report`.
+    Report {
+        /// That of the order.
+        request: u64,
+        /// What the part is about.
+        part: ReportPart,
+    },
+    /// The outcome of `Order::Ping`: the round trip, or none in time.
+    Pong {
+        /// That of the order.
+        request: u64,
+        /// Round trip in nanoseconds.
+        time_ns: Option<u64>,
+    },
+    /// A capture has ended.
+    CaptureEnded {
+        /// Frames that were not captured because whoever reads was too slow.
+        missed: u64,
+    },
+}
+
+/// A pair as a guest has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldPair {
+    /// Its number.
+    pub pair: PairId,
+    /// The own device.
+    pub device: Name,
+    /// The partner.
+    pub member: MemberId,
+    /// Buffers of frames that come.
+    pub inbound: Buffers,
+    /// Buffers of frames that go.
+    pub outbound: Buffers,
+}
+
+/// Why a pair has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Loss {
+    /// The partner's process is gone.
+    PeerGone,
+    /// The partner broke the ring's contract.
+    Violation(String),
+    /// This side could not map memory.
+    Failed(String),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeerGone => f.write_str("the partner is gone"),
+            Self::Violation(what) => write!(f, "violation: {what}"),
+            Self::Failed(what) => f.write_str(what),
+        }
+    }
+}
+
+/// A part of a guest's report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReportPart {
+    /// A device and the counters of all its links.
+    Device(DeviceReport),
+    /// One link.
+    Link(LinkReport),
+    /// The stack as a whole; nothing follows.
+    Stack(StackReport),
+}
+
+/// A device's settings and counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// As the guest was told.
+    pub device: GuestDevice,
+    /// Counters by name, those of ended links included.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A link's state and counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// The own device.
+    pub device: Name,
+    /// The partner.
+    pub member: MemberId,
+    /// The pair, if there is one.
+    pub pair: Option<PairId>,
+    /// Counters by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// What a stack holds and has dropped, and how its process waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackReport {
+    /// Packets dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Bytes held, by what for.
+    pub memory: BTreeMap<String, u64>,
+    /// Times in nanoseconds: spent waiting, copying.
+    pub times_ns: BTreeMap<String, u64>,
+    /// TCP connections, TIME-WAIT not counted.
+    pub connections: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_known_by_all_of_its_text() {
+        let token = Token::draw().unwrap();
+        assert_ne!(token, Token::draw().unwrap());
+        assert!(token.is(&Token::claimed(token.text())) && token.text().len() == 64);
+        for other in ["", "0", &token.text()[1..], &format!("{}0", token.text())] {
+            assert!(!token.is(&Token::claimed(other)), "{other}");
+        }
+        assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+}
