@@ -6,6 +6,7 @@
 
 pub mod channel;
 pub mod cidr;
+pub mod control;
 pub mod error;
 pub mod limits;
 pub mod message;
