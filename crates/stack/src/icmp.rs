@@ -231,6 +231,7 @@ impl<S: Storage> Stack<S> {
         let mtu = u16::from_be_bytes([message[6], message[7]]);
         let error = match (Icmpv4Message::from(message[0]), message[1]) {
             (Icmpv4Message::EchoRequest, _) => return self.answer_echo(now, input, message, 0),
+            (Icmpv4Message::EchoReply, _) => return self.input_echo_reply(input, message),
             (Icmpv4Message::DstUnreachable, 2) => NetworkError::ProtocolUnreachable,
             (Icmpv4Message::DstUnreachable, 3) => NetworkError::PortUnreachable,
             (Icmpv4Message::DstUnreachable, 4) => NetworkError::TooBig { mtu },
@@ -249,6 +250,7 @@ impl<S: Storage> Stack<S> {
         let mtu = u32::from_be_bytes([message[4], message[5], message[6], message[7]]);
         let error = match (Icmpv6Message::from(message[0]), message[1]) {
             (Icmpv6Message::EchoRequest, _) => return self.answer_echo(now, input, message, 129),
+            (Icmpv6Message::EchoReply, _) => return self.input_echo_reply(input, message),
             (Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert, code) => {
                 return self.input_neighbour(now, input, message, code);
             }

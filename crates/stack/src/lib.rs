@@ -11,6 +11,7 @@ mod checksum;
 pub mod cut;
 pub mod device;
 pub mod drops;
+pub mod echo;
 pub mod forward;
 mod fragment;
 pub mod frame;

@@ -145,3 +145,5 @@ pub const TCP_SPARE_BYTES_MAX: usize = 64 << 10;
 pub const TCP_SOCKET_BYTES_FREE: usize = 4_096;
 /// What the buffers of all connections hold together, if the stack's owner does not say.
 pub const TCP_BUFFERS_BYTES_DEFAULT: usize = 1 << 30;
+/// Echo requests of our own that are remembered until they are answered.
+pub const PINGS_MAX: usize = 64;

@@ -8,6 +8,7 @@ use crate::capture::Capture;
 use crate::cut::{Pieces, Scratch};
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
 use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
+use crate::echo::Pings;
 use crate::forward::{Forward, Outcome};
 use crate::fragment::{DatagramKey, Piece, Reassembly};
 use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
@@ -98,6 +99,7 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) scratch: Scratch,
     pub(crate) capture: Option<Capture>,
     pub(crate) reassembly: Reassembly,
+    pub(crate) pings: Pings,
     own_v4: Vec<Ipv4Addr>,
     own_v6: Vec<Ipv6Addr>,
 }
@@ -156,6 +158,7 @@ impl<S: Storage> Stack<S> {
             scratch: Scratch::new(),
             capture: None,
             reassembly: Reassembly::default(),
+            pings: Pings::default(),
             own_v4: Vec::new(),
             own_v6: Vec::new(),
         }
@@ -273,12 +276,17 @@ impl<S: Storage> Stack<S> {
         }
     }
 
+    /// Whether [`Stack::poll_transmit`] may have a frame for a device.
+    #[inline]
+    pub fn wants_transmit(&self, device: DeviceId) -> bool {
+        !self.devices.get(usize::from(device.0)).is_none_or(Device::is_idle) || self.tcp.is_pending(device)
+    }
+
     /// Builds the next frame that a device is to send. `into` has to have room for the device's MTU and link header; where large
     /// segments are agreed, they are made as large as it has room for. A frame that it has no room for stays.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
-        let idle = self.devices.get(usize::from(device.0)).is_none_or(Device::is_idle);
-        if idle && !self.tcp.is_pending(device) {
+        if !self.wants_transmit(device) {
             return None;
         }
         self.next_frame(now, device, into)
