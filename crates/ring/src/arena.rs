@@ -1,0 +1,191 @@
+//! Arenas: an area of memory that one process writes and another copies out of, for sockets over shared memory.
+//!
+//! An arena has no order of its own: what lies where, and when it may be read, is told over a link or a socket. It is sealed as
+//! the memory of a link is, and its size is agreed beforehand.
+
+use crate::limits::ARENA_BYTES_MAX;
+use crate::map::{Region, View};
+use crate::memory;
+use crate::violation::MapError;
+use std::os::fd::OwnedFd;
+use std::{fmt, io};
+
+/// A place that is not in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfArena {
+    /// Where the place begins.
+    pub at: usize,
+    /// Its bytes.
+    pub len: usize,
+    /// Bytes of the arena.
+    pub arena: usize,
+}
+
+impl OutOfArena {
+    fn check(at: usize, len: usize, arena: usize) -> Result<(), Self> {
+        let inside = at.checked_add(len).is_some_and(|end| end <= arena);
+        if inside { Ok(()) } else { Err(Self { at, len, arena }) }
+    }
+}
+
+impl fmt::Display for OutOfArena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {} of an arena of {}", self.len, self.at, self.arena)
+    }
+}
+
+impl std::error::Error for OutOfArena {}
+
+/// An arena of this process: nobody else can write it, so slices of it are sound.
+#[derive(Debug)]
+pub struct OwnArena {
+    region: Region,
+}
+
+impl OwnArena {
+    /// An arena of `bytes` zeroes, sealed, with the descriptor for whoever is to read it.
+    ///
+    /// # Errors
+    /// The size is 0 or over [`ARENA_BYTES_MAX`], or the host has no memory, mappings or descriptors left.
+    pub fn create(bytes: usize) -> io::Result<(Self, OwnedFd)> {
+        if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (region, fd) = Region::create(bytes)?;
+        Ok((Self { region }, fd))
+    }
+
+    /// Bytes of the arena.
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Never: an arena has bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes to read.
+    ///
+    /// # Errors
+    /// They are not in the arena.
+    pub fn bytes(&self, at: usize, len: usize) -> Result<&[u8], OutOfArena> {
+        OutOfArena::check(at, len, self.len())?;
+        Ok(self.region.bytes(at, len))
+    }
+
+    /// Bytes to write, or to copy a frame or a peer's arena into in one step.
+    ///
+    /// # Errors
+    /// They are not in the arena.
+    pub fn bytes_mut(&mut self, at: usize, len: usize) -> Result<&mut [u8], OutOfArena> {
+        OutOfArena::check(at, len, self.len())?;
+        Ok(self.region.bytes_mut(at, len))
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Errors
+    /// The place is not in the arena.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), OutOfArena> {
+        self.bytes_mut(at, bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// The place is not in the arena.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
+        into.copy_from_slice(self.bytes(at, into.len())?);
+        Ok(())
+    }
+}
+
+/// An arena of a peer, mapped read-only: what lies in it may change at any time.
+#[derive(Debug)]
+pub struct PeerArena {
+    view: View,
+}
+
+impl PeerArena {
+    /// Maps a peer's arena of exactly `bytes` bytes. The descriptor is closed.
+    ///
+    /// # Errors
+    /// It is no memory file with seals and size as they have to be, or the host has nothing left to map it with.
+    pub fn map(fd: OwnedFd, bytes: usize) -> Result<Self, MapError> {
+        if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
+            return Err(MapError::Host(io::ErrorKind::InvalidInput.into()));
+        }
+        Ok(Self { view: memory::map(fd, bytes)? })
+    }
+
+    /// Bytes of the arena.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Never: an arena has bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies bytes out, each read once; into an own arena in one step, by [`OwnArena::bytes_mut`].
+    ///
+    /// # Errors
+    /// They are not in the arena.
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
+        OutOfArena::check(at, into.len(), self.len())?;
+        self.view.copy_to(at, into);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::violation::Violation;
+
+    #[test]
+    fn what_the_owner_writes_its_peer_copies_out_and_into_an_arena_of_its_own() {
+        let (mut owner, fd) = OwnArena::create(10_000).unwrap();
+        let peer = PeerArena::map(fd, 10_000).unwrap();
+        let (mut second, _fd) = OwnArena::create(300).unwrap();
+        assert_eq!((owner.len(), peer.len()), (10_000, 10_000));
+        assert!(!owner.is_empty() && !peer.is_empty());
+        let bytes: Vec<u8> = (0..=255).collect();
+        owner.write(9_744, &bytes).unwrap();
+        peer.copy_to(9_744, second.bytes_mut(44, 256).unwrap()).unwrap();
+        assert_eq!(second.bytes(44, 256).unwrap(), bytes);
+        let mut read = [1; 2];
+        second.read(43, &mut read).unwrap();
+        assert_eq!(read, [0, 0]);
+    }
+
+    #[test]
+    fn a_place_outside_is_an_error_and_nothing_is_copied() {
+        let (mut owner, fd) = OwnArena::create(100).unwrap();
+        let peer = PeerArena::map(fd, 100).unwrap();
+        for (at, len) in [(100, 1), (0, 101), (usize::MAX, 2), (99, usize::MAX)] {
+            assert_eq!(owner.bytes(at, len).unwrap_err(), OutOfArena { at, len, arena: 100 });
+            assert!(owner.bytes_mut(at, len).is_err());
+        }
+        let mut into = [7; 101];
+        assert!(peer.copy_to(0, &mut into).is_err());
+        assert!(owner.read(0, &mut into).is_err());
+        assert!(owner.write(0, &into).is_err());
+        assert_eq!(into, [7; 101]);
+        assert_eq!(peer.copy_to(100, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn sizes_are_bounded_and_agreed() {
+        assert!(OwnArena::create(0).is_err());
+        assert!(OwnArena::create(ARENA_BYTES_MAX + 1).is_err());
+        let (_owner, fd) = OwnArena::create(100).unwrap();
+        let error = PeerArena::map(fd, 101).unwrap_err();
+        assert!(matches!(error, MapError::Violation(Violation::Size { found: 100, needed: 101 })), "{error}");
+        let (_owner, fd) = OwnArena::create(100).unwrap();
+        assert!(matches!(PeerArena::map(fd, 0).unwrap_err(), MapError::Host(_)));
+    }
+}

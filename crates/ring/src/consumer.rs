@@ -1,0 +1,271 @@
+//! The receiving role of a link: frames copied out of memory that their sender can still write.
+
+use crate::counters::{ConsumerCounters, CopyMeter};
+use crate::doorbell::Ring;
+use crate::layout::{self, CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
+use crate::sync::{Bell, Ordering, Region, View, fence};
+use crate::violation::Violation;
+use std::sync::Arc;
+
+/// Receives frames over one direction of a link.
+#[derive(Debug)]
+pub struct Consumer {
+    own: Region,
+    peer: View,
+    bell: Arc<Bell>,
+    shape: Shape,
+    /// Buffers that the peer had filled when last looked at.
+    produced: u64,
+    /// Buffers whose frames were all taken, ever.
+    taken: u64,
+    /// Of these, what the peer was told of.
+    given_back: u64,
+    /// The buffer to take from, and what lies in it before the next frame.
+    buffer: usize,
+    fill: usize,
+    /// The frame that was handed out last is the last of its buffer.
+    finished: bool,
+    batch: u64,
+    ring_always: bool,
+    /// The wish that was last rung for.
+    rung_at: u64,
+    asleep: bool,
+    peer_gone: bool,
+    violation: Option<Violation>,
+    counters: ConsumerCounters,
+    meter: CopyMeter,
+}
+
+/// A frame as it lies in its sender's memory: its bytes may change at any time, its length and tag were read once.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    peer: &'a View,
+    meter: &'a CopyMeter,
+    at: usize,
+    len: usize,
+    tag: u64,
+}
+
+impl Frame<'_> {
+    /// Bytes of the frame.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What its sender put beside it.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Copies the bytes from `at` on, as many as `into` takes.
+    ///
+    /// # Panics
+    /// The frame has fewer.
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) {
+        let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
+        assert!(inside, "{} bytes at {at} of a frame of {}", into.len(), self.len);
+        self.meter.measure(into.len(), || self.peer.copy_to(self.at + at, into));
+    }
+}
+
+impl Consumer {
+    pub(crate) fn new(own: Region, peer: View, bell: Arc<Bell>, shape: Shape) -> Self {
+        Self {
+            own,
+            peer,
+            bell,
+            shape,
+            produced: 0,
+            taken: 0,
+            given_back: 0,
+            buffer: 0,
+            fill: 0,
+            finished: false,
+            batch: 1,
+            ring_always: false,
+            rung_at: 0,
+            asleep: false,
+            peer_gone: false,
+            violation: None,
+            counters: ConsumerCounters::default(),
+            meter: CopyMeter::default(),
+        }
+    }
+
+    /// The shape of the incoming ring.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How many buffers are given back together at the most; at first each is given back when its last frame was taken.
+    /// Whatever was taken is given back when there is nothing more to take.
+    pub fn set_give_back_batch(&mut self, buffers: usize) {
+        self.batch = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);
+    }
+
+    /// Whether the doorbell is rung whenever buffers are given back, asked for or not. At first it is not.
+    pub fn set_ring_always(&mut self, always: bool) {
+        self.ring_always = always;
+    }
+
+    /// The next frame. The one before it is taken: its buffer may be given back and filled again.
+    ///
+    /// # Errors
+    /// The peer broke the contract: then all calls fail from here on.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, Violation> {
+        if !self.is_ready()? {
+            self.give_back();
+            return Ok(None);
+        }
+        let most = word(self.shape.buffer_bytes() - self.fill);
+        let head = self.shape.head_at(self.buffer, self.fill);
+        let (found, tag) = (self.peer.load(head), self.peer.load(head + TAG));
+        let length = found & !LAST;
+        if length > most {
+            return Err(self.broken(Violation::Length { found: length, most }));
+        }
+        let len = usize::try_from(length).unwrap_or(usize::MAX);
+        let at = self.shape.bytes_at(self.buffer, self.fill);
+        if found & LAST == 0 {
+            let next = layout::fill_behind(self.fill, len);
+            if next > self.shape.buffer_bytes() {
+                return Err(self.broken(Violation::Unended { at: word(next), most: word(self.shape.buffer_bytes()) }));
+            }
+            self.fill = next;
+        } else {
+            self.finished = true;
+        }
+        self.counters.frames += 1;
+        self.counters.bytes += length;
+        Ok(Some(Frame { peer: &self.peer, meter: &self.meter, at, len, tag }))
+    }
+
+    /// Whether there is a frame, without taking it. The frame before it is taken.
+    ///
+    /// # Errors
+    /// The peer broke the contract.
+    pub fn is_ready(&mut self) -> Result<bool, Violation> {
+        self.violation.map_or(Ok(()), Err)?;
+        self.settle();
+        if self.taken == self.produced {
+            self.refresh()?;
+        }
+        Ok(self.taken < self.produced)
+    }
+
+    /// Gives back all buffers whose frames were taken, and rings if the peer asked for it.
+    pub fn give_back(&mut self) {
+        self.settle();
+        let buffers = self.taken - self.given_back;
+        if buffers == 0 {
+            return;
+        }
+        // This end's reading of the buffers comes before the count by which the peer writes them again.
+        fence(Ordering::Release);
+        self.own.store(CONSUMED, self.taken);
+        self.given_back = self.taken;
+        self.counters.buffers += buffers;
+        // Either the producer sees the count or this end sees its wish.
+        fence(Ordering::SeqCst);
+        let room_at = self.peer.load(ROOM_AT);
+        let asked = room_at != 0 && room_at <= self.given_back && room_at != self.rung_at;
+        if asked || self.ring_always {
+            self.rung_at = room_at;
+            self.ring();
+        } else {
+            self.counters.doorbells.suppressed += 1;
+        }
+    }
+
+    /// Asks the producer to ring at the next frame. `false`: there is one already, and nobody will ring. It holds until
+    /// [`Consumer::awake`] or the ring.
+    ///
+    /// # Errors
+    /// The peer broke the contract.
+    pub fn declare_asleep(&mut self) -> Result<bool, Violation> {
+        if self.is_ready()? {
+            return Ok(false);
+        }
+        self.give_back();
+        self.own.store(WAKE_AT, self.taken + 1);
+        self.asleep = true;
+        // Either the producer sees the wish or this end sees its count.
+        fence(Ordering::SeqCst);
+        self.refresh()?;
+        let ready = self.taken < self.produced;
+        if ready {
+            self.awake();
+        }
+        Ok(!ready)
+    }
+
+    /// Takes the wish to be rung back; a ring may be under way.
+    pub fn awake(&mut self) {
+        if self.asleep {
+            self.own.store(WAKE_AT, 0);
+            self.asleep = false;
+        }
+    }
+
+    /// Whether a doorbell found that nobody holds its other end.
+    pub fn peer_gone(&self) -> bool {
+        self.peer_gone
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> ConsumerCounters {
+        ConsumerCounters { copied_bytes: self.meter.bytes(), copy_ticks: self.meter.ticks(), ..self.counters }
+    }
+
+    /// Counts the buffer of the last frame as taken if it was the last of its buffer.
+    fn settle(&mut self) {
+        if !self.finished {
+            return;
+        }
+        self.finished = false;
+        self.taken += 1;
+        self.fill = 0;
+        self.buffer = self.shape.next_buffer(self.buffer);
+        if self.taken - self.given_back >= self.batch {
+            self.give_back();
+        }
+    }
+
+    fn ring(&mut self) {
+        self.counters.doorbells.sent += 1;
+        match self.bell.ring() {
+            Ring::Sent => {}
+            Ring::Full => self.counters.doorbells.full += 1,
+            Ring::Gone => self.peer_gone = true,
+        }
+    }
+
+    /// Reads what the peer has filled, once.
+    fn refresh(&mut self) -> Result<(), Violation> {
+        let (least, most) = (self.produced, self.given_back + word(self.shape.buffer_count()));
+        let found = self.peer.load(PRODUCED);
+        if !(least..=most).contains(&found) {
+            return Err(self.broken(Violation::Produced { found, least, most }));
+        }
+        // What lies in the buffers is read after the count that tells of them.
+        fence(Ordering::Acquire);
+        self.produced = found;
+        Ok(())
+    }
+
+    fn broken(&mut self, violation: Violation) -> Violation {
+        self.violation = Some(violation);
+        self.counters.violations += 1;
+        violation
+    }
+}
+
+/// A size of this process as a word of the memory.
+fn word(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,115 @@
+//! What each end counts, and the time its copies take.
+
+use crate::clock::Ticks;
+use std::cell::Cell;
+
+/// Doorbells of one role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DoorbellCounters {
+    /// Rung, in one system call each.
+    pub sent: u64,
+    /// Not rung after a change, because nobody waited for it.
+    pub suppressed: u64,
+    /// Of those rung: into a pipe that was full already.
+    pub full: u64,
+}
+
+/// What a producer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProducerCounters {
+    /// Frames committed.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Buffers published.
+    pub buffers: u64,
+    /// Frames dropped for want of a buffer at the target (reason 0x10), as told by the owner.
+    pub target_full: u64,
+    /// Frames kept back for want of a buffer, as told by the owner.
+    pub pending: u64,
+    /// Doorbells for frames.
+    pub doorbells: DoorbellCounters,
+    /// Contracts broken by the consumer at the other end: 0 or 1.
+    pub violations: u64,
+}
+
+/// What a consumer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConsumerCounters {
+    /// Frames taken.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Buffers given back.
+    pub buffers: u64,
+    /// Doorbells for room.
+    pub doorbells: DoorbellCounters,
+    /// Contracts broken by the producer at the other end: 0 or 1.
+    pub violations: u64,
+    /// Bytes copied out.
+    pub copied_bytes: u64,
+    /// Time of copying them out: of large copies all, of small ones a sample.
+    pub copy_ticks: Ticks,
+}
+
+/// Copies from this size on are all timed: reading the counter twice is a small part of them.
+const TIMED_BYTES_MIN: usize = 8_192;
+/// Of smaller copies one in so many is timed, and stands for as many.
+const SAMPLE: u32 = 32;
+/// A small copy that took longer was interrupted, and stands for itself only.
+const SAMPLE_TICKS_MAX: u64 = 20_000;
+
+/// The time and bytes of copies, through a shared reference.
+#[derive(Debug, Default)]
+pub(crate) struct CopyMeter {
+    bytes: Cell<u64>,
+    ticks: Cell<u64>,
+    until_sample: Cell<u32>,
+}
+
+impl CopyMeter {
+    /// Counts a copy of so many bytes.
+    pub(crate) fn measure(&self, bytes: usize, copy: impl FnOnce()) {
+        self.bytes.update(|all| all.wrapping_add(u64::try_from(bytes).unwrap_or(u64::MAX)));
+        let large = bytes >= TIMED_BYTES_MIN;
+        if !large && self.until_sample.get() > 0 {
+            self.until_sample.update(|left| left - 1);
+            return copy();
+        }
+        let begun = Ticks::now();
+        copy();
+        let took = Ticks::now().since(begun).0;
+        let stands_for = if large || took > SAMPLE_TICKS_MAX { 1 } else { u64::from(SAMPLE) };
+        self.ticks.update(|all| all.wrapping_add(took.wrapping_mul(stands_for)));
+        if !large {
+            self.until_sample.set(SAMPLE - 1);
+        }
+    }
+
+    /// All bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// All time so far.
+    pub(crate) fn ticks(&self) -> Ticks {
+        Ticks(self.ticks.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_copies_are_all_timed_and_of_small_ones_every_32nd() {
+        let meter = CopyMeter::default();
+        meter.measure(64, || {});
+        let one = meter.ticks();
+        (1..SAMPLE).for_each(|_| meter.measure(64, || {}));
+        assert_eq!(meter.ticks(), one);
+        meter.measure(TIMED_BYTES_MIN, || std::thread::sleep(std::time::Duration::from_millis(2)));
+        assert!(meter.ticks().since(one).0 > SAMPLE_TICKS_MAX);
+        assert_eq!(meter.bytes(), 32 * 64 + 8_192);
+    }
+}

@@ -1,0 +1,127 @@
+//! Where things lie in the memory that one end owns.
+//!
+//! The first page holds four words of 64 bits, each on lines of its own: two that its consumer writes, two that its producer
+//! writes. Behind the page lie the buffers, at computed places. A buffer is a row of frames, each 16 bytes of head (length with
+//! a mark on the last of the buffer, tag) and then its bytes; the first frame's bytes begin a cache line.
+
+use crate::limits::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, BUFFER_COUNT_MAX, BUFFER_COUNT_MIN};
+
+/// Distance between words: two cache lines, because processors fetch lines in pairs.
+const WORD_LINES_BYTES: usize = 128;
+/// How many buffers of the incoming ring were taken, ever.
+pub(crate) const CONSUMED: usize = 0;
+/// The produced count of the peer at which to ring this end's consumer; 0: never.
+pub(crate) const WAKE_AT: usize = WORD_LINES_BYTES;
+/// Where the words of the consumer end and those of the producer begin.
+pub(crate) const CONSUMER_WORDS_BYTES: usize = 2 * WORD_LINES_BYTES;
+/// How many buffers of the outgoing ring were filled, ever.
+pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
+/// The consumed count of the peer at which to ring this end's producer; 0: never.
+pub(crate) const ROOM_AT: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
+
+const PAGE_BYTES: usize = 4_096;
+const LINE_BYTES: usize = 64;
+/// A frame's length with the mark, and its tag.
+pub(crate) const HEAD_BYTES: usize = 16;
+/// Where the tag is in the head.
+pub(crate) const TAG: usize = 8;
+/// The mark on the length of a buffer's last frame.
+pub(crate) const LAST: u64 = 1 << 63;
+
+/// Buffers of one direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    buffer_bytes: usize,
+    buffer_count: usize,
+}
+
+impl Shape {
+    /// `buffer_count` buffers for frames of up to `buffer_bytes` each; `None` outside the bounds of [`crate::limits`].
+    pub fn new(buffer_bytes: usize, buffer_count: usize) -> Option<Self> {
+        let fits = (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&buffer_bytes)
+            && (BUFFER_COUNT_MIN..=BUFFER_COUNT_MAX).contains(&buffer_count);
+        fits.then_some(Self { buffer_bytes, buffer_count })
+    }
+
+    /// The largest frame that a buffer takes.
+    pub fn buffer_bytes(self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// How many buffers there are.
+    pub fn buffer_count(self) -> usize {
+        self.buffer_count
+    }
+
+    /// The exact size of the memory of an end whose outgoing ring this is.
+    pub fn memory_bytes(self) -> usize {
+        (PAGE_BYTES + self.buffer_count * self.stride()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// From one buffer to the next: a line for the first head, then the bytes.
+    fn stride(self) -> usize {
+        LINE_BYTES + self.buffer_bytes.next_multiple_of(LINE_BYTES)
+    }
+
+    /// Where the bytes of the frame lie that has `fill` bytes of its buffer before it.
+    pub(crate) fn bytes_at(self, buffer: usize, fill: usize) -> usize {
+        PAGE_BYTES + buffer * self.stride() + LINE_BYTES + fill
+    }
+
+    /// Where its head lies.
+    pub(crate) fn head_at(self, buffer: usize, fill: usize) -> usize {
+        self.bytes_at(buffer, fill) - HEAD_BYTES
+    }
+
+    /// The buffer after this one.
+    pub(crate) fn next_buffer(self, buffer: usize) -> usize {
+        if buffer + 1 == self.buffer_count { 0 } else { buffer + 1 }
+    }
+}
+
+/// How full a buffer is behind a frame of `len` bytes that has `fill` bytes before it: the next head is aligned.
+pub(crate) fn fill_behind(fill: usize, len: usize) -> usize {
+    (fill + len).next_multiple_of(HEAD_BYTES) + HEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_outside_the_bounds_are_refused() {
+        for (bytes, count) in [(63, 8), (65_537, 8), (64, 0), (64, 129), (usize::MAX, usize::MAX)] {
+            assert_eq!(Shape::new(bytes, count), None, "{bytes} {count}");
+        }
+        assert!(Shape::new(65_536, 128).is_some());
+        assert!(Shape::new(64, 1).is_some());
+    }
+
+    #[test]
+    fn buffers_overlap_neither_each_other_nor_the_words_nor_the_end() {
+        for (bytes, count) in [(64, 1), (65, 3), (1_500, 128), (57_344, 16), (65_536, 128)] {
+            let shape = Shape::new(bytes, count).unwrap();
+            let mut end = ROOM_AT + 8;
+            for buffer in 0..count {
+                assert!(shape.head_at(buffer, 0) >= end);
+                assert_eq!(shape.bytes_at(buffer, 0) % LINE_BYTES, 0);
+                end = shape.bytes_at(buffer, 0) + bytes;
+            }
+            assert!(end <= shape.memory_bytes());
+            assert!(shape.memory_bytes() - end < PAGE_BYTES + LINE_BYTES);
+        }
+    }
+
+    #[test]
+    fn frames_in_a_buffer_do_not_overlap_and_heads_are_aligned() {
+        let shape = Shape::new(4_096, 2).unwrap();
+        let mut fill = 0;
+        for len in [0, 1, 15, 16, 17, 64, 0, 100] {
+            assert_eq!(shape.head_at(1, fill) % HEAD_BYTES, 0);
+            let next = fill_behind(fill, len);
+            assert!(shape.head_at(1, next) >= shape.bytes_at(1, fill) + len);
+            assert!(shape.head_at(1, next) < shape.bytes_at(1, fill) + len + HEAD_BYTES);
+            fill = next;
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Mapped memory behind a safe interface: the only unsafe code of the ring.
+//!
+//! A [`Region`] is memory that this process alone can write, and the only way to it: slices of it are sound. A [`View`] is
+//! memory that a peer can write at any time: there is no reference into it, only relaxed atomic loads of words (anything
+//! stronger is not allowed on a read-only mapping) and copies that the compiler cannot see into. Offsets are checked
+//! against the mapping; that they mean something is for the callers.
+#![allow(unsafe_code, reason = "the one module of this crate that touches shared memory and the time-stamp counter")]
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the owner of a memory file gives up: its size stays, nobody maps it writable again, and that stays so.
+pub(crate) const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+/// Bytes of a word.
+const WORD_BYTES: usize = 8;
+
+/// Pages of this process, shared by what is made from them.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    #[cfg(test)]
+    heap: bool,
+}
+
+// SAFETY: the pages belong to no thread; all access goes through `Region` and `View`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference to a mapping gives nothing but its address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(fd: BorrowedFd<'_>, len: usize, protection: ProtFlags) -> Result<Self, Errno> {
+        // SAFETY: the kernel chooses an address that is free, so nothing that exists is mapped over.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let mapping = Self {
+            base,
+            len,
+            #[cfg(test)]
+            heap: false,
+        };
+        // A child that is forked would be a second writer.
+        // SAFETY: the pages are ours; the advice changes nothing in this process.
+        unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
+        Ok(mapping)
+    }
+
+    /// The address of `len` bytes from `at` on.
+    fn at(&self, at: usize, len: usize) -> *mut u8 {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside, "{len} bytes at {at} of {}", self.len);
+        // SAFETY: `at` lies inside the mapping, or is its end.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    /// The address of a word.
+    fn word(&self, at: usize) -> *mut u64 {
+        assert!(at.is_multiple_of(WORD_BYTES), "no word lies at {at}");
+        self.at(at, WORD_BYTES).cast()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        #[cfg(test)]
+        if self.heap {
+            plain::free(self.base, self.len);
+            return;
+        }
+        // SAFETY: the mapping is this value's own, and whoever used it held a share of this value.
+        // Unmapping what is mapped fails only where the kernel cannot split a mapping, and this is a whole one.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A part of memory that nobody but its holder can write.
+#[derive(Debug)]
+pub(crate) struct Region {
+    mapping: Arc<Mapping>,
+    start: usize,
+    len: usize,
+}
+
+impl Region {
+    /// A memory file of zeroes, mapped and then sealed, with its descriptor for the peer.
+    pub(crate) fn create(len: usize) -> Result<(Self, OwnedFd), Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Kernels before 6.3 do not know that a memory file need not be executable.
+        let fd = match memfd_create("siga-ring", flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => memfd_create("siga-ring", flags)?,
+            other => other?,
+        };
+        ftruncate(&fd, u64::try_from(len).map_err(|_| Errno::FBIG)?)?;
+        let mapping = Mapping::new(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
+        fcntl_add_seals(&fd, SEALS)?;
+        Ok((Self { mapping: Arc::new(mapping), start: 0, len }, fd))
+    }
+
+    /// The part before `at` and the rest; each has its own offsets, from 0 on.
+    pub(crate) fn split(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.len, "a region of {} bytes split at {at}", self.len);
+        let head = Self { mapping: Arc::clone(&self.mapping), start: self.start, len: at };
+        let rest = Self { mapping: self.mapping, start: self.start + at, len: self.len - at };
+        (head, rest)
+    }
+
+    fn place(&self, at: usize, len: usize) -> usize {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside, "{len} bytes at {at} of a region of {}", self.len);
+        self.start + at
+    }
+
+    /// Bytes to write.
+    pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        let base = self.mapping.at(self.place(at, len), len);
+        // SAFETY: the bytes are mapped and initialised (zeroes from the kernel), this value is the only way to them in this
+        // process, it is borrowed for as long as the slice lives, and the seals keep every other process from writing them.
+        unsafe { std::slice::from_raw_parts_mut(base, len) }
+    }
+
+    /// Bytes to read.
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        let base = self.mapping.at(self.place(at, len), len);
+        // SAFETY: as in `bytes_mut`; who writes them here borrows this value exclusively.
+        unsafe { std::slice::from_raw_parts(base, len) }
+    }
+
+    /// Stores a word that the peer may read at any time, relaxed.
+    pub(crate) fn store(&mut self, at: usize, value: u64) {
+        let word = self.mapping.word(self.place(at, WORD_BYTES));
+        // SAFETY: the word is mapped, aligned, and borrowed exclusively in this process; others only read it.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        word.store(value, Ordering::Relaxed);
+    }
+
+    /// Bytes of the region.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Memory that a peer can write at any time, mapped read-only.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    mapping: Arc<Mapping>,
+}
+
+impl View {
+    /// Maps a memory file whose seals and size were checked: what it holds cannot go away.
+    pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
+        Ok(Self { mapping: Arc::new(Mapping::new(fd, len, ProtFlags::READ)?) })
+    }
+
+    /// A word as it is at this moment, relaxed.
+    pub(crate) fn load(&self, at: usize) -> u64 {
+        let word = self.mapping.word(at);
+        // SAFETY: the word is mapped and aligned, and everybody who writes it in this process does so atomically.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        word.load(Ordering::Relaxed)
+    }
+
+    /// Copies bytes out, each once, in no promised order: they may change meanwhile.
+    pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
+        let from = self.mapping.at(at, into.len()).cast_const();
+        // SAFETY: `from` has as many mapped bytes as `into`, which is this process's own and borrowed exclusively.
+        unsafe { copy(from, into) };
+    }
+
+    /// Bytes of the view.
+    pub(crate) fn len(&self) -> usize {
+        self.mapping.len
+    }
+}
+
+/// Copies `into.len()` bytes that may change while they are read.
+///
+/// # Safety
+/// That many bytes from `from` on are readable, and none of them is in `into`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn copy(from: *const u8, into: &mut [u8]) {
+    // SAFETY: the caller's promise. The compiler sees neither the loads nor what they gave, so that a change by the peer is
+    // no data race in its eyes; the direction flag is clear by the calling convention.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") into.len() => _,
+            inout("rsi") from => _,
+            inout("rdi") into.as_mut_ptr() => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+unsafe fn copy(from: *const u8, into: &mut [u8]) {
+    // SAFETY: the caller's promise is the same.
+    unsafe { copy_by_atomics(from, into) };
+}
+
+/// The same in words and bytes loaded relaxed, where there is no instruction for it.
+///
+/// # Safety
+/// As for `copy`.
+#[cfg(any(not(target_arch = "x86_64"), miri, test))]
+unsafe fn copy_by_atomics(from: *const u8, into: &mut [u8]) {
+    use std::sync::atomic::AtomicU8;
+
+    let byte = |at: usize| {
+        // SAFETY: the caller has so many readable bytes there.
+        let place = unsafe { from.add(at) };
+        // SAFETY: the byte is readable, and whoever writes it does so in another process or atomically.
+        unsafe { AtomicU8::from_ptr(place.cast_mut()) }.load(Ordering::Relaxed)
+    };
+    let word = |at: usize| {
+        // SAFETY: the caller has so many readable bytes there.
+        let place = unsafe { from.add(at) };
+        // SAFETY: the word is readable and aligned (the callers below), and written as the byte above.
+        unsafe { AtomicU64::from_ptr(place.cast_mut().cast()) }.load(Ordering::Relaxed)
+    };
+    let head = from.align_offset(WORD_BYTES).min(into.len());
+    let (first, rest) = into.split_at_mut(head);
+    first.iter_mut().enumerate().for_each(|(at, to)| *to = byte(at));
+    let (words, last) = rest.as_chunks_mut::<WORD_BYTES>();
+    let words_end = head + words.len() * WORD_BYTES;
+    words.iter_mut().enumerate().for_each(|(at, to)| *to = word(head + at * WORD_BYTES).to_ne_bytes());
+    last.iter_mut().enumerate().for_each(|(at, to)| *to = byte(words_end + at));
+}
+
+/// The time-stamp counter.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Memory of the heap in place of a file: what Miri can follow, for tests of one process.
+#[cfg(test)]
+mod plain {
+    use super::{Mapping, Region, View};
+    use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    const PAGE_BYTES: usize = 4_096;
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, PAGE_BYTES).expect("a size in bounds")
+    }
+
+    pub(super) fn free(base: NonNull<u8>, len: usize) {
+        // SAFETY: `pair` allocated it with this layout, and the mapping that is dropped was the last way to it.
+        unsafe { dealloc(base.as_ptr(), layout(len)) };
+    }
+
+    /// What an owner has and what its peer sees of it.
+    pub(crate) fn pair(len: usize) -> (Region, View) {
+        assert!(len > 0, "an empty memory");
+        // SAFETY: the layout has a size.
+        let base = unsafe { alloc_zeroed(layout(len)) };
+        let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout(len)));
+        let mapping = Arc::new(Mapping { base, len, heap: true });
+        (Region { mapping: Arc::clone(&mapping), start: 0, len }, View { mapping })
+    }
+}
+
+#[cfg(test)]
+pub(crate) use plain::pair;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Copy = unsafe fn(*const u8, &mut [u8]);
+
+    #[test]
+    fn both_ways_of_copying_copy_every_byte_from_and_to_any_place() {
+        let (mut region, view) = pair(4_096);
+        let bytes = region.bytes_mut(0, 4_096);
+        bytes.iter_mut().zip(0_u8..=250).for_each(|(byte, value)| *byte = value);
+        let bytes: Vec<u8> = (0_u8..=250).chain([0; 100]).collect();
+        let ways: [Copy; 2] = [copy, copy_by_atomics];
+        for way in ways {
+            for at in [0, 1, 7, 8, 9, 240] {
+                for len in [0, 1, 7, 8, 9, 16, 63, 64, 65, 100] {
+                    let mut into = [0xff; 102];
+                    // SAFETY: 340 bytes are readable there, and `into` is not among them.
+                    unsafe { way(view.mapping.at(at, len), &mut into[1..=len]) };
+                    assert_eq!(into[1..=len], bytes[at..at + len]);
+                    assert!(into[0] == 0xff && into[1 + len..].iter().all(|byte| *byte == 0xff));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_region_are_apart_and_its_bounds_hold() {
+        let (region, view) = pair(4_096);
+        let (mut head, mut rest) = region.split(256);
+        head.store(248, 1);
+        rest.store(0, 2);
+        assert_eq!((view.load(248), view.load(256)), (1, 2));
+        for (at, len) in [(250, 8), (256, 1), (usize::MAX, 1), (0, 257)] {
+            let outside = std::panic::AssertUnwindSafe(|| head.bytes(at, len).len());
+            assert!(std::panic::catch_unwind(outside).is_err(), "{at} {len}");
+        }
+        assert!(std::panic::catch_unwind(|| view.load(4_096)).is_err());
+        assert!(std::panic::catch_unwind(|| view.load(4)).is_err());
+        assert!(std::panic::catch_unwind(|| view.copy_to(4_090, &mut [0; 8])).is_err());
+    }
+}

@@ -1,0 +1,327 @@
+//! The sending role of a link: frames built in place in its own buffers, published, and rung for where the peer asked.
+
+use crate::counters::ProducerCounters;
+use crate::doorbell::Ring;
+use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, LAST, Shape, TAG, WAKE_AT};
+use crate::sync::{Bell, Ordering, Region, View, fence};
+use crate::violation::Violation;
+use std::fmt;
+use std::sync::Arc;
+
+/// This end's words as offsets in the part of the memory that the producer has.
+const PRODUCED: usize = layout::PRODUCED - CONSUMER_WORDS_BYTES;
+const ROOM_AT: usize = layout::ROOM_AT - CONSUMER_WORDS_BYTES;
+
+/// Why there is no place for a frame, and never will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReserveError {
+    /// The frame is longer than a buffer of this link.
+    TooLong {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes of a buffer.
+        most: usize,
+    },
+    /// The peer broke the contract.
+    Violation(Violation),
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { bytes, most } => write!(f, "a frame of {bytes} bytes for a link that takes {most}"),
+            Self::Violation(violation) => violation.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReserveError {}
+
+impl From<Violation> for ReserveError {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+/// Sends frames over one direction of a link.
+#[derive(Debug)]
+pub struct Producer {
+    own: Region,
+    peer: View,
+    bell: Arc<Bell>,
+    shape: Shape,
+    /// Buffers that the peer was told of, ever.
+    published: u64,
+    /// Buffers that are filled, ever: those published and those that wait for it.
+    closed: u64,
+    /// Buffers that the peer had taken when last looked at.
+    consumed: u64,
+    /// The buffer to fill, and what lies in it already: 0 for none.
+    buffer: usize,
+    fill: usize,
+    /// The frame that was put last into the buffer: what lay before it, and its length.
+    last: (usize, usize),
+    reserved: usize,
+    packing: bool,
+    ring_always: bool,
+    bulk: u64,
+    /// The wish that was last rung for.
+    rung_at: u64,
+    peer_gone: bool,
+    violation: Option<Violation>,
+    counters: ProducerCounters,
+}
+
+impl Producer {
+    pub(crate) fn new(own: Region, peer: View, bell: Arc<Bell>, shape: Shape) -> Self {
+        Self {
+            own,
+            peer,
+            bell,
+            shape,
+            published: 0,
+            closed: 0,
+            consumed: 0,
+            buffer: 0,
+            fill: 0,
+            last: (0, 0),
+            reserved: 0,
+            packing: false,
+            ring_always: false,
+            bulk: 1,
+            rung_at: 0,
+            peer_gone: false,
+            violation: None,
+            counters: ProducerCounters::default(),
+        }
+    }
+
+    /// The shape of the outgoing ring.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Whether frames share a buffer until it is full or [`Producer::publish`] is called. At first they do not.
+    pub fn set_packing(&mut self, packing: bool) {
+        self.packing = packing;
+    }
+
+    /// How many buffers at most wait to be published together; at first 1: each is published when it is filled.
+    pub fn set_bulk(&mut self, buffers: usize) {
+        self.bulk = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);
+    }
+
+    /// Whether the doorbell is rung at each publication, asked for or not. At first it is not.
+    pub fn set_ring_always(&mut self, always: bool) {
+        self.ring_always = always;
+    }
+
+    /// A place for a frame of up to `bytes` bytes, which nobody else can write and the peer does not look at before it is
+    /// published. `None`: all buffers are with the peer; the frame is dropped (count it by [`Producer::count_target_full`])
+    /// or kept back ([`Producer::count_pending`], [`Producer::want_room`]). A place that is not committed is reserved again
+    /// by the next call.
+    ///
+    /// # Errors
+    /// The frame is too long for the link, or the peer broke the contract: then all calls fail from here on.
+    pub fn reserve(&mut self, bytes: usize) -> Result<Option<&mut [u8]>, ReserveError> {
+        let most = self.shape.buffer_bytes();
+        if bytes > most {
+            return Err(ReserveError::TooLong { bytes, most });
+        }
+        self.check()?;
+        self.reserved = 0;
+        if self.fill > 0 && self.fill + bytes > most {
+            self.close();
+        }
+        if self.fill == 0 && !self.has_free_buffer() {
+            // Buffers that wait to be published would wait for ever.
+            self.announce();
+            self.refresh()?;
+            if !self.has_free_buffer() {
+                return Ok(None);
+            }
+        }
+        self.reserved = bytes;
+        Ok(Some(self.own.bytes_mut(self.at(self.shape.bytes_at(self.buffer, self.fill)), bytes)))
+    }
+
+    /// Puts the frame that was built in the reserved place: its first `len` bytes, with a tag that goes beside it.
+    ///
+    /// # Panics
+    /// `len` is more than what was reserved.
+    pub fn commit(&mut self, len: usize, tag: u64) {
+        assert!(len <= self.reserved, "{len} bytes committed of {} reserved", self.reserved);
+        self.reserved = 0;
+        let head = self.at(self.shape.head_at(self.buffer, self.fill));
+        self.own.store(head, word(len));
+        self.own.store(head + TAG, tag);
+        self.last = (self.fill, len);
+        self.fill = layout::fill_behind(self.fill, len);
+        self.counters.frames += 1;
+        self.counters.bytes += word(len);
+        if !self.packing || self.fill > self.shape.buffer_bytes() {
+            self.close();
+        }
+    }
+
+    /// Publishes all frames that were committed, and rings if the peer asked for it. Nothing if there are none.
+    pub fn publish(&mut self) {
+        if self.fill > 0 {
+            self.mark_last();
+        }
+        self.announce();
+    }
+
+    /// How many buffers are free; the peer is only asked where it is not known that one is.
+    ///
+    /// # Errors
+    /// The peer broke the contract.
+    pub fn room(&mut self) -> Result<usize, Violation> {
+        self.check()?;
+        if !self.has_free_buffer() {
+            self.refresh()?;
+        }
+        Ok(self.free())
+    }
+
+    /// How many published buffers the peer has not given back.
+    ///
+    /// # Errors
+    /// The peer broke the contract.
+    pub fn in_flight(&mut self) -> Result<usize, Violation> {
+        self.refresh()?;
+        Ok(usize::try_from(self.published - self.consumed).unwrap_or(usize::MAX))
+    }
+
+    /// Asks the consumer to ring once `buffers` of the buffers are free (no more than there are). `false`: they are already,
+    /// and nobody will ring. What is committed is published first, so that it can become free.
+    ///
+    /// # Errors
+    /// The peer broke the contract.
+    pub fn want_room(&mut self, buffers: usize) -> Result<bool, Violation> {
+        self.check()?;
+        self.publish();
+        let count = self.shape.buffer_count();
+        let wanted = word(buffers.clamp(1, count));
+        let room_at = (self.published + wanted).saturating_sub(word(count));
+        self.own.store(ROOM_AT, room_at);
+        // Either the consumer sees the wish or this end sees what it gave back.
+        fence(Ordering::SeqCst);
+        self.refresh()?;
+        let waits = self.consumed < room_at;
+        if !waits {
+            self.own.store(ROOM_AT, 0);
+        }
+        Ok(waits)
+    }
+
+    /// Counts a frame that was dropped because all buffers were with the peer.
+    pub fn count_target_full(&mut self) {
+        self.counters.target_full += 1;
+    }
+
+    /// Counts a frame that is kept back because all buffers are with the peer.
+    pub fn count_pending(&mut self) {
+        self.counters.pending += 1;
+    }
+
+    /// Whether a doorbell found that nobody holds its other end.
+    pub fn peer_gone(&self) -> bool {
+        self.peer_gone
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> ProducerCounters {
+        self.counters
+    }
+
+    /// An offset in the memory as one in the producer's part of it.
+    fn at(&self, at: usize) -> usize {
+        at - CONSUMER_WORDS_BYTES
+    }
+
+    fn free(&self) -> usize {
+        let taken = self.closed - self.consumed + u64::from(self.fill > 0);
+        self.shape.buffer_count() - usize::try_from(taken).unwrap_or(usize::MAX)
+    }
+
+    fn has_free_buffer(&self) -> bool {
+        self.closed - self.consumed < word(self.shape.buffer_count())
+    }
+
+    /// Ends the buffer that is being filled.
+    fn mark_last(&mut self) {
+        let (fill, len) = self.last;
+        let head = self.at(self.shape.head_at(self.buffer, fill));
+        self.own.store(head, word(len) | LAST);
+        self.fill = 0;
+        self.buffer = self.shape.next_buffer(self.buffer);
+        self.closed += 1;
+    }
+
+    /// Ends the buffer and publishes as many as wait, if these are enough.
+    fn close(&mut self) {
+        self.mark_last();
+        if self.closed - self.published >= self.bulk {
+            self.announce();
+        }
+    }
+
+    /// Tells of all buffers that are filled.
+    fn announce(&mut self) {
+        let buffers = self.closed - self.published;
+        if buffers == 0 {
+            return;
+        }
+        // What lies in the buffers is seen before the count that tells of them.
+        fence(Ordering::Release);
+        self.own.store(PRODUCED, self.closed);
+        self.published = self.closed;
+        self.counters.buffers += buffers;
+        // Either the consumer sees the count or this end sees its wish.
+        fence(Ordering::SeqCst);
+        let wake_at = self.peer.load(WAKE_AT);
+        let asked = wake_at != 0 && wake_at <= self.published && wake_at != self.rung_at;
+        if asked || self.ring_always {
+            self.rung_at = wake_at;
+            self.ring();
+        } else {
+            self.counters.doorbells.suppressed += 1;
+        }
+    }
+
+    fn ring(&mut self) {
+        self.counters.doorbells.sent += 1;
+        match self.bell.ring() {
+            Ring::Sent => {}
+            Ring::Full => self.counters.doorbells.full += 1,
+            Ring::Gone => self.peer_gone = true,
+        }
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        self.violation.map_or(Ok(()), Err)
+    }
+
+    /// Reads what the peer has taken, once.
+    fn refresh(&mut self) -> Result<(), Violation> {
+        self.check()?;
+        let (least, most) = (self.consumed, self.published);
+        let found = self.peer.load(CONSUMED);
+        if !(least..=most).contains(&found) {
+            let violation = Violation::Consumed { found, least, most };
+            self.violation = Some(violation);
+            self.counters.violations += 1;
+            return Err(violation);
+        }
+        // The peer's reading of these buffers comes before this end's writing of them.
+        fence(Ordering::Acquire);
+        self.consumed = found;
+        Ok(())
+    }
+}
+
+/// A size of this process as a word of the memory.
+fn word(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,14 @@
+//! What the roles of a link stand on: mapped memory, a pipe and the processor's fences, or Loom's model of all three.
+
+#[cfg(not(loom))]
+pub(crate) use crate::{
+    doorbell::Bell,
+    map::{Region, View},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{Ordering, fence};
+
+#[cfg(loom)]
+pub(crate) use crate::model::{Bell, Region, View};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{Ordering, fence};

@@ -1,0 +1,423 @@
+//! Both ends of a link in one process: what goes in comes out, what asks for a ring gets one, what lies is found out.
+
+use crate::doorbell::{self, Bell, Ear, Heard};
+use crate::layout::{CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
+use crate::map::{self, Region, View};
+use crate::{Link, OwnMemory, PeerMemory, ReserveError, Violation};
+
+/// Both ends of a link.
+struct Pair {
+    a: Link,
+    b: Link,
+}
+
+/// An end's memory as it sees it and as its peer does: a memory file, or the heap where Miri looks on.
+fn memory(shape: Shape) -> (OwnMemory, PeerMemory) {
+    if cfg!(miri) {
+        let (region, view) = map::pair(shape.memory_bytes());
+        return (OwnMemory { region, shape }, PeerMemory { view, shape });
+    }
+    let (own, fd) = OwnMemory::create(shape).unwrap();
+    (own, PeerMemory::map(fd, shape).unwrap())
+}
+
+fn shape(buffer_bytes: usize, buffer_count: usize) -> Shape {
+    Shape::new(buffer_bytes, buffer_count).unwrap()
+}
+
+impl Pair {
+    fn new(a_to_b: Shape, b_to_a: Shape) -> Self {
+        let ((own_a, seen_a), (own_b, seen_b)) = (memory(a_to_b), memory(b_to_a));
+        let ((bell_a, ear_b), (bell_b, ear_a)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+        Self { a: Link::new(own_a, seen_b, bell_a, ear_a), b: Link::new(own_b, seen_a, bell_b, ear_b) }
+    }
+
+    fn of(buffer_count: usize) -> Self {
+        Self::new(shape(2_048, buffer_count), shape(1_000, 3))
+    }
+}
+
+fn send(from: &mut Link, bytes: &[u8], tag: u64) -> bool {
+    let Some(place) = from.producer.reserve(bytes.len()).unwrap() else { return false };
+    place.copy_from_slice(bytes);
+    from.producer.commit(bytes.len(), tag);
+    true
+}
+
+fn receive(to: &mut Link) -> Option<(Vec<u8>, u64)> {
+    let frame = to.consumer.next_frame().unwrap()?;
+    let mut bytes = vec![0; frame.len()];
+    frame.copy_to(0, &mut bytes);
+    assert_eq!(frame.is_empty(), bytes.is_empty());
+    Some((bytes, frame.tag()))
+}
+
+fn rings(ear: &Ear) -> usize {
+    ear.drain().unwrap().rings
+}
+
+/// Bytes that tell frames apart.
+fn content(number: u8, len: usize) -> Vec<u8> {
+    (0..=250).map(|byte: u8| byte.wrapping_mul(number)).cycle().take(len).collect()
+}
+
+#[test]
+fn frames_come_out_as_they_went_in_both_ways_around_the_ring_many_times() {
+    let mut pair = Pair::of(4);
+    for number in 0..50_u8 {
+        let len = usize::from(number) * 20;
+        assert!(send(&mut pair.a, &content(number, 2 * len), number.into()));
+        assert!(send(&mut pair.b, &content(number, len), u64::MAX - u64::from(number)));
+        assert_eq!(receive(&mut pair.b), Some((content(number, 2 * len), number.into())));
+        assert_eq!(receive(&mut pair.a), Some((content(number, len), u64::MAX - u64::from(number))));
+        assert_eq!(receive(&mut pair.b), None);
+    }
+    let (sent, taken) = (pair.a.producer.counters(), pair.b.consumer.counters());
+    assert_eq!((sent.frames, sent.buffers, sent.bytes), (50, 50, 49 * 50 * 20));
+    assert_eq!((taken.frames, taken.buffers, taken.bytes, taken.copied_bytes), (50, 50, 49_000, 49_000));
+    assert!(taken.copy_ticks.0 > 0);
+}
+
+#[test]
+fn a_full_ring_takes_no_frame_until_a_buffer_is_given_back() {
+    let mut pair = Pair::of(3);
+    let frames: Vec<_> = (1..=4).map(|number| content(number, 2_048)).collect();
+    assert!(frames[..3].iter().all(|frame| send(&mut pair.a, frame, 0)));
+    assert!(!send(&mut pair.a, &frames[3], 0));
+    assert_eq!(pair.a.producer.room().unwrap(), 0);
+    assert_eq!(pair.a.producer.in_flight().unwrap(), 3);
+    assert_eq!(receive(&mut pair.b).unwrap().0, frames[0]);
+    // The frame may still be looked at: its buffer is given back by the next call.
+    assert!(!send(&mut pair.a, &frames[3], 0));
+    assert!(pair.b.consumer.is_ready().unwrap());
+    assert_eq!(pair.a.producer.room().unwrap(), 1);
+    assert!(send(&mut pair.a, &frames[3], 0));
+    for frame in &frames[1..] {
+        assert_eq!(&receive(&mut pair.b).unwrap().0, frame);
+    }
+    pair.a.producer.count_target_full();
+    pair.a.producer.count_pending();
+    let counters = pair.a.producer.counters();
+    assert_eq!((counters.frames, counters.target_full, counters.pending), (4, 1, 1));
+}
+
+#[test]
+fn packed_frames_share_buffers_and_wait_until_one_is_full_or_they_are_published() {
+    let mut pair = Pair::of(4);
+    pair.a.producer.set_packing(true);
+    for number in 0..30 {
+        assert!(send(&mut pair.a, &content(number, 100), number.into()));
+    }
+    // A frame takes 128 bytes with its head: 16 of them in 2,048 bytes, for the first head lies before these.
+    assert_eq!(pair.a.producer.counters().buffers, 1);
+    for number in 0..16 {
+        assert_eq!(receive(&mut pair.b), Some((content(number, 100), number.into())));
+    }
+    assert_eq!(receive(&mut pair.b), None);
+    pair.a.producer.publish();
+    pair.a.producer.publish();
+    assert_eq!(pair.a.producer.counters().buffers, 2);
+    for number in 16..30 {
+        assert_eq!(receive(&mut pair.b), Some((content(number, 100), number.into())));
+    }
+    assert_eq!(receive(&mut pair.b), None);
+}
+
+#[test]
+fn a_packed_frame_that_does_not_fit_goes_into_the_next_buffer() {
+    let mut pair = Pair::of(2);
+    pair.a.producer.set_packing(true);
+    for (number, len) in (0..).zip([1_000, 1_024, 1, 2_032, 0, 16]) {
+        assert!(send(&mut pair.a, &content(number, len), len.try_into().unwrap()), "{len}");
+        if len == 1 {
+            assert_eq!(receive(&mut pair.b).unwrap().0.len(), 1_000);
+            assert_eq!(receive(&mut pair.b).unwrap().0.len(), 1_024);
+            assert_eq!(receive(&mut pair.b), None);
+        }
+        if len == 2_032 {
+            assert_eq!(receive(&mut pair.b).unwrap().0.len(), 1);
+            assert_eq!(receive(&mut pair.b), None);
+        }
+    }
+    pair.a.producer.publish();
+    for (number, len) in [(3, 2_032), (4, 0), (5, 16)] {
+        assert_eq!(receive(&mut pair.b), Some((content(number, len), len.try_into().unwrap())));
+    }
+}
+
+#[test]
+fn buffers_of_a_bulk_are_published_together() {
+    let mut pair = Pair::of(8);
+    pair.a.producer.set_bulk(3);
+    assert!(pair.b.consumer.declare_asleep().unwrap());
+    for number in 0..2 {
+        assert!(send(&mut pair.a, &[number], 0));
+    }
+    assert_eq!(receive(&mut pair.b), None);
+    assert!(send(&mut pair.a, &[2], 0));
+    assert!((0..3).all(|number| receive(&mut pair.b) == Some((vec![number], 0))));
+    assert_eq!(receive(&mut pair.b), None);
+    assert_eq!(rings(&pair.b.ear), 1);
+    // A bulk that the ring cannot hold is published when there is no more room.
+    pair.a.producer.set_bulk(100);
+    while send(&mut pair.a, &[7], 0) {}
+    assert!((0..8).all(|_| receive(&mut pair.b) == Some((vec![7], 0))));
+    assert_eq!(receive(&mut pair.b), None);
+}
+
+#[test]
+fn a_place_that_is_not_committed_is_reserved_again() {
+    let mut pair = Pair::of(2);
+    pair.a.producer.reserve(2_000).unwrap().unwrap().fill(1);
+    assert!(send(&mut pair.a, &[2, 3], 5));
+    assert_eq!(receive(&mut pair.b), Some((vec![2, 3], 5)));
+    assert_eq!(receive(&mut pair.b), None);
+    let uncommitted = std::panic::AssertUnwindSafe(|| pair.a.producer.commit(1, 0));
+    assert!(std::panic::catch_unwind(uncommitted).is_err());
+}
+
+#[test]
+fn a_frame_longer_than_a_buffer_is_the_callers_error_and_the_link_goes_on() {
+    let mut pair = Pair::of(2);
+    let error = pair.a.producer.reserve(2_049).unwrap_err();
+    assert_eq!(error, ReserveError::TooLong { bytes: 2_049, most: 2_048 });
+    assert_eq!(error.to_string(), "a frame of 2049 bytes for a link that takes 2048");
+    assert!(send(&mut pair.a, &content(1, 2_048), 0));
+    assert_eq!(receive(&mut pair.b).unwrap().0.len(), 2_048);
+}
+
+#[test]
+fn a_part_of_a_frame_is_copied_and_never_more_than_it_has() {
+    let mut pair = Pair::of(2);
+    assert!(send(&mut pair.a, &[1, 2, 3, 4, 5], 0));
+    let frame = pair.b.consumer.next_frame().unwrap().unwrap();
+    let mut part = [0; 2];
+    frame.copy_to(3, &mut part);
+    assert_eq!(part, [4, 5]);
+    for (at, len) in [(4, 2), (6, 0), (usize::MAX, 1), (0, 6)] {
+        let mut into = vec![0; len];
+        let outside = std::panic::AssertUnwindSafe(|| frame.copy_to(at, &mut into));
+        assert!(std::panic::catch_unwind(outside).is_err(), "{at} {len}");
+    }
+}
+
+#[test]
+fn the_doorbell_is_rung_once_a_sleep_and_only_for_who_asked() {
+    let mut pair = Pair::of(8);
+    assert!(send(&mut pair.a, &[1], 0));
+    assert_eq!(rings(&pair.b.ear), 0);
+    assert!(!pair.b.consumer.declare_asleep().unwrap());
+    assert!(receive(&mut pair.b).is_some());
+    assert!(pair.b.consumer.declare_asleep().unwrap());
+    assert!(pair.b.consumer.declare_asleep().unwrap());
+    assert!((0..3).all(|number| send(&mut pair.a, &[number], 0)));
+    assert_eq!(rings(&pair.b.ear), 1);
+    assert!((0..3).all(|_| receive(&mut pair.b).is_some()));
+    assert!(pair.b.consumer.declare_asleep().unwrap());
+    pair.b.consumer.awake();
+    assert!(send(&mut pair.a, &[1], 0));
+    assert_eq!(rings(&pair.b.ear), 0);
+    let doorbells = pair.a.producer.counters().doorbells;
+    assert_eq!((doorbells.sent, doorbells.suppressed, doorbells.full), (1, 4, 0));
+    pair.a.producer.set_ring_always(true);
+    assert!(send(&mut pair.a, &[1], 0));
+    assert_eq!(rings(&pair.b.ear), 1);
+    pair.b.consumer.set_ring_always(true);
+    assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
+    pair.b.consumer.give_back();
+    assert_eq!(rings(&pair.a.ear), 2);
+}
+
+#[test]
+fn who_waits_for_room_is_rung_once_there_is_as_much_as_asked_for() {
+    let mut pair = Pair::of(4);
+    assert!(!pair.a.producer.want_room(4).unwrap());
+    assert!((0..4).all(|number| send(&mut pair.a, &[number], 0)));
+    assert!(pair.a.producer.want_room(2).unwrap());
+    assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
+    assert_eq!(rings(&pair.a.ear), 0);
+    assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
+    assert_eq!(receive(&mut pair.b), None);
+    assert_eq!(rings(&pair.a.ear), 1);
+    assert!(!pair.a.producer.want_room(1).unwrap());
+    assert_eq!(pair.a.producer.room().unwrap(), 4);
+    // As often as the ring fills up.
+    for _ in 0..3 {
+        while send(&mut pair.a, &[1], 0) {}
+        assert!(pair.a.producer.want_room(99).unwrap());
+        while receive(&mut pair.b).is_some() {}
+        assert_eq!(rings(&pair.a.ear), 1);
+    }
+}
+
+#[test]
+fn buffers_are_given_back_in_batches_and_all_of_them_when_there_is_nothing_more() {
+    let mut pair = Pair::of(8);
+    pair.b.consumer.set_give_back_batch(3);
+    while send(&mut pair.a, &[1], 0) {}
+    for taken in [0, 0, 0, 3, 3, 3, 6, 6] {
+        assert!(receive(&mut pair.b).is_some());
+        assert_eq!(8 - pair.a.producer.in_flight().unwrap(), taken);
+    }
+    assert_eq!(receive(&mut pair.b), None);
+    assert_eq!(pair.a.producer.in_flight().unwrap(), 0);
+    assert_eq!(pair.a.producer.room().unwrap(), 8);
+}
+
+#[test]
+fn a_ring_of_one_buffer_works() {
+    let mut pair = Pair::of(1);
+    for number in 0..5 {
+        assert!(send(&mut pair.a, &[number], 0));
+        assert!(!send(&mut pair.a, &[number], 0));
+        assert_eq!(receive(&mut pair.b), Some((vec![number], 0)));
+        assert_eq!(receive(&mut pair.b), None);
+    }
+}
+
+#[test]
+fn who_rings_for_the_dead_learns_it() {
+    let mut pair = Pair::of(4);
+    pair.a.producer.set_ring_always(true);
+    pair.b.consumer.set_ring_always(true);
+    assert!(send(&mut pair.a, &[1], 0) && send(&mut pair.a, &[1], 0));
+    let Pair { mut a, mut b } = pair;
+    drop(a.ear);
+    assert!(receive(&mut b).is_some() && receive(&mut b).is_some());
+    assert!(b.consumer.peer_gone());
+    drop(b);
+    a.producer.reserve(1).unwrap().unwrap().fill(0);
+    a.producer.commit(1, 0);
+    assert!(a.producer.peer_gone());
+}
+
+/// One sound end, and a peer that can write what it likes.
+struct Hostile {
+    link: Link,
+    /// The peer's memory.
+    words: Region,
+    _seen: View,
+    _bell: Bell,
+    ear: Ear,
+}
+
+impl Hostile {
+    fn new() -> Self {
+        let shape = shape(1_000, 4);
+        let (own, seen) = memory(shape);
+        let (evil, seen_evil) = memory(shape);
+        let ((bell, ear_evil), (bell_evil, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+        let link = Link::new(own, seen_evil, bell, ear);
+        Self { link, words: evil.region, _seen: seen.view, _bell: bell_evil, ear: ear_evil }
+    }
+
+    /// Puts the head of a frame into the first buffer and tells of it.
+    fn head(&mut self, word: u64) -> Result<bool, Violation> {
+        let at = shape(1_000, 4).head_at(0, 0);
+        self.words.store(at, word);
+        self.words.store(at + TAG, 9);
+        self.words.store(PRODUCED, 1);
+        self.link.consumer.next_frame().map(|frame| frame.is_some())
+    }
+}
+
+#[test]
+fn a_count_of_filled_buffers_that_cannot_be_is_a_violation_and_stays_one() {
+    for found in [5, u64::MAX, 1 << 32, (1 << 32) + 1, 1 << 63] {
+        let mut hostile = Hostile::new();
+        hostile.words.store(PRODUCED, found);
+        let violation = Violation::Produced { found, least: 0, most: 4 };
+        assert_eq!(hostile.link.consumer.next_frame().unwrap_err(), violation);
+        hostile.words.store(PRODUCED, 0);
+        assert_eq!(hostile.link.consumer.next_frame().unwrap_err(), violation);
+        assert_eq!(hostile.link.consumer.is_ready().unwrap_err(), violation);
+        assert_eq!(hostile.link.consumer.declare_asleep().unwrap_err(), violation);
+        assert_eq!(hostile.link.consumer.counters().violations, 1);
+        // The other direction is for the owner to detach.
+        assert!(hostile.link.producer.reserve(1).unwrap().is_some());
+    }
+}
+
+#[test]
+fn counts_that_go_back_are_violations() {
+    let mut hostile = Hostile::new();
+    assert!(hostile.head(LAST).unwrap());
+    hostile.words.store(PRODUCED, 0);
+    assert_eq!(hostile.link.consumer.is_ready().unwrap_err(), Violation::Produced { found: 0, least: 1, most: 5 });
+    let mut hostile = Hostile::new();
+    (0..4).for_each(|_| assert!(send(&mut hostile.link, &[1], 0)));
+    hostile.words.store(CONSUMED, 3);
+    assert_eq!(hostile.link.producer.in_flight(), Ok(1));
+    hostile.words.store(CONSUMED, 2);
+    let violation = Violation::Consumed { found: 2, least: 3, most: 4 };
+    assert_eq!(hostile.link.producer.in_flight(), Err(violation));
+    assert_eq!(hostile.link.producer.reserve(1).unwrap_err(), ReserveError::Violation(violation));
+}
+
+#[test]
+fn a_count_of_taken_buffers_that_cannot_be_is_a_violation_and_stays_one() {
+    for found in [5, u64::MAX, 1 << 32, 1 << 63] {
+        let mut hostile = Hostile::new();
+        (0..4).for_each(|_| assert!(send(&mut hostile.link, &[1], 0)));
+        hostile.words.store(CONSUMED, found);
+        let violation = Violation::Consumed { found, least: 0, most: 4 };
+        assert_eq!(hostile.link.producer.reserve(1).unwrap_err(), violation.into());
+        hostile.words.store(CONSUMED, 4);
+        assert_eq!(hostile.link.producer.room().unwrap_err(), violation);
+        assert_eq!(hostile.link.producer.want_room(1).unwrap_err(), violation);
+        assert_eq!(hostile.link.producer.counters().violations, 1);
+    }
+}
+
+#[test]
+fn a_length_that_cannot_be_is_a_violation() {
+    for found in [1_001, 1 << 16, 1 << 32, (1 << 32) + 1, LAST - 1] {
+        for mark in [0, LAST] {
+            let violation = Violation::Length { found, most: 1_000 };
+            assert_eq!(Hostile::new().head(found | mark), Err(violation), "{found}");
+        }
+    }
+    assert_eq!(Hostile::new().head(1_000), Err(Violation::Unended { at: 1_024, most: 1_000 }));
+    assert_eq!(Hostile::new().head(LAST | 1_000), Ok(true));
+}
+
+#[test]
+fn wishes_of_any_value_ring_at_most_once_a_change() {
+    for wish in [1, 2, u64::MAX, 1 << 32] {
+        let mut hostile = Hostile::new();
+        hostile.words.store(WAKE_AT, wish);
+        hostile.words.store(ROOM_AT, wish);
+        (0..2).for_each(|_| assert!(send(&mut hostile.link, &[1], 0)));
+        assert_eq!(rings(&hostile.ear), usize::from(wish <= 2));
+        assert!(hostile.head(LAST).unwrap());
+        assert!(!hostile.link.consumer.is_ready().unwrap());
+        assert_eq!(rings(&hostile.ear), usize::from(wish <= 1));
+    }
+}
+
+#[test]
+fn a_storm_of_rings_is_taken_in_one_bounded_call_and_a_full_pipe_stops_nobody() {
+    let hostile = Hostile::new();
+    let Hostile { mut link, mut words, _bell: bell, .. } = hostile;
+    while bell.ring() == doorbell::Ring::Sent {}
+    assert_eq!(link.ear.drain().unwrap(), Heard { rings: 4_096, hung_up: false });
+    link.producer.set_ring_always(true);
+    for taken in 0..5_000 {
+        assert!(send(&mut link, &[1], 0));
+        words.store(CONSUMED, taken + 1);
+    }
+    assert_eq!(link.producer.counters().doorbells.full, 5_000 - 4_096);
+    assert!(!link.producer.peer_gone());
+}
+
+#[test]
+fn violations_say_what_was_found_and_what_can_be() {
+    let violations = [
+        (Violation::Seals { found: 2, needed: 23 }, "seals 0x2 where 0x17 are needed"),
+        (Violation::Produced { found: 9, least: 1, most: 5 }, "9 buffers filled where 1 to 5 are possible"),
+        (Violation::Length { found: 9, most: 5 }, "a frame of 9 bytes where 5 are left"),
+    ];
+    for (violation, text) in violations {
+        assert_eq!(violation.to_string(), text);
+    }
+}
