@@ -1,0 +1,306 @@
+//! Which system calls a process may make, by profile.
+//!
+//! A guest gets a list of what may be, by number and, where that decides, by argument. Everything else is refused with
+//! EPERM, so that code that merely asks (a backtrace that looks for its symbols) goes on, except for calls that none of our
+//! code ever makes and that serve to get out: these kill the process, which its control program sees and logs.
+//! An application gets a list of what may not be, all with EPERM, since its code is not ours and may ask in good faith.
+//!
+//! A filter sees numbers, not what pointers point to. So nothing is allowed that takes a path (statx too) or a socket's
+//! address; and since a guest can make no socket, `sendmsg` reaches only whom its descriptors are connected to.
+
+use super::Profile;
+use crate::error::{IoContext, Result};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
+use std::collections::BTreeMap;
+
+/// What a guest asks for in any form: it reaches its own memory, its own descriptors, the clock, and itself.
+const ALLOWED: &[i64] = &[
+    libc::SYS_accept4,
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fstat,
+    libc::SYS_ftruncate,
+    libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_getpeername,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_getrusage,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_madvise,
+    libc::SYS_memfd_create,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sendmsg,
+    libc::SYS_set_robust_list,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+    libc::SYS_write,
+    libc::SYS_writev,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+];
+
+/// What kills a guest: calls into other processes, new processes and programs, sockets, and the parts of the kernel by which
+/// processes get out of where they are. None of our code makes them.
+const DEADLY: &[i64] = &[
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_delete_module,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_kill,
+    libc::SYS_migrate_pages,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_move_pages,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_setns,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_tkill,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
+/// What an application may not ask for: calls into other processes, what its user's processes share, and what changes the
+/// system. Its own threads, children, sockets, files and counters are its own affair; perf_event_open and signals stay, of
+/// which the kernel refuses the first towards hidden processes.
+const DENIED: &[i64] = &[
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+];
+
+/// The filters of a profile, in the order in which they are put into force: the kernel asks all and does the worst.
+pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
+    let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    match profile {
+        Profile::Guest => Ok(vec![
+            compile(plain(DEADLY), SeccompAction::Allow, SeccompAction::KillProcess)?,
+            compile(allowed()?, refuse(), SeccompAction::Allow)?,
+        ]),
+        Profile::Application => {
+            let mut filters = vec![compile(plain(DENIED), SeccompAction::Allow, refuse())?];
+            filters.extend(other_numbers());
+            Ok(filters)
+        }
+    }
+}
+
+/// Puts the filters of a profile into force for all threads of this process and all its children, for good.
+pub(super) fn restrict(profile: Profile) -> Result<()> {
+    for filter in filters(profile)? {
+        apply_filter_all_threads(&filter).context("cannot restrict system calls")?;
+    }
+    Ok(())
+}
+
+/// On x86-64 every call has a second number, of the x32 binary interface, that a list of what may not be does not name.
+#[cfg(target_arch = "x86_64")]
+fn other_numbers() -> Option<BpfProgram> {
+    use seccompiler::sock_filter;
+    const X32: u32 = 0x4000_0000;
+    let line = |code: u32, jt, jf, k| u16::try_from(code).map(|code| sock_filter { code, jt, jf, k }).ok();
+    [
+        // The number of the call is the first word that a filter sees.
+        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        line(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32),
+        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
+        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]
+    .into_iter()
+    .collect()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn other_numbers() -> Option<BpfProgram> {
+    None
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Result<BpfProgram> {
+    let place = "cannot make a filter of system calls";
+    let architecture = std::env::consts::ARCH.try_into().context(place)?;
+    SeccompFilter::new(rules, otherwise, matched, architecture).and_then(TryInto::try_into).context(place)
+}
+
+fn plain(calls: &[i64]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+/// What a guest may ask for: [`ALLOWED`], and what depends on an argument.
+fn allowed() -> Result<Rules> {
+    let mut rules = plain(ALLOWED);
+    for Only { call, argument, length, compare, values } in by_argument() {
+        let rule =
+            |value| SeccompRule::new(vec![SeccompCondition::new(argument, length.clone(), compare.clone(), value)?]);
+        let ways: std::result::Result<Vec<_>, _> = values.into_iter().map(rule).collect();
+        rules.insert(call, ways.context("cannot make a filter of system calls")?);
+    }
+    Ok(rules)
+}
+
+/// A call that is allowed only if one of its arguments, counted from 0, compares with one of `values`.
+struct Only {
+    call: i64,
+    argument: u8,
+    length: SeccompCmpArgLen,
+    compare: SeccompCmpOp,
+    values: Vec<u64>,
+}
+
+fn by_argument() -> Vec<Only> {
+    let word = |call, argument, values: &[u32]| Only {
+        call,
+        argument,
+        length: SeccompCmpArgLen::Dword,
+        compare: SeccompCmpOp::Eq,
+        values: values.iter().copied().map(u64::from).collect(),
+    };
+    let no_bit = |call, argument, mask| Only {
+        call,
+        argument,
+        length: SeccompCmpArgLen::Qword,
+        compare: SeccompCmpOp::MaskedEq(mask),
+        values: vec![0],
+    };
+    let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
+    // F_SETOWN and F_SETSIG, by which a descriptor sends signals to any process, are not among them.
+    let of_descriptor = [
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+        libc::F_ADD_SEALS,
+        libc::F_GET_SEALS,
+    ];
+    let of_process = [libc::PR_GET_DUMPABLE, libc::PR_GET_NAME, libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_SECCOMP];
+    // 0 is the caller itself.
+    let own = [0];
+    vec![
+        no_bit(libc::SYS_mmap, 2, executable),
+        no_bit(libc::SYS_mprotect, 2, executable),
+        // To whom the socket is connected, and to no address.
+        no_bit(libc::SYS_sendto, 4, u64::MAX),
+        word(libc::SYS_fcntl, 1, &of_descriptor.map(i32::unsigned_abs)),
+        word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
+        word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
+        word(libc::SYS_sched_getaffinity, 0, &own),
+        word(libc::SYS_sched_getattr, 0, &own),
+        word(libc::SYS_sched_setattr, 0, &own),
+        // How abort() ends the process.
+        word(libc::SYS_tgkill, 0, &[std::process::id()]),
+    ]
+}
+
+/// FIONBIO and FIONREAD, which are the same on both architectures.
+const IOCTL_NONBLOCKING: u32 = 0x5421;
+const IOCTL_READABLE_BYTES: u32 = 0x541b;

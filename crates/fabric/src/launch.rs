@@ -1,0 +1,194 @@
+//! Starting processes that run this program: guests, switches, and whatever else belongs to one control program.
+//!
+//! Other processes of the same user must not get hold of a guest, not even between its start and its first system call. The
+//! kernel hides a process from its first instruction if the file it executes is unreadable to it. So what is started is a
+//! copy of the running program in anonymous memory that may be executed and not read, which nobody but this process can
+//! reach, and which stays as it is when the file on disk is replaced.
+//!
+//! What a started process does is its arguments' business. It outlives who started it.
+
+use crate::error::{Error, IoContext, Result};
+use crate::{isolate, sys};
+use rustix::fs::{Access, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// The file that this process executes, whatever became of its name.
+const RUNNING: &str = "/proc/self/exe";
+
+/// What guests are called in lists of processes.
+const NAME: &str = "siga";
+
+/// The running program, ready to be started as other processes, all of one version.
+#[derive(Debug)]
+pub struct Program {
+    image: Image,
+}
+
+#[derive(Debug)]
+enum Image {
+    /// An unreadable copy in memory.
+    Copy(OwnedFd),
+    /// The file that runs, which is unreadable itself.
+    Unreadable,
+    /// The file that runs. What starts from it is hidden as soon as it says so itself.
+    Readable {
+        /// Why there is no copy.
+        why: String,
+    },
+}
+
+impl Program {
+    /// Makes the program ready, and hides this process, as whoever gets hold of it gets hold of what it starts.
+    ///
+    /// Where the host allows no execution from memory (`vm.memfd_noexec=2`), the file itself is started.
+    ///
+    /// # Errors
+    /// As [`isolate::hide`]; there is not enough memory for the copy.
+    pub fn load() -> Result<Self> {
+        isolate::hide()?;
+        let mut file = match File::open(RUNNING) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(Self { image: Image::Unreadable });
+            }
+            Err(error) => return Err(error).context(RUNNING),
+        };
+        let image = match executable_memory() {
+            Ok(memory) => copy(&mut file, memory).context("cannot copy the program into memory")?,
+            Err(why @ (Errno::ACCESS | Errno::PERM | Errno::NOSYS)) => Image::Readable { why: why.to_string() },
+            Err(error) => return Err(error).context("cannot make memory for a copy of the program"),
+        };
+        Ok(Self { image })
+    }
+
+    /// Why what is started is not hidden from its first instruction, if so.
+    pub fn exposed(&self) -> Option<&str> {
+        match &self.image {
+            Image::Copy(_) | Image::Unreadable => None,
+            Image::Readable { why } => Some(why),
+        }
+    }
+
+    /// Starts a process with `channel` as its descriptor 0 (it gets at it by [`channel`]), in a session of its own, without
+    /// environment or any other descriptor, in the root directory. Messages go to `stderr`, or to where this process's go.
+    ///
+    /// Everybody on the host can read the arguments.
+    ///
+    /// # Errors
+    /// The host allows no more processes or descriptors.
+    pub fn start<I, A>(&self, arguments: I, channel: OwnedFd, stderr: Option<OwnedFd>) -> Result<Process>
+    where
+        I: IntoIterator<Item = A>,
+        A: AsRef<OsStr>,
+    {
+        let path = match &self.image {
+            Image::Copy(memory) => path(memory),
+            Image::Unreadable | Image::Readable { .. } => RUNNING.to_owned(),
+        };
+        let mut command = Command::new(path);
+        command.arg0(NAME).args(arguments).env_clear().current_dir("/");
+        command.stdin(channel).stdout(Stdio::null()).stderr(stderr.map_or_else(Stdio::inherit, Stdio::from));
+        sys::start_afresh(&mut command);
+        let child = command.spawn().context("cannot start a process")?;
+        // The number is the child's until somebody waits for it, which only `Process` can.
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
+        Ok(Process { child, pidfd })
+    }
+}
+
+/// An empty file in memory that may be executed.
+fn executable_memory() -> std::result::Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::EXEC) {
+        // Kernels before 6.3 do not know the flag, and make all such files executable.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
+        made => made,
+    }
+}
+
+/// Fills `memory` with the program and closes it for good: nobody can write, read or open it for either.
+fn copy(file: &mut File, memory: OwnedFd) -> io::Result<Image> {
+    let mut memory = File::from(memory);
+    io::copy(file, &mut memory)?;
+    rustix::fs::fchmod(&memory, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    // Some hosts let such files be made and not be executed.
+    match rustix::fs::access(path(&memory), Access::EXEC_OK) {
+        Ok(()) => Ok(Image::Copy(memory.into())),
+        Err(error) => Ok(Image::Readable { why: error.to_string() }),
+    }
+}
+
+/// A name for an open file, in this process and in one that it forks.
+fn path(file: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// A process that was started. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl Process {
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// A descriptor that is readable once the process has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// None is known.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().context("cannot wait for a process that was started")
+    }
+
+    /// How it ends; waits until then.
+    ///
+    /// # Errors
+    /// None is known.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.child.wait().context("cannot wait for a process that was started")
+    }
+
+    /// Sends it a signal; nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// The process runs as another user.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        match pidfd_send_signal(&self.pidfd, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error).context("cannot signal a process that was started"),
+        }
+    }
+}
+
+/// Takes the channel that this process was started with, once; descriptor 0 is /dev/null afterwards.
+///
+/// # Errors
+/// Descriptor 0 is no socket: this process was not started by [`Program::start`], or the channel is taken.
+pub fn channel() -> Result<OwnedFd> {
+    let stdin = rustix::stdio::stdin();
+    if rustix::net::sockopt::socket_type(stdin).is_err() {
+        return Err(Error::usage("this command is run by the control program, not by hand"));
+    }
+    let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot take the channel")?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
+    rustix::stdio::dup2_stdin(null).context("cannot take the channel")?;
+    Ok(channel)
+}

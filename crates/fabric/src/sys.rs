@@ -1,0 +1,107 @@
+//! The system calls that no safe library covers: what a program does between fork and exec, leaving a user namespace, the
+//! scheduler's slice.
+//!
+//! All `unsafe` code of the fabric lies in this file, behind a safe interface. It takes no decision: policy belongs to the
+//! callers.
+#![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
+
+use rustix::process::setsid;
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The largest number of a signal on any architecture that this runs on.
+const SIGNAL_MAX: libc::c_int = 64;
+
+/// Has the process that `command` starts begin as if nobody had started it: a session of its own, every signal at its
+/// default and none blocked, no descriptor but 0, 1 and 2. A file that is unreadable is so for root too.
+pub(crate) fn start_afresh(command: &mut Command) {
+    let prepare = || {
+        setsid()?;
+        reset_signals()?;
+        // Root gets them back by executing; meanwhile the kernel asks whether the caller may read what it executes.
+        let mut own = capabilities(None)?;
+        own.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, own)?;
+        // Marked instead of closed: the standard library tells a failed exec by a descriptor of its own.
+        // SAFETY: close_range touches no memory.
+        let status = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec `prepare` makes system calls only; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+fn reset_signals() -> io::Result<()> {
+    for signal in 1..=SIGNAL_MAX {
+        // SAFETY: the default action runs no code of ours. What cannot be set (SIGKILL, glibc's own) is refused, and is at
+        // its default anyway.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is to a writable set.
+    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
+    // SAFETY: sigemptyset has filled the set, and nobody wants the former mask.
+    let status = unsafe { libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Moves the calling process into a user namespace of its own, in which it has every capability and no mapped id.
+///
+/// # Errors
+/// EINVAL in a process with several threads; EPERM or ENOSPC where unprivileged user namespaces are switched off.
+pub(crate) fn unshare_user() -> io::Result<()> {
+    // SAFETY: CLONE_FILES is not asked for, so every thread keeps its view of the descriptors.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    Ok(())
+}
+
+/// Asks the scheduler for a slice of `slice_ns` nanoseconds for the calling thread, and returns the slice in force.
+///
+/// A shorter slice makes a thread that wakes up run sooner, at no privilege. Kernels before 6.12 have one slice for all and
+/// answer 0. Policy and niceness stay as they are.
+///
+/// # Errors
+/// The kernel refused to tell or to set the attributes.
+pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
+    let mut attributes = scheduling()?;
+    attributes.sched_runtime = slice_ns;
+    // SAFETY: the attributes are valid for as many bytes as their size says, and the kernel only reads them.
+    let status = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(scheduling()?.sched_runtime)
+}
+
+fn scheduling() -> io::Result<libc::sched_attr> {
+    let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: the kernel writes at most `size` bytes to the pointer, which is to that many.
+    let status = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all-zero bytes are valid attributes, and so is what the kernel wrote.
+    Ok(unsafe { attributes.assume_init() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slice_is_as_asked_where_the_kernel_knows_slices() {
+        let before = scheduling().unwrap();
+        let slice_ns = set_slice(100_000).unwrap();
+        if slice_ns == 0 {
+            eprintln!("skipped, because this kernel has one slice for all");
+            return;
+        }
+        let after = scheduling().unwrap();
+        assert_eq!((slice_ns, after.sched_policy, after.sched_nice), (100_000, before.sched_policy, before.sched_nice));
+        assert_ne!(before.sched_runtime, slice_ns, "the test shows nothing where it is so by default");
+    }
+}
