@@ -3,4 +3,353 @@
 //! It is one thread with one event loop, and waits for nobody. No frame passes through it: once a pair is linked, its guests
 //! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
 
+mod clients;
+mod guests;
+mod log;
 pub mod pairs;
+mod state;
+
+use crate::channel::Channel;
+use crate::error::{Error, IoContext, Result};
+use crate::launch::Program;
+use crate::limits::CLIENTS_MAX;
+use crate::message::PairId;
+use crate::name::Name;
+use crate::request::{Answer, Request};
+use crate::rundir::RunDir;
+use crate::topology::Topology;
+use clients::Client;
+use guests::Guest;
+use log::Log;
+use pairs::{Outgoing, Pairs, With};
+use rustix::event::{Timespec, epoll};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::pipe::{PipeFlags, pipe_with};
+use state::State;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Whose event it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    Listener,
+    /// A guest has said something, or can be told more.
+    Channel(Name),
+    /// A guest's process has ended.
+    Process(Name),
+    Client(u64),
+}
+
+/// What becomes of the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    /// Guests are started for the first time; whoever asked waits.
+    Rising { until: Instant },
+    Up,
+    /// All guests are to end, the stubborn ones at this time.
+    Falling { until: Instant, why: Option<Error> },
+    /// All have ended.
+    Down(Option<Error>),
+}
+
+/// A control program.
+#[derive(Debug)]
+struct Control {
+    run: RunDir,
+    /// Held as long as this process lives.
+    _lock: OwnedFd,
+    state: State,
+    topology: Topology,
+    program: Program,
+    events: Events,
+    listener: OwnedFd,
+    guests: BTreeMap<Name, Guest>,
+    clients: BTreeMap<u64, Client>,
+    pairs: Pairs,
+    /// The doorbells of a pair, made for the first of its two orders and taken by the second.
+    doorbells: BTreeMap<PairId, (OwnedFd, OwnedFd)>,
+    requests: u64,
+    stage: Stage,
+    log: Log,
+}
+
+/// What is waited for. A key is of one descriptor for ever, so an event that is late finds nobody.
+#[derive(Debug)]
+struct Events {
+    epoll: OwnedFd,
+    sources: BTreeMap<u64, Source>,
+    last: u64,
+}
+
+impl Events {
+    fn new() -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for events")?;
+        Ok(Self { epoll, sources: BTreeMap::new(), last: 0 })
+    }
+
+    fn add(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
+        self.last += 1;
+        let data = epoll::EventData::new_u64(self.last);
+        epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN).context("cannot wait for an event")?;
+        self.sources.insert(self.last, source);
+        Ok(self.last)
+    }
+
+    /// The key of what is added next.
+    fn next(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// Whether there is something to be written beside what is read.
+    fn set_behind(&self, key: u64, descriptor: impl AsFd, behind: bool) {
+        let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        // It was added with this key; nothing else can fail.
+        let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN | write);
+    }
+
+    fn remove(&mut self, key: u64, descriptor: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, descriptor);
+        self.sources.remove(&key);
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> Result<Vec<Source>> {
+        let mut events = Vec::with_capacity(64);
+        let timeout = timeout.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for events"),
+        }
+        Ok(events.iter().filter_map(|event| self.sources.get(&event.data.u64()).cloned()).collect())
+    }
+}
+
+/// Runs a control program until its network is taken down. Its first word, from the process that started it, comes over
+/// `channel`: what network.
+///
+/// # Errors
+/// It cannot begin; whoever started it has been told.
+pub fn run(channel: OwnedFd, base: &Path) -> Result<()> {
+    let mut starter = Channel::new(channel)?;
+    let begun = first_word(&mut starter).and_then(|(name, topology)| Control::begin(base, name, topology));
+    match begun {
+        Ok(mut control) => {
+            control.add_starter(starter)?;
+            control.serve()
+        }
+        Err(error) => {
+            starter.send(&Answer::Failed(error.clone()), Vec::new())?;
+            Err(error)
+        }
+    }
+}
+
+fn first_word(starter: &mut Channel) -> Result<(Name, String)> {
+    let mut ready = [rustix::event::PollFd::new(starter, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut ready, None).context("cannot wait for the first word")?;
+    match starter.receive::<Request>() {
+        Ok(Some((Request::Start { name, topology }, _))) => Ok((name, topology)),
+        _ => Err(Error::usage("a control program is started by `siga net up`")),
+    }
+}
+
+impl Control {
+    fn begin(base: &Path, name: Name, text: String) -> Result<Self> {
+        let program = Program::load()?;
+        let run = RunDir::of(base, &name);
+        run.create()?;
+        let lock = lock(&run, &name)?;
+        let log = Log::open(&run.log());
+        let (state, topology) = match State::read(&run)? {
+            Some((state, _)) if state.topology != text => {
+                let message = format!("network {name} has guests of another topology");
+                return Err(Error::environment(message).hint(format!("siga net down {name}")));
+            }
+            Some(known) => known,
+            None => {
+                let topology = Topology::parse(&text)?;
+                (State::new(name, text, &topology)?, topology)
+            }
+        };
+        let listener = listen(&run.control())?;
+        let mut events = Events::new()?;
+        events.add(&listener, Source::Listener)?;
+        let guests = topology.guests.keys().map(|name| (name.clone(), Guest::default())).collect();
+        let mut control = Self {
+            run,
+            _lock: lock,
+            state,
+            topology,
+            program,
+            events,
+            listener,
+            guests,
+            clients: BTreeMap::new(),
+            pairs: Pairs::default(),
+            doorbells: BTreeMap::new(),
+            requests: 0,
+            stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX },
+            log,
+        };
+        control.write_state()?;
+        control.begin_guests();
+        Ok(control)
+    }
+
+    fn write_state(&mut self) -> Result<()> {
+        self.state.write(&self.run, &self.topology)
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            let now = Instant::now();
+            self.due(now);
+            if let Stage::Down(why) = &self.stage {
+                let why = why.clone();
+                let removed = self.run.remove();
+                self.answer_last(why.map_or(removed, Err));
+                return Ok(());
+            }
+            let timeout = self.deadline().map(|at| at.saturating_duration_since(now));
+            for source in self.events.wait(timeout)? {
+                match source {
+                    Source::Listener => self.accept(),
+                    Source::Channel(guest) => self.hear_guest(&guest),
+                    Source::Process(guest) => self.process_ended(&guest),
+                    Source::Client(client) => self.hear_client(client),
+                }
+            }
+        }
+    }
+
+    /// When something is due that no descriptor tells.
+    fn deadline(&self) -> Option<Instant> {
+        let stage = match &self.stage {
+            Stage::Rising { until } | Stage::Falling { until, .. } => Some(*until),
+            Stage::Up | Stage::Down(_) => None,
+        };
+        let guests = self.guests.values().filter_map(|guest| guest.due);
+        let clients = self.clients.values().filter_map(Client::due);
+        stage.into_iter().chain(guests).chain(clients).min()
+    }
+
+    fn due(&mut self, now: Instant) {
+        self.guests_due(now);
+        self.clients_due(now);
+        let settled = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
+        match &self.stage {
+            Stage::Rising { until } if now >= *until => {
+                let slow = self.guests.iter().find(|(_, guest)| guest.is_starting());
+                let slow = slow.map_or_else(String::new, |(name, _)| name.to_string());
+                self.fall(Some(Error::environment(format!("guest {slow} does not start"))));
+            }
+            Stage::Rising { .. } if !self.guests.values().any(Guest::is_starting) => {
+                self.stage = Stage::Up;
+                self.end_half_known();
+                self.answer_starter();
+            }
+            Stage::Falling { why, .. } if self.guests.values().all(settled) => self.stage = Stage::Down(why.clone()),
+            Stage::Falling { until, why } if now >= *until => {
+                self.stage = Stage::Falling { until: now + crate::limits::ANSWER_TIME_MAX, why: why.clone() };
+                self.guests.values_mut().for_each(Guest::kill);
+            }
+            Stage::Rising { .. } | Stage::Up | Stage::Falling { .. } | Stage::Down(_) => {}
+        }
+    }
+
+    /// Begins to end all guests, because it was asked for or because of an error.
+    fn fall(&mut self, why: Option<Error>) {
+        if matches!(self.stage, Stage::Rising { .. } | Stage::Up) {
+            self.log.line(&match &why {
+                None => "network: going down".to_owned(),
+                Some(error) => format!("network: going down: {error}"),
+            });
+            self.stage = Stage::Falling { until: Instant::now() + crate::limits::ANSWER_TIME_MAX, why };
+            self.stop_all();
+        }
+    }
+
+    fn is_falling(&self) -> bool {
+        matches!(self.stage, Stage::Falling { .. } | Stage::Down(_))
+    }
+
+    /// Sends orders to guests. A guest that cannot be told anything is killed, which ends its pairs in order.
+    fn send_all(&mut self, orders: Vec<Outgoing>) {
+        for Outgoing { to, order, with } in orders {
+            let descriptors = match with {
+                With::Nothing => Vec::new(),
+                With::Doorbells(pair) => match self.doorbells_of(pair) {
+                    Ok((bell, ear)) => vec![bell, ear],
+                    Err(error) => {
+                        self.log.line(&format!("pair {}: {error}", pair.0));
+                        continue;
+                    }
+                },
+            };
+            self.tell(&to, &order, descriptors);
+        }
+    }
+
+    /// A bell and an ear for one member of a pair; the second time, those of the other.
+    fn doorbells_of(&mut self, pair: PairId) -> Result<(OwnedFd, OwnedFd)> {
+        if let Some(rest) = self.doorbells.remove(&pair) {
+            return Ok(rest);
+        }
+        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
+        let ((ear_one, bell_other), (ear_other, bell_one)) = (pipe()?, pipe()?);
+        self.doorbells.insert(pair, (bell_other, ear_other));
+        Ok((bell_one, ear_one))
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(connection) = net::accept_with(&self.listener, flags) {
+            if self.clients.len() >= CLIENTS_MAX {
+                continue;
+            }
+            if let Err(error) = self.add_client(connection) {
+                self.log.line(&format!("a connection was lost: {error}"));
+            }
+        }
+    }
+}
+
+/// Says that a control program of this network lives.
+fn lock(run: &RunDir, name: &Name) -> Result<OwnedFd> {
+    let path = run.path().join("lock");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context(format!("cannot open {}", path.display()))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => {
+            let message = format!("network {name} is up: its control socket {} is in use", run.control().display());
+            Err(Error::environment(message).hint(format!("siga net status {name}, or siga net down {name}")))
+        }
+        Err(error) => Err(error).context(format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Listens at a path that nobody who lives uses.
+fn listen(path: &Path) -> Result<OwnedFd> {
+    let socket = bind(path)?;
+    net::listen(&socket, 128).context(format!("cannot listen at {}", path.display()))?;
+    Ok(socket)
+}
+
+/// A socket with a place, on which nobody listens yet.
+fn bind(path: &Path) -> Result<OwnedFd> {
+    let at = || format!("cannot listen at {}", path.display());
+    let address = SocketAddrUnix::new(path).context(at())?;
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error).context(at()),
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context(at())?;
+    net::bind(&socket, &address).context(at())?;
+    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR).context(at())?;
+    Ok(socket)
+}

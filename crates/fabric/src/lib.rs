@@ -13,6 +13,9 @@ pub mod launch;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod request;
 pub mod rundir;
 pub mod sys;
 pub mod topology;
+
+pub use error::{Error, Result};

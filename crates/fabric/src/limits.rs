@@ -1,5 +1,7 @@
 //! Every bound of the fabric, by name.
 
+use std::time::Duration;
+
 /// Bytes of the name of a topology, guest, network or device.
 pub const NAME_BYTES_MAX: usize = 32;
 /// Bytes of a topology's file.
@@ -49,3 +51,17 @@ pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
 /// Messages that wait for a receiver; one that falls further behind is taken for dead.
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
+/// Connections to a control program at a time.
+pub const CLIENTS_MAX: usize = 1_024;
+/// How long a guest may take from its start until it runs.
+pub const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a guest may take to end before it is killed, and to report.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// A guest that has run for so long is started again at once; one that ended sooner waits.
+pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
+/// The first such wait; each further one is twice as long.
+pub const RESTART_WAIT: Duration = Duration::from_millis(100);
+/// The longest.
+pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Log lines are left out once the log has grown to so many bytes.
+pub const LOG_BYTES_MAX: u64 = 16 << 20;

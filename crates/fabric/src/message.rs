@@ -157,6 +157,13 @@ pub struct GuestDevice {
 pub enum Order {
     /// The first order. Descriptor: the socket on which the guest is to listen for a later control program.
     Configure(Box<GuestConfig>),
+    /// The first order of a control program that has come later, on the guest's own socket.
+    Adopt {
+        /// What it speaks.
+        protocol: u32,
+        /// Its proof.
+        token: Token,
+    },
     /// There is a partner on the network of a device, or its addresses have changed.
     Member {
         /// The own device.

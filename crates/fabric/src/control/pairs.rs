@@ -259,6 +259,23 @@ impl Pairs {
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not know it", |_| true)).collect()
     }
 
+    /// How many a guest has.
+    pub fn count_of(&self, guest: &Name) -> u32 {
+        u32::try_from(self.of(guest).len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many there are on a network.
+    pub fn count_on(&self, topology: &Topology, network: &Name) -> u32 {
+        let on = |pair: &&Pair| {
+            let member = &pair.ends[0].member;
+            let guest = topology.guests.get(&member.guest);
+            guest.is_some_and(|guest| {
+                guest.devices.iter().any(|device| device.name == member.device && device.network == *network)
+            })
+        };
+        u32::try_from(self.pairs.values().filter(on).count()).unwrap_or(u32::MAX)
+    }
+
     fn of(&self, guest: &Name) -> Vec<PairId> {
         let with = |(id, pair): (&PairId, &Pair)| pair.end_of(guest).map(|_| *id);
         self.pairs.iter().filter_map(with).collect()

@@ -1,0 +1,462 @@
+//! Whoever asks a control program for something: the command line, and applications that attach.
+
+use super::{Control, Source};
+use crate::channel::{Channel, Ended};
+use crate::error::{Error, Result};
+use crate::limits::ANSWER_TIME_MAX;
+use crate::message::{Order, PROTOCOL, ReportPart, Token};
+use crate::name::Name;
+use crate::request::{Answer, GuestState, NetworkStatus, Request};
+use crate::topology::Access;
+use rustix::net::sockopt;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    channel: Channel,
+    waits: Waits,
+}
+
+/// What a client waits for.
+#[derive(Debug, PartialEq, Eq)]
+enum Waits {
+    /// Nothing: it may ask.
+    Nothing,
+    /// That all guests run.
+    Rising,
+    /// That all is down.
+    Down,
+    /// Reports of these guests.
+    Reports { request: u64, from: BTreeSet<Name>, until: Instant },
+    /// The outcome of a ping.
+    Pong { request: u64, until: Instant },
+    /// The end of a capture, which ends with the connection.
+    Capture(Name),
+    /// That a guest runs or has ended.
+    Guest { name: Name, state: GuestState, until: Instant },
+}
+
+impl Client {
+    pub(super) fn due(&self) -> Option<Instant> {
+        match &self.waits {
+            Waits::Nothing | Waits::Rising | Waits::Down | Waits::Capture(_) => None,
+            Waits::Reports { until, .. } | Waits::Pong { until, .. } | Waits::Guest { until, .. } => Some(*until),
+        }
+    }
+}
+
+impl Control {
+    pub(super) fn add_client(&mut self, connection: OwnedFd) -> Result<()> {
+        let own = rustix::process::geteuid();
+        if sockopt::socket_peercred(&connection).ok().is_none_or(|peer| peer.uid != own && !peer.uid.is_root()) {
+            return Err(Error::usage("it is another user's"));
+        }
+        let channel = Channel::new(connection)?;
+        let key = self.events.add(&channel, Source::Client(self.events.next()))?;
+        self.clients.insert(key, Client { channel, waits: Waits::Nothing });
+        Ok(())
+    }
+
+    /// Whoever started this process waits until all guests run.
+    pub(super) fn add_starter(&mut self, channel: Channel) -> Result<()> {
+        let key = self.events.add(&channel, Source::Client(self.events.next()))?;
+        self.clients.insert(key, Client { channel, waits: Waits::Rising });
+        Ok(())
+    }
+
+    pub(super) fn hear_client(&mut self, key: u64) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        if client.channel.flush().is_ok() {
+            self.events.set_behind(key, &client.channel, client.channel.is_behind());
+        }
+        match client.channel.receive::<Request>() {
+            Ok(None) => {}
+            Ok(Some((request, descriptors))) => {
+                if client.waits == Waits::Nothing {
+                    self.request(key, request, descriptors);
+                } else {
+                    self.fail(key, Error::usage("one request at a time"));
+                }
+            }
+            Err(Ended::Malformed(what)) => {
+                self.fail(key, Error::usage(format!("what was asked is no request: {what}")));
+                self.drop_client(key);
+            }
+            Err(Ended::Closed) => self.drop_client(key),
+        }
+    }
+
+    fn drop_client(&mut self, key: u64) {
+        let Some(client) = self.clients.remove(&key) else { return };
+        self.events.remove(key, &client.channel);
+        if let Waits::Capture(guest) = client.waits {
+            self.tell(&guest, &Order::CaptureStop, Vec::new());
+        }
+    }
+
+    fn answer(&mut self, key: u64, answer: &Answer) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        let sent = client.channel.send(answer, Vec::new());
+        self.events.set_behind(key, &client.channel, client.channel.is_behind());
+        if sent.is_err() {
+            self.drop_client(key);
+        }
+    }
+
+    /// Says the last of an answer.
+    fn finish(&mut self, key: u64, outcome: Result<()>) {
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.waits = Waits::Nothing;
+        }
+        match outcome {
+            Ok(()) => self.answer(key, &Answer::Done),
+            Err(error) => self.fail(key, error),
+        }
+    }
+
+    fn fail(&mut self, key: u64, error: Error) {
+        self.answer(key, &Answer::Failed(error));
+    }
+
+    fn wait_for(&mut self, key: u64, waits: Waits) {
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.waits = waits;
+        }
+    }
+
+    fn request(&mut self, key: u64, request: Request, mut descriptors: Vec<OwnedFd>) {
+        let outcome = match request {
+            Request::Start { .. } => Err(Error::usage("this control program has begun")),
+            Request::Status { detail } => {
+                self.status(key, detail);
+                return;
+            }
+            Request::Down => {
+                self.wait_for(key, Waits::Down);
+                self.fall(None);
+                return;
+            }
+            Request::StartGuest(name) => self.ask_to_start(key, &name).map(|()| None),
+            Request::StopGuest(name) => self.ask_to_stop(key, &name).map(|()| None),
+            Request::Grant { network, guest } => self.set_access(&network, &guest, true).map(Some),
+            Request::Revoke { network, guest } => self.set_access(&network, &guest, false).map(Some),
+            Request::Token(guest) => self.token(key, &guest).map(Some),
+            Request::Attach { protocol, version, guest, token } => {
+                self.ask_to_attach(key, (protocol, &version), &guest, &token);
+                return;
+            }
+            Request::Ping { guest, to, bytes, timeout_ms } => {
+                self.ping(key, &guest, to, bytes, timeout_ms).map(|()| None)
+            }
+            Request::Capture { guest, snap_bytes } => {
+                self.capture(key, guest, snap_bytes, descriptors.pop()).map(|()| None)
+            }
+        };
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(())) => self.finish(key, Ok(())),
+            Err(error) => self.finish(key, Err(error)),
+        }
+    }
+
+    fn known(&self, guest: &Name) -> Result<()> {
+        if self.guests.contains_key(guest) {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.guests.keys().map(Name::as_str).collect();
+        Err(Error::usage(format!("there is no guest {guest}")).hint(format!("guests: {}", names.join(", "))))
+    }
+
+    fn running(&self, guest: &Name) -> Result<()> {
+        self.known(guest)?;
+        match self.status_of(guest).map(|status| status.state) {
+            Some(GuestState::Running) => Ok(()),
+            _ => Err(Error::environment(format!("guest {guest} does not run"))),
+        }
+    }
+
+    fn ask_to_start(&mut self, key: u64, name: &Name) -> Result<()> {
+        self.known(name)?;
+        if self.topology.guests[name].external {
+            return Err(Error::usage(format!("guest {name} is external: it attaches by itself")));
+        }
+        if self.guests[name].process.is_some() {
+            return Err(Error::usage(format!("guest {name} runs")));
+        }
+        self.state.stopped.remove(name);
+        self.write_state()?;
+        self.start_guest(name);
+        let until = Instant::now() + crate::limits::START_TIME_MAX;
+        self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Running, until });
+        Ok(())
+    }
+
+    fn ask_to_stop(&mut self, key: u64, name: &Name) -> Result<()> {
+        self.known(name)?;
+        self.state.stopped.insert(name.clone());
+        self.write_state()?;
+        if let Some(guest) = self.guests.get_mut(name) {
+            guest.due = None;
+        }
+        self.tell(name, &Order::Stop, Vec::new());
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Ended, until });
+        Ok(())
+    }
+
+    fn set_access(&mut self, network: &Name, guest: &Name, granted: bool) -> Result<()> {
+        self.known(guest)?;
+        let before = self.members_of(guest);
+        let known = self.topology.networks.get_mut(network);
+        let known = known.ok_or_else(|| Error::usage(format!("there is no network {network}")))?;
+        let Access::Restricted(access) = &mut known.access else {
+            return Err(Error::usage(format!("network {network} is open to all")));
+        };
+        let changed = if granted { access.insert(guest.clone()) } else { access.remove(guest) };
+        if !changed {
+            let word = if granted { "has" } else { "does not have" };
+            return Err(Error::usage(format!("guest {guest} {word} access to network {network}")));
+        }
+        self.write_state()?;
+        self.log.line(&format!("network {network}: {} guest {guest}", if granted { "grants" } else { "revokes" }));
+        let orders = self.pairs.revoke(&self.topology, guest);
+        self.send_all(orders);
+        self.tell_of_members(guest, &before);
+        Ok(())
+    }
+
+    /// Tells a guest and its partners what has changed between them.
+    fn tell_of_members(&mut self, guest: &Name, before: &[(Name, crate::message::Member)]) {
+        let after = self.members_of(guest);
+        for (device, member) in before.iter().filter(|known| !after.contains(known)) {
+            self.tell(guest, &Order::MemberGone { device: device.clone(), member: member.id.clone() }, Vec::new());
+            let own = crate::message::MemberId { guest: guest.clone(), device: device.clone() };
+            let order = Order::MemberGone { device: member.id.device.clone(), member: own };
+            self.tell(&member.id.guest, &order, Vec::new());
+        }
+        for (device, member) in after.iter().filter(|known| !before.contains(known)) {
+            self.tell(guest, &Order::Member { device: device.clone(), member: member.clone() }, Vec::new());
+            let partner = member.id.guest.clone();
+            for (device, own) in self.members_of(&partner) {
+                if own.id.guest == *guest {
+                    self.tell(&partner, &Order::Member { device, member: own }, Vec::new());
+                }
+            }
+        }
+    }
+
+    fn token(&mut self, key: u64, guest: &Name) -> Result<()> {
+        self.known(guest)?;
+        let token = self.state.secrets[guest].attach.clone();
+        self.answer(key, &Answer::Token(token));
+        Ok(())
+    }
+
+    fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, token: &Token) {
+        if let Err(error) = self.may_attach(protocol, version, guest, token) {
+            self.log.line(&format!("a process that would be guest {guest} was refused: {error}"));
+            self.finish(key, Err(error));
+            return;
+        }
+        self.answer(key, &Answer::Welcome);
+        let Some(client) = self.clients.remove(&key) else { return };
+        if let Err(error) = self.attach(guest, key, client.channel) {
+            self.log.line(&format!("guest {guest}: {error}"));
+        }
+    }
+
+    fn may_attach(&self, protocol: u32, version: &str, guest: &Name, token: &Token) -> Result<()> {
+        if protocol != PROTOCOL {
+            let message = format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
+            return Err(Error::environment(message).hint("use one version of siga for both"));
+        }
+        let refused = || Error::usage(format!("the token is not that of guest {guest}"));
+        let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
+        if !secrets.attach.is(token) {
+            return Err(refused());
+        }
+        if !self.topology.guests[guest].external {
+            return Err(Error::usage(format!("guest {guest} is not external: the control program starts it")));
+        }
+        if self.is_falling() {
+            return Err(Error::environment("the network is going down"));
+        }
+        if self.guests[guest].process.is_some() {
+            return Err(Error::environment(format!("guest {guest} is attached")));
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self, key: u64, guest: &Name, to: IpAddr, bytes: u16, timeout_ms: u32) -> Result<()> {
+        self.running(guest)?;
+        self.requests += 1;
+        let request = self.requests;
+        self.tell(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
+        let until = Instant::now() + Duration::from_millis(timeout_ms.into()) + ANSWER_TIME_MAX;
+        self.wait_for(key, Waits::Pong { request, until });
+        Ok(())
+    }
+
+    fn capture(&mut self, key: u64, guest: Name, snap_bytes: u32, into: Option<OwnedFd>) -> Result<()> {
+        self.running(&guest)?;
+        let into = into.ok_or_else(|| Error::usage("a capture needs a descriptor to go to"))?;
+        let others = |client: &Client| matches!(&client.waits, Waits::Capture(other) if *other == guest);
+        if self.clients.values().any(others) {
+            return Err(Error::environment(format!("guest {guest} is being captured")));
+        }
+        self.tell(&guest, &Order::Capture { snap_bytes }, vec![into]);
+        self.wait_for(key, Waits::Capture(guest));
+        Ok(())
+    }
+
+    pub(super) fn capture_ended(&mut self, guest: &Name, missed: u64) {
+        let waiting = |(key, client): (&u64, &Client)| (client.waits == Waits::Capture(guest.clone())).then_some(*key);
+        if let Some(key) = self.clients.iter().find_map(waiting) {
+            self.answer(key, &Answer::CaptureEnded { missed });
+            self.finish(key, Ok(()));
+        }
+    }
+
+    fn status(&mut self, key: u64, detail: bool) {
+        let networks: Vec<Answer> = self.topology.networks.keys().map(|name| self.network_status(name)).collect();
+        networks.iter().for_each(|answer| self.answer(key, answer));
+        let names: Vec<Name> = self.guests.keys().cloned().collect();
+        let mut running = BTreeSet::new();
+        for name in names {
+            let Some(status) = self.status_of(&name) else { continue };
+            if status.state == GuestState::Running {
+                running.insert(name);
+            }
+            self.answer(key, &Answer::Guest(status));
+        }
+        if !detail || running.is_empty() {
+            self.finish(key, Ok(()));
+            return;
+        }
+        self.requests += 1;
+        let request = self.requests;
+        for name in &running {
+            self.tell(name, &Order::Report { request }, Vec::new());
+        }
+        self.wait_for(key, Waits::Reports { request, from: running, until: Instant::now() + ANSWER_TIME_MAX });
+    }
+
+    fn network_status(&self, name: &Name) -> Answer {
+        let network = &self.topology.networks[name];
+        let granted = match &network.access {
+            Access::Open => None,
+            Access::Restricted(granted) => Some(granted.iter().cloned().collect()),
+        };
+        let members: Vec<String> =
+            self.topology.on(name).map(|(guest, _, device)| format!("{guest}.{}", device.name)).collect();
+        let pairs = self.pairs.count_on(&self.topology, name);
+        Answer::Network(NetworkStatus { name: name.clone(), kind: network.kind.to_string(), granted, members, pairs })
+    }
+
+    /// A part of a guest's report has come.
+    pub(super) fn report(&mut self, request: u64, guest: &Name, part: ReportPart) {
+        let asks = |client: &Client| matches!(&client.waits, Waits::Reports { request: asked, .. } if *asked == request);
+        let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) else { return };
+        let last = matches!(part, ReportPart::Stack(_));
+        self.answer(key, &Answer::Report { guest: guest.clone(), part });
+        if last {
+            self.has_reported(key, guest);
+        }
+    }
+
+    fn has_reported(&mut self, key: u64, guest: &Name) {
+        let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get_mut(&key) else { return };
+        from.remove(guest);
+        if from.is_empty() {
+            self.finish(key, Ok(()));
+        }
+    }
+
+    /// Nothing more is heard from a guest: nobody waits for it.
+    pub(super) fn guest_silent(&mut self, guest: &Name) {
+        let keys: Vec<u64> = self.clients.keys().copied().collect();
+        for key in keys {
+            self.has_reported(key, guest);
+        }
+        self.capture_ended(guest, 0);
+    }
+
+    /// Answers whoever made a request of a guest.
+    pub(super) fn answer_request(&mut self, request: u64, answer: Answer) {
+        let asks = |client: &Client| matches!(client.waits, Waits::Pong { request: asked, .. } if asked == request);
+        if let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) {
+            self.answer(key, &answer);
+            self.finish(key, Ok(()));
+        }
+    }
+
+    pub(super) fn answer_starter(&mut self) {
+        self.answer_waiting(&Waits::Rising, Ok(()));
+    }
+
+    /// The last that is said.
+    pub(super) fn answer_last(&mut self, outcome: Result<()>) {
+        self.answer_waiting(&Waits::Rising, outcome.clone());
+        self.answer_waiting(&Waits::Down, outcome);
+    }
+
+    fn answer_waiting(&mut self, waits: &Waits, outcome: Result<()>) {
+        let keys: Vec<u64> =
+            self.clients.iter().filter(|(_, client)| client.waits == *waits).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.finish(key, outcome.clone());
+        }
+    }
+
+    pub(super) fn clients_due(&mut self, now: Instant) {
+        let keys: Vec<u64> = self.clients.keys().copied().collect();
+        for key in keys {
+            let Some(client) = self.clients.get(&key) else { continue };
+            let late = client.due().is_some_and(|until| until <= now);
+            match &client.waits {
+                Waits::Guest { name, state, .. } => {
+                    let (name, state) = (name.clone(), *state);
+                    self.guest_due(key, &name, state, late);
+                }
+                Waits::Reports { from, .. } if late => {
+                    let slow: Vec<&str> = from.iter().map(Name::as_str).collect();
+                    let message = format!("no report in time from {}", slow.join(", "));
+                    self.finish(key, Err(Error::environment(message)));
+                }
+                Waits::Pong { .. } if late => self.finish(key, Err(Error::environment("the guest does not answer"))),
+                Waits::Nothing
+                | Waits::Rising
+                | Waits::Down
+                | Waits::Capture(_)
+                | Waits::Reports { .. }
+                | Waits::Pong { .. } => {}
+            }
+        }
+    }
+
+    /// Somebody waits for a guest to run or to end.
+    fn guest_due(&mut self, key: u64, name: &Name, wanted: GuestState, late: bool) {
+        let Some(status) = self.status_of(name) else { return };
+        let gone = matches!(status.state, GuestState::Ended | GuestState::Waiting);
+        match wanted {
+            GuestState::Running if status.state == GuestState::Running => self.finish(key, Ok(())),
+            GuestState::Running if gone || late => {
+                let how = status.ended.unwrap_or_else(|| "it takes too long".to_owned());
+                self.finish(key, Err(Error::environment(format!("guest {name} did not start: {how}"))));
+            }
+            GuestState::Ended if gone => self.finish(key, Ok(())),
+            GuestState::Ended if late => {
+                if let Some(guest) = self.guests.get_mut(name) {
+                    guest.kill();
+                }
+                let until = Instant::now() + ANSWER_TIME_MAX;
+                self.wait_for(key, Waits::Guest { name: name.clone(), state: wanted, until });
+            }
+            GuestState::Running | GuestState::Ended | GuestState::Waiting | GuestState::Starting => {}
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a control program leaves to its successor: the topology, who was granted what, the secrets, what was stopped.
+
+use crate::error::{IoContext, Result};
+use crate::message::{PROTOCOL, Token};
+use crate::name::Name;
+use crate::rundir::RunDir;
+use crate::topology::{Access, Topology};
+use crate::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The state file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    protocol: u32,
+    /// The network's name.
+    pub(crate) name: Name,
+    /// The topology's text.
+    pub(crate) topology: String,
+    /// Who may couple to the restricted networks, as it stands.
+    granted: BTreeMap<Name, BTreeSet<Name>>,
+    /// The secrets of each guest.
+    pub(crate) secrets: BTreeMap<Name, Secrets>,
+    /// Guests that are not to be started.
+    pub(crate) stopped: BTreeSet<Name>,
+}
+
+/// The secrets of a guest.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Secrets {
+    /// With which a control program proves to the guest what it is.
+    pub(crate) control: Token,
+    /// With which an external guest proves to the control program which it is.
+    pub(crate) attach: Token,
+}
+
+impl State {
+    /// That of a network that begins.
+    pub(crate) fn new(name: Name, text: String, topology: &Topology) -> Result<Self> {
+        let draw = || Token::draw().context("cannot draw a secret");
+        let mut secrets = BTreeMap::new();
+        for guest in topology.guests.keys() {
+            secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()? });
+        }
+        let (granted, stopped) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped })
+    }
+
+    /// What a predecessor left, if there was one, with its topology as it stands.
+    ///
+    /// # Errors
+    /// It is of another version, or damaged.
+    pub(crate) fn read(run: &RunDir) -> Result<Option<(Self, Topology)>> {
+        let Some(bytes) = run.read_state()? else { return Ok(None) };
+        let damaged = |error: &dyn std::fmt::Display| {
+            let message = format!("the state of {} cannot be used: {error}", run.path().display());
+            Error::environment(message).hint(format!("end its guests, then remove {}", run.path().display()))
+        };
+        let protocol: Version = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
+        if protocol.protocol != PROTOCOL {
+            return Err(damaged(&format!("it is of another version of siga ({}, this is {PROTOCOL})", protocol.protocol)));
+        }
+        let state: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
+        let mut topology = Topology::parse(&state.topology).map_err(|error| damaged(&error))?;
+        for (name, granted) in &state.granted {
+            if let Some(network) = topology.networks.get_mut(name) {
+                network.access = Access::Restricted(granted.clone());
+            }
+        }
+        if topology.guests.keys().any(|guest| !state.secrets.contains_key(guest)) {
+            return Err(damaged(&"a guest has no secrets"));
+        }
+        Ok(Some((state, topology)))
+    }
+
+    /// Writes it, with the topology as it stands.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub(crate) fn write(&mut self, run: &RunDir, topology: &Topology) -> Result<()> {
+        let restricted = topology.networks.iter().filter_map(|(name, network)| match &network.access {
+            Access::Open => None,
+            Access::Restricted(granted) => Some((name.clone(), granted.clone())),
+        });
+        self.granted = restricted.collect();
+        run.write_state(&serde_json::to_vec(self).context("cannot write the state")?)
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    protocol: u32,
+}

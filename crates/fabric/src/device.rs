@@ -1,0 +1,115 @@
+//! Devices: how packets of the stack lie in the buffers of a link, by the rules of a connectivity type.
+//!
+//! A type is one file with two halves, [`Outbound`] and [`Inbound`], and a line in [`halves`]. What all types share, above all
+//! what happens when the partner has no empty buffer, is in `port.rs`.
+
+mod hipersockets;
+mod vctc;
+
+use crate::topology::NetworkKind;
+use siga_ring::{Frame, Producer, ReserveError, Violation};
+use siga_stack::frame::Marks;
+use siga_stack::stack::Transmit;
+use std::fmt;
+
+/// What became of the wish to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// A packet is in a buffer.
+    Packet,
+    /// There was nothing to send.
+    Nothing,
+    /// The partner has no empty buffer.
+    Full,
+}
+
+/// Builds the next packet in the place it is given; none if there is nothing to send, or no packet that fits.
+pub(crate) type Build<'a> = dyn FnMut(&mut [u8]) -> Option<Transmit> + 'a;
+
+/// The sending half of a device.
+pub(crate) trait Outbound: fmt::Debug + Send {
+    /// Puts a packet into a buffer.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation>;
+
+    /// Hands over what is in buffers, by the rule of the type. True if something waits for buffers to come back.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    fn flush(&mut self, ring: &mut Producer) -> Result<bool, Violation>;
+
+    /// The other side has said that it is there.
+    fn heard(&mut self);
+
+    /// The most bytes of one packet.
+    fn packet_bytes_max(&self) -> usize;
+}
+
+/// The receiving half of a device.
+pub(crate) trait Inbound: fmt::Debug + Send {
+    /// The next packet of a frame, of which the first `at` bytes are done.
+    fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside;
+}
+
+/// What there is in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inside {
+    /// A packet.
+    Packet(Part),
+    /// Nothing more.
+    End,
+    /// A word of the other side that it is there.
+    Hello,
+    /// What follows is not as the type has it.
+    Malformed,
+}
+
+/// Where a packet lies in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    pub(crate) marks: Marks,
+    /// It was sent to several guests.
+    pub(crate) to_group: bool,
+}
+
+/// The halves of a device of a type.
+pub(crate) fn halves(kind: NetworkKind) -> (Box<dyn Outbound>, Box<dyn Inbound>) {
+    match kind {
+        NetworkKind::Hipersockets { frame } => {
+            (Box::new(hipersockets::Outbound::new(frame)), Box::new(hipersockets::Inbound))
+        }
+        NetworkKind::Vctc { buffer } => (Box::new(vctc::Outbound::new(buffer)), Box::new(vctc::Inbound::default())),
+    }
+}
+
+/// Why a reservation failed: no half asks for more than a buffer has.
+fn violation(error: ReserveError) -> Violation {
+    match error {
+        ReserveError::Violation(violation) => violation,
+        ReserveError::TooLong { .. } => unreachable!("a reservation is of a buffer at the most"),
+    }
+}
+
+const UNFILLED: u64 = 1;
+const GROUP: u64 = 2;
+const SEGMENT_SHIFT: u32 = 16;
+
+/// Marks as the word that goes beside a frame.
+fn tag(marks: Marks, to_group: bool) -> u64 {
+    let flag = |on: bool, bit: u64| if on { bit } else { 0 };
+    flag(marks.checksum_unfilled, UNFILLED) | flag(to_group, GROUP) | u64::from(marks.segment_bytes) << SEGMENT_SHIFT
+}
+
+/// The marks and whether it is for a group; every word means something.
+fn marks(tag: u64) -> (Marks, bool) {
+    let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
+    let marks = Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) };
+    (marks, tag & GROUP != 0)
+}
+
+#[cfg(test)]
+mod tests;

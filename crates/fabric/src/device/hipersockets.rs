@@ -1,0 +1,51 @@
+//! HiperSockets (devices.md): a frame a buffer, handed over at once, no checksums.
+
+use super::{Build, Inside, Part, Sent, marks, tag, violation};
+use siga_ring::{Frame, Producer, Violation};
+
+#[derive(Debug)]
+pub(super) struct Outbound {
+    frame_bytes: usize,
+}
+
+impl Outbound {
+    pub(super) fn new(frame: u32) -> Self {
+        Self { frame_bytes: usize::try_from(frame).unwrap_or(usize::MAX) }
+    }
+}
+
+impl super::Outbound for Outbound {
+    fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation> {
+        let Some(place) = ring.reserve(self.frame_bytes).map_err(violation)? else { return Ok(Sent::Full) };
+        let Some(built) = build(place) else { return Ok(Sent::Nothing) };
+        ring.commit(built.len, tag(built.marks, false));
+        Ok(Sent::Packet)
+    }
+
+    fn flush(&mut self, ring: &mut Producer) -> Result<bool, Violation> {
+        ring.publish();
+        Ok(false)
+    }
+
+    fn heard(&mut self) {}
+
+    fn packet_bytes_max(&self) -> usize {
+        self.frame_bytes
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Inbound;
+
+impl super::Inbound for Inbound {
+    fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+        let len = frame.len() - *at;
+        if len == 0 {
+            return Inside::End;
+        }
+        let (marks, to_group) = marks(frame.tag());
+        let part = Part { at: *at, len, marks, to_group };
+        *at = frame.len();
+        Inside::Packet(part)
+    }
+}

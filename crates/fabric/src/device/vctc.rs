@@ -1,0 +1,162 @@
+//! The virtual channel-to-channel adapter (devices.md): blocks of segments, collected while a write is in flight.
+//!
+//! A block is its length in two bytes, then segments of six bytes of header (length with the header, type, a word) and a
+//! packet. The word is zero on a channel; between our own two ends it is the segment size of a packet that is larger than
+//! the MTU, and a type that is one higher says that the packet's checksum is left out. A block of nothing but its length says
+//! that a side is there; until the other side has said so, nothing is sent.
+
+use super::{Build, Inside, Part, Sent, violation};
+use siga_ring::{Frame, Producer, Violation};
+use siga_stack::frame::Marks;
+
+const BLOCK_HEADER_BYTES: usize = 2;
+const SEGMENT_HEADER_BYTES: usize = 6;
+/// The type of every segment, IPv6 included: what it holds says its version.
+const TYPE_IP: u16 = 0x0800;
+/// The same without its checksum of TCP or UDP.
+const TYPE_IP_UNFILLED: u16 = TYPE_IP + 1;
+
+#[derive(Debug)]
+pub(super) struct Outbound {
+    block_bytes: usize,
+    /// Bytes of the block that is being filled; 0: none is.
+    fill: usize,
+    said: bool,
+    heard: bool,
+}
+
+impl Outbound {
+    pub(super) fn new(buffer: u32) -> Self {
+        let block_bytes = usize::try_from(buffer).unwrap_or(usize::MAX);
+        Self { block_bytes, fill: 0, said: false, heard: false }
+    }
+
+    /// Ends the block that is being filled.
+    fn close(&mut self, ring: &mut Producer) -> Result<(), Violation> {
+        if self.fill == 0 {
+            return Ok(());
+        }
+        // A place that is not committed is the same when it is asked for again.
+        if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
+            block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(self.fill));
+            ring.commit(self.fill, 0);
+            self.fill = 0;
+        }
+        Ok(())
+    }
+
+    fn say_hello(&mut self, ring: &mut Producer) -> Result<(), Violation> {
+        if let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? {
+            block[..BLOCK_HEADER_BYTES].copy_from_slice(&word(BLOCK_HEADER_BYTES));
+            ring.commit(BLOCK_HEADER_BYTES, 0);
+            self.said = true;
+        }
+        Ok(())
+    }
+}
+
+/// No block has more bytes than its length can say.
+fn word(value: usize) -> [u8; 2] {
+    u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+impl super::Outbound for Outbound {
+    fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation> {
+        if !self.said || !self.heard {
+            return Ok(Sent::Full);
+        }
+        loop {
+            let begun = self.fill.max(BLOCK_HEADER_BYTES);
+            let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? else { return Ok(Sent::Full) };
+            let at = begun + SEGMENT_HEADER_BYTES;
+            let built = block.get_mut(at..).and_then(&mut *build);
+            let Some(built) = built else {
+                if self.fill == 0 {
+                    return Ok(Sent::Nothing);
+                }
+                // What did not fit behind the others may fit into a block of its own.
+                self.close(ring)?;
+                continue;
+            };
+            write_header(&mut block[begun..at], built.len, built.marks);
+            self.fill = at + built.len;
+            return Ok(Sent::Packet);
+        }
+    }
+
+    fn flush(&mut self, ring: &mut Producer) -> Result<bool, Violation> {
+        if !self.said {
+            self.say_hello(ring)?;
+            ring.publish();
+        }
+        if self.fill == 0 {
+            return Ok(!self.said);
+        }
+        // While a write is in flight, packets collect.
+        if ring.in_flight()? > 0 {
+            return Ok(true);
+        }
+        self.close(ring)?;
+        ring.publish();
+        Ok(self.fill > 0)
+    }
+
+    fn heard(&mut self) {
+        self.heard = true;
+    }
+
+    fn packet_bytes_max(&self) -> usize {
+        self.block_bytes - BLOCK_HEADER_BYTES - SEGMENT_HEADER_BYTES
+    }
+}
+
+fn write_header(header: &mut [u8], bytes: usize, marks: Marks) {
+    header[..2].copy_from_slice(&word(bytes + SEGMENT_HEADER_BYTES));
+    let kind = if marks.checksum_unfilled { TYPE_IP_UNFILLED } else { TYPE_IP };
+    header[2..4].copy_from_slice(&kind.to_be_bytes());
+    header[4..6].copy_from_slice(&marks.segment_bytes.to_be_bytes());
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    /// Where the block ends that is being read.
+    end: usize,
+}
+
+impl super::Inbound for Inbound {
+    fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
+        if *at == 0 {
+            let mut length = [0; BLOCK_HEADER_BYTES];
+            if frame.len() < length.len() {
+                return Inside::Malformed;
+            }
+            frame.copy_to(0, &mut length);
+            self.end = usize::from(u16::from_be_bytes(length));
+            if self.end < BLOCK_HEADER_BYTES || self.end > frame.len() {
+                return Inside::Malformed;
+            }
+            *at = BLOCK_HEADER_BYTES;
+            if self.end == BLOCK_HEADER_BYTES {
+                return Inside::Hello;
+            }
+        }
+        let left = self.end - *at;
+        if left == 0 {
+            return Inside::End;
+        }
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        if left <= header.len() {
+            return Inside::Malformed;
+        }
+        frame.copy_to(*at, &mut header);
+        let [length, kind, segment_bytes] = [0, 2, 4].map(|at| u16::from_be_bytes([header[at], header[at + 1]]));
+        let length = usize::from(length);
+        if length <= header.len() || length > left || !matches!(kind, TYPE_IP | TYPE_IP_UNFILLED) {
+            return Inside::Malformed;
+        }
+        let marks = Marks { checksum_unfilled: kind == TYPE_IP_UNFILLED, segment_bytes };
+        let part = Part { at: *at + header.len(), len: length - header.len(), marks, to_group: false };
+        *at += length;
+        Inside::Packet(part)
+    }
+}

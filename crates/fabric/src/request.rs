@@ -1,0 +1,166 @@
+//! What the command line and applications ask of a control program, and what it answers.
+//!
+//! A request is answered by any number of answers, the last of which is `Done` or `Failed`. After `Welcome` the connection is
+//! a guest's: orders come and news go.
+
+use crate::error::Error;
+use crate::message::{ReportPart, Token};
+use crate::name::Name;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// From the command line or an application.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// To a control program that has just been started, by the process that started it.
+    Start {
+        /// The network's name.
+        name: Name,
+        /// The topology's text.
+        topology: String,
+    },
+    /// What runs, in short or with every counter.
+    Status {
+        /// With the guests' reports.
+        detail: bool,
+    },
+    /// Everything is to end.
+    Down,
+    /// A guest is to be started that has ended.
+    StartGuest(Name),
+    /// A guest is to end, and not to be started again.
+    StopGuest(Name),
+    /// A guest may couple to a restricted network.
+    Grant {
+        /// The network.
+        network: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// A guest may no longer couple to a restricted network.
+    Revoke {
+        /// The network.
+        network: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// The secret with which an external guest attaches.
+    Token(Name),
+    /// This process is a guest of the topology that nobody starts.
+    Attach {
+        /// What it speaks.
+        protocol: u32,
+        /// Its version, for messages.
+        version: String,
+        /// Which guest.
+        guest: Name,
+        /// Its secret.
+        token: Token,
+    },
+    /// Echo requests are to be sent by a guest.
+    Ping {
+        /// Who sends them.
+        guest: Name,
+        /// Where to.
+        to: IpAddr,
+        /// Bytes of payload.
+        bytes: u16,
+        /// Milliseconds until an answer is given up.
+        timeout_ms: u32,
+    },
+    /// A guest's frames are to be captured until the connection ends. Descriptor: where the capture goes to.
+    Capture {
+        /// Whose.
+        guest: Name,
+        /// The most of each frame.
+        snap_bytes: u32,
+    },
+}
+
+/// From the control program.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// A network.
+    Network(NetworkStatus),
+    /// A guest.
+    Guest(GuestStatus),
+    /// Part of a guest's report.
+    Report {
+        /// Whose.
+        guest: Name,
+        /// What.
+        part: ReportPart,
+    },
+    /// The round trip of a ping, or none in time.
+    Pong {
+        /// Nanoseconds.
+        time_ns: Option<u64>,
+    },
+    /// A capture ended by itself: frames that it missed.
+    CaptureEnded {
+        /// Frames.
+        missed: u64,
+    },
+    /// A secret.
+    Token(Token),
+    /// The process is a guest.
+    Welcome,
+    /// All is said.
+    Done,
+    /// It cannot be.
+    Failed(Error),
+}
+
+/// A network as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkStatus {
+    /// Its name.
+    pub name: Name,
+    /// Its rules, in words.
+    pub kind: String,
+    /// `None` if it is open to all, else who may couple.
+    pub granted: Option<Vec<Name>>,
+    /// Who is on it, and how many pairs join them.
+    pub members: Vec<String>,
+    /// The pairs.
+    pub pairs: u32,
+}
+
+/// A guest as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestStatus {
+    /// Its name.
+    pub name: Name,
+    /// Whether it runs.
+    pub state: GuestState,
+    /// Its process, if it runs.
+    pub pid: Option<u32>,
+    /// Times it has been started again after it ended by itself.
+    pub restarts: u32,
+    /// Milliseconds since it was ready.
+    pub up_ms: Option<u64>,
+    /// How it is confined, in words.
+    pub confinement: String,
+    /// Ring pairs it has.
+    pub pairs: u32,
+    /// Bytes of the rings it asked for.
+    pub ring_bytes: u64,
+    /// How it ended, if it has.
+    pub ended: Option<String>,
+}
+
+/// Whether a guest runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GuestState {
+    /// It is external and has not attached.
+    Waiting,
+    /// Its process is there and not yet ready.
+    Starting,
+    /// It runs.
+    Running,
+    /// It has ended.
+    Ended,
+}
