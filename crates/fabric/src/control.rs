@@ -11,7 +11,7 @@ mod state;
 
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
-use crate::launch::Program;
+use crate::launch::{self, Program};
 use crate::limits::CLIENTS_MAX;
 use crate::message::PairId;
 use crate::name::Name;
@@ -33,6 +33,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// The arguments of a control program's process; the directory of all networks follows.
+pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
+
+/// The topology of a network whose control program left a state.
+///
+/// # Errors
+/// The state is damaged or of another version.
+pub fn topology_text(run: &RunDir) -> Result<Option<String>> {
+    Ok(State::read(run)?.map(|(state, _)| state.topology))
+}
+
 /// Whose event it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
@@ -48,10 +59,15 @@ enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     /// Guests are started for the first time; whoever asked waits.
-    Rising { until: Instant },
+    Rising {
+        until: Instant,
+    },
     Up,
     /// All guests are to end, the stubborn ones at this time.
-    Falling { until: Instant, why: Option<Error> },
+    Falling {
+        until: Instant,
+        why: Option<Error>,
+    },
     /// All have ended.
     Down(Option<Error>),
 }
@@ -127,13 +143,13 @@ impl Events {
     }
 }
 
-/// Runs a control program until its network is taken down. Its first word, from the process that started it, comes over
-/// `channel`: what network.
+/// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
+/// descriptor 0: what network.
 ///
 /// # Errors
 /// It cannot begin; whoever started it has been told.
-pub fn run(channel: OwnedFd, base: &Path) -> Result<()> {
-    let mut starter = Channel::new(channel)?;
+pub fn run(base: &Path) -> Result<()> {
+    let mut starter = Channel::new(launch::channel()?)?;
     let begun = first_word(&mut starter).and_then(|(name, topology)| Control::begin(base, name, topology));
     match begun {
         Ok(mut control) => {
@@ -321,7 +337,8 @@ impl Control {
 fn lock(run: &RunDir, name: &Name) -> Result<OwnedFd> {
     let path = run.path().join("lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context(format!("cannot open {}", path.display()))?;
+    let file =
+        rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context(format!("cannot open {}", path.display()))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => {

@@ -34,11 +34,12 @@ pub(crate) trait Outbound: fmt::Debug + Send {
     /// The partner broke the ring's contract.
     fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation>;
 
-    /// Hands over what is in buffers, by the rule of the type. True if something waits for buffers to come back.
+    /// Hands over what is in buffers, by the rule of the type. What is held back waits until so many buffers are free; 0 if
+    /// nothing is.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
-    fn flush(&mut self, ring: &mut Producer) -> Result<bool, Violation>;
+    fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
 
     /// The other side has said that it is there.
     fn heard(&mut self);
@@ -110,6 +111,3 @@ fn marks(tag: u64) -> (Marks, bool) {
     let marks = Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) };
     (marks, tag & GROUP != 0)
 }
-
-#[cfg(test)]
-mod tests;

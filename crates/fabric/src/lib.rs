@@ -6,13 +6,18 @@
 
 pub mod channel;
 pub mod cidr;
+pub mod client;
 pub mod control;
+mod device;
 pub mod error;
+pub mod guest;
 pub mod isolate;
 pub mod launch;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod node;
+mod port;
 pub mod request;
 pub mod rundir;
 pub mod sys;

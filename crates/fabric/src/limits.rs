@@ -65,3 +65,28 @@ pub const RESTART_WAIT: Duration = Duration::from_millis(100);
 pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Log lines are left out once the log has grown to so many bytes.
 pub const LOG_BYTES_MAX: u64 = 16 << 20;
+
+/// Packets for one partner that wait for buffers or a link: those that are passed on. The rest is dropped.
+pub const BACKLOG_FRAMES_MAX: usize = 256;
+/// Their bytes.
+pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// Packets that a stack gives to one port before others have their turn.
+pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
+/// Frames taken from one port before others have their turn.
+pub const RECEIVE_AT_ONCE_MAX: usize = 32;
+/// Packets that are dropped at a time where a full partner means dropping.
+pub const DROPS_AT_ONCE_MAX: usize = 128;
+/// A ring that had no frame for so long is no longer polled.
+pub const HOT_TIME: Duration = Duration::from_millis(1);
+/// How often a process that never sleeps asks for what only the kernel can tell.
+pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
+/// A pair without traffic for so long is given back.
+pub const IDLE_TIME: Duration = Duration::from_secs(60);
+/// How long a pair that was refused is not asked for again.
+pub const REFUSED_TIME: Duration = Duration::from_secs(5);
+/// Control programs that may try to adopt a guest at a time.
+pub const SUITORS_MAX: usize = 4;
+/// Bytes of a capture that wait for their reader.
+pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
+/// The slice of CPU time that processes of a network ask for: the shorter it is, the sooner one that wakes gets its turn.
+pub const SLICE: Duration = Duration::from_micros(100);

@@ -68,6 +68,11 @@ impl NetworkKind {
         }
     }
 
+    /// True if a buffer takes every IP packet, however large.
+    pub fn takes_large_segments(self) -> bool {
+        self.buffer_bytes() >= limits::VCTC_BUFFER_BYTES_MAX
+    }
+
     /// Bytes of one buffer of its rings.
     pub fn buffer_bytes(self) -> u32 {
         match self {

@@ -105,6 +105,16 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<siga_fabric::Error> for Error {
+    fn from(error: siga_fabric::Error) -> Self {
+        let kind = match error.kind() {
+            siga_fabric::error::Kind::Usage => Kind::Usage,
+            siga_fabric::error::Kind::Environment => Kind::Environment,
+        };
+        Self { kind, message: error.message().to_owned(), hint: error.way_out().map(str::to_owned) }
+    }
+}
+
 /// Turns an I/O error into an environment error that names its place.
 pub trait IoContext<T> {
     /// `context` names what was attempted and where ("cannot write runs/x/trials.jsonl").

@@ -6,6 +6,7 @@ mod doctor;
 mod export;
 mod live;
 mod measure;
+mod net;
 mod report;
 
 use axes::Axes;
@@ -37,6 +38,7 @@ use std::process::ExitCode;
         siga report runs/DIR                        one HTML file with tables and charts\n  \
         siga export runs/* --output trials.csv      every trial of several runs, for other programs\n  \
         siga published 5                            a table of the z/VM report this follows\n  \
+        siga net up topologies/figure-1.toml        a virtual network: guests, a router, HiperSockets\n  \
         siga doctor                                 what this host can measure, and how well\n\n\
         Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
 )]
@@ -122,6 +124,9 @@ Examples:
   siga doctor --format json
   siga doctor --calibrate                     whether planted costs are found again (minutes)")]
     Doctor(doctor::DoctorArgs),
+    /// Run virtual networks for the guests of this host.
+    #[command(subcommand, after_help = net::HELP)]
+    Net(net::NetCommand),
     /// Work in a place of a path (started by siga itself).
     #[command(hide = true)]
     Agent {
@@ -167,6 +172,7 @@ fn run(command: Command) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Net(command) => net::run(command),
         Command::Agent { net, user, sockmap, unlink } => {
             siga_lab::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }

@@ -271,7 +271,8 @@ impl Control {
 
     fn may_attach(&self, protocol: u32, version: &str, guest: &Name, token: &Token) -> Result<()> {
         if protocol != PROTOCOL {
-            let message = format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
+            let message =
+                format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
             return Err(Error::environment(message).hint("use one version of siga for both"));
         }
         let refused = || Error::usage(format!("the token is not that of guest {guest}"));
@@ -359,7 +360,8 @@ impl Control {
 
     /// A part of a guest's report has come.
     pub(super) fn report(&mut self, request: u64, guest: &Name, part: ReportPart) {
-        let asks = |client: &Client| matches!(&client.waits, Waits::Reports { request: asked, .. } if *asked == request);
+        let asks =
+            |client: &Client| matches!(&client.waits, Waits::Reports { request: asked, .. } if *asked == request);
         let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) else { return };
         let last = matches!(part, ReportPart::Stack(_));
         self.answer(key, &Answer::Report { guest: guest.clone(), part });

@@ -212,7 +212,9 @@ impl Control {
     pub(super) fn hear_guest(&mut self, name: &Name) {
         // A guest that talks without end must not keep the others from being heard.
         for _ in 0..64 {
-            let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else { return };
+            let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else {
+                return;
+            };
             if channel.is_behind() && channel.flush().is_ok() {
                 self.events.set_behind(*key, &*channel, channel.is_behind());
             }
@@ -294,7 +296,8 @@ impl Control {
 
     pub(super) fn guests_due(&mut self, now: Instant) {
         let due = |guest: &Guest| guest.due.is_some_and(|at| at <= now);
-        let names: Vec<Name> = self.guests.iter().filter(|(_, guest)| due(guest)).map(|(name, _)| name.clone()).collect();
+        let names: Vec<Name> =
+            self.guests.iter().filter(|(_, guest)| due(guest)).map(|(name, _)| name.clone()).collect();
         for name in names {
             self.start_guest(&name);
         }
@@ -320,7 +323,8 @@ impl Control {
                 }
             }
             News::Hello { protocol, version } => {
-                let message = format!("its program is of another version ({version}, protocol {protocol}, not {PROTOCOL})");
+                let message =
+                    format!("its program is of another version ({version}, protocol {protocol}, not {PROTOCOL})");
                 self.guest_failed(name, Error::environment(message));
             }
             News::Ready { confinement } => self.guest_ready(name, confinement),

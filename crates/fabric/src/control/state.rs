@@ -1,11 +1,11 @@
 //! What a control program leaves to its successor: the topology, who was granted what, the secrets, what was stopped.
 
+use crate::Error;
 use crate::error::{IoContext, Result};
 use crate::message::{PROTOCOL, Token};
 use crate::name::Name;
 use crate::rundir::RunDir;
 use crate::topology::{Access, Topology};
-use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,10 @@ impl State {
         };
         let protocol: Version = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         if protocol.protocol != PROTOCOL {
-            return Err(damaged(&format!("it is of another version of siga ({}, this is {PROTOCOL})", protocol.protocol)));
+            return Err(damaged(&format!(
+                "it is of another version of siga ({}, this is {PROTOCOL})",
+                protocol.protocol
+            )));
         }
         let state: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         let mut topology = Topology::parse(&state.topology).map_err(|error| damaged(&error))?;

@@ -22,9 +22,9 @@ impl super::Outbound for Outbound {
         Ok(Sent::Packet)
     }
 
-    fn flush(&mut self, ring: &mut Producer) -> Result<bool, Violation> {
+    fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
         ring.publish();
-        Ok(false)
+        Ok(0)
     }
 
     fn heard(&mut self) {}

@@ -84,21 +84,17 @@ impl super::Outbound for Outbound {
         }
     }
 
-    fn flush(&mut self, ring: &mut Producer) -> Result<bool, Violation> {
+    fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {
         if !self.said {
             self.say_hello(ring)?;
-            ring.publish();
-        }
-        if self.fill == 0 {
-            return Ok(!self.said);
         }
         // While a write is in flight, packets collect.
-        if ring.in_flight()? > 0 {
-            return Ok(true);
+        if self.fill > 0 && ring.in_flight()? > 0 {
+            return Ok(ring.shape().buffer_count());
         }
         self.close(ring)?;
         ring.publish();
-        Ok(self.fill > 0)
+        Ok(0)
     }
 
     fn heard(&mut self) {

@@ -32,6 +32,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getcpu,

@@ -1,0 +1,184 @@
+//! The other side of a control program: what the command line and applications ask it.
+
+use crate::channel::{Channel, Ended};
+use crate::control::CONTROL_ARGUMENTS;
+use crate::error::{Error, IoContext, Result};
+use crate::launch::Program;
+use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX};
+use crate::message::{PROTOCOL, Token};
+use crate::name::Name;
+use crate::request::{Answer, Request};
+use crate::rundir::{self, RunDir};
+use crate::topology::Topology;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A connection to the control program of a network.
+#[derive(Debug)]
+pub struct Client {
+    channel: Channel,
+}
+
+/// How much longer than everything it waits for a control program may take.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Starts a network: its control program, then its guests. A control program that died is replaced, and the guests that it
+/// left are found again.
+///
+/// # Errors
+/// The topology contradicts itself, the network is up, or a guest does not start: then nothing of it is left.
+pub fn up(name: &Name, text: &str) -> Result<Client> {
+    Topology::parse(text)?;
+    let base = rundir::base();
+    let (channel, other) = Channel::pair()?;
+    let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(&base)?]);
+    let mut process = Program::load()?.start(arguments, other, None)?;
+    let mut client = Client { channel };
+    client.ask(Request::Start { name: name.clone(), topology: text.to_owned() }, Vec::new())?;
+    match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
+        Ok(()) => Ok(client),
+        Err(error) => {
+            // It ends by itself; whoever starts it again finds nothing in the way.
+            let _ = process.wait();
+            Err(error)
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).context(format!("cannot find {}", path.display()))
+}
+
+/// Takes a network down, whether or not its control program lives.
+///
+/// # Errors
+/// There is no such network, or something of it cannot be removed.
+pub fn down(name: &Name) -> Result<()> {
+    let run = RunDir::of(&rundir::base(), name);
+    let mut client = match Client::connect(name) {
+        Ok(client) => client,
+        Err(error) => match left_behind(&run)? {
+            Some(topology) => up(name, &topology)?,
+            None if run.path().exists() => return run.remove(),
+            None => return Err(error),
+        },
+    };
+    client.ask(Request::Down, Vec::new())?;
+    client.outcome(ANSWER_TIME_MAX * 2 + GRACE)
+}
+
+/// The topology of a network whose control program died.
+fn left_behind(run: &RunDir) -> Result<Option<String>> {
+    crate::control::topology_text(run)
+}
+
+impl Client {
+    /// Connects to a running control program.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn connect(name: &Name) -> Result<Self> {
+        let run = RunDir::of(&rundir::base(), name);
+        let path = run.control();
+        let address = SocketAddrUnix::new(&path).context(format!("cannot use {}", path.display()))?;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .context("cannot make a socket")?;
+        match net::connect(&socket, &address) {
+            Ok(()) => Ok(Self { channel: Channel::new(socket)? }),
+            Err(Errno::NOENT) => {
+                let known = RunDir::all(&rundir::base())?;
+                let known: Vec<&str> = known.iter().map(Name::as_str).collect();
+                let hint = if known.is_empty() { "none is up".to_owned() } else { format!("up: {}", known.join(", ")) };
+                Err(Error::usage(format!("there is no network {name}")).hint(hint))
+            }
+            Err(Errno::CONNREFUSED) => {
+                let message = format!("network {name} has no control program; its guests go on without it");
+                Err(Error::environment(message).hint("siga net up TOPOLOGY finds them again"))
+            }
+            Err(error) => Err(error).context(format!("cannot connect to {}", path.display())),
+        }
+    }
+
+    /// Asks for something.
+    ///
+    /// # Errors
+    /// The control program is gone.
+    #[expect(clippy::needless_pass_by_value, reason = "a request is asked once")]
+    pub fn ask(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<()> {
+        self.channel.send(&request, descriptors)
+    }
+
+    /// The next answer, none in time.
+    ///
+    /// # Errors
+    /// The control program refuses, or is gone.
+    pub fn answer(&mut self, time: Duration) -> Result<Option<Answer>> {
+        loop {
+            match self.channel.receive::<Answer>() {
+                Ok(Some((Answer::Failed(error), _))) => return Err(error),
+                Ok(Some((answer, _))) => return Ok(Some(answer)),
+                Err(Ended::Closed) => return Err(Error::environment("the control program has ended")),
+                Err(Ended::Malformed(what)) => {
+                    return Err(Error::environment(format!("the control program says what is no answer: {what}")));
+                }
+                Ok(None) => {}
+            }
+            let limit = Timespec::try_from(time).context("the time to wait")?;
+            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&limit)) {
+                Ok(0) => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for an answer"),
+            }
+        }
+    }
+
+    /// All answers up to the last.
+    ///
+    /// # Errors
+    /// The control program refuses, is gone, or says nothing for so long.
+    pub fn answers(&mut self, time: Duration) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        loop {
+            match self.answer(time)? {
+                Some(Answer::Done) => return Ok(answers),
+                Some(answer) => answers.push(answer),
+                None => return Err(Error::environment("the control program does not answer")),
+            }
+        }
+    }
+
+    /// Waits for the last answer.
+    ///
+    /// # Errors
+    /// As [`Client::answers`].
+    pub fn outcome(&mut self, time: Duration) -> Result<()> {
+        self.answers(time).map(|_| ())
+    }
+
+    /// Asks for one thing and waits for it.
+    ///
+    /// # Errors
+    /// As [`Client::answers`].
+    pub fn request(&mut self, request: Request) -> Result<Vec<Answer>> {
+        self.ask(request, Vec::new())?;
+        self.answers(START_TIME_MAX + GRACE)
+    }
+
+    /// Becomes the channel of an external guest.
+    ///
+    /// # Errors
+    /// The control program refuses: the token, the version, or a guest that is attached.
+    pub fn attach(mut self, guest: &Name, token: &Token) -> Result<Channel> {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let request = Request::Attach { protocol: PROTOCOL, version, guest: guest.clone(), token: token.clone() };
+        self.ask(request, Vec::new())?;
+        match self.answer(GRACE)? {
+            Some(Answer::Welcome) => Ok(self.channel),
+            _ => Err(Error::environment("the control program does not answer")),
+        }
+    }
+}

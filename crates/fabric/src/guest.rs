@@ -1,0 +1,58 @@
+//! A guest's process: confined, then one node's event loop until the control program says stop.
+
+use crate::channel::Channel;
+use crate::error::{Error, IoContext, Result};
+use crate::isolate::{Profile, confine, hide};
+use crate::limits::{SLICE, START_TIME_MAX};
+use crate::message::{GuestConfig, News, Order, PROTOCOL};
+use crate::node::Node;
+use crate::{launch, sys};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net;
+use siga_stack::tcp::Heap;
+use std::os::fd::OwnedFd;
+
+/// Runs the guest that the control program at the other end of descriptor 0 wants.
+///
+/// # Errors
+/// The process cannot be confined, or the configuration cannot be run; the control program has been told.
+pub fn run() -> Result<()> {
+    let mut channel = Channel::new(launch::channel()?)?;
+    hide()?;
+    channel.send(&News::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
+    let (config, listener) = first_order(&mut channel)?;
+    // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.
+    let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+    net::listen(&listener, 4).context("cannot listen for a later control program")?;
+    let confinement = match confine(Profile::Guest) {
+        Ok(confinement) => confinement,
+        Err(error) => {
+            channel.send(&News::Failed(error.clone()), Vec::new())?;
+            return Err(error);
+        }
+    };
+    let mut node = Node::<Heap>::new(config, channel, Some(listener))?;
+    node.set_confinement(confinement.to_string());
+    node.say_ready()?;
+    loop {
+        let busy = node.pass();
+        if node.stops() {
+            return Ok(());
+        }
+        if !busy {
+            node.wait(None);
+        }
+    }
+}
+
+/// What this guest is, and its socket.
+fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
+    let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
+    poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;
+    match channel.receive::<Order>() {
+        Ok(Some((Order::Configure(config), mut descriptors))) if descriptors.len() == 1 => {
+            Ok((*config, descriptors.remove(0)))
+        }
+        _ => Err(Error::environment("the control program did not say what guest this is")),
+    }
+}

@@ -1,0 +1,436 @@
+//! A stack over its devices: the event loop of a guest, and of an application that embeds one.
+//!
+//! A *pass* takes frames in, does what is due, and lets the stack send; between passes it waits by the ring's policy. What
+//! the control program orders is done between passes too. Nothing here decides what a protocol decides.
+//!
+//! The stack knows each partner as a device of its own, a *port* with one link; a network that joins many has another port
+//! for what goes to all of them.
+
+mod links;
+mod orders;
+mod setup;
+
+use crate::channel::Channel;
+use crate::device::Inside;
+use crate::error::{IoContext, Result};
+use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
+use crate::message::{Buffers, GuestConfig, Loss, PairId};
+use crate::port::{Partner, Receiver, Sender};
+use links::Half;
+use orders::{Capture, OpenPing};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use siga_ring::Frame;
+use siga_ring::clock::Ticks;
+use siga_ring::wait::{Sources, Waiter};
+use siga_stack::Stack;
+use siga_stack::forward::Forward;
+use siga_stack::frame::{Payload, Received};
+use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::stack::Handled;
+use siga_stack::tcp::Storage;
+use siga_stack::time::Instant;
+use std::convert::Infallible;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// What a descriptor of a node is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Control,
+    /// Where a later control program knocks.
+    Listener,
+    /// Who has knocked there.
+    Suitor(usize),
+    /// The ear of a port.
+    Ear(usize),
+}
+
+/// A guest's stack, its devices, and its channel to the control program.
+#[derive(Debug)]
+pub struct Node<S: Storage> {
+    stack: Stack<S>,
+    config: GuestConfig,
+    confinement: String,
+    ports: Ports,
+    /// The port that stands for all partners of a device; for a point-to-point device, its only port.
+    main_ports: Vec<usize>,
+    control: Option<(u64, Channel)>,
+    listener: Option<OwnedFd>,
+    suitors: Vec<Option<(u64, Channel)>>,
+    events: Events,
+    waiter: Waiter,
+    clock: Clock,
+    /// Own halves of pairs that wait for the partner's.
+    halves: Vec<Half>,
+    /// The pairs that are linked: port, number, inbound and outbound buffers.
+    held: Vec<(usize, PairId, (Buffers, Buffers))>,
+    pings: Vec<OpenPing>,
+    capture: Option<Capture>,
+    /// The next look for pairs without traffic.
+    next_idle_look: Ticks,
+    scratch: Vec<u8>,
+    stops: bool,
+}
+
+/// The ports, by the stack's numbers of devices.
+#[derive(Debug, Default)]
+struct Ports {
+    senders: Vec<Sender>,
+    receivers: Vec<Receiver>,
+    /// The receivers that are polled.
+    hot: Vec<usize>,
+}
+
+/// Time for the stack, from the ring's clock.
+#[derive(Debug)]
+struct Clock {
+    start: Ticks,
+    rate: siga_ring::clock::Rate,
+}
+
+impl Clock {
+    fn instant(&self, now: Ticks) -> Instant {
+        Instant::from_ns(self.rate.ns(now.since(self.start)))
+    }
+
+    fn ticks(&self, at: Instant) -> Ticks {
+        Ticks(self.start.0 + self.rate.ticks(at.as_ns()).0)
+    }
+
+    fn span(&self, time: Duration) -> Ticks {
+        self.rate.ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+#[derive(Debug)]
+struct Events {
+    epoll: OwnedFd,
+    sources: std::collections::BTreeMap<u64, Source>,
+    last: u64,
+    /// What has come and is to be looked at.
+    ready: Vec<Source>,
+    next_look: Ticks,
+}
+
+impl Events {
+    fn new() -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for events")?;
+        Ok(Self { epoll, sources: Default::default(), last: 0, ready: Vec::new(), next_look: Ticks(0) })
+    }
+
+    fn add(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
+        self.last += 1;
+        let data = epoll::EventData::new_u64(self.last);
+        epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN).context("cannot wait for an event")?;
+        self.sources.insert(self.last, source);
+        Ok(self.last)
+    }
+
+    fn set_behind(&self, key: u64, descriptor: impl AsFd, behind: bool) {
+        let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN | write);
+    }
+
+    fn remove(&mut self, key: u64, descriptor: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, descriptor);
+        self.sources.remove(&key);
+    }
+
+    /// Waits for `time`; none is without end.
+    fn wait(&mut self, time: Option<Duration>) {
+        let mut events = Vec::with_capacity(32);
+        let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), time.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => unreachable!("an epoll descriptor that is open can be waited for: {error}"),
+        }
+        self.ready.extend(events.iter().filter_map(|event| self.sources.get(&event.data.u64())));
+    }
+}
+
+/// The part of a frame that the stack has not for itself.
+struct Rest<'a> {
+    frame: &'a Frame<'a>,
+    at: usize,
+    len: usize,
+}
+
+impl Payload for Rest<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.frame.copy_to(self.at + at, into);
+    }
+}
+
+impl<S: Storage> Node<S> {
+    /// A descriptor that is readable when there may be something to do, once [`Node::prepare_to_sleep`] has been called.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.events.epoll.as_fd()
+    }
+
+    /// The stack.
+    pub fn stack(&mut self) -> &mut Stack<S> {
+        &mut self.stack
+    }
+
+    /// The stack's time.
+    pub fn now(&self) -> Instant {
+        self.clock.instant(Ticks::now())
+    }
+
+    /// The guest has been told to end.
+    pub fn stops(&self) -> bool {
+        self.stops
+    }
+
+    /// Takes in what has come, does what is due, and sends. True if there was anything.
+    pub fn pass(&mut self) -> bool {
+        let now = Ticks::now();
+        if now >= self.events.next_look {
+            self.events.next_look = Ticks(now.0 + self.clock.span(EVENTS_INTERVAL).0);
+            self.events.wait(Some(Duration::ZERO));
+        }
+        self.handle_events(now);
+        let at = self.clock.instant(now);
+        let mut busy = self.receive(now, at);
+        if self.stack.poll_timeout().is_some_and(|due| due <= at) {
+            self.stack.handle_timeout(at);
+            busy = true;
+        }
+        busy |= self.transmit(now, at);
+        self.background(now);
+        if busy {
+            self.waiter.had_traffic();
+        }
+        busy
+    }
+
+    /// Waits until there is something to do, at most for `time`.
+    pub fn wait(&mut self, time: Option<Duration>) {
+        let deadline = self.deadline(time);
+        let mut waits = Waits { ports: &mut self.ports, events: &mut self.events, looks: 0 };
+        let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
+    }
+
+    fn deadline(&self, time: Option<Duration>) -> Option<Ticks> {
+        let own = time.map(|time| Ticks(Ticks::now().0 + self.clock.span(time).0));
+        let stack = self.stack.poll_timeout().map(|at| self.clock.ticks(at));
+        let pings = self.pings.iter().map(|ping| ping.until).min();
+        let idle = self.has_links().then_some(self.next_idle_look);
+        [own, stack, pings, idle].into_iter().flatten().min()
+    }
+
+    /// Takes frames from the rings that are polled.
+    fn receive(&mut self, now: Ticks, at: Instant) -> bool {
+        let mut busy = false;
+        let mut place = 0;
+        while let Some(port) = self.ports.hot.get(place).copied() {
+            match self.take(at, port) {
+                Ok(0) if self.ports.falls_asleep(port, now, self.clock.span(HOT_TIME)) => {
+                    self.ports.receivers[port].is_hot = false;
+                    self.ports.hot.swap_remove(place);
+                    continue;
+                }
+                Ok(0) => {}
+                Ok(_) => {
+                    self.ports.receivers[port].last_traffic = now;
+                    busy = true;
+                }
+                Err((broken, loss)) => {
+                    self.lose(broken, loss);
+                    busy = true;
+                    continue;
+                }
+            }
+            place += 1;
+        }
+        busy
+    }
+
+    /// Takes frames of one port in; true if there may be more.
+    fn receive_from(&mut self, now: Ticks, port: usize) -> bool {
+        match self.take(self.clock.instant(now), port) {
+            Ok(count) => count > 0,
+            Err((broken, loss)) => {
+                self.lose(broken, loss);
+                false
+            }
+        }
+    }
+
+    fn take(&mut self, at: Instant, port: usize) -> std::result::Result<usize, (usize, Loss)> {
+        let main = self.main_ports[self.ports.senders[port].device];
+        take(&mut self.stack, &mut self.ports, at, port, main)
+    }
+
+    /// Lets the stack send, and whatever waited.
+    fn transmit(&mut self, now: Ticks, at: Instant) -> bool {
+        let mut busy = false;
+        for port in 0..self.ports.senders.len() {
+            let id = setup::number(port);
+            let sender = &mut self.ports.senders[port];
+            let wants = self.stack.wants_transmit(id);
+            if sender.is_linked() {
+                if !(wants || sender.is_dirty || sender.has_room()) {
+                    continue;
+                }
+                let stack = &mut self.stack;
+                match sender.transmit(&mut |into| stack.poll_transmit(at, id, into)) {
+                    Ok(more) => busy |= more || wants,
+                    Err(violation) => self.lose(port, Loss::Violation(violation.to_string())),
+                }
+            } else if wants || sender.has_backlog() {
+                match sender.partner {
+                    Partner::Group => {
+                        self.send_to_all(at, port, id);
+                        busy = true;
+                    }
+                    Partner::Member(_) => self.want_link(now, at, port, id),
+                }
+            }
+        }
+        busy
+    }
+}
+
+/// Takes frames of one port into the stack, and passes on those for others. How many there were, or which port is to go.
+fn take<S: Storage>(
+    stack: &mut Stack<S>,
+    ports: &mut Ports,
+    at: Instant,
+    port: usize,
+    main: usize,
+) -> std::result::Result<usize, (usize, Loss)> {
+    let Receiver { ring: Some(ring), inbound, malformed, .. } = &mut ports.receivers[port] else { return Ok(0) };
+    let mut count = 0;
+    let broken = |port: usize| move |violation: siga_ring::Violation| (port, Loss::Violation(violation.to_string()));
+    while count < RECEIVE_AT_ONCE_MAX {
+        let Some(frame) = ring.next_frame().map_err(broken(port))? else { break };
+        count += 1;
+        let mut done = 0;
+        loop {
+            let part = match inbound.next(&frame, &mut done) {
+                Inside::Packet(part) => part,
+                Inside::End => break,
+                Inside::Hello => {
+                    ports.senders[port].heard();
+                    break;
+                }
+                Inside::Malformed => {
+                    *malformed += 1;
+                    break;
+                }
+            };
+            let mut header = [0; HEADER_BYTES_MAX];
+            let head = part.len.min(HEADER_BYTES_MAX);
+            frame.copy_to(part.at, &mut header[..head]);
+            let header = &header[..head];
+            let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
+            let from = setup::number(if part.to_group { main } else { port });
+            let received = Received { header, payload: &rest, marks: part.marks };
+            if let Handled::Forward(forward) = stack.handle_frame(at, from, received) {
+                let to = usize::from(forward.device.0);
+                pass_on(&mut ports.senders[to], forward, header, &rest).map_err(broken(to))?;
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// Passes a packet on, whole or cut, from ring to ring.
+fn pass_on(
+    sender: &mut Sender,
+    mut forward: Forward<'_, Rest<'_>>,
+    header: &[u8],
+    rest: &Rest<'_>,
+) -> std::result::Result<(), siga_ring::Violation> {
+    while let Some(piece) = forward.next_piece() {
+        let own = piece.range.start.min(header.len())..piece.range.end.min(header.len());
+        let behind = piece.range.start.max(header.len())..piece.range.end.max(header.len());
+        let len = piece.header.len() + piece.range.len();
+        let mut fill = |into: &mut [u8]| {
+            let (first, into) = into.split_at_mut(piece.header.len());
+            first.copy_from_slice(piece.header);
+            let (first, into) = into.split_at_mut(own.len());
+            first.copy_from_slice(&header[own.clone()]);
+            rest.copy_to(behind.start - header.len(), into);
+        };
+        if matches!(sender.partner, Partner::Group) {
+            sender.count_no_partner();
+        } else {
+            sender.offer(len, piece.marks, &mut fill)?;
+        }
+    }
+    Ok(())
+}
+
+impl Ports {
+    /// Has a port's ring polled.
+    fn heat(&mut self, port: usize) {
+        let receiver = &mut self.receivers[port];
+        if let Some(ring) = receiver.ring.as_mut().filter(|_| !receiver.is_hot) {
+            ring.awake();
+            receiver.is_hot = true;
+            self.hot.push(port);
+        }
+    }
+
+    /// True if a ring had no frame for so long that it is better asked to ring, and it was.
+    fn falls_asleep(&mut self, port: usize, now: Ticks, after: Ticks) -> bool {
+        let receiver = &mut self.receivers[port];
+        let cold = now.since(receiver.last_traffic) >= after;
+        // A violation is told by the next use.
+        cold && receiver.ring.as_mut().is_none_or(|ring| ring.declare_asleep().unwrap_or(false))
+    }
+}
+
+/// What a node waits for.
+struct Waits<'a> {
+    ports: &'a mut Ports,
+    events: &'a mut Events,
+    looks: u32,
+}
+
+/// A look at the kernel's side of things is as dear as so many at memory.
+const LOOKS_A_SYSTEM_CALL: u32 = 64;
+
+impl Sources for Waits<'_> {
+    type Error = Infallible;
+
+    fn is_ready(&mut self) -> std::result::Result<bool, Infallible> {
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
+            self.events.wait(Some(Duration::ZERO));
+        }
+        let receivers = &mut self.ports.receivers;
+        // A violation is told by the next use.
+        let mut readable =
+            |port: &usize| receivers[*port].ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true));
+        Ok(!self.events.ready.is_empty()
+            || self.ports.hot.iter().any(&mut readable)
+            || self.ports.senders.iter_mut().any(Sender::has_room))
+    }
+
+    fn declare_asleep(&mut self) -> std::result::Result<bool, Infallible> {
+        while let Some(port) = self.ports.hot.last().copied() {
+            let receiver = &mut self.ports.receivers[port];
+            if receiver.ring.as_mut().is_some_and(|ring| !ring.declare_asleep().unwrap_or(false)) {
+                return Ok(false);
+            }
+            receiver.is_hot = false;
+            self.ports.hot.pop();
+        }
+        Ok(self.ports.senders.iter_mut().all(Sender::want_room) && self.events.ready.is_empty())
+    }
+
+    fn sleep(&mut self, time: Option<Duration>) -> std::result::Result<(), Infallible> {
+        self.events.wait(time);
+        Ok(())
+    }
+
+    fn awake(&mut self) {}
+}

@@ -1,0 +1,288 @@
+//! Links of a node: wanted when there is something to send, put together from two halves, lost, and made anew.
+
+use super::{Node, Source, setup};
+use crate::limits::{IDLE_TIME, REFUSED_TIME};
+use crate::message::{Buffers, HeldPair, Loss, MemberId, News, PairId};
+use crate::name::Name;
+use crate::port::{Partner, Sender};
+use siga_ring::clock::Ticks;
+use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
+use siga_stack::frame::DeviceId;
+use siga_stack::stack::Transmit;
+use siga_stack::tcp::Storage;
+use siga_stack::time::Instant;
+use std::os::fd::OwnedFd;
+
+/// An own half of a pair that waits for the partner's.
+#[derive(Debug)]
+pub(super) struct Half {
+    pub(super) pair: PairId,
+    port: usize,
+    own: OwnMemory,
+    bell: Bell,
+    ear: Ear,
+    inbound: Shape,
+    buffers: (Buffers, Buffers),
+}
+
+/// A pair that is to be made.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    pub(super) pair: PairId,
+    pub(super) device: Name,
+    pub(super) member: MemberId,
+    pub(super) inbound: Buffers,
+    pub(super) outbound: Buffers,
+}
+
+impl<S: Storage> Node<S> {
+    pub(super) fn has_links(&self) -> bool {
+        self.ports.senders.iter().any(Sender::is_linked)
+    }
+
+    /// There is something for a partner to whom there is no link: the control program is asked for one.
+    pub(super) fn want_link(&mut self, now: Ticks, at: Instant, port: usize, id: DeviceId) {
+        let sender = &mut self.ports.senders[port];
+        if sender.refused_until.is_some_and(|until| now < until) {
+            sender.drop_backlog();
+            self.drop_all(at, id);
+            return;
+        }
+        if sender.asked || self.control.is_none() {
+            return;
+        }
+        if !sender.has_backlog() {
+            // Only what is more than a message to the link itself is worth a pair.
+            let Some(packet) = self.next_packet(at, port, id) else { return };
+            let bytes = std::mem::take(&mut self.scratch);
+            let fill = &mut |into: &mut [u8]| into.copy_from_slice(&bytes[..packet.len]);
+            let kept = self.ports.senders[port].offer(packet.len, packet.marks, fill);
+            debug_assert!(kept.is_ok(), "there is no ring to break a contract of");
+            self.scratch = bytes;
+        }
+        let sender = &mut self.ports.senders[port];
+        if let Partner::Member(member) = sender.partner.clone() {
+            sender.asked = true;
+            let device = self.config.devices[sender.device].name.clone();
+            self.tell(&News::Couple { device, member }, Vec::new());
+        }
+    }
+
+    /// The next packet for a port, in the scratch area; membership reports are swallowed, since a link has no queriers.
+    fn next_packet(&mut self, at: Instant, port: usize, id: DeviceId) -> Option<Transmit> {
+        self.scratch.resize(self.ports.senders[port].packet_bytes_max(), 0);
+        loop {
+            let packet = self.stack.poll_transmit(at, id, &mut self.scratch)?;
+            if !is_membership_report(&self.scratch[..packet.len]) {
+                return Some(packet);
+            }
+        }
+    }
+
+    fn drop_all(&mut self, at: Instant, id: DeviceId) {
+        let port = usize::from(id.0);
+        while self.next_packet(at, port, id).is_some() {
+            self.ports.senders[port].count_no_partner();
+        }
+    }
+
+    /// What is for several goes to each partner; what is for one that nobody is goes nowhere.
+    pub(super) fn send_to_all(&mut self, at: Instant, port: usize, id: DeviceId) {
+        while let Some(packet) = self.next_packet(at, port, id) {
+            let bytes = std::mem::take(&mut self.scratch);
+            let (packet_bytes, marks) = (&bytes[..packet.len], packet.marks);
+            let place = self.ports.senders[port].device;
+            if !is_to_group(packet_bytes) {
+                self.ports.senders[port].count_no_partner();
+                self.scratch = bytes;
+                continue;
+            }
+            let mut lost = Vec::new();
+            for (at, sender) in self.ports.senders.iter_mut().enumerate() {
+                if sender.device == place && matches!(sender.partner, Partner::Member(_)) {
+                    let fill = &mut |into: &mut [u8]| into.copy_from_slice(packet_bytes);
+                    if let Err(violation) = sender.offer(packet.len, marks, fill) {
+                        lost.push((at, Loss::Violation(violation.to_string())));
+                    }
+                }
+            }
+            self.scratch = bytes;
+            lost.into_iter().for_each(|(port, loss)| self.lose(port, loss));
+        }
+    }
+
+    /// Makes the own half of a pair.
+    pub(super) fn begin_pair(&mut self, proposal: Proposal, descriptors: Vec<OwnedFd>) {
+        let pair = proposal.pair;
+        match self.try_begin(proposal, descriptors) {
+            Ok(memory) => self.tell(&News::Memory { pair }, vec![memory]),
+            Err(why) => self.tell(&News::Lost { pair, why: Loss::Failed(why) }, Vec::new()),
+        }
+    }
+
+    fn try_begin(&mut self, proposal: Proposal, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
+        let Proposal { pair, device, member, inbound, outbound } = proposal;
+        let port = self.port_of(&device, &member).ok_or("it knows no such partner")?;
+        let shape = |buffers: Buffers| {
+            let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
+            Shape::new(bytes, usize::from(buffers.count)).ok_or("no ring has such buffers")
+        };
+        let [bell, ear]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the doorbells are missing")?;
+        let (bell, ear) = Bell::from_fd(bell)
+            .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
+            .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
+        let (own, memory) = OwnMemory::create(shape(outbound)?).map_err(|error| format!("no memory: {error}"))?;
+        let half = Half { pair, port, own, bell, ear, inbound: shape(inbound)?, buffers: (inbound, outbound) };
+        self.halves.retain(|other| other.port != port);
+        self.halves.push(half);
+        Ok(memory)
+    }
+
+    /// The partner's half has come: the link is there.
+    pub(super) fn complete_pair(&mut self, pair: PairId, memory: Option<OwnedFd>) {
+        let Some(at) = self.halves.iter().position(|half| half.pair == pair) else { return };
+        let half = self.halves.swap_remove(at);
+        let port = half.port;
+        match memory.ok_or("the memory is missing".to_owned()).and_then(|memory| self.try_complete(half, memory)) {
+            Ok(()) => {
+                self.tell(&News::Linked { pair }, Vec::new());
+                self.stack.carrier_up(self.now(), setup::number(port));
+            }
+            Err(why) => {
+                self.wait_to_ask(port);
+                self.tell(&News::Lost { pair, why: Loss::Failed(why) }, Vec::new());
+            }
+        }
+    }
+
+    fn try_complete(&mut self, half: Half, memory: OwnedFd) -> Result<(), String> {
+        let peer = PeerMemory::map(memory, half.inbound).map_err(|error| error.to_string())?;
+        self.end_link(half.port);
+        let link = Link::new(half.own, peer, half.bell, half.ear);
+        let key = self.events.add(&link.ear, Source::Ear(half.port)).map_err(|error| error.to_string())?;
+        self.ports.senders[half.port].link(half.pair, link.producer);
+        self.ports.receivers[half.port].link(link.consumer, (key, link.ear), Ticks::now());
+        self.ports.heat(half.port);
+        self.held.push((half.port, half.pair, half.buffers));
+        Ok(())
+    }
+
+    /// Detaches a port from its partner, and says why.
+    pub(super) fn lose(&mut self, port: usize, why: Loss) {
+        let pair = self.ports.senders[port].pair;
+        self.end_link(port);
+        if let Some(pair) = pair {
+            self.tell(&News::Lost { pair, why }, Vec::new());
+        }
+    }
+
+    /// Detaches a port; its memory is given back.
+    pub(super) fn end_link(&mut self, port: usize) {
+        self.ports.senders[port].unlink();
+        self.ports.hot.retain(|hot| *hot != port);
+        self.held.retain(|(held, _, _)| *held != port);
+        if let Some((key, ear)) = self.ports.receivers[port].unlink() {
+            self.events.remove(key, &ear);
+        }
+    }
+
+    /// The control program ends a pair: what has come is still taken in.
+    pub(super) fn end_pair(&mut self, now: Ticks, pair: PairId) {
+        if let Some(at) = self.halves.iter().position(|half| half.pair == pair) {
+            let half = self.halves.swap_remove(at);
+            self.ports.senders[half.port].asked = false;
+        }
+        let Some(port) = self.ports.senders.iter().position(|sender| sender.pair == Some(pair)) else { return };
+        self.ports.heat(port);
+        while self.receive_from(now, port) {}
+        self.end_link(port);
+    }
+
+    /// Somebody has rung, or hung up.
+    pub(super) fn ear_heard(&mut self, now: Ticks, port: usize) {
+        let Some((_, ear)) = &self.ports.receivers[port].ear else { return };
+        let heard = ear.drain();
+        self.ports.heat(port);
+        self.ports.senders[port].is_dirty = true;
+        if heard.is_ok_and(|heard| !heard.hung_up) {
+            return;
+        }
+        // What the partner sent before it died is whole.
+        while self.receive_from(now, port) {}
+        if self.ports.senders[port].is_linked() {
+            self.lose(port, Loss::PeerGone);
+        }
+    }
+
+    /// Tells the control program of pairs without traffic.
+    pub(super) fn look_for_idle(&mut self, now: Ticks) {
+        if now < self.next_idle_look {
+            return;
+        }
+        self.next_idle_look = Ticks(now.0 + self.clock.span(IDLE_TIME / 4).0);
+        let after = self.clock.span(IDLE_TIME);
+        let mut idle = Vec::new();
+        for (sender, receiver) in self.ports.senders.iter_mut().zip(&mut self.ports.receivers) {
+            let traffic = sender.frames_sent() + receiver.frames_received();
+            if traffic != receiver.traffic_seen {
+                (receiver.traffic_seen, receiver.last_look, receiver.told_idle) = (traffic, now, false);
+            } else if now.since(receiver.last_look) >= after && !receiver.told_idle {
+                receiver.told_idle = true;
+                idle.extend(sender.pair);
+            }
+        }
+        idle.into_iter().for_each(|pair| self.tell(&News::Idle { pair }, Vec::new()));
+    }
+
+    pub(super) fn quiesce(&mut self, pair: PairId) {
+        if let Some(sender) = self.ports.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
+            sender.quiet = true;
+        }
+        self.tell(&News::Quiet { pair }, Vec::new());
+    }
+
+    pub(super) fn refused(&mut self, device: &Name, member: &MemberId) {
+        if let Some(port) = self.port_of(device, member) {
+            self.wait_to_ask(port);
+        }
+    }
+
+    /// A pair could not be had: for some time none is asked for, and what is for the partner is dropped.
+    fn wait_to_ask(&mut self, port: usize) {
+        let until = Ticks(Ticks::now().0 + self.clock.span(REFUSED_TIME).0);
+        let sender = &mut self.ports.senders[port];
+        (sender.asked, sender.refused_until) = (false, Some(until));
+    }
+
+    /// The pairs that there are, for a control program that knows nothing of them.
+    pub(super) fn held_pairs(&self) -> Vec<HeldPair> {
+        let held = |(port, pair, (inbound, outbound)): &(usize, PairId, (Buffers, Buffers))| {
+            let sender = &self.ports.senders[*port];
+            let Partner::Member(member) = sender.partner.clone() else { return None };
+            let device = self.config.devices[sender.device].name.clone();
+            Some(HeldPair { pair: *pair, device, member, inbound: *inbound, outbound: *outbound })
+        };
+        self.held.iter().filter_map(held).collect()
+    }
+}
+
+/// True for a packet to more than one station.
+fn is_to_group(packet: &[u8]) -> bool {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(16).is_some_and(|first| *first >= 224),
+        Some(6) => packet.get(24) == Some(&0xff),
+        _ => false,
+    }
+}
+
+/// True for the messages of IGMP and MLD by which a station tells routers of its groups.
+fn is_membership_report(packet: &[u8]) -> bool {
+    const IGMP: u8 = 2;
+    const HOP_BY_HOP: u8 = 0;
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(9) == Some(&IGMP),
+        // Behind an IPv6 header and the router alert option.
+        Some(6) => packet.get(6) == Some(&HOP_BY_HOP) && matches!(packet.get(48), Some(131 | 132 | 143)),
+        _ => false,
+    }
+}

@@ -1,0 +1,253 @@
+//! What a node hears from control programs, and what it tells them.
+
+use super::links::Proposal;
+use super::{Node, Source, setup};
+use crate::channel::{Channel, Ended};
+use crate::error::{IoContext, Result};
+use crate::limits::{CAPTURE_BYTES_MAX, SUITORS_MAX};
+use crate::message::{DeviceReport, News, Order, PROTOCOL, ReportPart, StackReport};
+use crate::port::{self, Counters};
+use rustix::io::Errno;
+use rustix::net::{self, SocketFlags};
+use siga_ring::clock::Ticks;
+use siga_stack::echo::Ping;
+use siga_stack::tcp::Storage;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// An echo request that waits for its answer.
+#[derive(Debug)]
+pub(super) struct OpenPing {
+    request: u64,
+    ping: Ping,
+    sent: Ticks,
+    pub(super) until: Ticks,
+}
+
+/// Frames on their way to a reader.
+#[derive(Debug)]
+pub(super) struct Capture {
+    into: OwnedFd,
+    waiting: Vec<u8>,
+}
+
+/// Messages that are taken before traffic has its turn.
+const ORDERS_AT_ONCE_MAX: usize = 64;
+
+impl<S: Storage> Node<S> {
+    /// Tells the control program something. Without one, nobody hears it.
+    pub(super) fn tell(&mut self, news: &News, descriptors: Vec<OwnedFd>) {
+        let Some((key, channel)) = &mut self.control else { return };
+        let sent = channel.send(news, descriptors);
+        self.events.set_behind(*key, &*channel, channel.is_behind());
+        if sent.is_err() {
+            self.control_ended();
+        }
+    }
+
+    /// The control program is gone: traffic goes on, and a successor is asked for what is open.
+    fn control_ended(&mut self) {
+        if let Some((key, channel)) = self.control.take() {
+            self.events.remove(key, &channel);
+        }
+        self.ports.senders.iter_mut().for_each(|sender| sender.asked = false);
+        // Without a place where a successor could knock, there will be none.
+        self.stops |= self.listener.is_none();
+    }
+
+    pub(super) fn handle_events(&mut self, now: Ticks) {
+        for source in std::mem::take(&mut self.events.ready) {
+            match source {
+                Source::Control => self.hear_control(now),
+                Source::Listener => self.let_suitors_in(),
+                Source::Suitor(at) => self.hear_suitor(at),
+                Source::Ear(port) => self.ear_heard(now, port),
+            }
+        }
+    }
+
+    fn hear_control(&mut self, now: Ticks) {
+        for _ in 0..ORDERS_AT_ONCE_MAX {
+            let Some((key, channel)) = &mut self.control else { return };
+            if channel.is_behind() && channel.flush().is_ok() {
+                self.events.set_behind(*key, &*channel, channel.is_behind());
+            }
+            match channel.receive::<Order>() {
+                Ok(None) => return,
+                Ok(Some((order, descriptors))) => self.obey(now, order, descriptors),
+                Err(Ended::Closed | Ended::Malformed(_)) => self.control_ended(),
+            }
+        }
+    }
+
+    fn obey(&mut self, now: Ticks, order: Order, mut descriptors: Vec<OwnedFd>) {
+        match order {
+            // Both are first orders; a control program that has been heard sends neither.
+            Order::Configure(_) | Order::Adopt { .. } => {}
+            Order::Member { device, member } => {
+                if let Err(error) = self.add_member(&device, &member) {
+                    self.tell(&News::Failed(error), Vec::new());
+                }
+            }
+            Order::MemberGone { device, member } => self.remove_member(&device, &member),
+            Order::Pair { pair, device, member, inbound, outbound } => {
+                self.begin_pair(Proposal { pair, device, member, inbound, outbound }, descriptors);
+            }
+            Order::PeerMemory { pair } => self.complete_pair(pair, descriptors.pop()),
+            Order::Quiesce { pair } => self.quiesce(pair),
+            Order::Unpair { pair, why: _ } => self.end_pair(now, pair),
+            Order::Refused { device, member, why: _ } => self.refused(&device, &member),
+            Order::Report { request } => self.report(request),
+            Order::Ping { request, to, bytes, timeout_ms } => {
+                let span = self.clock.span(Duration::from_millis(timeout_ms.into()));
+                let [_, _, _, _, high, low, more, least] = request.to_be_bytes();
+                let ping = Ping { to, ident: u16::from_be_bytes([high, low]), seq: u16::from_be_bytes([more, least]) };
+                let at = self.clock.instant(now);
+                let sent = self.stack.ping(at, ping, bytes).is_ok();
+                let until = if sent { Ticks(now.0 + span.0) } else { now };
+                self.pings.push(OpenPing { request, ping, sent: now, until });
+            }
+            Order::Capture { snap_bytes } => {
+                if let Some(into) = descriptors.pop() {
+                    let snap = usize::try_from(snap_bytes).unwrap_or(usize::MAX);
+                    self.stack.start_capture(snap, CAPTURE_BYTES_MAX);
+                    let _ = rustix::io::ioctl_fionbio(&into, true);
+                    self.capture = Some(Capture { into, waiting: Vec::new() });
+                }
+            }
+            Order::CaptureStop => self.stop_capture(),
+            Order::Stop => self.stops = true,
+        }
+    }
+
+    fn let_suitors_in(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        while let Ok(socket) = net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            let free = self.suitors.iter().position(Option::is_none);
+            let at = free.unwrap_or(self.suitors.len());
+            if at >= SUITORS_MAX {
+                continue;
+            }
+            let Ok(channel) = Channel::new(socket) else { continue };
+            let Ok(key) = self.events.add(&channel, Source::Suitor(at)) else { continue };
+            match free {
+                Some(at) => self.suitors[at] = Some((key, channel)),
+                None => self.suitors.push(Some((key, channel))),
+            }
+        }
+    }
+
+    /// Only who knows the secret becomes the control program.
+    fn hear_suitor(&mut self, at: usize) {
+        let Some((key, mut channel)) = self.suitors.get_mut(at).and_then(Option::take) else { return };
+        match channel.receive::<Order>() {
+            Ok(None) => self.suitors[at] = Some((key, channel)),
+            Ok(Some((Order::Adopt { protocol: PROTOCOL, token }, _))) if self.config.token.is(&token) => {
+                self.control_ended();
+                self.events.remove(key, &channel);
+                let Ok(key) = self.events.add(&channel, Source::Control) else { return };
+                self.control = Some((key, channel));
+                let news = News::Inventory { confinement: self.confinement.clone(), pairs: self.held_pairs() };
+                self.tell(&news, Vec::new());
+            }
+            Ok(Some(_)) | Err(_) => self.events.remove(key, &channel),
+        }
+    }
+
+    /// Pings and captures.
+    pub(super) fn background(&mut self, now: Ticks) {
+        self.look_for_idle(now);
+        while let Some(pong) = self.stack.poll_pong() {
+            if let Some(at) = self.pings.iter().position(|open| open.ping == pong) {
+                let open = self.pings.swap_remove(at);
+                let time_ns = Some(self.clock.rate.ns(Ticks::now().since(open.sent)));
+                self.tell(&News::Pong { request: open.request, time_ns }, Vec::new());
+            }
+        }
+        while let Some(at) = self.pings.iter().position(|open| open.until <= now) {
+            let open = self.pings.swap_remove(at);
+            self.tell(&News::Pong { request: open.request, time_ns: None }, Vec::new());
+        }
+        self.write_capture();
+    }
+
+    fn write_capture(&mut self) {
+        let Some(capture) = &mut self.capture else { return };
+        if capture.waiting.is_empty() {
+            capture.waiting = self.stack.take_capture();
+        }
+        while !capture.waiting.is_empty() {
+            match rustix::io::write(&capture.into, &capture.waiting) {
+                Ok(written) => _ = capture.waiting.drain(..written),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    self.stop_capture();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn stop_capture(&mut self) {
+        if self.capture.take().is_some() {
+            let missed = self.stack.stop_capture();
+            self.tell(&News::CaptureEnded { missed }, Vec::new());
+        }
+    }
+
+    fn report(&mut self, request: u64) {
+        for place in 0..self.config.devices.len() {
+            let device = self.config.devices[place].clone();
+            let mut all = Counters::new();
+            let mut links = Vec::new();
+            for (at, (sender, receiver)) in self.ports.senders.iter().zip(&self.ports.receivers).enumerate() {
+                if sender.device != place {
+                    continue;
+                }
+                port::add(&mut all, &sender.counters());
+                port::add(&mut all, &receiver.counters());
+                if let Some(sent) = self.stack.counters(setup::number(at)) {
+                    port::add(
+                        &mut all,
+                        &port::named([("packets_sent", sent.frames_sent), ("packets_received", sent.frames_received)]),
+                    );
+                }
+                links.extend(port::report(&device.name, sender, receiver));
+            }
+            let part = ReportPart::Device(DeviceReport { device, counters: all });
+            self.tell(&News::Report { request, part }, Vec::new());
+            for link in links {
+                self.tell(&News::Report { request, part: ReportPart::Link(link) }, Vec::new());
+            }
+        }
+        let part = ReportPart::Stack(self.stack_report());
+        self.tell(&News::Report { request, part }, Vec::new());
+    }
+
+    fn stack_report(&self) -> StackReport {
+        let drops = self.stack.drops().iter().filter(|(_, count)| *count > 0);
+        let memory = self.stack.memory();
+        let ns = |ticks: u64| self.clock.rate.ns(Ticks(ticks));
+        let copying = self.ports.receivers.iter().map(port::Receiver::copy_ticks).sum();
+        let waits = self.waiter.counters();
+        let times =
+            [("copying", ns(copying)), ("waiting", ns(waits.wait_ticks.0)), ("asleep", ns(waits.sleep_ticks.0))];
+        StackReport {
+            drops: drops.map(|(reason, count)| (reason.to_string(), count)).collect(),
+            memory: memory.0.iter().map(|part| (part.name.to_owned(), (part.held * part.bytes_each) as u64)).collect(),
+            times_ns: times.into_iter().map(|(name, time)| (name.to_owned(), time)).collect(),
+            connections: memory.held("TCP connections") as u64,
+        }
+    }
+
+    /// Says that the guest runs.
+    ///
+    /// # Errors
+    /// The control program is gone.
+    pub fn say_ready(&mut self) -> Result<()> {
+        let news = News::Ready { confinement: self.confinement.clone() };
+        self.tell(&news, Vec::new());
+        self.control.as_ref().map(|_| ()).ok_or("it ended").context("the control program is gone")
+    }
+}

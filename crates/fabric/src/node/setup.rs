@@ -1,0 +1,169 @@
+//! From a guest's configuration to its stack.
+
+use super::{Clock, Events, Node, Ports, Source};
+use crate::channel::Channel;
+use crate::error::{Error, IoContext, Result};
+use crate::limits::IDLE_TIME;
+use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Waiting};
+use crate::name::Name;
+use crate::port::{Partner, Receiver, Sender};
+use crate::topology::NetworkKind;
+use siga_ring::clock::Ticks;
+use siga_ring::wait::{Mode, Waiter};
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::frame::DeviceId;
+use siga_stack::route::Prefix;
+use siga_stack::stack::StackConfig;
+use siga_stack::tcp::Storage;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+impl<S: Storage> Node<S> {
+    /// The node of a guest, with its channel to the control program and the socket where a later one may knock.
+    ///
+    /// # Errors
+    /// The host has no random numbers or descriptors; the stack refuses an address or MTU.
+    pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
+        let mut seed = [0; 8];
+        rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty()).context("cannot draw a seed")?;
+        let stack_config =
+            StackConfig { seed: u64::from_ne_bytes(seed), forwarding: config.forwarding, ..StackConfig::default() };
+        let mut events = Events::new()?;
+        let control = Some((events.add(&channel, Source::Control)?, channel));
+        if let Some(listener) = &listener {
+            events.add(listener, Source::Listener)?;
+        }
+        let waiter = Waiter::new(match config.waiting {
+            Waiting::Adaptive => Mode::Adaptive,
+            Waiting::Blocking => Mode::Blocking,
+            Waiting::Polling => Mode::Polling,
+        });
+        let now = Ticks::now();
+        let clock = Clock { start: now, rate: waiter.rate() };
+        let next_idle_look = Ticks(now.0 + clock.span(IDLE_TIME / 4).0);
+        let mut node = Self {
+            stack: Stack::with_storage(stack_config),
+            confinement: String::new(),
+            ports: Ports::default(),
+            main_ports: Vec::new(),
+            control,
+            listener,
+            suitors: Vec::new(),
+            events,
+            waiter,
+            clock,
+            halves: Vec::new(),
+            held: Vec::new(),
+            pings: Vec::new(),
+            capture: None,
+            next_idle_look,
+            scratch: Vec::new(),
+            stops: false,
+            config,
+        };
+        for place in 0..node.config.devices.len() {
+            node.add_main_port(place)?;
+        }
+        Ok(node)
+    }
+
+    /// How the process is confined, as it is told to control programs.
+    pub fn set_confinement(&mut self, words: String) {
+        self.confinement = words;
+    }
+
+    /// The port that a device has whoever its partners are: it has the addresses.
+    fn add_main_port(&mut self, place: usize) -> Result<()> {
+        let device = self.config.devices[place].clone();
+        let addresses = device.addresses.iter().map(|own| own.prefix()).collect();
+        // Whom the one port of a point-to-point device leads to is told later.
+        let port = self.add_port(place, &device, addresses, Partner::Group)?;
+        self.main_ports.push(port);
+        for at in 0..self.config.routes.len() {
+            let route = self.config.routes[at];
+            if route.device == place {
+                self.set_route(port, route.to.prefix(), route.via)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_port(
+        &mut self,
+        place: usize,
+        device: &GuestDevice,
+        addresses: Vec<Prefix>,
+        partner: Partner,
+    ) -> Result<usize> {
+        let refused = |error: siga_stack::device::DeviceError| {
+            Error::usage(format!("device {}: the stack refuses it: {error:?}", device.name))
+        };
+        // A segment larger than the MTU has to fit into one buffer of every link that agreed to it.
+        let agreed = Agreed { checksum_unfilled: true, large_segments: device.kind.takes_large_segments() };
+        let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
+        let id = self.stack.add_device(config).map_err(refused)?;
+        self.ports.senders.push(Sender::new(partner, place, device.kind, device.full));
+        self.ports.receivers.push(Receiver::new(device.kind));
+        Ok(usize::from(id.0))
+    }
+
+    fn set_route(&mut self, port: usize, to: Prefix, via: IpAddr) -> Result<()> {
+        let refused = |error| Error::usage(format!("route to {}/{}: {error:?}", to.address(), to.length()));
+        self.stack.add_route(to, number(port), Some(via)).map_err(refused)
+    }
+
+    /// The port of a partner, if it is known.
+    pub(super) fn port_of(&self, device: &Name, member: &MemberId) -> Option<usize> {
+        let place = self.config.devices.iter().position(|own| own.name == *device)?;
+        let leads = |sender: &Sender| {
+            sender.device == place && matches!(&sender.partner, Partner::Member(known) if known == member)
+        };
+        self.ports.senders.iter().position(leads)
+    }
+
+    /// There is a partner: it gets a port, and its addresses lead there.
+    pub(super) fn add_member(&mut self, device: &Name, member: &Member) -> Result<()> {
+        let place = self.config.devices.iter().position(|own| own.name == *device);
+        let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
+        let own = self.config.devices[place].clone();
+        let port = match self.port_of(device, &member.id) {
+            Some(known) => known,
+            None if matches!(own.kind, NetworkKind::Vctc { .. }) => {
+                let main = self.main_ports[place];
+                self.ports.senders[main].partner = Partner::Member(member.id.clone());
+                return Ok(());
+            }
+            None => {
+                let host = |address: IpAddr| Prefix::new(address, if address.is_ipv4() { 32 } else { 128 });
+                let addresses = own.addresses.iter().filter_map(|own| host(own.address())).collect();
+                self.add_port(place, &own, addresses, Partner::Member(member.id.clone()))?
+            }
+        };
+        let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
+        let hosts: Vec<Prefix> = member.addresses.iter().filter_map(|host| Prefix::new(*host, bits(*host))).collect();
+        for host in &hosts {
+            let refused = |error| Error::usage(format!("the way to {}: {error:?}", host.address()));
+            self.stack.add_route(*host, number(port), None).map_err(refused)?;
+        }
+        self.ports.senders[port].hosts = hosts;
+        let led_by = |via: IpAddr| member.addresses.contains(&via);
+        let routes: Vec<_> =
+            self.config.routes.iter().filter(|route| route.device == place && led_by(route.via)).copied().collect();
+        routes.into_iter().try_for_each(|route| self.set_route(port, route.to.prefix(), route.via))
+    }
+
+    /// A partner is gone for good: its addresses lead nowhere.
+    pub(super) fn remove_member(&mut self, device: &Name, member: &MemberId) {
+        let Some(port) = self.port_of(device, member) else { return };
+        for host in std::mem::take(&mut self.ports.senders[port].hosts) {
+            self.stack.remove_route(host);
+        }
+        self.end_link(port);
+    }
+}
+
+/// The stack's number of a port.
+pub(super) fn number(port: usize) -> DeviceId {
+    DeviceId(u16::try_from(port).unwrap_or(u16::MAX))
+}

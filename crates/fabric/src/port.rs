@@ -1,0 +1,371 @@
+//! Ports: the two ways of a link to one partner, each with what its device type makes of frames.
+//!
+//! A *sender* decides what happens when the partner has no empty buffer: a packet of the own stack stays there (`pending`) or is
+//! dropped and counted (`drop`); a packet that is passed on waits in a queue with a bound, so that one slow partner never
+//! holds up the others. A *receiver* is polled while there is traffic, and else has asked for a ring.
+
+use crate::device::{self, Inbound, Outbound, Sent};
+use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, TRANSMIT_AT_ONCE_MAX};
+use crate::message::{LinkReport, MemberId, PairId};
+use crate::name::Name;
+use crate::topology::{Full, NetworkKind};
+use siga_ring::clock::Ticks;
+use siga_ring::{Consumer, Ear, Producer, Violation};
+use siga_stack::frame::Marks;
+use siga_stack::route::Prefix;
+use siga_stack::stack::Transmit;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Counters by name.
+pub(crate) type Counters = BTreeMap<String, u64>;
+
+/// Who is at the other end of a port.
+#[derive(Debug, Clone)]
+pub(crate) enum Partner {
+    /// One partner.
+    Member(MemberId),
+    /// All of a network that joins many: what is for several goes out here.
+    Group,
+}
+
+/// The sending way of a port.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) partner: Partner,
+    /// The place of the device that it belongs to.
+    pub(crate) device: usize,
+    /// The partner's addresses, as routes of the stack.
+    pub(crate) hosts: Vec<Prefix>,
+    pub(crate) pair: Option<PairId>,
+    ring: Option<Producer>,
+    outbound: Box<dyn Outbound>,
+    kind: NetworkKind,
+    full: Full,
+    backlog: VecDeque<(Vec<u8>, Marks)>,
+    backlog_bytes: usize,
+    /// Something was put into buffers, or may be now.
+    pub(crate) is_dirty: bool,
+    /// So many buffers have to be free before it goes on; 0: it does not wait.
+    wanted: usize,
+    /// Nothing is to be sent any more.
+    pub(crate) quiet: bool,
+    /// A pair was asked for.
+    pub(crate) asked: bool,
+    /// Until then, a pair that was refused is not asked for again.
+    pub(crate) refused_until: Option<Ticks>,
+    counters: SenderCounters,
+    past: Counters,
+}
+
+#[derive(Debug, Default)]
+struct SenderCounters {
+    backlog_full: u64,
+    too_long: u64,
+    no_partner: u64,
+}
+
+impl Sender {
+    pub(crate) fn new(partner: Partner, device: usize, kind: NetworkKind, full: Full) -> Self {
+        Self {
+            partner,
+            device,
+            hosts: Vec::new(),
+            pair: None,
+            ring: None,
+            outbound: device::halves(kind).0,
+            kind,
+            full,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+            is_dirty: false,
+            wanted: 0,
+            quiet: false,
+            asked: false,
+            refused_until: None,
+            counters: SenderCounters::default(),
+            past: Counters::new(),
+        }
+    }
+
+    pub(crate) fn link(&mut self, pair: PairId, ring: Producer) {
+        self.unlink();
+        self.outbound = device::halves(self.kind).0;
+        (self.pair, self.ring) = (Some(pair), Some(ring));
+        (self.quiet, self.asked, self.is_dirty, self.wanted) = (false, false, true, 0);
+    }
+
+    pub(crate) fn unlink(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            add(&mut self.past, &producer_counters(&ring));
+        }
+        (self.pair, self.asked, self.quiet, self.wanted) = (None, false, false, 0);
+    }
+
+    pub(crate) fn is_linked(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Packets wait for a link or a buffer.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    pub(crate) fn heard(&mut self) {
+        self.outbound.heard();
+        self.is_dirty = true;
+    }
+
+    /// Sends one packet that is not the own stack's, or keeps it, or drops it.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    pub(crate) fn offer(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Violation> {
+        if let Some(ring) = self.ring.as_mut().filter(|_| self.backlog.is_empty() && !self.quiet) {
+            let mut build = |into: &mut [u8]| {
+                fill(into.get_mut(..len)?);
+                Some(Transmit { len, marks })
+            };
+            match self.outbound.send(ring, &mut build)? {
+                Sent::Packet => {
+                    self.is_dirty = true;
+                    return Ok(());
+                }
+                Sent::Nothing => {
+                    self.counters.too_long += 1;
+                    return Ok(());
+                }
+                Sent::Full if self.full == Full::Drop => {
+                    ring.count_target_full();
+                    return Ok(());
+                }
+                Sent::Full => ring.count_pending(),
+            }
+        }
+        self.keep(len, marks, fill);
+        Ok(())
+    }
+
+    fn keep(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) {
+        if self.backlog.len() >= BACKLOG_FRAMES_MAX || self.backlog_bytes + len > BACKLOG_BYTES_MAX {
+            self.counters.backlog_full += 1;
+            return;
+        }
+        let mut bytes = vec![0; len];
+        fill(&mut bytes);
+        self.backlog_bytes += len;
+        self.backlog.push_back((bytes, marks));
+        self.is_dirty = true;
+    }
+
+    /// Sends what waits, then what `build` makes, as far as there are buffers. True if there may be more to send at once.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    pub(crate) fn transmit(&mut self, build: &mut device::Build<'_>) -> Result<bool, Violation> {
+        let Some(ring) = self.ring.as_mut().filter(|_| !self.quiet) else { return Ok(false) };
+        let mut full = false;
+        while let Some((bytes, marks)) = self.backlog.front() {
+            let mut copy = |into: &mut [u8]| {
+                into.get_mut(..bytes.len())?.copy_from_slice(bytes);
+                Some(Transmit { len: bytes.len(), marks: *marks })
+            };
+            match self.outbound.send(ring, &mut copy)? {
+                Sent::Full => {
+                    full = true;
+                    break;
+                }
+                Sent::Packet => {}
+                Sent::Nothing => self.counters.too_long += 1,
+            }
+            self.backlog_bytes -= bytes.len();
+            self.backlog.pop_front();
+        }
+        let mut count = 0;
+        while !full && count < TRANSMIT_AT_ONCE_MAX {
+            match self.outbound.send(ring, build)? {
+                Sent::Packet => count += 1,
+                Sent::Nothing => break,
+                Sent::Full => full = true,
+            }
+        }
+        if full && self.full == Full::Drop {
+            let mut nowhere = vec![0; self.outbound.packet_bytes_max()];
+            for _ in 0..DROPS_AT_ONCE_MAX {
+                if build(&mut nowhere).is_none() {
+                    break;
+                }
+                ring.count_target_full();
+            }
+        }
+        let held = self.outbound.flush(ring)?;
+        self.wanted = if full { 1 } else { held };
+        self.is_dirty = count == TRANSMIT_AT_ONCE_MAX;
+        Ok(self.is_dirty)
+    }
+
+    /// Whether it can go on that waited for buffers.
+    pub(crate) fn has_room(&mut self) -> bool {
+        let Some(ring) = self.ring.as_mut().filter(|_| self.wanted > 0 && !self.quiet) else { return false };
+        // A violation is told by the next use.
+        ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.wanted)
+    }
+
+    /// Asks the partner to ring when it can go on; false if it can.
+    pub(crate) fn want_room(&mut self) -> bool {
+        let Some(ring) = self.ring.as_mut().filter(|_| self.wanted > 0 && !self.quiet) else { return true };
+        // Who waits for any buffer waits for half of them: so the partner rings less often, and does not run dry.
+        let wanted = if self.wanted == 1 { ring.shape().buffer_count() / 2 } else { self.wanted };
+        ring.want_room(wanted).unwrap_or(false)
+    }
+
+    /// Drops what waits, because there is nobody to send it to.
+    pub(crate) fn drop_backlog(&mut self) {
+        self.counters.no_partner += self.backlog.len() as u64;
+        self.backlog.clear();
+        self.backlog_bytes = 0;
+    }
+
+    pub(crate) fn count_no_partner(&mut self) {
+        self.counters.no_partner += 1;
+    }
+
+    /// Frames sent over the present link.
+    pub(crate) fn frames_sent(&self) -> u64 {
+        self.ring.as_ref().map_or(0, |ring| ring.counters().frames)
+    }
+
+    pub(crate) fn packet_bytes_max(&self) -> usize {
+        self.outbound.packet_bytes_max()
+    }
+
+    /// What was counted over all links of this port.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.past.clone();
+        if let Some(ring) = &self.ring {
+            add(&mut counters, &producer_counters(ring));
+        }
+        let own = &self.counters;
+        let own = [("backlog_full", own.backlog_full), ("too_long", own.too_long), ("no_partner", own.no_partner)];
+        add(&mut counters, &named(own));
+        counters
+    }
+}
+
+/// The receiving way of a port.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    pub(crate) ring: Option<Consumer>,
+    pub(crate) ear: Option<(u64, Ear)>,
+    pub(crate) inbound: Box<dyn Inbound>,
+    kind: NetworkKind,
+    /// It is polled; else it has asked for a ring, or has no link.
+    pub(crate) is_hot: bool,
+    pub(crate) last_traffic: Ticks,
+    pub(crate) malformed: u64,
+    /// Frames both ways when traffic was last looked for, and when that number changed.
+    pub(crate) traffic_seen: u64,
+    pub(crate) last_look: Ticks,
+    /// The control program was told that there is no traffic.
+    pub(crate) told_idle: bool,
+    past: Counters,
+}
+
+impl Receiver {
+    pub(crate) fn new(kind: NetworkKind) -> Self {
+        Self {
+            ring: None,
+            ear: None,
+            inbound: device::halves(kind).1,
+            kind,
+            is_hot: false,
+            last_traffic: Ticks(0),
+            malformed: 0,
+            traffic_seen: 0,
+            last_look: Ticks(0),
+            told_idle: false,
+            past: Counters::new(),
+        }
+    }
+
+    pub(crate) fn link(&mut self, ring: Consumer, ear: (u64, Ear), now: Ticks) {
+        self.inbound = device::halves(self.kind).1;
+        (self.ring, self.ear) = (Some(ring), Some(ear));
+        (self.last_traffic, self.last_look, self.traffic_seen, self.told_idle) = (now, now, 0, false);
+    }
+
+    pub(crate) fn unlink(&mut self) -> Option<(u64, Ear)> {
+        if let Some(ring) = self.ring.take() {
+            add(&mut self.past, &consumer_counters(&ring));
+        }
+        self.is_hot = false;
+        self.ear.take()
+    }
+
+    /// What was counted over all links of this port.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.past.clone();
+        if let Some(ring) = &self.ring {
+            add(&mut counters, &consumer_counters(ring));
+        }
+        add(&mut counters, &named([("malformed", self.malformed)]));
+        counters
+    }
+
+    /// Frames received over the present link.
+    pub(crate) fn frames_received(&self) -> u64 {
+        self.ring.as_ref().map_or(0, |ring| ring.counters().frames)
+    }
+
+    /// Ticks spent copying out of the present link.
+    pub(crate) fn copy_ticks(&self) -> u64 {
+        let past = self.past.get("copy_ticks").copied().unwrap_or(0);
+        past + self.ring.as_ref().map_or(0, |ring| ring.counters().copy_ticks.0)
+    }
+}
+
+/// The report of a port that has a partner of its own.
+pub(crate) fn report(device: &Name, sender: &Sender, receiver: &Receiver) -> Option<LinkReport> {
+    let Partner::Member(member) = &sender.partner else { return None };
+    let mut counters = sender.counters();
+    add(&mut counters, &receiver.counters());
+    Some(LinkReport { device: device.clone(), member: member.clone(), pair: sender.pair, counters })
+}
+
+pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
+    counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Adds counters up.
+pub(crate) fn add(all: &mut Counters, more: &Counters) {
+    for (name, value) in more {
+        *all.entry(name.clone()).or_default() += value;
+    }
+}
+
+fn producer_counters(ring: &Producer) -> Counters {
+    let counters = ring.counters();
+    named([
+        ("frames_sent", counters.frames),
+        ("bytes_sent", counters.bytes),
+        ("buffers_sent", counters.buffers),
+        ("target_full", counters.target_full),
+        ("pending", counters.pending),
+        ("doorbells_sent", counters.doorbells.sent),
+        ("doorbells_suppressed", counters.doorbells.suppressed),
+        ("violations", counters.violations),
+    ])
+}
+
+fn consumer_counters(ring: &Consumer) -> Counters {
+    let counters = ring.counters();
+    named([
+        ("frames_received", counters.frames),
+        ("bytes_received", counters.bytes),
+        ("buffers_received", counters.buffers),
+        ("doorbells_sent", counters.doorbells.sent),
+        ("doorbells_suppressed", counters.doorbells.suppressed),
+        ("violations", counters.violations),
+        ("copied_bytes", counters.copied_bytes),
+        ("copy_ticks", counters.copy_ticks.0),
+    ])
+}

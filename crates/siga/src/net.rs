@@ -1,0 +1,412 @@
+//! `siga net`: virtual networks for the guests of this host.
+
+use crate::{print, tell};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use siga_fabric::client::{self, Client};
+use siga_fabric::message::{DeviceReport, LinkReport, ReportPart, StackReport};
+use siga_fabric::name::Name;
+use siga_fabric::request::{Answer, GuestState, GuestStatus, NetworkStatus, Request};
+use siga_fabric::rundir::{self, RunDir};
+use siga_fabric::topology::Topology;
+use siga_lab::error::{Error, IoContext, Result};
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  siga net up topologies/figure-1.toml        start the control program and its guests
+  siga net status                             the networks that are up
+  siga net status figure-1 --detail           with every device, link and counter
+  siga net ping figure-1 tcpip1 10.0.2.2      echo requests from a guest
+  siga net capture figure-1 tcpip2 -o r.pcapng
+  siga net down figure-1
+
+A topology is a TOML file of networks and guests: see docs/net.md.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NetCommand {
+    /// Start a network: its control program and its guests.
+    ///
+    /// If the control program of a running network died, this starts another, which finds the guests again.
+    Up {
+        /// The topology.
+        topology: PathBuf,
+        /// What to call the network, if not what the topology says, or its file's name.
+        #[arg(long)]
+        name: Option<Name>,
+    },
+    /// Take a network down.
+    Down {
+        /// The network.
+        network: Name,
+    },
+    /// Show what runs.
+    Status {
+        /// The network; without it, all of them in short.
+        network: Option<Name>,
+        /// Show devices, links and counters too.
+        #[arg(long)]
+        detail: bool,
+        /// text or json.
+        #[arg(long, default_value = "text")]
+        format: StatusFormat,
+    },
+    /// Send echo requests from a guest.
+    Ping(PingArgs),
+    /// Write the frames of a guest to a file, as pcapng, until interrupted.
+    Capture {
+        /// The network.
+        network: Name,
+        /// The guest.
+        guest: Name,
+        /// The file; without it, standard output.
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+        /// The most bytes of each frame.
+        #[arg(long, default_value_t = 65_535)]
+        snap: u32,
+        /// End after so many seconds.
+        #[arg(long)]
+        seconds: Option<f64>,
+    },
+    /// Start a guest that has ended.
+    Start {
+        /// The network.
+        network: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// End a guest; it is not started again before `start`.
+    Stop {
+        /// The network.
+        network: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// Let a guest couple to a restricted network.
+    Grant {
+        /// The network, as started with `up`.
+        network: Name,
+        /// The restricted network of its topology.
+        lan: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// Let a guest no longer couple to a restricted network.
+    Revoke {
+        /// The network, as started with `up`.
+        network: Name,
+        /// The restricted network of its topology.
+        lan: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// Print the secret with which the process of an external guest attaches.
+    Token {
+        /// The network.
+        network: Name,
+        /// The guest.
+        guest: Name,
+    },
+    /// Check a topology without starting anything.
+    Check {
+        /// The topology.
+        topology: PathBuf,
+    },
+    /// Be a control program (started by siga itself).
+    #[command(hide = true)]
+    Control {
+        /// Where networks keep their files.
+        base: PathBuf,
+    },
+    /// Be a guest (started by the control program).
+    #[command(hide = true)]
+    Guest,
+}
+
+/// How a status is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StatusFormat {
+    /// Tables.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PingArgs {
+    /// The network.
+    network: Name,
+    /// The guest that asks.
+    guest: Name,
+    /// Who is asked.
+    to: IpAddr,
+    /// How many requests.
+    #[arg(short, long, default_value_t = 4)]
+    count: u32,
+    /// Bytes of payload.
+    #[arg(short, long, default_value_t = 56, value_parser = clap::value_parser!(u16).range(..=65_000))]
+    size: u16,
+    /// Seconds between requests.
+    #[arg(short, long, default_value_t = 1.0)]
+    interval: f64,
+    /// Seconds until an answer is given up.
+    #[arg(short = 'W', long, default_value_t = 2.0)]
+    timeout: f64,
+}
+
+pub(crate) fn run(command: NetCommand) -> Result<()> {
+    match command {
+        NetCommand::Up { topology, name } => up(&topology, name),
+        NetCommand::Down { network } => {
+            client::down(&network)?;
+            tell(&format!("siga: network {network} is down"));
+            Ok(())
+        }
+        NetCommand::Status { network: Some(network), detail, format } => status(&network, detail, format),
+        NetCommand::Status { network: None, format, .. } => all(format),
+        NetCommand::Ping(args) => ping(&args),
+        NetCommand::Capture { network, guest, output, snap, seconds } => {
+            capture(&network, guest, output.as_deref(), snap, seconds)
+        }
+        NetCommand::Start { network, guest } => request(&network, Request::StartGuest(guest)),
+        NetCommand::Stop { network, guest } => request(&network, Request::StopGuest(guest)),
+        NetCommand::Grant { network, lan, guest } => request(&network, Request::Grant { network: lan, guest }),
+        NetCommand::Revoke { network, lan, guest } => request(&network, Request::Revoke { network: lan, guest }),
+        NetCommand::Token { network, guest } => {
+            for answer in Client::connect(&network)?.request(Request::Token(guest))? {
+                if let Answer::Token(token) = answer {
+                    print(&format!("{}\n", token.text()))?;
+                }
+            }
+            Ok(())
+        }
+        NetCommand::Check { topology } => {
+            let checked =
+                Topology::parse(&read(&topology)?).map_err(|error| Error::from(error).at(topology.display()))?;
+            let (guests, networks) = (checked.guests.len(), checked.networks.len());
+            print(&format!("{}: {guests} guests on {networks} networks\n", topology.display()))
+        }
+        NetCommand::Control { base } => Ok(siga_fabric::control::run(&base)?),
+        NetCommand::Guest => Ok(siga_fabric::guest::run()?),
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).context(format!("cannot read {}", path.display()))
+}
+
+fn up(path: &Path, name: Option<Name>) -> Result<()> {
+    let text = read(path)?;
+    let at = |error: siga_fabric::Error| Error::from(error).at(path.display());
+    let topology = Topology::parse(&text).map_err(at)?;
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let name = name.or(topology.name).map_or_else(|| stem.parse().map_err(at), Ok)?;
+    client::up(&name, &text)?;
+    status(&name, false, StatusFormat::Text)
+}
+
+fn request(network: &Name, request: Request) -> Result<()> {
+    Client::connect(network)?.request(request)?;
+    Ok(())
+}
+
+/// Every network in a line.
+fn all(format: StatusFormat) -> Result<()> {
+    let mut rows = Vec::new();
+    for name in RunDir::all(&rundir::base())? {
+        let guests = Client::connect(&name).and_then(|mut client| client.request(Request::Status { detail: false }));
+        rows.push(match guests {
+            Ok(answers) => {
+                let states: Vec<GuestState> = answers.iter().filter_map(guest).map(|guest| guest.state).collect();
+                let running = states.iter().filter(|state| **state == GuestState::Running).count();
+                (name, Some((running, states.len())), String::new())
+            }
+            Err(error) => (name, None, error.message().to_owned()),
+        });
+    }
+    if format == StatusFormat::Json {
+        let row = |(name, guests, error): &(Name, Option<(usize, usize)>, String)| json!({ "name": name, "running": guests.map(|(running, _)| running), "guests": guests.map(|(_, all)| all), "error": error });
+        return print(&format!("{:#}\n", json!({ "networks": rows.iter().map(row).collect::<Vec<_>>() })));
+    }
+    if rows.is_empty() {
+        return print("no network is up\n");
+    }
+    let line = |(name, guests, error): &(Name, Option<(usize, usize)>, String)| match guests {
+        Some((running, all)) => format!("{name:<24}{running} of {all} guests run\n"),
+        None => format!("{name:<24}{error}\n"),
+    };
+    print(&rows.iter().map(line).collect::<String>())
+}
+
+fn guest(answer: &Answer) -> Option<&GuestStatus> {
+    if let Answer::Guest(guest) = answer { Some(guest) } else { None }
+}
+
+fn status(name: &Name, detail: bool, format: StatusFormat) -> Result<()> {
+    let answers = Client::connect(name)?.request(Request::Status { detail })?;
+    if format == StatusFormat::Json {
+        return print(&format!("{:#}\n", status_json(name, &answers)));
+    }
+    print(&status_text(name, &answers))
+}
+
+fn status_json(name: &Name, answers: &[Answer]) -> serde_json::Value {
+    let (mut networks, mut guests, mut reports) = (Vec::new(), Vec::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Answer::Network(network) => networks.push(json!(network)),
+            Answer::Guest(guest) => guests.push(json!(guest)),
+            Answer::Report { guest, part } => reports.push(json!({ "guest": guest, "part": part })),
+            Answer::Pong { .. }
+            | Answer::CaptureEnded { .. }
+            | Answer::Token(_)
+            | Answer::Welcome
+            | Answer::Done
+            | Answer::Failed(_) => {}
+        }
+    }
+    json!({ "format": "siga/net-status/1", "name": name, "networks": networks, "guests": guests, "reports": reports })
+}
+
+fn status_text(name: &Name, answers: &[Answer]) -> String {
+    let mut text = format!("network {name}\n\n");
+    text += "network         type                                access      pairs  members\n";
+    for answer in answers {
+        if let Answer::Network(NetworkStatus { name, kind, granted, members, pairs }) = answer {
+            let access = if granted.is_some() { "restricted" } else { "open" };
+            let _ = writeln!(text, "{name:<16}{kind:<36}{access:<12}{pairs:>5}  {}", members.join(" "));
+        }
+    }
+    text += "\nguest           state         pid  restarts   up (s)  pairs   rings (KB)\n";
+    for status in answers.iter().filter_map(guest) {
+        let state = match status.state {
+            GuestState::Waiting => "waiting",
+            GuestState::Starting => "starting",
+            GuestState::Running => "running",
+            GuestState::Ended => "ended",
+        };
+        let pid = status.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        let up = status.up_ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{}", ms / 1_000, ms % 1_000 / 100));
+        let (name, restarts, pairs) = (&status.name, status.restarts, status.pairs);
+        let kilobytes = status.ring_bytes >> 10;
+        let _ = write!(text, "{name:<16}{state:<9}{pid:>8}{restarts:>10}{up:>9}{pairs:>7}{kilobytes:>13}");
+        let _ = match &status.ended {
+            Some(how) => writeln!(text, "  {how}"),
+            None => writeln!(text),
+        };
+    }
+    for answer in answers {
+        if let Answer::Report { guest, part } = answer {
+            match part {
+                ReportPart::Device(device) => device_text(&mut text, guest, device),
+                ReportPart::Link(link) => link_text(&mut text, link),
+                ReportPart::Stack(stack) => stack_text(&mut text, stack),
+            }
+        }
+    }
+    text
+}
+
+fn device_text(text: &mut String, guest: &Name, report: &DeviceReport) {
+    let device = &report.device;
+    let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
+    let full = match device.full {
+        siga_fabric::topology::Full::Drop => "drop",
+        siga_fabric::topology::Full::Pending => "pending",
+    };
+    let _ = writeln!(text, "\ndevice {} of guest {guest}", device.name);
+    for (key, value) in [
+        ("network", device.network.to_string()),
+        ("type", device.kind.to_string()),
+        ("addresses", addresses.join(" ")),
+        ("mtu", device.mtu.to_string()),
+        ("buffer_count", device.buffer_count.to_string()),
+        ("full", full.to_owned()),
+        ("large_segments", device.kind.takes_large_segments().to_string()),
+    ] {
+        let _ = writeln!(text, "  {key:<24}{value:>14}");
+    }
+    counters_text(text, &report.counters);
+}
+
+fn link_text(text: &mut String, report: &LinkReport) {
+    let pair = report.pair.map_or_else(|| "no pair".to_owned(), |pair| format!("pair {}", pair.0));
+    let _ = writeln!(text, "  to {} ({pair})", report.member);
+    counters_text(text, &report.counters);
+}
+
+fn stack_text(text: &mut String, report: &StackReport) {
+    let _ = writeln!(text, "  TCP connections: {}", report.connections);
+    for (what, counters) in
+        [("dropped", &report.drops), ("bytes held", &report.memory), ("time in ns", &report.times_ns)]
+    {
+        if !counters.is_empty() {
+            let _ = writeln!(text, "  {what}");
+            counters_text(text, counters);
+        }
+    }
+}
+
+fn counters_text(text: &mut String, counters: &std::collections::BTreeMap<String, u64>) {
+    for (name, value) in counters.iter().filter(|(_, value)| **value > 0) {
+        let _ = writeln!(text, "    {name:<34}{value:>16}");
+    }
+}
+
+fn ping(args: &PingArgs) -> Result<()> {
+    let seconds = |value: f64, what: &str| {
+        Duration::try_from_secs_f64(value).map_err(|_| Error::usage(format!("{what} of {value} s")))
+    };
+    let (interval, timeout) = (seconds(args.interval, "an interval")?, seconds(args.timeout, "a timeout")?);
+    let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+    let mut client = Client::connect(&args.network)?;
+    let mut times = Vec::new();
+    for count in 0..args.count {
+        if count > 0 {
+            std::thread::sleep(interval);
+        }
+        let request = Request::Ping { guest: args.guest.clone(), to: args.to, bytes: args.size, timeout_ms };
+        for answer in client.request(request)? {
+            if let Answer::Pong { time_ns } = answer {
+                let outcome = time_ns.map_or_else(
+                    || "no answer".to_owned(),
+                    |ns| format!("{} bytes, {:.1} us", args.size, Duration::from_nanos(ns).as_secs_f64() * 1e6),
+                );
+                print(&format!("{} from {}: {outcome}\n", args.to, args.guest))?;
+                times.extend(time_ns);
+            }
+        }
+    }
+    let answered = times.len();
+    print(&format!("{} sent, {answered} answered\n", args.count))?;
+    if answered == 0 {
+        return Err(Error::incomplete(format!("{} does not answer", args.to)));
+    }
+    Ok(())
+}
+
+fn capture(network: &Name, guest: Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
+    let mut client = Client::connect(network)?;
+    // The guest writes to a pipe: it is never given a file of its own.
+    let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let mut into: Box<dyn std::io::Write + Send> = match output {
+        Some(path) => Box::new(std::fs::File::create(path).context(format!("cannot write {}", path.display()))?),
+        None => Box::new(std::io::stdout()),
+    };
+    client.ask(Request::Capture { guest: guest.clone(), snap_bytes }, vec![writer.into()])?;
+    let copy = std::thread::spawn(move || std::io::copy(&mut reader, &mut into));
+    tell(&format!("siga: capturing guest {guest}; interrupt to end"));
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let ended = client.answer(time.unwrap_or(Duration::from_secs(u32::MAX.into())))?;
+    // With the connection the capture ends, and with that the pipe.
+    drop(client);
+    copy.join().map_err(|_| Error::environment("the copying thread failed"))?.context("cannot write the capture")?;
+    if let Some(Answer::CaptureEnded { missed }) = ended {
+        tell(&format!("siga: guest {guest} ended its capture; {missed} frames were missed"));
+    }
+    Ok(())
+}
