@@ -118,9 +118,8 @@ impl Channel {
                 Ok(received) => break received,
             }
         };
-        let rights = control.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(rights) => Some(rights),
-            _ => None,
+        let rights = control.drain().filter_map(|message| {
+            if let RecvAncillaryMessage::ScmRights(rights) = message { Some(rights) } else { None }
         });
         let descriptors: Vec<OwnedFd> = rights.flatten().collect();
         if received.bytes == 0 {

@@ -226,7 +226,7 @@ impl Control {
             if let Stage::Down(why) = &self.stage {
                 let why = why.clone();
                 let removed = self.run.remove();
-                self.answer_last(why.map_or(removed, Err));
+                self.answer_last(&why.map_or(removed, Err));
                 return Ok(());
             }
             let timeout = self.deadline().map(|at| at.saturating_duration_since(now));

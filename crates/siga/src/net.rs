@@ -170,7 +170,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         NetCommand::Status { network: None, format, .. } => all(format),
         NetCommand::Ping(args) => ping(&args),
         NetCommand::Capture { network, guest, output, snap, seconds } => {
-            capture(&network, guest, output.as_deref(), snap, seconds)
+            capture(&network, &guest, output.as_deref(), snap, seconds)
         }
         NetCommand::Start { network, guest } => request(&network, Request::StartGuest(guest)),
         NetCommand::Stop { network, guest } => request(&network, Request::StopGuest(guest)),
@@ -389,7 +389,7 @@ fn ping(args: &PingArgs) -> Result<()> {
     Ok(())
 }
 
-fn capture(network: &Name, guest: Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
+fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
     let mut client = Client::connect(network)?;
     // The guest writes to a pipe: it is never given a file of its own.
     let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;

@@ -388,25 +388,25 @@ impl Control {
     }
 
     /// Answers whoever made a request of a guest.
-    pub(super) fn answer_request(&mut self, request: u64, answer: Answer) {
+    pub(super) fn answer_request(&mut self, request: u64, answer: &Answer) {
         let asks = |client: &Client| matches!(client.waits, Waits::Pong { request: asked, .. } if asked == request);
         if let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) {
-            self.answer(key, &answer);
+            self.answer(key, answer);
             self.finish(key, Ok(()));
         }
     }
 
     pub(super) fn answer_starter(&mut self) {
-        self.answer_waiting(&Waits::Rising, Ok(()));
+        self.answer_waiting(&Waits::Rising, &Ok(()));
     }
 
     /// The last that is said.
-    pub(super) fn answer_last(&mut self, outcome: Result<()>) {
-        self.answer_waiting(&Waits::Rising, outcome.clone());
+    pub(super) fn answer_last(&mut self, outcome: &Result<()>) {
+        self.answer_waiting(&Waits::Rising, outcome);
         self.answer_waiting(&Waits::Down, outcome);
     }
 
-    fn answer_waiting(&mut self, waits: &Waits, outcome: Result<()>) {
+    fn answer_waiting(&mut self, waits: &Waits, outcome: &Result<()>) {
         let keys: Vec<u64> =
             self.clients.iter().filter(|(_, client)| client.waits == *waits).map(|(key, _)| *key).collect();
         for key in keys {

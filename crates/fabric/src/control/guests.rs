@@ -243,7 +243,7 @@ impl Control {
             if let Some((key, process)) = guest.process.take() {
                 self.events.remove(key, process.pidfd());
             }
-            self.ended(name, "it detached".to_owned(), true);
+            self.ended(name, "it detached", true);
         } else {
             guest.kill();
         }
@@ -264,11 +264,11 @@ impl Control {
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
             self.events.remove(key, &channel);
         }
-        self.ended(name, how, clean);
+        self.ended(name, &how, clean);
     }
 
     /// A guest has ended: its partners are told, and it is started again if that is its way.
-    fn ended(&mut self, name: &Name, how: String, clean: bool) {
+    fn ended(&mut self, name: &Name, how: &str, clean: bool) {
         self.log.line(&format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
         self.send_all(orders);
@@ -280,7 +280,7 @@ impl Control {
         let Some(guest) = self.guests.get_mut(name) else { return };
         let settled = guest.ready.is_some_and(|at| at.elapsed() >= RESTART_SETTLED);
         let was_starting = std::mem::take(&mut guest.starting);
-        (guest.ready, guest.ended) = (None, Some(how.clone()));
+        (guest.ready, guest.ended) = (None, Some(how.to_owned()));
         if rising && was_starting {
             self.fall(Some(Error::environment(format!("guest {name} did not start: {how}"))));
         } else if again {
@@ -355,7 +355,7 @@ impl Control {
                 self.send_all(orders);
             }
             News::Report { request, part } => self.report(request, name, part),
-            News::Pong { request, time_ns } => self.answer_request(request, Answer::Pong { time_ns }),
+            News::Pong { request, time_ns } => self.answer_request(request, &Answer::Pong { time_ns }),
             News::CaptureEnded { missed } => self.capture_ended(name, missed),
         }
     }
