@@ -73,8 +73,6 @@ pub(crate) struct Part {
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) marks: Marks,
-    /// It was sent to several guests.
-    pub(crate) to_group: bool,
 }
 
 /// The halves of a device of a type.
@@ -96,18 +94,15 @@ fn violation(error: ReserveError) -> Violation {
 }
 
 const UNFILLED: u64 = 1;
-const GROUP: u64 = 2;
 const SEGMENT_SHIFT: u32 = 16;
 
 /// Marks as the word that goes beside a frame.
-fn tag(marks: Marks, to_group: bool) -> u64 {
-    let flag = |on: bool, bit: u64| if on { bit } else { 0 };
-    flag(marks.checksum_unfilled, UNFILLED) | flag(to_group, GROUP) | u64::from(marks.segment_bytes) << SEGMENT_SHIFT
+fn tag(marks: Marks) -> u64 {
+    u64::from(marks.segment_bytes) << SEGMENT_SHIFT | if marks.checksum_unfilled { UNFILLED } else { 0 }
 }
 
-/// The marks and whether it is for a group; every word means something.
-fn marks(tag: u64) -> (Marks, bool) {
+/// The marks in the word beside a frame; every word means something.
+fn marks(tag: u64) -> Marks {
     let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
-    let marks = Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) };
-    (marks, tag & GROUP != 0)
+    Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) }
 }

@@ -330,7 +330,7 @@ fn take<S: Storage>(
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
-            let from = setup::number(if part.to_group { main } else { port });
+            let from = setup::number(if links::is_to_group(header) { main } else { port });
             let received = Received { header, payload: &rest, marks: part.marks };
             if let Handled::Forward(forward) = stack.handle_frame(at, from, received) {
                 let to = usize::from(forward.device.0);

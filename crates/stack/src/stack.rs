@@ -171,8 +171,10 @@ impl<S: Storage> Stack<S> {
         let device = Device::new(config)?;
         for own in &device.config.addresses {
             match own.address() {
-                IpAddr::V4(address) => self.own_v4.push(address),
-                IpAddr::V6(address) => self.own_v6.push(address),
+                // Several devices may have one address: it is looked up often.
+                IpAddr::V4(address) if !self.own_v4.contains(&address) => self.own_v4.push(address),
+                IpAddr::V6(address) if !self.own_v6.contains(&address) => self.own_v6.push(address),
+                IpAddr::V4(_) | IpAddr::V6(_) => {}
             }
             // An IPv6 address of a link alone may be on several: it is never looked up, but asked of the device.
             if own.address().is_ipv6() && is_link_local(own.address()) {
@@ -368,6 +370,11 @@ impl<S: Storage> Stack<S> {
     /// The next datagram, if there is one, or what the network said of one sent.
     pub fn udp_receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
         self.udp.receive(id)
+    }
+
+    /// The next UDP socket that has become readable since it was told last; the rest of its datagrams is not told again.
+    pub fn udp_poll_ready(&mut self) -> Option<UdpId> {
+        self.udp.poll_ready()
     }
 
     /// Where a socket is bound.

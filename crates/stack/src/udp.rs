@@ -83,6 +83,8 @@ struct Socket {
     queue: VecDeque<Datagram>,
     queue_bytes: usize,
     errors: VecDeque<(SocketAddr, NetworkError)>,
+    /// It is among those that are told to be readable.
+    listed: bool,
     memberships: Vec<Membership>,
     options: SendOptions,
 }
@@ -107,12 +109,21 @@ pub(crate) struct UdpSockets {
     sharers: BTreeMap<Key, Vec<u32>>,
     /// The sockets that each group's datagrams to a port go to.
     members: BTreeMap<(Membership, u16), Vec<u32>>,
+    /// Sockets that have become readable, each once.
+    ready: VecDeque<UdpId>,
 }
 
 impl UdpSockets {
     pub(crate) fn new(keyed: Keyed) -> Self {
         let by_key = HashMap::with_hasher(keyed);
-        Self { slots: Vec::new(), free: Vec::new(), by_key, sharers: BTreeMap::new(), members: BTreeMap::new() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_key,
+            sharers: BTreeMap::new(),
+            members: BTreeMap::new(),
+            ready: VecDeque::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -216,26 +227,59 @@ impl UdpSockets {
     /// Queues a datagram for the socket that fits it best.
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);
-        let socket = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
-        socket.push(datagram)
+        let slot = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
+        self.push(slot, datagram)
+    }
+
+    /// Queues a datagram for a socket.
+    pub(crate) fn push(&mut self, slot: u32, datagram: Datagram) -> Result<(), UdpDrop> {
+        let socket = self.slots[slot as usize].socket.as_mut().ok_or(UdpDrop::NoSocket)?;
+        if socket.queue_bytes + cost(&datagram) > UDP_QUEUE_BYTES_MAX {
+            return Err(UdpDrop::QueueFull);
+        }
+        socket.queue_bytes += cost(&datagram);
+        socket.queue.push_back(datagram);
+        self.list(slot);
+        Ok(())
+    }
+
+    /// Has it told that a socket is readable.
+    fn list(&mut self, slot: u32) {
+        let Slot { generation, socket } = &mut self.slots[slot as usize];
+        if let Some(socket) = socket.as_mut().filter(|socket| !socket.listed) {
+            socket.listed = true;
+            self.ready.push_back(UdpId { slot, generation: *generation });
+        }
+    }
+
+    /// The next socket that has become readable.
+    pub(crate) fn poll_ready(&mut self) -> Option<UdpId> {
+        loop {
+            let id = self.ready.pop_front()?;
+            // Others were closed.
+            if let Ok(socket) = self.socket(id) {
+                socket.listed = false;
+                return Some(id);
+            }
+        }
     }
 
     /// Tells a socket of a datagram that did not arrive. True if there is one that may have sent it.
     pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
-        let Some(socket) = self.find(local, remote) else { return false };
+        let Some(slot) = self.find(local, remote) else { return false };
+        let Some(socket) = &mut self.slots[slot as usize].socket else { return false };
         // RFC 1122 4.1.3.3 asks for it to be passed up; who sends to many has no use for one's failure in the next call.
         if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
             socket.errors.push_back((remote, error));
+            self.list(slot);
         }
         true
     }
 
-    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<&mut Socket> {
+    fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let any = SocketAddr::new(unspecified(local.ip()), local.port());
-        let slot = [(local, Some(plain(remote))), (local, None), (any, None)]
-            .into_iter()
-            .find_map(|(local, remote)| self.by_key.get(&Key { local, remote }))?;
-        self.slots[*slot as usize].socket.as_mut()
+        let keys = [(local, Some(plain(remote))), (local, None), (any, None)];
+        keys.into_iter().find_map(|(local, remote)| self.by_key.get(&Key { local, remote }).copied())
     }
 
     fn socket(&mut self, id: UdpId) -> Result<&mut Socket, UdpError> {
@@ -262,18 +306,10 @@ impl Socket {
             queue: VecDeque::new(),
             queue_bytes: 0,
             errors: VecDeque::new(),
+            listed: false,
             memberships: Vec::new(),
             options: SendOptions::default(),
         }
-    }
-
-    fn push(&mut self, datagram: Datagram) -> Result<(), UdpDrop> {
-        if self.queue_bytes + cost(&datagram) > UDP_QUEUE_BYTES_MAX {
-            return Err(UdpDrop::QueueFull);
-        }
-        self.queue_bytes += cost(&datagram);
-        self.queue.push_back(datagram);
-        Ok(())
     }
 }
 
@@ -336,6 +372,21 @@ mod tests {
         let reused = u.bind(&mut random, address("10.0.0.1:53"), false).unwrap();
         assert_ne!(reused, connected);
         assert_eq!(u.receive(connected), Err(UdpError::Closed));
+    }
+
+    #[test]
+    fn a_socket_is_told_readable_once_until_it_is_told_of() {
+        let mut sockets = UdpSockets::new(Keyed::new(&mut Random::new(1)));
+        let id = sockets.bind(&mut Random::new(1), "10.0.0.1:7".parse().unwrap(), false).unwrap();
+        let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
+        let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1] };
+        assert_eq!(sockets.poll_ready(), None);
+        sockets.deliver(7, datagram()).unwrap();
+        sockets.deliver(7, datagram()).unwrap();
+        assert_eq!((sockets.poll_ready(), sockets.poll_ready()), (Some(id), None));
+        sockets.deliver(7, datagram()).unwrap();
+        sockets.close(id).unwrap();
+        assert_eq!(sockets.poll_ready(), None, "it was closed");
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl super::Outbound for Outbound {
     fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation> {
         let Some(place) = ring.reserve(self.frame_bytes).map_err(violation)? else { return Ok(Sent::Full) };
         let Some(built) = build(place) else { return Ok(Sent::Nothing) };
-        ring.commit(built.len, tag(built.marks, false));
+        ring.commit(built.len, tag(built.marks));
         Ok(Sent::Packet)
     }
 
@@ -43,8 +43,7 @@ impl super::Inbound for Inbound {
         if len == 0 {
             return Inside::End;
         }
-        let (marks, to_group) = marks(frame.tag());
-        let part = Part { at: *at, len, marks, to_group };
+        let part = Part { at: *at, len, marks: marks(frame.tag()) };
         *at = frame.len();
         Inside::Packet(part)
     }

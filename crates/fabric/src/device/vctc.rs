@@ -151,7 +151,7 @@ impl super::Inbound for Inbound {
             return Inside::Malformed;
         }
         let marks = Marks { checksum_unfilled: kind == TYPE_IP_UNFILLED, segment_bytes };
-        let part = Part { at: *at + header.len(), len: length - header.len(), marks, to_group: false };
+        let part = Part { at: *at + header.len(), len: length - header.len(), marks };
         *at += length;
         Inside::Packet(part)
     }

@@ -267,7 +267,7 @@ impl<S: Storage> Node<S> {
 }
 
 /// True for a packet to more than one station.
-fn is_to_group(packet: &[u8]) -> bool {
+pub(super) fn is_to_group(packet: &[u8]) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(16).is_some_and(|first| *first >= 224),
         Some(6) => packet.get(24) == Some(&0xff),

@@ -1,3 +1,5 @@
+//! Topologies that are read, and those that are refused with the place of what is wrong.
+
 use super::*;
 
 const FIGURE_1: &str = r#"

@@ -13,7 +13,7 @@ use crate::route::Target;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
-use crate::udp::{Datagram, Slot, Socket, UdpError, UdpId, UdpSockets, plain};
+use crate::udp::{Datagram, Socket, UdpError, UdpId, UdpSockets, plain};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 
@@ -223,13 +223,15 @@ impl UdpSockets {
 
     /// How many sockets took a copy, and how many had no room.
     fn deliver_to_group(&mut self, device: DeviceId, port: u16, datagram: &Datagram) -> (usize, usize) {
-        let Self { members, slots, .. } = self;
         let membership = Membership { device, group: datagram.to };
         let (mut taken, mut full) = (0, 0);
-        for slot in members.get(&(membership, port)).into_iter().flatten() {
-            let socket = slots.get_mut(*slot as usize).and_then(|Slot { socket, .. }| socket.as_mut());
-            let Some(socket) = socket.filter(|socket| socket.hears(datagram)) else { continue };
-            match socket.push(datagram.clone()) {
+        let members = self.members.get(&(membership, port)).cloned().unwrap_or_default();
+        for slot in members {
+            let socket = self.slots.get(slot as usize).and_then(|slot| slot.socket.as_ref());
+            if socket.is_none_or(|socket| !socket.hears(datagram)) {
+                continue;
+            }
+            match self.push(slot, datagram.clone()) {
                 Ok(()) => taken += 1,
                 Err(_) => full += 1,
             }

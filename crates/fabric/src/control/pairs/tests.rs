@@ -1,3 +1,5 @@
+//! Pairs from the words of guests alone: who may couple, what limits say, what comes back.
+
 use super::*;
 use crate::topology::Access;
 
