@@ -35,8 +35,12 @@ pub fn up(name: &Name, text: &str) -> Result<Client> {
     Topology::parse(text)?;
     let base = rundir::base();
     let (channel, other) = Channel::pair()?;
+    // Whoever reads this process's messages is not to wait for the end of the network.
+    let run = RunDir::of(&base, name);
+    run.create()?;
+    let log = run.append_log()?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(&base)?]);
-    let mut process = Program::load()?.start(arguments, other, None)?;
+    let mut process = Program::load()?.start(arguments, other, Some(log))?;
     let mut client = Client { channel };
     client.ask(Request::Start { name: name.clone(), topology: text.to_owned() }, Vec::new())?;
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
@@ -82,7 +86,15 @@ impl Client {
     /// # Errors
     /// There is none.
     pub fn connect(name: &Name) -> Result<Self> {
-        let run = RunDir::of(&rundir::base(), name);
+        Self::connect_at(&rundir::base(), name)
+    }
+
+    /// The same for a network whose files lie below `base`.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_at(base: &Path, name: &Name) -> Result<Self> {
+        let run = RunDir::of(base, name);
         let path = run.control();
         let address = SocketAddrUnix::new(&path).context(format!("cannot use {}", path.display()))?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -90,7 +102,7 @@ impl Client {
         match net::connect(&socket, &address) {
             Ok(()) => Ok(Self { channel: Channel::new(socket)? }),
             Err(Errno::NOENT) => {
-                let known = RunDir::all(&rundir::base())?;
+                let known = RunDir::all(base)?;
                 let known: Vec<&str> = known.iter().map(Name::as_str).collect();
                 let hint = if known.is_empty() { "none is up".to_owned() } else { format!("up: {}", known.join(", ")) };
                 Err(Error::usage(format!("there is no network {name}")).hint(hint))

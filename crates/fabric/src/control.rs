@@ -178,7 +178,7 @@ impl Control {
         let run = RunDir::of(base, &name);
         run.create()?;
         let lock = lock(&run, &name)?;
-        let log = Log::open(&run.log());
+        let log = Log::open(&run);
         let (state, topology) = match State::read(&run)? {
             Some((state, _)) if state.topology != text => {
                 let message = format!("network {name} has guests of another topology");

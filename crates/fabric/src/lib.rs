@@ -20,6 +20,7 @@ pub mod node;
 mod port;
 pub mod request;
 pub mod rundir;
+pub mod sockets;
 pub mod sys;
 pub mod topology;
 

@@ -20,6 +20,7 @@ use links::Half;
 use orders::{Capture, OpenPing};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use siga_ring::Frame;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::{Sources, Waiter};
@@ -44,6 +45,8 @@ enum Source {
     Suitor(usize),
     /// The ear of a port.
     Ear(usize),
+    /// Something is due.
+    Alarm,
 }
 
 /// A guest's stack, its devices, and its channel to the control program.
@@ -111,12 +114,14 @@ struct Events {
     /// What has come and is to be looked at.
     ready: Vec<Source>,
     next_look: Ticks,
+    /// Wakes whoever sleeps on the descriptor of all events; made when it is first wanted.
+    alarm: Option<OwnedFd>,
 }
 
 impl Events {
     fn new() -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for events")?;
-        Ok(Self { epoll, sources: Default::default(), last: 0, ready: Vec::new(), next_look: Ticks(0) })
+        Ok(Self { epoll, sources: Default::default(), last: 0, ready: Vec::new(), next_look: Ticks(0), alarm: None })
     }
 
     fn add(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
@@ -125,6 +130,28 @@ impl Events {
         epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN).context("cannot wait for an event")?;
         self.sources.insert(self.last, source);
         Ok(self.last)
+    }
+
+    fn set_alarm(&mut self, time: Option<Duration>) -> std::io::Result<()> {
+        if self.alarm.is_none() {
+            let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+            self.add(&alarm, Source::Alarm).map_err(std::io::Error::other)?;
+            self.alarm = Some(alarm);
+        }
+        let Some(alarm) = &self.alarm else { return Ok(()) };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A value of zero would disarm it.
+        let time = time.map(|time| Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(zero));
+        let setting = Itimerspec { it_interval: zero, it_value: time.unwrap_or(zero) };
+        timerfd_settime(alarm, TimerfdTimerFlags::empty(), &setting)?;
+        Ok(())
+    }
+
+    fn clear_alarm(&self) {
+        if let Some(alarm) = &self.alarm {
+            // It does not block: what has been taken already is not there.
+            let _ = rustix::io::read(alarm, &mut [0u8; 8]);
+        }
     }
 
     fn set_behind(&self, key: u64, descriptor: impl AsFd, behind: bool) {
@@ -167,7 +194,7 @@ impl Payload for Rest<'_> {
 }
 
 impl<S: Storage> Node<S> {
-    /// A descriptor that is readable when there may be something to do, once [`Node::prepare_to_sleep`] has been called.
+    /// A descriptor that is readable when there may be something to do, once [`Node::fall_asleep`] has been called.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.epoll.as_fd()
     }
@@ -214,6 +241,26 @@ impl<S: Storage> Node<S> {
         let deadline = self.deadline(time);
         let mut waits = Waits { ports: &mut self.ports, events: &mut self.events, looks: 0 };
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
+    }
+
+    /// Has the descriptor woken by everybody, and when something is due. False if there is something to do.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
+        let mut waits = Waits { ports: &mut self.ports, events: &mut self.events, looks: 0 };
+        let Ok(asleep) = waits.declare_asleep();
+        let due = self.deadline(None);
+        let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(Ticks::now()))));
+        self.events.set_alarm(time)?;
+        Ok(asleep)
+    }
+
+    /// Lets the stack send what an application has just given it.
+    pub fn send_now(&mut self) {
+        let now = Ticks::now();
+        let at = self.clock.instant(now);
+        self.transmit(now, at);
     }
 
     fn deadline(&self, time: Option<Duration>) -> Option<Ticks> {

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::name::Name;
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::fs;
 use std::io::Write;
@@ -82,6 +82,16 @@ impl RunDir {
         self.0.join("log")
     }
 
+    /// The log, to be written to its end.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn append_log(&self) -> Result<OwnedFd> {
+        let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
+        let path = self.log();
+        rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context(format!("cannot write {}", path.display()))
+    }
+
     fn state(&self) -> PathBuf {
         self.0.join("state.json")
     }
@@ -108,8 +118,8 @@ impl RunDir {
     pub fn write_state(&self, state: &[u8]) -> Result<()> {
         let (path, part) = (self.state(), self.0.join("state.part"));
         let write = || -> std::io::Result<()> {
-            let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::TRUNC | rustix::fs::OFlags::WRONLY;
-            let file: OwnedFd = rustix::fs::open(&part, flags | rustix::fs::OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+            let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+            let file: OwnedFd = rustix::fs::open(&part, flags, Mode::RUSR | Mode::WUSR)?;
             let mut file = fs::File::from(file);
             file.write_all(state)?;
             file.sync_all()?;

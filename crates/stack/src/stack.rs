@@ -377,6 +377,11 @@ impl<S: Storage> Stack<S> {
         self.udp.poll_ready()
     }
 
+    /// Whether a datagram or an error waits at a UDP socket.
+    pub fn udp_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
+        self.udp.is_readable(id)
+    }
+
     /// Where a socket is bound.
     pub fn udp_local(&mut self, id: UdpId) -> Result<SocketAddr, UdpError> {
         self.udp.addresses(id).map(|(local, _)| local)

@@ -224,6 +224,11 @@ impl UdpSockets {
         Ok(datagram)
     }
 
+    /// Whether something waits at a socket.
+    pub(crate) fn is_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
+        self.socket(id).map(|socket| !socket.queue.is_empty() || !socket.errors.is_empty())
+    }
+
     /// Queues a datagram for the socket that fits it best.
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);

@@ -1,10 +1,9 @@
 //! The log: a line an event, with its time.
 
 use crate::limits::LOG_BYTES_MAX;
-use std::fs::{File, OpenOptions};
+use crate::rundir::RunDir;
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::time::SystemTime;
 
 /// A file that grows up to a bound; what it cannot take is left out, since nothing is worth stopping a network for.
@@ -12,8 +11,8 @@ use std::time::SystemTime;
 pub(super) struct Log(Option<File>);
 
 impl Log {
-    pub(super) fn open(path: &Path) -> Self {
-        Self(OpenOptions::new().create(true).append(true).mode(0o600).open(path).ok())
+    pub(super) fn open(run: &RunDir) -> Self {
+        Self(run.append_log().ok().map(Into::into))
     }
 
     pub(super) fn line(&mut self, text: &str) {

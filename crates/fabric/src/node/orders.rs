@@ -62,6 +62,7 @@ impl<S: Storage> Node<S> {
                 Source::Listener => self.let_suitors_in(),
                 Source::Suitor(at) => self.hear_suitor(at),
                 Source::Ear(port) => self.ear_heard(now, port),
+                Source::Alarm => self.events.clear_alarm(),
             }
         }
     }

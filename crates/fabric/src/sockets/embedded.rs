@@ -1,0 +1,360 @@
+//! Sockets of a stack that runs in this process: the process is the guest.
+//!
+//! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
+
+use super::provider::{Provider, Readiness, SocketId, SocketOptions};
+use crate::node::Node;
+use siga_stack::tcp::{Config, Failure, Heap, Keepalive};
+use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::udp::{UdpError, UdpId};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy)]
+enum Socket {
+    Connection(TcpId),
+    Listener(ListenerId),
+    Datagrams(UdpId),
+}
+
+/// A stack in this process.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    node: Node<Heap>,
+    sockets: HashMap<SocketId, Socket>,
+    of_connection: HashMap<TcpId, SocketId>,
+    of_listener: HashMap<ListenerId, SocketId>,
+    of_datagrams: HashMap<UdpId, SocketId>,
+    /// Sockets that were ready when they were made, and others that are told out of turn.
+    news: VecDeque<SocketId>,
+    last: u64,
+}
+
+/// Ports of listeners that are given none: those that Linux gives out.
+const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+impl Embedded {
+    pub(super) fn new(node: Node<Heap>) -> Self {
+        Self {
+            node,
+            sockets: HashMap::new(),
+            of_connection: HashMap::new(),
+            of_listener: HashMap::new(),
+            of_datagrams: HashMap::new(),
+            news: VecDeque::new(),
+            last: 0,
+        }
+    }
+
+    fn add(&mut self, socket: Socket) -> SocketId {
+        self.last += 1;
+        let id = SocketId(self.last);
+        match socket {
+            Socket::Connection(connection) => _ = self.of_connection.insert(connection, id),
+            Socket::Listener(listener) => _ = self.of_listener.insert(listener, id),
+            Socket::Datagrams(datagrams) => _ = self.of_datagrams.insert(datagrams, id),
+        }
+        self.sockets.insert(id, socket);
+        id
+    }
+
+    fn connection(&self, socket: SocketId) -> io::Result<TcpId> {
+        match self.sockets.get(&socket) {
+            Some(Socket::Connection(id)) => Ok(*id),
+            Some(Socket::Listener(_) | Socket::Datagrams(_)) | None => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn datagrams(&self, socket: SocketId) -> io::Result<UdpId> {
+        match self.sockets.get(&socket) {
+            Some(Socket::Datagrams(id)) => Ok(*id),
+            Some(Socket::Listener(_) | Socket::Connection(_)) | None => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn remove(&mut self, socket: SocketId) -> Option<Socket> {
+        let removed = self.sockets.remove(&socket)?;
+        match removed {
+            Socket::Connection(id) => _ = self.of_connection.remove(&id),
+            Socket::Listener(id) => _ = self.of_listener.remove(&id),
+            Socket::Datagrams(id) => _ = self.of_datagrams.remove(&id),
+        }
+        Some(removed)
+    }
+}
+
+impl Provider for Embedded {
+    fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId> {
+        let options = tcp_options(options);
+        let id = if local.port() == 0 {
+            let mut ports = EPHEMERAL_PORTS.map(|port| SocketAddr::new(local.ip(), port));
+            let stack = self.node.stack();
+            loop {
+                let at = ports.next().ok_or(ErrorKind::AddrInUse)?;
+                match stack.tcp_listen(at, backlog, &options) {
+                    Err(TcpError::InUse) => {}
+                    outcome => break outcome,
+                }
+            }
+        } else {
+            self.node.stack().tcp_listen(local, backlog, &options)
+        };
+        Ok(self.add(Socket::Listener(id.map_err(tcp_error)?)))
+    }
+
+    fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)> {
+        let Some(Socket::Listener(id)) = self.sockets.get(&listener).copied() else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        let (connection, from) = self.node.stack().tcp_accept(id).map_err(tcp_error)?.ok_or(ErrorKind::WouldBlock)?;
+        let socket = self.add(Socket::Connection(connection));
+        self.news.push_back(socket);
+        Ok((socket, from))
+    }
+
+    fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId> {
+        let now = self.node.now();
+        let id = self.node.stack().tcp_connect(now, local, remote, &tcp_options(options)).map_err(tcp_error)?;
+        self.node.send_now();
+        Ok(self.add(Socket::Connection(id)))
+    }
+
+    fn connected(&mut self, socket: SocketId) -> io::Result<bool> {
+        let id = self.connection(socket)?;
+        let now = self.node.now();
+        let stack = self.node.stack();
+        let readiness = stack.tcp_readiness(id).map_err(tcp_error)?;
+        if readiness.closed {
+            stack.tcp_receive(now, id, &mut []).map_err(tcp_error)?;
+        }
+        Ok(readiness.writable || readiness.readable || readiness.closed)
+    }
+
+    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
+        let id = self.connection(socket)?;
+        let now = self.node.now();
+        match self.node.stack().tcp_send(now, id, bytes) {
+            Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            Err(TcpError::NotOpen) if !self.connected(socket)? => Err(ErrorKind::WouldBlock.into()),
+            outcome => {
+                let sent = outcome.map_err(tcp_error)?;
+                self.node.send_now();
+                Ok(sent)
+            }
+        }
+    }
+
+    fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize> {
+        let id = self.connection(socket)?;
+        let now = self.node.now();
+        let received = self.node.stack().tcp_receive(now, id, into).map_err(tcp_error)?;
+        received.ok_or_else(|| ErrorKind::WouldBlock.into())
+    }
+
+    fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()> {
+        let id = self.connection(socket)?;
+        let now = self.node.now();
+        match how {
+            Shutdown::Write | Shutdown::Both => self.node.stack().tcp_shutdown(now, id).map_err(tcp_error)?,
+            // What still comes is for whoever reads, and nobody need.
+            Shutdown::Read => {}
+        }
+        self.node.send_now();
+        Ok(())
+    }
+
+    fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()> {
+        let id = self.connection(socket)?;
+        let now = self.node.now();
+        let stack = self.node.stack();
+        let settings = [
+            Some(TcpSetting::NoDelay(options.no_delay)),
+            Some(TcpSetting::Congestion(options.congestion)),
+            Some(TcpSetting::Linger(options.linger.map(Into::into))),
+            Some(TcpSetting::Keepalive(options.keepalive.map(keepalive))),
+            Some(TcpSetting::HopLimit(options.hop_limit)),
+            options.send_buffer.map(TcpSetting::SendBuffer),
+            options.receive_buffer.map(TcpSetting::ReceiveBuffer),
+        ];
+        settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)?;
+        self.node.send_now();
+        Ok(())
+    }
+
+    fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {
+        let id = self.node.stack().udp_bind(local).map_err(udp_error)?;
+        Ok(self.add(Socket::Datagrams(id)))
+    }
+
+    fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        let id = self.datagrams(socket)?;
+        let now = self.node.now();
+        self.node.stack().udp_send(now, id, Some(to), bytes).map_err(udp_error)?;
+        self.node.send_now();
+        Ok(bytes.len())
+    }
+
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let id = self.datagrams(socket)?;
+        let datagram = self.node.stack().udp_receive(id).map_err(udp_error)?.ok_or(ErrorKind::WouldBlock)?;
+        let count = datagram.bytes.len().min(into.len());
+        into[..count].copy_from_slice(&datagram.bytes[..count]);
+        Ok((count, datagram.from))
+    }
+
+    fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
+        let stack = self.node.stack();
+        match self.sockets.get(&socket) {
+            Some(Socket::Connection(id)) => {
+                let (local, remote) = stack.tcp_addresses(*id).map_err(tcp_error)?;
+                Ok((local, Some(remote)))
+            }
+            Some(Socket::Listener(id)) => Ok((stack.tcp_listener_address(*id).map_err(tcp_error)?, None)),
+            Some(Socket::Datagrams(id)) => Ok((stack.udp_local(*id).map_err(udp_error)?, None)),
+            None => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn close(&mut self, socket: SocketId) {
+        let now = self.node.now();
+        let removed = self.remove(socket);
+        let stack = self.node.stack();
+        // It may have ended by itself.
+        let _ = match removed {
+            Some(Socket::Connection(id)) => stack.tcp_close(now, id).map_err(tcp_error),
+            Some(Socket::Listener(id)) => stack.tcp_unlisten(now, id).map_err(tcp_error),
+            Some(Socket::Datagrams(id)) => stack.udp_close(id).map_err(udp_error),
+            None => Ok(()),
+        };
+        self.node.send_now();
+    }
+
+    fn abort(&mut self, socket: SocketId) {
+        let now = self.node.now();
+        if let Some(Socket::Connection(id)) = self.remove(socket) {
+            let _ = self.node.stack().tcp_abort(now, id);
+            self.node.send_now();
+        }
+    }
+
+    fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
+        let stack = self.node.stack();
+        match self.sockets.get(&socket) {
+            Some(Socket::Connection(id)) => {
+                let readiness = stack.tcp_readiness(*id).map_err(tcp_error)?;
+                let writable = readiness.writable || readiness.closed;
+                Ok(Readiness { readable: readiness.readable, writable, closed: readiness.closed })
+            }
+            Some(Socket::Listener(id)) => {
+                let readable = stack.tcp_acceptable(*id).map_err(tcp_error)? > 0;
+                Ok(Readiness { readable, writable: false, closed: false })
+            }
+            Some(Socket::Datagrams(id)) => {
+                let readable = stack.udp_readable(*id).map_err(udp_error)?;
+                Ok(Readiness { readable, writable: true, closed: false })
+            }
+            None => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn work(&mut self) -> bool {
+        self.node.pass()
+    }
+
+    fn poll_news(&mut self) -> Option<SocketId> {
+        if let Some(socket) = self.news.pop_front() {
+            return Some(socket);
+        }
+        // What is told of others was closed.
+        while let Some(ready) = self.node.stack().poll_ready() {
+            let socket = match ready {
+                Ready::Connection(id) => self.of_connection.get(&id),
+                Ready::Listener(id) => self.of_listener.get(&id),
+            };
+            if let Some(socket) = socket {
+                return Some(*socket);
+            }
+        }
+        while let Some(id) = self.node.stack().udp_poll_ready() {
+            if let Some(socket) = self.of_datagrams.get(&id) {
+                return Some(*socket);
+            }
+        }
+        None
+    }
+
+    fn wait(&mut self, time: Option<Duration>) {
+        self.node.wait(time);
+    }
+
+    fn fall_asleep(&mut self) -> io::Result<bool> {
+        self.node.fall_asleep()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.node.descriptor()
+    }
+
+    fn ended(&self) -> bool {
+        self.node.stops()
+    }
+}
+
+fn tcp_options(options: &SocketOptions) -> TcpOptions {
+    let linux = Config::LINUX;
+    let receive = options.receive_buffer;
+    let config = Config {
+        no_delay: options.no_delay,
+        congestion: options.congestion,
+        keepalive: options.keepalive.map(keepalive),
+        send_buffer_bytes_max: options.send_buffer.unwrap_or(linux.send_buffer_bytes_max),
+        receive_buffer_bytes: receive.unwrap_or(linux.receive_buffer_bytes),
+        receive_buffer_bytes_max: receive.unwrap_or(linux.receive_buffer_bytes_max),
+        ..linux
+    };
+    let linger = options.linger.map(Into::into);
+    TcpOptions { config, hop_limit: options.hop_limit, linger, ..TcpOptions::default() }
+}
+
+/// Probes as Linux sends them, but for when the first is sent.
+fn keepalive(idle: Duration) -> Keepalive {
+    Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
+}
+
+pub(super) fn tcp_error(error: TcpError) -> io::Error {
+    let kind = match error {
+        TcpError::Closed | TcpError::NotOpen => ErrorKind::NotConnected,
+        TcpError::InUse => ErrorKind::AddrInUse,
+        TcpError::NotOurs | TcpError::PortsExhausted => ErrorKind::AddrNotAvailable,
+        TcpError::Full => ErrorKind::QuotaExceeded,
+        TcpError::Address | TcpError::Setting(_) | TcpError::Range => ErrorKind::InvalidInput,
+        TcpError::Dropped(_) => ErrorKind::NetworkUnreachable,
+        TcpError::ShutDown => ErrorKind::BrokenPipe,
+        TcpError::Failed(failure) => match failure {
+            Failure::Refused => ErrorKind::ConnectionRefused,
+            Failure::Reset => ErrorKind::ConnectionReset,
+            Failure::TimedOut => ErrorKind::TimedOut,
+            Failure::Aborted => ErrorKind::ConnectionAborted,
+            Failure::Unreachable => ErrorKind::HostUnreachable,
+        },
+    };
+    io::Error::new(kind, format!("{error:?}"))
+}
+
+pub(super) fn udp_error(error: UdpError) -> io::Error {
+    let kind = match error {
+        UdpError::Closed | UdpError::NotConnected => ErrorKind::NotConnected,
+        UdpError::InUse => ErrorKind::AddrInUse,
+        UdpError::NotOurs | UdpError::NoDevice => ErrorKind::AddrNotAvailable,
+        UdpError::Full | UdpError::TooManyGroups => ErrorKind::QuotaExceeded,
+        UdpError::Address | UdpError::TooLong | UdpError::NotGroup | UdpError::Joined | UdpError::NotJoined => {
+            ErrorKind::InvalidInput
+        }
+        UdpError::Dropped(_) => ErrorKind::NetworkUnreachable,
+        UdpError::Network(..) => ErrorKind::ConnectionRefused,
+    };
+    io::Error::new(kind, format!("{error:?}"))
+}

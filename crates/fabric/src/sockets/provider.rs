@@ -1,0 +1,94 @@
+//! What stands behind sockets: a stack in this process, or one in a guest's.
+//!
+//! Every operation answers at once; `WouldBlock` is an answer. What has changed since the last look is news; what a socket
+//! can do now, `readiness` says.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// A socket of an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(pub(crate) u64);
+
+/// What a socket can do without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// There is something to receive or accept, or an end or a failure to be told.
+    pub readable: bool,
+    /// Bytes can be sent, or a failure is to be told.
+    pub writable: bool,
+    /// The connection has failed, or is over in both directions.
+    pub closed: bool,
+}
+
+/// How a connection is to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SocketOptions {
+    /// Nagle's algorithm is off.
+    pub no_delay: bool,
+    /// Largest send buffer in bytes; none: it grows as it needs.
+    pub send_buffer: Option<usize>,
+    /// Receive buffer in bytes; none: it grows as it needs.
+    pub receive_buffer: Option<usize>,
+    /// Name of the congestion control: `cubic` or `reno`.
+    pub congestion: &'static str,
+    /// What closing does with what is not delivered: nothing, so that it is sent in the background, or an end by a reset
+    /// after this time.
+    pub linger: Option<Duration>,
+    /// Probes of an idle connection, after so long.
+    pub keepalive: Option<Duration>,
+    /// TTL or hop limit of packets.
+    pub hop_limit: u8,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            no_delay: false,
+            send_buffer: None,
+            receive_buffer: None,
+            congestion: "cubic",
+            linger: None,
+            keepalive: None,
+            hop_limit: 64,
+        }
+    }
+}
+
+/// What stands behind sockets.
+pub(crate) trait Provider: Send + std::fmt::Debug {
+    fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId>;
+    fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)>;
+    fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId>;
+    /// The outcome of `connect`: false while undecided.
+    fn connected(&mut self, socket: SocketId) -> io::Result<bool>;
+    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize>;
+    fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize>;
+    fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()>;
+    fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()>;
+    fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId>;
+    fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
+    /// The sender, and how many bytes its datagram had: more than `into` takes are cut off.
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+    /// Local and remote end; a listener and a datagram socket have no remote one.
+    fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)>;
+    /// Gives a socket up, whatever it is: what a connection was given to send is still delivered.
+    fn close(&mut self, socket: SocketId);
+    /// Ends a connection by a reset.
+    fn abort(&mut self, socket: SocketId);
+    fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness>;
+    /// Moves whatever can be moved. True if anything was.
+    fn work(&mut self) -> bool;
+    /// The next socket that can do what it could not before.
+    fn poll_news(&mut self) -> Option<SocketId>;
+    /// Waits until there may be work, by the policy of this process.
+    fn wait(&mut self, time: Option<Duration>);
+    /// Has the descriptor woken by everybody, and when something is due. False if there is work already.
+    fn fall_asleep(&mut self) -> io::Result<bool>;
+    /// Readable, after `fall_asleep`, when there may be work.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Why the attachment is of no use any more.
+    fn ended(&self) -> bool;
+}
