@@ -44,7 +44,8 @@ pub struct Confinement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserNamespace {
-    /// Its own: even without its filter it could not trace another process of its user.
+    /// Its own: even without its filter it could not trace another process of its user. No id is mapped in it, as nobody may
+    /// write the map of a hidden process: it sees everybody's user id as 65534, while others see its id as it is.
     Own,
     /// That of the process that started it.
     Inherited {
@@ -150,4 +151,33 @@ fn status(field: &str) -> Result<u32> {
     let text = std::fs::read_to_string(PATH).context(PATH)?;
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| Error::environment(format!("{PATH}: no {field}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn a_guest_with_several_threads_is_refused() {
+        let error = confine(Profile::Guest).unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        assert!(error.message().starts_with("a guest has one thread when it is confined"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_in_force_is_told() {
+        let full = Confinement { profile: Profile::Guest, hidden_from_start: true, user_namespace: UserNamespace::Own };
+        let text = "system calls of a guest only, hidden since its first instruction, user namespace of its own";
+        assert_eq!(full.to_string(), text);
+        let why = "Operation not permitted".to_owned();
+        let less = Confinement {
+            profile: Profile::Application,
+            hidden_from_start: false,
+            user_namespace: UserNamespace::Inherited { why },
+        };
+        let text = "no system calls into other processes, hidden since its start-up code, \
+                    no user namespace of its own: Operation not permitted";
+        assert_eq!(less.to_string(), text);
+    }
 }

@@ -12,7 +12,7 @@ use crate::{isolate, sys};
 use rustix::fs::{Access, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -24,6 +24,7 @@ const RUNNING: &str = "/proc/self/exe";
 
 /// What guests are called in lists of processes.
 const NAME: &str = "siga";
+const THREAD_NAME: &CStr = c"siga";
 
 /// The running program, ready to be started as other processes, all of one version.
 #[derive(Debug)]
@@ -190,5 +191,7 @@ pub fn channel() -> Result<OwnedFd> {
     let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot take the channel")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
     rustix::stdio::dup2_stdin(null).context("cannot take the channel")?;
+    // Lists of threads name it after the file in memory otherwise, a number.
+    rustix::thread::set_name(THREAD_NAME).context("cannot name the process")?;
     Ok(channel)
 }

@@ -35,18 +35,25 @@ pub(crate) fn start_afresh(command: &mut Command) {
 }
 
 fn reset_signals() -> io::Result<()> {
+    /// The size of a set of signals to the kernel.
+    const SET_BYTES: usize = 8;
+    // To the kernel, as an action: the default, without flags, with an empty mask. Its own call is made since glibc's leaves
+    // out the signals that it keeps for itself, which may come in ignored too.
+    let default = [0_u64; 4];
+    let none = [0_u8; SET_BYTES];
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: the default action runs no code of ours. What cannot be set (SIGKILL, glibc's own) is refused, and is at
-        // its default anyway.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: an action is no longer than `default`, which the kernel only reads; what cannot be set (SIGKILL) is
+        // refused, and is at its default anyway.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), NOTHING, SET_BYTES) };
     }
-    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the pointer is to a writable set.
-    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
-    // SAFETY: sigemptyset has filled the set, and nobody wants the former mask.
-    let status = unsafe { libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: the kernel reads the set, and has nowhere to write the former one.
+    let status =
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, none.as_ptr(), NOTHING, SET_BYTES) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Where nothing is to be written.
+const NOTHING: *mut u8 = std::ptr::null_mut();
 
 /// Moves the calling process into a user namespace of its own, in which it has every capability and no mapped id.
 ///
@@ -86,6 +93,60 @@ fn scheduling() -> io::Result<libc::sched_attr> {
     }
     // SAFETY: all-zero bytes are valid attributes, and so is what the kernel wrote.
     Ok(unsafe { attributes.assume_init() })
+}
+
+/// What became of a call that a child of this process made under filters.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    Refused(i32),
+    Killed(i32),
+}
+
+/// Makes one call in a child of this process that has nothing but `filters` in force.
+#[cfg(test)]
+pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments: &[u64]) -> Outcome {
+    let [a, b, c, d, e, f] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
+    // SAFETY: the calls of the tests get no pointers, or null, or wrong ones, which the kernel refuses.
+    in_child(filters, || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
+        -1 => io::Error::last_os_error().raw_os_error().unwrap_or(i32::MAX),
+        _ => 0,
+    })
+}
+
+/// Asks for the process id by the 32-bit interface of this architecture.
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
+    in_child(filters, || {
+        let number: u64;
+        // SAFETY: the call takes no argument and changes no register but rax.
+        unsafe { std::arch::asm!("int 0x80", inlateout("rax") 20_u64 => number) };
+        i32::from(number == 0)
+    })
+}
+
+/// Runs `work`, which returns an error's number or 0, in a child of this process. It must not allocate or take a lock.
+#[cfg(test)]
+fn in_child(filters: &[seccompiler::BpfProgram], work: impl FnOnce() -> i32) -> Outcome {
+    // SAFETY: the child makes system calls only until it ends by one.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", io::Error::last_os_error());
+    if child == 0 {
+        let ready = filters.iter().all(|filter| seccompiler::apply_filter_all_threads(filter).is_ok());
+        let error = if ready { work() } else { libc::ENOTRECOVERABLE };
+        // SAFETY: it ends the child without running anything of the test program's.
+        unsafe { libc::_exit(error) };
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is to a writable number.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child, "{}", io::Error::last_os_error());
+    match (libc::WIFSIGNALED(status), libc::WEXITSTATUS(status)) {
+        (true, _) => Outcome::Killed(libc::WTERMSIG(status)),
+        (false, 0) => Outcome::Done,
+        (false, error) => Outcome::Refused(error),
+    }
 }
 
 #[cfg(test)]

@@ -305,3 +305,129 @@ fn by_argument() -> Vec<Only> {
 /// FIONBIO and FIONREAD, which are the same on both architectures.
 const IOCTL_NONBLOCKING: u32 = 0x5421;
 const IOCTL_READABLE_BYTES: u32 = 0x541b;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{Outcome, attempt};
+
+    /// Above the last call that any kernel has.
+    const CALL_MAX: i64 = 600;
+
+    /// What no process of ours may do, whatever else changes in the lists.
+    const REACHING_INTO_OTHERS: [i64; 9] = [
+        libc::SYS_bpf,
+        libc::SYS_kcmp,
+        libc::SYS_keyctl,
+        libc::SYS_mount,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_ptrace,
+        libc::SYS_userfaultfd,
+    ];
+
+    /// The outcomes that differ from `expected`.
+    fn unexpected(filters: &[BpfProgram], calls: &[i64], expected: Outcome) -> Vec<(i64, Outcome)> {
+        let outcomes = calls.iter().map(|call| (*call, attempt(filters, *call, &[])));
+        outcomes.filter(|(_, outcome)| *outcome != expected).collect()
+    }
+
+    fn guest() -> Vec<BpfProgram> {
+        filters(Profile::Guest).unwrap()
+    }
+
+    fn application() -> Vec<BpfProgram> {
+        filters(Profile::Application).unwrap()
+    }
+
+    #[test]
+    fn every_call_that_gets_out_of_a_guest_kills_it() {
+        assert_eq!(unexpected(&guest(), DEADLY, Outcome::Killed(libc::SIGSYS)), []);
+        for call in REACHING_INTO_OTHERS {
+            assert!(DEADLY.contains(&call), "{call}");
+        }
+        for call in [libc::SYS_clone, libc::SYS_execve, libc::SYS_io_uring_setup, libc::SYS_kill, libc::SYS_socket] {
+            assert!(DEADLY.contains(&call), "{call}");
+        }
+    }
+
+    /// Calls of the kernel's own trampolines on x86-64, which pass every filter and fail outside of them.
+    #[cfg(target_arch = "x86_64")]
+    const TRAMPOLINES: [i64; 2] = [335, 336];
+    #[cfg(not(target_arch = "x86_64"))]
+    const TRAMPOLINES: [i64; 0] = [];
+
+    #[test]
+    fn every_other_call_that_a_guest_does_not_need_is_refused() {
+        let mut known: Vec<i64> = by_argument().iter().map(|only| only.call).collect();
+        known.extend([ALLOWED, DEADLY, &TRAMPOLINES].concat());
+        let rest: Vec<i64> = (0..CALL_MAX).filter(|call| !known.contains(call)).collect();
+        for call in [libc::SYS_openat, libc::SYS_statx, libc::SYS_unlinkat, libc::SYS_connect, libc::SYS_prlimit64] {
+            assert!(rest.contains(&call), "{call}");
+        }
+        assert_eq!(unexpected(&guest(), &rest, Outcome::Refused(libc::EPERM)), []);
+    }
+
+    #[test]
+    fn a_guest_gets_no_executable_memory_and_reaches_nobody_by_an_argument() {
+        const ANYWHERE: u64 = 0x2222;
+        const F_SETSIG: u64 = 10;
+        let flag = |flag: i32| u64::from(flag.unsigned_abs());
+        let (read, exec) = (flag(libc::PROT_READ), flag(libc::PROT_EXEC));
+        let private = flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let parent = u64::from(std::process::id());
+        let refused: [(i64, &[u64]); 12] = [
+            (libc::SYS_mmap, &[0, 4096, read | exec, private]),
+            (libc::SYS_mmap, &[0, 4096, exec, private]),
+            (libc::SYS_mprotect, &[0, 4096, read | exec]),
+            (libc::SYS_fcntl, &[0, flag(libc::F_SETOWN), parent]),
+            (libc::SYS_fcntl, &[0, F_SETSIG, 9]),
+            (libc::SYS_ioctl, &[0, libc::TIOCSTI, ANYWHERE]),
+            (libc::SYS_prctl, &[flag(libc::PR_SET_DUMPABLE), 1]),
+            (libc::SYS_sched_setattr, &[parent, ANYWHERE, 0]),
+            (libc::SYS_sched_getaffinity, &[parent, 8, ANYWHERE]),
+            (libc::SYS_sendto, &[0, ANYWHERE, 1, 0, ANYWHERE, 16]),
+            (libc::SYS_sendto, &[0, ANYWHERE, 1, 0, 1 << 32, 16]),
+            // The filter knows the process that made it: the parent, whom the child may thus signal, and not itself.
+            (libc::SYS_tgkill, &[1, 1, 0]),
+        ];
+        for (call, arguments) in refused {
+            assert_eq!(attempt(&guest(), call, arguments), Outcome::Refused(libc::EPERM), "{call} {arguments:x?}");
+        }
+        let done: [(i64, &[u64]); 5] = [
+            (libc::SYS_mmap, &[0, 4096, read, private]),
+            (libc::SYS_fcntl, &[2, flag(libc::F_GETFL)]),
+            (libc::SYS_prctl, &[flag(libc::PR_GET_DUMPABLE)]),
+            (libc::SYS_tgkill, &[parent, parent, 0]),
+            (libc::SYS_sched_yield, &[]),
+        ];
+        for (call, arguments) in done {
+            assert_eq!(attempt(&guest(), call, arguments), Outcome::Done, "{call} {arguments:x?}");
+        }
+        assert_eq!(attempt(&guest(), libc::SYS_sendto, &[u64::MAX]), Outcome::Refused(libc::EBADF));
+    }
+
+    #[test]
+    fn an_application_is_refused_what_reaches_into_others_and_lives_on() {
+        assert_eq!(unexpected(&application(), DENIED, Outcome::Refused(libc::EPERM)), []);
+        for call in REACHING_INTO_OTHERS {
+            assert!(DENIED.contains(&call), "{call}");
+        }
+        let free = [libc::SYS_getpid, libc::SYS_getuid, libc::SYS_sched_yield];
+        assert_eq!(unexpected(&application(), &free, Outcome::Done), []);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn no_filter_is_passed_by_under_another_number() {
+        use crate::sys::attempt_32_bit;
+        let x32: Vec<i64> = (0..CALL_MAX).map(|call| call | 0x4000_0000).collect();
+        for filters in [guest(), application()] {
+            assert_eq!(unexpected(&filters, &x32, Outcome::Refused(libc::EPERM)), []);
+            // A kernel without that interface kills by another signal.
+            let outcome = attempt_32_bit(&filters);
+            assert!(matches!(outcome, Outcome::Killed(libc::SIGSYS | libc::SIGSEGV)), "{outcome:?}");
+        }
+    }
+}
