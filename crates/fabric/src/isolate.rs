@@ -105,11 +105,8 @@ pub fn confine(profile: Profile) -> Result<Confinement> {
         Profile::Guest => leave_others()?,
         Profile::Application => UserNamespace::Inherited { why: "applications keep their privileges".to_owned() },
     };
-    // The kernel takes the mark back when credentials change and fs.suid_dumpable says so.
-    let stayed = dumpable()? == DumpableBehavior::NotDumpable;
-    hide()?;
     calls::restrict(profile)?;
-    Ok(Confinement { profile, hidden_from_start: stayed && hidden_from_start()?, user_namespace })
+    Ok(Confinement { profile, hidden_from_start: hidden_from_start()?, user_namespace })
 }
 
 /// Whether this process was hidden when it asked for the first time.

@@ -39,13 +39,15 @@ const JOB: &str = "SIGA_ATTACK";
 /// Programs where whoever runs them can reach them.
 struct Stage {
     directory: TempDir,
+    /// What the attacker is started by, a program that executes it.
+    by: &'static [&'static str],
 }
 
 impl Stage {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        Self { directory }
+        Self { directory, by: &["env"] }
     }
 
     /// A copy of a program, made by another process: one that another thread forks meanwhile must not hold it open.
@@ -70,7 +72,8 @@ impl Stage {
     /// The answers of an attacker, which is told to stop when `meanwhile` returns.
     fn attack(&self, job: &str, meanwhile: impl FnOnce(&mut Child)) -> Vec<String> {
         let program = self.place(std::env::current_exe().unwrap().to_str().unwrap(), "attacker");
-        let mut command = Command::new(program);
+        let mut command = Command::new(self.by[0]);
+        command.args(&self.by[1..]).arg(program);
         command.args(["--exact", "attacks_as_told", "--ignored", "--nocapture"]).env(JOB, job);
         let mut attacker = unprivileged(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(attacker.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -162,12 +165,19 @@ fn assert_out_of_reach(kind: &str) {
     let working = working_attacks(&stage);
     let mut control = stage.control(kind);
     let target = control.victim();
-    let outcomes = stage.attack_once(target);
-    let reached: Vec<_> = outcomes.iter().filter(|(_, outcome)| *outcome == "done").collect();
-    assert!(reached.is_empty(), "{reached:?}");
-    for name in &working {
-        let outcome = &outcomes[name];
-        assert!(outcome.contains("not permitted") || outcome.contains("denied"), "{name}: {outcome}");
+    let mut targets = vec![target];
+    if kind == "confined" {
+        // Whoever starts guests holds all that they hold.
+        targets.push(Target { pid: control.child.id().cast_signed(), ..target });
+    }
+    for target in targets {
+        let outcomes = stage.attack_once(target);
+        let reached: Vec<_> = outcomes.iter().filter(|(_, outcome)| *outcome == "done").collect();
+        assert!(reached.is_empty(), "{reached:?}");
+        for name in &working {
+            let outcome = &outcomes[name];
+            assert!(outcome.contains("not permitted") || outcome.contains("denied"), "{name}: {outcome}");
+        }
     }
     assert_eq!(control.ask("secret"), SECRET);
     assert_eq!(control.ask("end"), "status 0");
@@ -175,7 +185,7 @@ fn assert_out_of_reach(kind: &str) {
 }
 
 #[test]
-fn no_process_of_the_same_user_reaches_into_a_guest() {
+fn no_process_of_the_same_user_reaches_into_a_guest_or_who_started_it() {
     assert_out_of_reach("confined");
 }
 
@@ -192,6 +202,7 @@ struct Race {
     before: usize,
     /// Attacks on the program.
     after: usize,
+    /// How many victims each attack reached into.
     reached: BTreeMap<String, usize>,
 }
 
@@ -264,6 +275,23 @@ fn nobody_enters_the_user_namespace_of_a_guest() {
     }
     let told = stage.attack(&format!("enter {}", target.pid), |_| ());
     assert_eq!(told, ["enter: Operation not permitted (os error 1)"]);
+}
+
+#[test]
+fn a_process_in_a_user_namespace_of_its_own_reaches_into_none_outside() {
+    let mut stage = Stage::new();
+    let working = working_attacks(&stage);
+    stage.by = &["unshare", "--user"];
+    if !unprivileged(Command::new("unshare").args(["--user", "true"])).status().unwrap().success() {
+        println!("skipped, because this host allows no user namespaces");
+        return;
+    }
+    let mut control = stage.control("bare");
+    let outcomes = stage.attack_once(control.victim());
+    for name in ["ptrace seize", "process_vm_writev", "pidfd_getfd", "write through mem", "open fd/1"] {
+        assert!(!working.contains(name) || outcomes[name] != "done", "{name}");
+    }
+    assert_eq!(control.ask("secret"), SECRET);
 }
 
 #[test]
@@ -412,12 +440,12 @@ fn run_race(control: &str) {
     let unexecuted = name(control);
     let mut victims = BTreeSet::new();
     let (mut before, mut after) = (0, 0);
-    let mut reached: BTreeMap<String, usize> = BTreeMap::new();
+    let mut reached: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     while stopped.try_recv().is_err() && (victims.len() < RACES || before < RACES) {
         for pid in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
             for (attack, outcome) in attack_at_once(pid.parse().unwrap()) {
                 if outcome.is_ok() {
-                    *reached.entry(attack).or_default() += 1;
+                    reached.entry(attack).or_default().insert(pid.to_owned());
                 }
             }
             // What it is afterwards, it was no later.
@@ -430,7 +458,7 @@ fn run_race(control: &str) {
         }
     }
     println!("@ victims: {}\n@ before: {before}\n@ after: {after}", victims.len());
-    for (attack, count) in reached {
-        println!("@ {attack}: {count}");
+    for (attack, victims) in reached {
+        println!("@ {attack}: {}", victims.len());
     }
 }
