@@ -353,6 +353,14 @@ fn a_guest_starts_afresh_from_the_program_that_was_there() {
 }
 
 #[test]
+fn a_process_that_was_started_starts_others_likewise() {
+    let stage = Stage::new();
+    let mut control = stage.control("starter");
+    control.victim();
+    assert!(control.ask("confinement").starts_with("system calls of a guest only, hidden since its first instruction"));
+}
+
+#[test]
 fn a_process_that_is_traced_refuses_to_go_on() {
     let stage = Stage::new();
     let mut command = Command::new("sh");
@@ -399,7 +407,7 @@ fn where_nothing_may_be_executed_from_memory_guests_start_and_it_is_told() {
     answers.read_line(&mut forbidden).unwrap();
     let mut control = Control { child, orders, answers };
     if forbidden != "forbidden\n" {
-        println!("skipped, because this kernel does not know vm.memfd_noexec");
+        println!("skipped, because nobody can set vm.memfd_noexec here");
         return;
     }
     assert!(control.ask("exposed").contains("denied"));

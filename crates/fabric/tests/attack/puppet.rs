@@ -1,11 +1,12 @@
 //! What the attack test starts: `control KIND` stands in for a control program, `victim KIND` for what it starts.
 //!
-//! A control answers each line on its standard input with one line. Victims are of four kinds: `confined` as guests are,
-//! `application` as programs beside a stack are, `late` hidden by themselves and not by how they are started, and `bare`.
+//! A control answers each line on its standard input with one line. Victims are `confined` as guests are, `application` as
+//! programs beside a stack are, `late` hidden by themselves and not by how they are started, or `bare`; a `starter` starts
+//! one that is confined, and passes questions on to it.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{accept_with, bind, connect, getsockname, listen, recv, send, shutdown, socket_with, socketpair};
@@ -26,6 +27,9 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+/// The file system of memory, as fstatfs(2) tells it.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 const SECRET: &str = "the frames of somebody else";
 
@@ -58,7 +62,7 @@ enum Started {
 }
 
 fn control(kind: &str) -> Result<()> {
-    let program = if kind == "confined" { Some(Program::load()?) } else { None };
+    let program = if ["confined", "starter"].contains(&kind) { Some(Program::load()?) } else { None };
     if program.is_none() {
         // So that a core is left, where one can be.
         let maximum = getrlimit(Resource::Core).maximum;
@@ -163,6 +167,9 @@ fn victim(kind: &str) -> Result<()> {
         hide()?;
     }
     let channel = channel()?;
+    if kind == "starter" {
+        return pass_on(&channel);
+    }
     let inherited = inherited()?;
     let visited = visited().context("cannot make a listening socket")?;
     let (order, orders) = mpsc::channel::<mpsc::Sender<String>>();
@@ -202,6 +209,17 @@ fn victim(kind: &str) -> Result<()> {
     }
 }
 
+fn pass_on(channel: &OwnedFd) -> Result<()> {
+    let held = start(Some(&Program::load()?), "confined")?;
+    loop {
+        let question = receive(channel)?;
+        if question.is_empty() {
+            return Ok(());
+        }
+        send(channel, held.ask(&question)?.as_bytes(), SendFlags::NOSIGNAL).context("cannot answer")?;
+    }
+}
+
 fn told_of<T, E: std::fmt::Display>(outcome: std::result::Result<T, E>) -> String {
     outcome.map_or_else(|error| error.to_string(), |_| "done".to_owned())
 }
@@ -228,7 +246,8 @@ fn work(visited: &Visited) -> io::Result<()> {
     ftruncate(&memory, 1 << 20)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     fcntl_add_seals(&memory, seals)?;
-    if fcntl_get_seals(&memory)? != seals || fstat(&memory)?.st_size != 1 << 20 {
+    let file_system = fstatfs(&memory)?.f_type;
+    if fcntl_get_seals(&memory)? != seals || fstat(&memory)?.st_size != 1 << 20 || file_system != TMPFS_MAGIC {
         return Err(io::Error::other("the memory is not as it was made"));
     }
 
