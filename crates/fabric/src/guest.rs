@@ -17,8 +17,8 @@ use std::os::fd::OwnedFd;
 /// # Errors
 /// The process cannot be confined, or the configuration cannot be run; the control program has been told.
 pub fn run() -> Result<()> {
-    let mut channel = Channel::new(launch::channel()?)?;
     hide()?;
+    let mut channel = Channel::new(launch::channel()?)?;
     channel.send(&News::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
     let (config, listener) = first_order(&mut channel)?;
     // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.

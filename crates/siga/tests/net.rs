@@ -1,4 +1,5 @@
 //! Virtual networks end to end: the program starts them, this process is their external guests.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
 use siga_fabric::message::Token;
 use siga_fabric::name::Name;
