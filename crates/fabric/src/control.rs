@@ -258,11 +258,10 @@ impl Control {
         let settled = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
         match &self.stage {
             Stage::Rising { until } if now >= *until => {
-                let slow = self.guests.iter().find(|(_, guest)| guest.is_starting());
-                let slow = slow.map_or_else(String::new, |(name, _)| name.to_string());
+                let slow = self.slow_starter().map_or_else(String::new, Name::to_string);
                 self.fall(Some(Error::environment(format!("guest {slow} does not start"))));
             }
-            Stage::Rising { .. } if !self.guests.values().any(Guest::is_starting) => {
+            Stage::Rising { .. } if self.slow_starter().is_none() => {
                 self.stage = Stage::Up;
                 self.end_half_known();
                 self.answer_starter();
@@ -270,10 +269,17 @@ impl Control {
             Stage::Falling { why, .. } if self.guests.values().all(settled) => self.stage = Stage::Down(why.clone()),
             Stage::Falling { until, why } if now >= *until => {
                 self.stage = Stage::Falling { until: now + crate::limits::ANSWER_TIME_MAX, why: why.clone() };
-                self.guests.values_mut().for_each(Guest::kill);
+                let names: Vec<Name> = self.guests.keys().cloned().collect();
+                names.iter().for_each(|name| self.kill(name));
             }
             Stage::Rising { .. } | Stage::Up | Stage::Falling { .. } | Stage::Down(_) => {}
         }
+    }
+
+    /// A guest that has been started and does not run yet. Nobody waits for those that start themselves.
+    fn slow_starter(&self) -> Option<&Name> {
+        let starts = |(name, guest): &(&Name, &Guest)| guest.is_starting() && !self.topology.guests[*name].external;
+        self.guests.iter().find(starts).map(|(name, _)| name)
     }
 
     /// Begins to end all guests, because it was asked for or because of an error.

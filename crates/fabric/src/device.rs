@@ -23,16 +23,17 @@ pub(crate) enum Sent {
     Full,
 }
 
-/// Builds the next packet in the place it is given; none if there is nothing to send, or no packet that fits.
+/// Builds the next packet in the place it is given; none if there is nothing to send, or if the packet is too long for every
+/// buffer.
 pub(crate) type Build<'a> = dyn FnMut(&mut [u8]) -> Option<Transmit> + 'a;
 
 /// The sending half of a device.
 pub(crate) trait Outbound: fmt::Debug + Send {
-    /// Puts a packet into a buffer.
+    /// Puts a packet into a buffer that has room for at least `need` bytes, or for one of the largest packets.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
-    fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation>;
+    fn send(&mut self, ring: &mut Producer, need: usize, build: &mut Build<'_>) -> Result<Sent, Violation>;
 
     /// Hands over what is in buffers, by the rule of the type. What is held back waits until so many buffers are free; 0 if
     /// nothing is.
@@ -106,3 +107,6 @@ fn marks(tag: u64) -> Marks {
     let [_, _, _, _, high, low, _, _] = tag.to_be_bytes();
     Marks { checksum_unfilled: tag & UNFILLED != 0, segment_bytes: u16::from_be_bytes([high, low]) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 
 use crate::device::{self, Inbound, Outbound, Sent};
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, TRANSMIT_AT_ONCE_MAX};
-use crate::message::{LinkReport, MemberId, PairId};
+use crate::message::{GuestDevice, LinkReport, MemberId, PairId};
 use crate::name::Name;
 use crate::topology::{Full, NetworkKind};
 use siga_ring::clock::Ticks;
@@ -40,6 +40,7 @@ pub(crate) struct Sender {
     ring: Option<Producer>,
     outbound: Box<dyn Outbound>,
     kind: NetworkKind,
+    mtu: usize,
     full: Full,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
@@ -65,15 +66,17 @@ struct SenderCounters {
 }
 
 impl Sender {
-    pub(crate) fn new(partner: Partner, device: usize, kind: NetworkKind, full: Full) -> Self {
+    pub(crate) fn new(partner: Partner, place: usize, device: &GuestDevice) -> Self {
+        let GuestDevice { kind, mtu, full, .. } = *device;
         Self {
             partner,
-            device,
+            device: place,
             hosts: Vec::new(),
             pair: None,
             ring: None,
             outbound: device::halves(kind).0,
             kind,
+            mtu: mtu.into(),
             full,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
@@ -125,7 +128,7 @@ impl Sender {
                 fill(into.get_mut(..len)?);
                 Some(Transmit { len, marks })
             };
-            match self.outbound.send(ring, &mut build)? {
+            match self.outbound.send(ring, len, &mut build)? {
                 Sent::Packet => {
                     self.is_dirty = true;
                     return Ok(());
@@ -169,7 +172,7 @@ impl Sender {
                 into.get_mut(..bytes.len())?.copy_from_slice(bytes);
                 Some(Transmit { len: bytes.len(), marks: *marks })
             };
-            match self.outbound.send(ring, &mut copy)? {
+            match self.outbound.send(ring, bytes.len(), &mut copy)? {
                 Sent::Full => {
                     full = true;
                     break;
@@ -182,7 +185,7 @@ impl Sender {
         }
         let mut count = 0;
         while !full && count < TRANSMIT_AT_ONCE_MAX {
-            match self.outbound.send(ring, build)? {
+            match self.outbound.send(ring, self.mtu, build)? {
                 Sent::Packet => count += 1,
                 Sent::Nothing => break,
                 Sent::Full => full = true,

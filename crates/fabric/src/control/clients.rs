@@ -452,9 +452,7 @@ impl Control {
             }
             GuestState::Ended if gone => self.finish(key, Ok(())),
             GuestState::Ended if late => {
-                if let Some(guest) = self.guests.get_mut(name) {
-                    guest.kill();
-                }
+                self.kill(name);
                 let until = Instant::now() + ANSWER_TIME_MAX;
                 self.wait_for(key, Waits::Guest { name: name.clone(), state: wanted, until });
             }

@@ -68,16 +68,19 @@ impl Guest {
     pub(super) fn is_starting(&self) -> bool {
         self.starting
     }
+}
 
-    pub(super) fn kill(&mut self) {
-        if let Some((_, process)) = &self.process {
+impl Control {
+    /// Ends a guest that does not end by itself. The process of an external guest is not ours to kill: it is let go of.
+    pub(super) fn kill(&mut self, name: &Name) {
+        if self.topology.guests[name].external {
+            self.channel_ended(name);
+        } else if let Some((_, process)) = self.guests.get(name).and_then(|guest| guest.process.as_ref()) {
             // It has ended, or it will.
             let _ = pidfd_send_signal(process.pidfd(), Signal::KILL);
         }
     }
-}
 
-impl Control {
     /// Finds guests that run already, and starts those that are to run.
     pub(super) fn begin_guests(&mut self) {
         let names: Vec<Name> = self.guests.keys().cloned().collect();
@@ -239,13 +242,12 @@ impl Control {
             self.events.remove(key, &channel);
         }
         if self.topology.guests[name].external {
-            // It is not ours to kill; for us it has ended.
             if let Some((key, process)) = guest.process.take() {
                 self.events.remove(key, process.pidfd());
             }
             self.ended(name, "it detached", true);
         } else {
-            guest.kill();
+            self.kill(name);
         }
     }
 
@@ -305,9 +307,9 @@ impl Control {
 
     fn guest_failed(&mut self, name: &Name, error: Error) {
         let falling = self.is_falling();
+        self.kill(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
         guest.ended = Some(error.to_string());
-        guest.kill();
         if matches!(self.stage, Stage::Rising { .. }) {
             self.fall(Some(error.at(format!("guest {name}"))));
         } else if guest.process.is_none() {
@@ -332,6 +334,7 @@ impl Control {
             News::Inventory { confinement, pairs } => {
                 pairs.iter().for_each(|held| self.pairs.adopt(name, held));
                 self.guest_ready(name, confinement);
+                self.end_half_known();
             }
             News::Couple { device, member } => self.couple(name, device, member),
             News::Memory { pair } => {
@@ -393,7 +396,8 @@ impl Control {
 
     /// Ends the pairs that only one of two guests told of when they were adopted.
     pub(super) fn end_half_known(&mut self) {
-        let orders = self.pairs.end_half_known();
+        let may_still_tell = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
+        let orders = self.pairs.end_half_known(may_still_tell);
         self.send_all(orders);
     }
 

@@ -48,6 +48,8 @@ struct End {
 struct Pair {
     /// The first asked for it and is charged.
     ends: [End; 2],
+    /// It was made by an earlier control program, and not both ends have told of it: the silent one is quiet.
+    adopted: bool,
 }
 
 impl Pair {
@@ -115,7 +117,7 @@ impl Pairs {
             inbound: buffers(device),
             quiet: false,
         });
-        let pair = Pair { ends };
+        let pair = Pair { ends, adopted: false };
         self.is_within_limits(topology, asker, &pair)?;
         if !runs(&asker.guest) || !runs(&other.guest) {
             self.wanted.insert(key, (asker.clone(), other.clone()));
@@ -241,20 +243,21 @@ impl Pairs {
         match self.pairs.get_mut(&held.pair) {
             Some(known) => {
                 if let Some(at) = known.ends.iter().position(|end| end.member == own) {
-                    known.ends[at].quiet = false;
+                    (known.ends[at].quiet, known.adopted) = (false, false);
                 }
             }
             None => {
                 let ends = [end(own, held.inbound, false), end(held.member.clone(), held.outbound, true)];
-                self.pairs.insert(held.pair, Pair { ends });
+                self.pairs.insert(held.pair, Pair { ends, adopted: true });
                 self.of_couple.insert(key, held.pair);
             }
         }
     }
 
-    /// Ends the pairs of which only one of two members told when it was adopted.
-    pub fn end_half_known(&mut self) -> Vec<Outgoing> {
-        let half = |(id, pair): (&PairId, &Pair)| pair.ends.iter().any(|end| end.quiet).then_some(*id);
+    /// Ends the pairs of which one of two members told when it was adopted and the other did not, and will not.
+    pub fn end_half_known(&mut self, may_still_tell: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
+        let silent = |end: &End| end.quiet && !may_still_tell(&end.member.guest);
+        let half = |(id, pair): (&PairId, &Pair)| (pair.adopted && pair.ends.iter().any(silent)).then_some(*id);
         let half: Vec<PairId> = self.pairs.iter().filter_map(half).collect();
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not know it", |_| true)).collect()
     }

@@ -15,7 +15,7 @@ impl Outbound {
 }
 
 impl super::Outbound for Outbound {
-    fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation> {
+    fn send(&mut self, ring: &mut Producer, _need: usize, build: &mut Build<'_>) -> Result<Sent, Violation> {
         let Some(place) = ring.reserve(self.frame_bytes).map_err(violation)? else { return Ok(Sent::Full) };
         let Some(built) = build(place) else { return Ok(Sent::Nothing) };
         ring.commit(built.len, tag(built.marks));

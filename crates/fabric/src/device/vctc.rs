@@ -61,27 +61,20 @@ fn word(value: usize) -> [u8; 2] {
 }
 
 impl super::Outbound for Outbound {
-    fn send(&mut self, ring: &mut Producer, build: &mut Build<'_>) -> Result<Sent, Violation> {
+    fn send(&mut self, ring: &mut Producer, need: usize, build: &mut Build<'_>) -> Result<Sent, Violation> {
         if !self.said || !self.heard {
             return Ok(Sent::Full);
         }
-        loop {
-            let begun = self.fill.max(BLOCK_HEADER_BYTES);
-            let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? else { return Ok(Sent::Full) };
-            let at = begun + SEGMENT_HEADER_BYTES;
-            let built = block.get_mut(at..).and_then(&mut *build);
-            let Some(built) = built else {
-                if self.fill == 0 {
-                    return Ok(Sent::Nothing);
-                }
-                // What did not fit behind the others may fit into a block of its own.
-                self.close(ring)?;
-                continue;
-            };
-            write_header(&mut block[begun..at], built.len, built.marks);
-            self.fill = at + built.len;
-            return Ok(Sent::Packet);
+        let at = |fill: usize| fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES;
+        if at(self.fill) + need > self.block_bytes {
+            self.close(ring)?;
         }
+        let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? else { return Ok(Sent::Full) };
+        let at = at(self.fill);
+        let Some(built) = build(&mut block[at..]) else { return Ok(Sent::Nothing) };
+        write_header(&mut block[at - SEGMENT_HEADER_BYTES..at], built.len, built.marks);
+        self.fill = at + built.len;
+        Ok(Sent::Packet)
     }
 
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation> {

@@ -103,7 +103,7 @@ impl<S: Storage> Node<S> {
         let agreed = Agreed { checksum_unfilled: true, large_segments: device.kind.takes_large_segments() };
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
-        self.ports.senders.push(Sender::new(partner, place, device.kind, device.full));
+        self.ports.senders.push(Sender::new(partner, place, device));
         self.ports.receivers.push(Receiver::new(device.kind));
         Ok(usize::from(id.0))
     }

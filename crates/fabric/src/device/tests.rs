@@ -1,0 +1,146 @@
+//! Devices over real rings: what is put in comes out, whatever lies in a block.
+
+use super::*;
+use proptest::prelude::*;
+use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
+
+const BUFFER: u32 = 4_096;
+
+/// Both ends of a link with four buffers each way.
+fn ends() -> (Link, Link) {
+    let shape = Shape::new(BUFFER as usize, 4).unwrap();
+    let ((own, memory), (other, other_memory)) = (OwnMemory::create(shape).unwrap(), OwnMemory::create(shape).unwrap());
+    let ((bell, other_ear), (other_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+    let peer = PeerMemory::map(other_memory, shape).unwrap();
+    let other_peer = PeerMemory::map(memory, shape).unwrap();
+    (Link::new(own, peer, bell, ear), Link::new(other, other_peer, other_bell, other_ear))
+}
+
+fn send(outbound: &mut dyn Outbound, link: &mut Link, packet: &[u8], marks: Marks) -> Sent {
+    let mut build = |into: &mut [u8]| {
+        into.get_mut(..packet.len())?.copy_from_slice(packet);
+        Some(Transmit { len: packet.len(), marks })
+    };
+    outbound.send(&mut link.producer, packet.len(), &mut build).unwrap()
+}
+
+/// The packets of all frames that have come, and what else was found, a list a frame.
+fn receive(inbound: &mut dyn Inbound, link: &mut Link) -> Vec<Vec<Result<(Vec<u8>, Marks), Inside>>> {
+    let mut frames = Vec::new();
+    while let Some(frame) = link.consumer.next_frame().unwrap() {
+        let (mut at, mut found) = (0, Vec::new());
+        loop {
+            match inbound.next(&frame, &mut at) {
+                Inside::End => break,
+                Inside::Packet(part) => {
+                    let mut bytes = vec![0; part.len];
+                    frame.copy_to(part.at, &mut bytes);
+                    found.push(Ok((bytes, part.marks)));
+                }
+                other @ (Inside::Hello | Inside::Malformed) => {
+                    found.push(Err(other));
+                    break;
+                }
+            }
+        }
+        frames.push(found);
+    }
+    frames
+}
+
+/// A virtual CTC whose both sides have said that they are there.
+fn open_vctc() -> ((Box<dyn Outbound>, Link), (Box<dyn Inbound>, Link)) {
+    let (mut one, mut other) = ends();
+    let kind = NetworkKind::Vctc { buffer: BUFFER };
+    let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
+    assert_eq!(send(&mut *outbound, &mut one, &[1], Marks::default()), Sent::Full, "the other side has said nothing");
+    outbound.flush(&mut one.producer).unwrap();
+    assert_eq!(receive(&mut *inbound, &mut other), [[Err(Inside::Hello)]]);
+    outbound.heard();
+    ((outbound, one), (inbound, other))
+}
+
+#[test]
+fn a_channel_collects_while_a_write_is_in_flight() {
+    let ((mut outbound, mut one), (mut inbound, mut other)) = open_vctc();
+    let marks = Marks { checksum_unfilled: true, segment_bytes: 1_460 };
+    assert_eq!(send(&mut *outbound, &mut one, &[1; 10], marks), Sent::Packet);
+    assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0, "nothing is in flight: it goes at once");
+    for byte in 2..5 {
+        assert_eq!(send(&mut *outbound, &mut one, &[byte; 100], Marks::default()), Sent::Packet);
+        assert_eq!(outbound.flush(&mut one.producer).unwrap(), 4, "it waits for all buffers");
+    }
+    assert_eq!(receive(&mut *inbound, &mut other), [[Ok((vec![1; 10], marks))]]);
+    assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0);
+    let block: Vec<_> = (2..5).map(|byte| Ok((vec![byte; 100], Marks::default()))).collect();
+    assert_eq!(receive(&mut *inbound, &mut other), [block], "one block");
+}
+
+#[test]
+fn a_packet_that_does_not_fit_behind_others_gets_a_block_of_its_own() {
+    let ((mut outbound, mut one), (mut inbound, mut other)) = open_vctc();
+    let largest = vec![7; outbound.packet_bytes_max()];
+    assert_eq!(largest.len() + 8, BUFFER as usize);
+    for packet in [&[1; 50][..], &largest, &[2; 50]] {
+        assert_eq!(send(&mut *outbound, &mut one, packet, Marks::default()), Sent::Packet);
+    }
+    let too_long = vec![7; largest.len() + 1];
+    assert_eq!(send(&mut *outbound, &mut one, &too_long, Marks::default()), Sent::Nothing);
+    assert_eq!(receive(&mut *inbound, &mut other).len(), 3);
+    assert_eq!(outbound.flush(&mut one.producer).unwrap(), 0);
+    for _ in 0..4 {
+        assert_eq!(send(&mut *outbound, &mut one, &largest, Marks::default()), Sent::Packet);
+    }
+    assert_eq!(send(&mut *outbound, &mut one, &[3], Marks::default()), Sent::Full, "four buffers are in flight");
+}
+
+#[test]
+fn hipersockets_hands_each_packet_over_at_once() {
+    let (mut one, mut other) = ends();
+    let kind = NetworkKind::Hipersockets { frame: BUFFER };
+    let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
+    let marks = Marks { checksum_unfilled: true, segment_bytes: 8_960 };
+    for byte in 0..4 {
+        assert_eq!(send(&mut *outbound, &mut one, &[byte; 100], marks), Sent::Packet);
+    }
+    assert_eq!(send(&mut *outbound, &mut one, &[4], marks), Sent::Full);
+    let frames: Vec<_> = (0..4).map(|byte| vec![Ok((vec![byte; 100], marks))]).collect();
+    assert_eq!(receive(&mut *inbound, &mut other), frames);
+    let nothing = outbound.send(&mut one.producer, 100, &mut |_| None).unwrap();
+    assert_eq!((nothing, outbound.flush(&mut one.producer).unwrap()), (Sent::Nothing, 0));
+}
+
+proptest! {
+    #[test]
+    fn every_tag_means_some_marks_and_marks_come_back(checksum_unfilled: bool, segment_bytes: u16, word: u64) {
+        let sent = Marks { checksum_unfilled, segment_bytes };
+        prop_assert_eq!(marks(tag(sent)), sent);
+        let _ = marks(word);
+    }
+
+    /// Whatever a partner puts into a frame, what is found lies inside of it and does not overlap.
+    #[test]
+    fn no_frame_leads_outside_of_itself(frame in prop::collection::vec(any::<u8>(), 0..200), length: u16, first: u16) {
+        for kind in [NetworkKind::Vctc { buffer: BUFFER }, NetworkKind::Hipersockets { frame: BUFFER }] {
+            let (mut one, mut other) = ends();
+            let mut frame = frame.clone();
+            // Half of the lengths are near what they should be, so that most frames get past the first check.
+            if frame.len() > 4 {
+                let near = u16::try_from(frame.len()).unwrap().wrapping_add(length % 4).wrapping_sub(1);
+                frame[..2].copy_from_slice(&if length % 2 == 0 { near } else { length }.to_be_bytes());
+                frame[2..4].copy_from_slice(&(first % 64).to_be_bytes());
+            }
+            let place = one.producer.reserve(frame.len()).unwrap().unwrap();
+            place.copy_from_slice(&frame);
+            one.producer.commit(frame.len(), u64::from(length));
+            one.producer.publish();
+            let mut inbound = halves(kind).1;
+            let received = other.consumer.next_frame().unwrap().unwrap();
+            let (mut at, mut end) = (0, 0);
+            while let Inside::Packet(part) = inbound.next(&received, &mut at) {
+                prop_assert!(part.at >= end && part.len > 0 && part.at + part.len <= received.len());
+                end = part.at + part.len;
+            }
+        }
+    }
+}
