@@ -1,7 +1,7 @@
 //! Virtual networks end to end: the program starts them, this process is their external guests.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
-use siga_fabric::message::Token;
+use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
 use siga_fabric::name::Name;
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
 use std::io::{Read, Write};
@@ -317,4 +317,152 @@ fn a_revoked_guest_is_cut_off_and_a_granted_one_joined_while_it_runs() {
     assert!(network.text(&["status", "access"]).contains("restricted"));
     network.text(&["grant", "access", "lan", "server"]);
     assert_eq!(ping(), Some(0));
+}
+
+/// Memory of a partner that says whatever `words` say: pairs of a place and a value.
+fn crafted_memory(bytes: usize, words: &[(u64, u64)]) -> std::os::fd::OwnedFd {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use std::os::unix::fs::FileExt;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = std::fs::File::from(rustix::fs::memfd_create("crafted", flags).unwrap());
+    file.set_len(bytes as u64).unwrap();
+    for (at, value) in words {
+        file.write_all_at(&value.to_ne_bytes(), *at).unwrap();
+    }
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file.into()
+}
+
+/// A process that attached as a guest and keeps to no rule.
+struct Hostile {
+    channel: siga_fabric::channel::Channel,
+}
+
+impl Hostile {
+    fn attach(network: &Network, guest: &str) -> Self {
+        let token = Token::claimed(network.text(&["token", network.name.as_str(), guest]).trim());
+        let client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
+        let mut hostile = Self { channel: client.attach(&guest.parse().unwrap(), &token).unwrap() };
+        hostile.say(&News::Ready { confinement: "none".to_owned() }, Vec::new());
+        hostile
+    }
+
+    fn say(&mut self, news: &News, descriptors: Vec<std::os::fd::OwnedFd>) {
+        self.channel.send(news, descriptors).unwrap();
+    }
+
+    /// The next order that `wanted` makes something of.
+    fn hear<T>(&mut self, mut wanted: impl FnMut(Order, Vec<std::os::fd::OwnedFd>) -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            assert!(Instant::now() < end, "the order did not come");
+            if let Some((order, descriptors)) = self.channel.receive::<Order>().unwrap()
+                && let Some(found) = wanted(order, descriptors)
+            {
+                return found;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Couples to a partner with this memory, and says how that ended and how long it took.
+    fn couple(&mut self, member: &str, memory: std::os::fd::OwnedFd, then: impl FnOnce()) -> (String, Duration) {
+        let (guest, device) = member.split_once('.').unwrap();
+        let member = MemberId { guest: guest.parse().unwrap(), device: device.parse().unwrap() };
+        self.say(&News::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
+        let (pair, _doorbells) =
+            self.hear(
+                |order, descriptors| {
+                    if let Order::Pair { pair, .. } = order { Some((pair, descriptors)) } else { None }
+                },
+            );
+        let begun = Instant::now();
+        self.say(&News::Memory { pair }, vec![memory]);
+        then();
+        let why = self.hear(|order, _| if let Order::Unpair { why, .. } = order { Some(why) } else { None });
+        (why, begun.elapsed())
+    }
+}
+
+#[test]
+fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices() {
+    // Another network for the honest ones: the hostile guest's partner is the router that joins them.
+    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let topology = format!("{before}{after}");
+    let network = Network::up("hostile", &topology);
+    let ping = || network.text(&["ping", "hostile", "router", "10.0.2.2", "-c", "2", "-i", "0.1"]);
+    ping();
+    let shape = siga_ring::Shape::new(65_535, 16).unwrap();
+    const PRODUCED: u64 = 256;
+    const CONSUMED: u64 = 0;
+    const FIRST_HEAD: u64 = 4_096 + 64 - 16;
+    const HELLO: (u64, u64) = (FIRST_HEAD + 16, u64::from_ne_bytes([0, 2, 0, 0, 0, 0, 0, 0]));
+    let router = network.pid("router");
+    let cases: [(&str, &[(u64, u64)]); 4] = [
+        ("more produced than there are buffers", &[(PRODUCED, 17)]),
+        ("an index at the end of numbers", &[(PRODUCED, u64::MAX)]),
+        // With the block by which a channel says that it is there: before it, nothing is sent.
+        ("more consumed than was produced", &[(CONSUMED, 5), (PRODUCED, 1), (FIRST_HEAD, 1 << 63 | 2), HELLO]),
+        ("a frame that is longer than its buffer", &[(PRODUCED, 1), (FIRST_HEAD, 1 << 63 | 70_000)]),
+    ];
+    for (what, words) in cases {
+        let mut hostile = Hostile::attach(&network, "client");
+        let memory = crafted_memory(shape.memory_bytes(), words);
+        // What was consumed is looked at when there is something to send.
+        let send = || drop(network.siga(&["ping", "hostile", "router", "10.0.1.1", "-c", "1", "-W", "0.1"]));
+        let (why, time) = hostile.couple("router.dev0", memory, || {
+            if words[0].0 == CONSUMED {
+                send()
+            }
+        });
+        println!("{what}: {why} ({time:?})");
+        assert!(why.contains("violation"), "{what}: {why}");
+        // It may not come back at once.
+        let member = MemberId { guest: "router".parse().unwrap(), device: "dev0".parse().unwrap() };
+        hostile.say(&News::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
+        let refused = hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
+        assert!(refused.message().contains("kept apart"), "{refused}");
+        drop(hostile);
+        wait_until("the hostile guest's end", || network.pid_of("client").is_none());
+        ping();
+    }
+    // What is no such memory at all is refused before it is mapped.
+    let seals = |bytes: usize| crafted_memory(bytes, &[]);
+    for (what, memory) in [("too short", seals(4_096)), ("too long", seals(shape.memory_bytes() + 4_096))] {
+        let mut hostile = Hostile::attach(&network, "client");
+        let (why, _) = hostile.couple("router.dev0", memory, || {});
+        println!("{what}: {why}");
+        drop(hostile);
+        wait_until("the hostile guest's end", || network.pid_of("client").is_none());
+    }
+    ping();
+    assert_eq!(network.pid("router"), router, "the victim is the same process");
+}
+
+#[test]
+fn a_guest_that_talks_nonsense_ends_alone() {
+    let network = Network::up("nonsense", FIGURE_1);
+    let router = network.pid("router");
+    let mut hostile = Hostile::attach(&network, "client");
+    // Pairs of others, and ones that are not: nothing comes of them.
+    for number in [0, 1, 2, u64::MAX] {
+        let pair = PairId(number);
+        let memory = crafted_memory(4_096, &[]);
+        hostile.say(&News::Memory { pair }, vec![memory]);
+        hostile.say(&News::Idle { pair }, Vec::new());
+        hostile.say(&News::Quiet { pair }, Vec::new());
+        hostile.say(&News::Lost { pair, why: Loss::Violation("so it says".to_owned()) }, Vec::new());
+        hostile.say(&News::Pong { request: number, time_ns: None }, Vec::new());
+    }
+    for (device, guest, partner) in [("dev0", "server", "dev0"), ("dev9", "router", "dev0"), ("dev0", "client", "dev0")]
+    {
+        let member = MemberId { guest: guest.parse().unwrap(), device: partner.parse().unwrap() };
+        hostile.say(&News::Couple { device: device.parse().unwrap(), member }, Vec::new());
+        hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
+    }
+    assert!(network.pid_of("client").is_some());
+    hostile.channel.send(&"what is no news", Vec::new()).unwrap();
+    wait_until("the end of who talks nonsense", || network.pid_of("client").is_none());
+    assert_eq!(network.pid("router"), router);
 }
