@@ -80,8 +80,8 @@ pub const DROPS_AT_ONCE_MAX: usize = 128;
 pub const HOT_TIME: Duration = Duration::from_millis(1);
 /// How often a process that never sleeps asks for what only the kernel can tell.
 pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
-/// A pair without traffic for so long is given back.
-pub const IDLE_TIME: Duration = Duration::from_secs(60);
+/// After so many seconds without traffic a pair is given back, where the topology says nothing.
+pub const IDLE_SECONDS_DEFAULT: u32 = 60;
 /// How long a pair that was refused is not asked for again.
 pub const REFUSED_TIME: Duration = Duration::from_secs(5);
 /// Control programs that may try to adopt a guest at a time.

@@ -149,6 +149,8 @@ pub struct GuestDevice {
     pub buffer_count: u16,
     /// What happens to a frame for which the partner has no empty buffer.
     pub full: Full,
+    /// After so many seconds without traffic a pair is given back.
+    pub idle_seconds: u32,
 }
 
 /// From the control program to a guest.

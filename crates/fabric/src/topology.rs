@@ -33,6 +33,8 @@ pub struct Network {
     pub kind: NetworkKind,
     /// Who may couple to it.
     pub access: Access,
+    /// A pair without traffic for so long is given back.
+    pub idle_seconds: u32,
 }
 
 /// The rules of a network.

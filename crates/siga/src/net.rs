@@ -326,6 +326,7 @@ fn device_text(text: &mut String, guest: &Name, report: &DeviceReport) {
         ("mtu", device.mtu.to_string()),
         ("buffer_count", device.buffer_count.to_string()),
         ("full", full.to_owned()),
+        ("idle_seconds", device.idle_seconds.to_string()),
         ("large_segments", device.kind.takes_large_segments().to_string()),
     ] {
         let _ = writeln!(text, "  {key:<24}{value:>14}");

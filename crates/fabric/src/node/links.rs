@@ -1,7 +1,7 @@
 //! Links of a node: wanted when there is something to send, put together from two halves, lost, and made anew.
 
 use super::{Node, Source, setup};
-use crate::limits::{IDLE_TIME, REFUSED_TIME};
+use crate::limits::REFUSED_TIME;
 use crate::message::{Buffers, HeldPair, Loss, MemberId, News, PairId};
 use crate::name::Name;
 use crate::port::{Partner, Sender};
@@ -12,6 +12,7 @@ use siga_stack::stack::Transmit;
 use siga_stack::tcp::Storage;
 use siga_stack::time::Instant;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// An own half of a pair that waits for the partner's.
 #[derive(Debug)]
@@ -219,14 +220,15 @@ impl<S: Storage> Node<S> {
         if now < self.next_idle_look {
             return;
         }
-        self.next_idle_look = Ticks(now.0 + self.clock.span(IDLE_TIME / 4).0);
-        let after = self.clock.span(IDLE_TIME);
+        let Some(least) = self.config.devices.iter().map(|device| device.idle_seconds).min() else { return };
+        self.next_idle_look = Ticks(now.0 + self.clock.span(Duration::from_secs(least.into()) / 2).0);
         let mut idle = Vec::new();
         for (sender, receiver) in self.ports.senders.iter_mut().zip(&mut self.ports.receivers) {
+            let after = Duration::from_secs(self.config.devices[sender.device].idle_seconds.into());
             let traffic = sender.frames_sent() + receiver.frames_received();
             if traffic != receiver.traffic_seen {
                 (receiver.traffic_seen, receiver.last_look, receiver.told_idle) = (traffic, now, false);
-            } else if now.since(receiver.last_look) >= after && !receiver.told_idle {
+            } else if now.since(receiver.last_look) >= self.clock.span(after) && !receiver.told_idle {
                 receiver.told_idle = true;
                 idle.extend(sender.pair);
             }

@@ -3,7 +3,6 @@
 use super::{Clock, Events, Node, Ports, Source};
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
-use crate::limits::IDLE_TIME;
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Waiting};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
@@ -41,7 +40,6 @@ impl<S: Storage> Node<S> {
         });
         let now = Ticks::now();
         let clock = Clock { start: now, rate: waiter.rate() };
-        let next_idle_look = Ticks(now.0 + clock.span(IDLE_TIME / 4).0);
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
@@ -57,7 +55,7 @@ impl<S: Storage> Node<S> {
             held: Vec::new(),
             pings: Vec::new(),
             capture: None,
-            next_idle_look,
+            next_idle_look: now,
             scratch: Vec::new(),
             stops: false,
             config,

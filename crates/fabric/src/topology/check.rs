@@ -61,7 +61,11 @@ fn network(entry: &NetworkEntry, guests: &BTreeMap<Name, GuestEntry>) -> Result<
     if let Some(unknown) = entry.grant.iter().find(|name| !guests.contains_key(*name)) {
         return Err(Error::usage(format!("it grants access to {unknown}, and there is no such guest")));
     }
-    Ok(Network { kind, access })
+    let idle_seconds = entry.idle_seconds.unwrap_or(limits::IDLE_SECONDS_DEFAULT);
+    if idle_seconds == 0 {
+        return Err(Error::usage("idle_seconds of 0: a pair would be given back as soon as it is made"));
+    }
+    Ok(Network { kind, access, idle_seconds })
 }
 
 fn refuse(is_there: bool, key: &str, why: &str) -> Result<()> {

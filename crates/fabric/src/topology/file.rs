@@ -26,6 +26,7 @@ pub(super) struct NetworkEntry {
     pub(super) kind: Type,
     pub(super) frame: Option<String>,
     pub(super) buffer: Option<u32>,
+    pub(super) idle_seconds: Option<u32>,
     #[serde(default)]
     pub(super) access: AccessWord,
     #[serde(default)]
