@@ -24,8 +24,11 @@ fn send(outbound: &mut dyn Outbound, link: &mut Link, packet: &[u8], marks: Mark
     outbound.send(&mut link.producer, packet.len(), &mut build).unwrap()
 }
 
-/// The packets of all frames that have come, and what else was found, a list a frame.
-fn receive(inbound: &mut dyn Inbound, link: &mut Link) -> Vec<Vec<Result<(Vec<u8>, Marks), Inside>>> {
+/// What was found in a frame: packets, and what is none.
+type Found = Vec<Result<(Vec<u8>, Marks), Inside>>;
+
+/// What was found in all frames that have come.
+fn receive(inbound: &mut dyn Inbound, link: &mut Link) -> Vec<Found> {
     let mut frames = Vec::new();
     while let Some(frame) = link.consumer.next_frame().unwrap() {
         let (mut at, mut found) = (0, Vec::new());
@@ -48,8 +51,11 @@ fn receive(inbound: &mut dyn Inbound, link: &mut Link) -> Vec<Vec<Result<(Vec<u8
     frames
 }
 
+type Sending = (Box<dyn Outbound>, Link);
+type Receiving = (Box<dyn Inbound>, Link);
+
 /// A virtual CTC whose both sides have said that they are there.
-fn open_vctc() -> ((Box<dyn Outbound>, Link), (Box<dyn Inbound>, Link)) {
+fn open_vctc() -> (Sending, Receiving) {
     let (mut one, mut other) = ends();
     let kind = NetworkKind::Vctc { buffer: BUFFER };
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
