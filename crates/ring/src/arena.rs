@@ -147,6 +147,7 @@ mod tests {
     use crate::violation::Violation;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn what_the_owner_writes_its_peer_copies_out_and_into_an_arena_of_its_own() {
         let (mut owner, fd) = OwnArena::create(10_000).unwrap();
         let peer = PeerArena::map(fd, 10_000).unwrap();
@@ -163,6 +164,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn a_place_outside_is_an_error_and_nothing_is_copied() {
         let (mut owner, fd) = OwnArena::create(100).unwrap();
         let peer = PeerArena::map(fd, 100).unwrap();
@@ -179,6 +181,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn sizes_are_bounded_and_agreed() {
         assert!(OwnArena::create(0).is_err());
         assert!(OwnArena::create(ARENA_BYTES_MAX + 1).is_err());

@@ -18,11 +18,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The host has no descriptors or memory left.
 pub fn pair() -> io::Result<(Bell, Ear)> {
     let (ear, bell) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // Pipes of many guests would use up what a user may have; one that cannot be made smaller serves as well.
-    match fcntl_setpipe_size(&bell, DOORBELL_PIPE_BYTES) {
-        Ok(_) | Err(Errno::PERM | Errno::BUSY) => Ok((Bell(bell), Ear(ear))),
-        Err(error) => Err(error.into()),
+    // The pipes of many guests would use up what a user may have (fs.pipe-user-pages-soft). Miri has one size of pipe.
+    if !cfg!(miri) {
+        fcntl_setpipe_size(&bell, DOORBELL_PIPE_BYTES)?;
     }
+    Ok((Bell(bell), Ear(ear)))
 }
 
 /// What became of a ring.
@@ -141,6 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
     fn rings_are_heard_and_a_full_pipe_has_rung() {
         let (bell, ear) = pair().unwrap();
         assert_eq!(ear.drain().unwrap(), Heard { rings: 0, hung_up: false });
@@ -154,6 +155,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri polls no pipe")]
     fn either_end_learns_that_the_other_is_gone() {
         let (bell, ear) = pair().unwrap();
         assert!(!ear.has_hung_up().unwrap());

@@ -6,6 +6,7 @@
 //! [`Violation`], never a panic. Nothing here looks inside a frame, waits, or decides what a full ring means: that is for the
 //! owner, with [`wait`] as the policy of waiting. Every bound has its name in [`limits`].
 
+#[cfg(not(loom))]
 pub mod arena;
 pub mod clock;
 mod consumer;
@@ -13,20 +14,28 @@ pub mod counters;
 pub mod doorbell;
 mod layout;
 pub mod limits;
+#[cfg(not(loom))]
 mod link;
+#[cfg(not(loom))]
 mod map;
+#[cfg(not(loom))]
 mod memory;
+#[cfg(loom)]
+mod model;
 mod producer;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod violation;
+#[cfg(not(loom))]
 pub mod wait;
 
 pub use consumer::{Consumer, Frame};
 pub use doorbell::{Bell, Ear};
 pub use layout::Shape;
+#[cfg(not(loom))]
 pub use link::Link;
+#[cfg(not(loom))]
 pub use memory::{OwnMemory, PeerMemory};
 pub use producer::{Producer, ReserveError};
 pub use violation::{MapError, Violation};

@@ -1,0 +1,196 @@
+//! Loom's model of what the two roles stand on, and what has to hold in every order in which their steps can be seen.
+//!
+//! Words are Loom's atomics, so that a missing fence shows as a stale value; the doorbell is a count with a condition variable,
+//! so that a lost wake-up shows as a deadlock. Frames have their content in the tag, which lies among the words: payload
+//! is ordered by the same fences. Built by `cargo xtask loom` alone.
+#![cfg_attr(not(test), expect(dead_code, reason = "only the tests below make memory and doorbells of the model"))]
+
+use crate::doorbell::Ring;
+use crate::layout::{CONSUMED, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Words by their place in the memory.
+type Words = Arc<BTreeMap<usize, AtomicU64>>;
+
+/// What an end has of its own memory: its words, and bytes that nobody looks at.
+#[derive(Debug)]
+pub(crate) struct Region {
+    words: Words,
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Region {
+    pub(crate) fn split(self, at: usize) -> (Self, Self) {
+        let rest = Self { words: Arc::clone(&self.words), start: self.start + at, bytes: self.bytes.clone() };
+        (self, rest)
+    }
+
+    pub(crate) fn bytes_mut(&mut self, _at: usize, len: usize) -> &mut [u8] {
+        &mut self.bytes[..len]
+    }
+
+    pub(crate) fn store(&mut self, at: usize, value: u64) {
+        self.words[&(self.start + at)].store(value, Ordering::Relaxed);
+    }
+}
+
+/// What a peer sees of it.
+#[derive(Debug, Clone)]
+pub(crate) struct View(Words);
+
+impl View {
+    pub(crate) fn load(&self, at: usize) -> u64 {
+        self.0[&at].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn copy_to(&self, _at: usize, _into: &mut [u8]) {}
+}
+
+/// Memory of a ring whose buffers hold one frame each.
+fn memory(shape: Shape) -> (Region, View) {
+    let heads = (0..shape.buffer_count()).map(|buffer| shape.head_at(buffer, 0)).flat_map(|at| [at, at + TAG]);
+    let places = [CONSUMED, WAKE_AT, PRODUCED, ROOM_AT].into_iter().chain(heads);
+    let words: Words = Arc::new(places.map(|at| (at, AtomicU64::new(0))).collect());
+    (Region { words: Arc::clone(&words), start: 0, bytes: vec![0; shape.buffer_bytes()] }, View(words))
+}
+
+/// Rings that were not heard yet.
+type Rings = Arc<(Mutex<usize>, Condvar)>;
+
+/// The end of a doorbell that rings.
+#[derive(Debug)]
+pub(crate) struct Bell(Rings);
+
+impl Bell {
+    pub(crate) fn ring(&self) -> Ring {
+        *self.0.0.lock().expect("nobody panics with the lock") += 1;
+        self.0.1.notify_one();
+        Ring::Sent
+    }
+}
+
+/// The end that listens.
+#[derive(Debug)]
+struct Ear(Rings);
+
+impl Ear {
+    /// Sleeps until there is a ring, and takes all there are.
+    fn sleep(&self) {
+        let mut rings = self.0.0.lock().expect("nobody panics with the lock");
+        while *rings == 0 {
+            rings = self.0.1.wait(rings).expect("nobody panics with the lock");
+        }
+        *rings = 0;
+    }
+}
+
+fn doorbell() -> (Bell, Ear) {
+    let rings: Rings = Arc::new((Mutex::new(0), Condvar::new()));
+    (Bell(Arc::clone(&rings)), Ear(rings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::CONSUMER_WORDS_BYTES;
+    use crate::{Consumer, Producer};
+
+    /// More switches of threads than these find nothing else and take hours.
+    const PREEMPTIONS_MAX: usize = 3;
+
+    /// A producer and a consumer of `buffers` buffers, each with what it hears the other by.
+    fn ring(buffers: usize) -> ((Producer, Ear), (Consumer, Ear)) {
+        let shape = Shape::new(64, buffers).unwrap();
+        let ((own_a, seen_a), (own_b, seen_b)) = (memory(shape), memory(shape));
+        let ((bell_a, ear_b), (bell_b, ear_a)) = (doorbell(), doorbell());
+        let (_, rest) = own_a.split(CONSUMER_WORDS_BYTES);
+        let (words, _) = own_b.split(CONSUMER_WORDS_BYTES);
+        let producer = Producer::new(rest, seen_b, Arc::new(bell_a), shape);
+        let consumer = Consumer::new(words, seen_a, Arc::new(bell_b), shape);
+        ((producer, ear_a), (consumer, ear_b))
+    }
+
+    fn send(producer: &mut Producer, ear: &Ear, tag: u64) {
+        while producer.reserve(1).unwrap().is_none() {
+            if producer.want_room(1).unwrap() {
+                ear.sleep();
+            }
+        }
+        producer.commit(1, tag);
+    }
+
+    fn receive(consumer: &mut Consumer, ear: &Ear) -> u64 {
+        loop {
+            if let Some(frame) = consumer.next_frame().unwrap() {
+                return frame.tag();
+            }
+            if consumer.declare_asleep().unwrap() {
+                ear.sleep();
+                consumer.awake();
+            }
+        }
+    }
+
+    fn explore(model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(PREEMPTIONS_MAX);
+        builder.check(model);
+    }
+
+    /// `frames` frames through `buffers` buffers; both sides sleep whenever they can.
+    fn all_arrive(buffers: usize, frames: u64, prepare: fn(&mut Producer, &mut Consumer)) {
+        explore(move || {
+            let ((mut producer, ear_a), (mut consumer, ear_b)) = ring(buffers);
+            prepare(&mut producer, &mut consumer);
+            let sender = loom::thread::spawn(move || {
+                (1..=frames).for_each(|tag| send(&mut producer, &ear_a, tag));
+                producer.publish();
+                producer
+            });
+            for tag in 1..=frames {
+                assert_eq!(receive(&mut consumer, &ear_b), tag);
+            }
+            let doorbells = sender.join().unwrap().counters().doorbells;
+            assert!(doorbells.sent <= frames);
+        });
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_and_no_frame_read_before_it_is_written() {
+        all_arrive(2, 3, |_, _| {});
+    }
+
+    #[test]
+    fn no_wake_up_for_room_is_lost_and_no_frame_written_over_before_it_is_read() {
+        all_arrive(1, 3, |_, _| {});
+    }
+
+    #[test]
+    fn none_is_lost_with_bulks_and_batches() {
+        all_arrive(2, 4, |producer, consumer| {
+            producer.set_bulk(2);
+            consumer.set_give_back_batch(2);
+        });
+    }
+
+    #[test]
+    fn a_consumer_that_wakes_by_itself_loses_nothing() {
+        explore(|| {
+            let ((mut producer, ear_a), (mut consumer, ear_b)) = ring(2);
+            let sender = loom::thread::spawn(move || {
+                (1..=2).for_each(|tag| send(&mut producer, &ear_a, tag));
+            });
+            // Asleep and awake again without a ring, as by a timer.
+            if consumer.declare_asleep().unwrap() {
+                consumer.awake();
+            }
+            assert_eq!(receive(&mut consumer, &ear_b), 1);
+            assert_eq!(receive(&mut consumer, &ear_b), 2);
+            sender.join().unwrap();
+        });
+    }
+}
