@@ -5,6 +5,7 @@
 //! read once, compared at full width, and never used to size anything; a peer against the contract is a typed
 //! [`Violation`], never a panic. Nothing here looks inside a frame, waits, or decides what a full ring means: that is for the
 //! owner, with [`wait`] as the policy of waiting. Every bound has its name in [`limits`].
+#![cfg_attr(all(loom, not(test)), expect(dead_code, reason = "only tests make links of the model"))]
 
 #[cfg(not(loom))]
 pub mod arena;

@@ -3,7 +3,6 @@
 //! Words are Loom's atomics, so that a missing fence shows as a stale value; the doorbell is a count with a condition variable,
 //! so that a lost wake-up shows as a deadlock. Frames have their content in the tag, which lies among the words: payload
 //! is ordered by the same fences. Built by `cargo xtask loom` alone.
-#![cfg_attr(not(test), expect(dead_code, reason = "only the tests below make memory and doorbells of the model"))]
 
 use crate::doorbell::Ring;
 use crate::layout::{CONSUMED, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};

@@ -1,4 +1,5 @@
 //! Both ends of a link in one process: what goes in comes out, what asks for a ring gets one, what lies is found out.
+#![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
 use crate::doorbell::{self, Bell, Ear, Heard};
 use crate::layout::{CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
