@@ -276,6 +276,74 @@ pub(crate) use plain::pair;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+    use rustix::io::{pwrite, write};
+    use rustix::mm::{MprotectFlags, mprotect};
+    use std::os::fd::AsRawFd;
+
+    const BYTES: usize = 8_192;
+
+    /// What mapping the file for writing gives, and what making a mapping for reading writable gives.
+    fn map_to_write(fd: BorrowedFd<'_>) -> (Result<Mapping, Errno>, Result<(), Errno>) {
+        let reading = Mapping::new(fd, BYTES, ProtFlags::READ).unwrap();
+        // SAFETY: the pages are this test's own, and stay readable whatever comes of it.
+        let made_writable =
+            unsafe { mprotect(reading.base.as_ptr().cast(), BYTES, MprotectFlags::READ | MprotectFlags::WRITE) };
+        (Mapping::new(fd, BYTES, ProtFlags::READ | ProtFlags::WRITE), made_writable)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn a_peer_can_neither_write_nor_resize_nor_empty_what_it_was_given() {
+        let (mut region, fd) = Region::create(BYTES).unwrap();
+        region.bytes_mut(0, BYTES).fill(7);
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let again = open(&name, OFlags::RDWR, Mode::empty()).unwrap();
+        for fd in [fd.as_fd(), again.as_fd()] {
+            assert_eq!(write(fd, &[1]), Err(Errno::PERM));
+            assert_eq!(pwrite(fd, &[1], 0), Err(Errno::PERM));
+            assert_eq!(ftruncate(fd, 0), Err(Errno::PERM));
+            assert_eq!(ftruncate(fd, 2 * 8_192), Err(Errno::PERM));
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            assert_eq!(fallocate(fd, hole, 0, 4_096), Err(Errno::PERM));
+            assert_eq!(fallocate(fd, FallocateFlags::empty(), 0, 8_193), Err(Errno::PERM));
+            assert_eq!(fcntl_add_seals(fd, SealFlags::WRITE), Err(Errno::PERM));
+            let (writing, made_writable) = map_to_write(fd);
+            assert_eq!(writing.unwrap_err(), Errno::PERM);
+            assert_eq!(made_writable, Err(Errno::ACCESS));
+        }
+        assert_eq!(open(&name, OFlags::RDWR | OFlags::TRUNC, Mode::empty()).unwrap_err(), Errno::PERM);
+        let reading = Mapping::new(fd.as_fd(), BYTES, ProtFlags::READ).unwrap();
+        // SAFETY: the pages are this test's own; emptied they would read as zeroes.
+        let emptied = unsafe { madvise(reading.base.as_ptr().cast(), BYTES, Advice::LinuxRemove) };
+        assert_eq!(emptied, Err(Errno::ACCESS));
+        let debugger = open("/proc/self/mem", OFlags::RDWR, Mode::empty()).unwrap();
+        let place = u64::try_from(reading.base.as_ptr().addr()).unwrap();
+        assert_eq!(pwrite(&debugger, &[1], place), Err(Errno::IO));
+        assert!(region.bytes(0, BYTES).iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn not_even_the_owner_can_map_its_memory_writable_again_or_empty_it() {
+        let (region, fd) = Region::create(BYTES).unwrap();
+        let (writing, made_writable) = map_to_write(fd.as_fd());
+        assert_eq!((writing.unwrap_err(), made_writable), (Errno::PERM, Err(Errno::ACCESS)));
+        // SAFETY: the pages are this test's own; emptied they would read as zeroes.
+        let emptied = unsafe { madvise(region.mapping.base.as_ptr().cast(), BYTES, Advice::LinuxRemove) };
+        assert_eq!(emptied, Err(Errno::PERM));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn a_child_that_is_forked_has_no_part_in_the_memory() {
+        let (region, _fd) = Region::create(BYTES).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let base = format!("{:x}-", region.mapping.base.as_ptr().addr());
+        let of_mapping = maps.split("VmFlags:").find(|entry| entry.contains(&base)).unwrap();
+        let flags = maps[maps.find(of_mapping).unwrap() + of_mapping.len()..].lines().next().unwrap();
+        assert!(flags.contains(" dc "), "{flags}");
+    }
 
     type Copy = unsafe fn(*const u8, &mut [u8]);
 

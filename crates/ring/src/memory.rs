@@ -78,3 +78,82 @@ fn check(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MapError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    fn shape() -> Shape {
+        Shape::new(1_000, 3).unwrap()
+    }
+
+    fn refused(fd: OwnedFd) -> Violation {
+        match PeerMemory::map(fd, shape()).unwrap_err() {
+            MapError::Violation(violation) => violation,
+            MapError::Host(error) => panic!("{error}"),
+        }
+    }
+
+    /// A memory file of the right size with these seals.
+    fn memory_file(flags: MemfdFlags, bytes: usize, seals: SealFlags) -> Result<OwnedFd, Errno> {
+        let fd = memfd_create("siga-ring-test", flags | MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, bytes.try_into().unwrap())?;
+        fcntl_add_seals(&fd, seals)?;
+        Ok(fd)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn memory_that_its_owner_could_take_away_or_change_in_size_is_refused() {
+        let bytes = shape().memory_bytes();
+        let map = |seals| PeerMemory::map(memory_file(MemfdFlags::empty(), bytes, seals).unwrap(), shape());
+        assert!(map(SEALS).is_ok());
+        for missing in SEALS {
+            let seals = SEALS.difference(missing);
+            let violation = Violation::Seals { found: seals.bits(), needed: SEALS.bits() };
+            assert!(matches!(map(seals), Err(MapError::Violation(found)) if found == violation), "{missing:?}");
+        }
+        // Memory that nobody can write any more is of no use, and does no harm.
+        assert!(map(SEALS | SealFlags::WRITE).is_ok());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn memory_of_another_size_is_refused() {
+        let needed = shape().memory_bytes();
+        for found in [0, 1, needed - 1, needed + 1, needed + 4_096] {
+            let fd = memory_file(MemfdFlags::empty(), found, SEALS).unwrap();
+            let (found, needed) = (found.try_into().unwrap(), needed.try_into().unwrap());
+            assert_eq!(refused(fd), Violation::Size { found, needed });
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn what_is_no_memory_file_is_refused() {
+        let name = std::env::current_exe().unwrap();
+        let (pipe, _other_end) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        for fd in [open(&name, OFlags::RDONLY, Mode::empty()).unwrap(), pipe] {
+            assert!(matches!(refused(fd), Violation::NotMemory { .. }));
+        }
+        let file = open("/dev/shm", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(refused(file), Violation::Seals { found: SealFlags::SEAL.bits(), needed: SEALS.bits() });
+        // Huge pages can run out, and reading one that is not there ends a process.
+        match memory_file(MemfdFlags::HUGETLB, 0, SEALS) {
+            Ok(fd) => assert!(matches!(refused(fd), Violation::NotMemory { .. })),
+            Err(error) => eprintln!("skipped, because the kernel makes no memory of huge pages: {error}"),
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn a_descriptor_that_is_for_reading_alone_can_be_mapped() {
+        let (mut own, fd) = OwnMemory::create(shape()).unwrap();
+        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let peer = PeerMemory::map(open(name, OFlags::RDONLY, Mode::empty()).unwrap(), shape()).unwrap();
+        own.region.store(0, 9);
+        assert_eq!(peer.view.load(0), 9);
+    }
+}
