@@ -217,6 +217,7 @@ pub struct WaitCounters {
 pub struct Waiter {
     policy: Policy,
     rate: Rate,
+    ticks_per_ms: u64,
     counters: WaitCounters,
 }
 
@@ -224,7 +225,8 @@ impl Waiter {
     /// A waiter by siga's times. It takes a millisecond to measure the clock.
     pub fn new(mode: Mode) -> Self {
         let rate = Rate::new();
-        Self { policy: Policy::new(mode, Times::new(&rate)), rate, counters: WaitCounters::default() }
+        let policy = Policy::new(mode, Times::new(&rate));
+        Self { policy, rate, ticks_per_ms: rate.ticks(1_000_000).0.max(1), counters: WaitCounters::default() }
     }
 
     /// Tells of traffic that was not found by waiting; without it, a process that slept does not poll.
@@ -278,6 +280,12 @@ impl Waiter {
         }
     }
 
+    /// A span by what ticks were at first: a deadline need not be more exact, and the clock is not read for it.
+    fn duration(&self, span: Ticks) -> Duration {
+        let ns = u128::from(span.0) * 1_000_000 / u128::from(self.ticks_per_ms);
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
     fn give_way(&mut self, begun: Ticks) {
         std::thread::yield_now();
         let now = Ticks::now();
@@ -293,7 +301,7 @@ impl Waiter {
             return Ok(Woken::Ready);
         }
         let begun = Ticks::now();
-        let time = deadline.map(|deadline| Duration::from_nanos(self.rate.ns(deadline.since(begun))));
+        let time = deadline.map(|deadline| self.duration(deadline.since(begun)));
         let outcome = sources.sleep(time);
         sources.awake();
         self.counters.sleeps += 1;
@@ -349,5 +357,176 @@ impl Sources for Link {
 
     fn awake(&mut self) {
         self.consumer.awake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    const US: u64 = 1_000;
+    const MS: u64 = 1_000 * US;
+
+    /// Siga's times where a tick is a nanosecond.
+    fn times() -> Times {
+        Times {
+            traffic: Ticks(MS),
+            slow_yield: Ticks(100 * US),
+            spin_min: Ticks(200),
+            spin_max: Ticks(5 * US),
+            crowded_min: Ticks(10 * MS),
+            crowded_max: Ticks(1_000 * MS),
+        }
+    }
+
+    fn adaptive(last_traffic: u64) -> Policy {
+        let mut policy = Policy::new(Mode::Adaptive, times());
+        policy.had_traffic(Ticks(last_traffic));
+        policy
+    }
+
+    #[test]
+    fn it_looks_then_yields_then_sleeps_when_traffic_is_a_millisecond_ago() {
+        let mut policy = adaptive(10 * MS);
+        assert_eq!(policy.begin(Ticks(10 * MS)), Step::Look);
+        assert_eq!(policy.found_nothing(Ticks(10 * MS + 4_999)), Step::Look);
+        assert_eq!(policy.found_nothing(Ticks(10 * MS + 5_000)), Step::Yield);
+        assert!(!policy.yielded(Ticks(300), Ticks(10 * MS + 5_300)));
+        assert_eq!(policy.found_nothing(Ticks(11 * MS)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(11 * MS + 1)), Step::Sleep);
+    }
+
+    #[test]
+    fn who_had_no_traffic_of_late_sleeps_at_once() {
+        assert_eq!(Policy::new(Mode::Adaptive, times()).begin(Ticks(5)), Step::Sleep);
+        assert_eq!(adaptive(0).begin(Ticks(MS + 1)), Step::Sleep);
+        assert_eq!(adaptive(0).begin(Ticks(MS)), Step::Look);
+    }
+
+    #[test]
+    fn a_slow_yield_makes_waits_sleep_for_as_long_as_it_was_worth() {
+        let mut policy = adaptive(0);
+        assert_eq!(policy.begin(Ticks(0)), Step::Look);
+        assert!(!policy.yielded(Ticks(100 * US), Ticks(100 * US)));
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(4 * MS)));
+        policy.had_traffic(Ticks(4 * MS));
+        assert_eq!(policy.found_nothing(Ticks(4 * MS)), Step::Sleep);
+        for now in [4 * MS, 5 * MS, 99 * MS] {
+            policy.had_traffic(Ticks(now));
+            assert_eq!(policy.begin(Ticks(now)), Step::Sleep, "{now}");
+        }
+        policy.had_traffic(Ticks(100 * MS));
+        assert_eq!(policy.begin(Ticks(100 * MS)), Step::Look);
+        // A yield that was slow by little is no reason to be asleep for a moment only, and none for ever.
+        assert!(policy.yielded(Ticks(101 * US), Ticks(200 * MS)));
+        policy.had_traffic(Ticks(209 * MS));
+        assert_eq!(policy.begin(Ticks(209 * MS)), Step::Sleep);
+        assert!(policy.yielded(Ticks(u64::MAX), Ticks(300 * MS)));
+        policy.had_traffic(Ticks(1_300 * MS));
+        assert_eq!(policy.begin(Ticks(1_300 * MS)), Step::Look);
+    }
+
+    #[test]
+    fn spinning_gets_shorter_where_a_yield_brings_traffic_and_longer_where_it_does() {
+        let spin_of = |policy: &mut Policy, now: u64| {
+            policy.had_traffic(Ticks(now));
+            policy.begin(Ticks(now));
+            (0..).step_by(50).find(|spin| policy.found_nothing(Ticks(now + spin)) == Step::Yield).unwrap()
+        };
+        let mut policy = adaptive(0);
+        assert_eq!(spin_of(&mut policy, 0), 5_000);
+        for spin in [2_500, 1_250, 650, 350, 200, 200] {
+            policy.found(Ticks(0));
+            assert_eq!(spin_of(&mut policy, 0), spin);
+        }
+        policy.begin(Ticks(0));
+        policy.found(Ticks(0));
+        assert_eq!(spin_of(&mut policy, 0), 400);
+    }
+
+    #[test]
+    fn polling_never_sleeps_and_blocking_never_looks() {
+        let mut polling = Policy::new(Mode::Polling, times());
+        assert_eq!(polling.begin(Ticks(50 * MS)), Step::Look);
+        assert!(polling.yielded(Ticks(3 * MS), Ticks(53 * MS)));
+        assert_eq!(polling.found_nothing(Ticks(500 * MS)), Step::Yield);
+        let mut blocking = Policy::new(Mode::Blocking, times());
+        blocking.had_traffic(Ticks(0));
+        assert_eq!(blocking.begin(Ticks(0)), Step::Sleep);
+    }
+
+    /// Something that is ready at some look, or when it is about to sleep.
+    #[derive(Default)]
+    struct Fake {
+        ready_at_look: Option<u32>,
+        ready_when_armed: bool,
+        looks: u32,
+        asleep: bool,
+        slept: Vec<Option<Duration>>,
+    }
+
+    impl Sources for Fake {
+        type Error = Infallible;
+
+        fn is_ready(&mut self) -> Result<bool, Infallible> {
+            self.looks += 1;
+            Ok(self.ready_at_look.is_some_and(|at| self.looks >= at))
+        }
+
+        fn declare_asleep(&mut self) -> Result<bool, Infallible> {
+            self.asleep = !self.ready_when_armed;
+            Ok(self.asleep)
+        }
+
+        fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
+            assert!(self.asleep);
+            self.slept.push(time);
+            Ok(())
+        }
+
+        fn awake(&mut self) {
+            self.asleep = false;
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_found_without_sleeping() {
+        let mut waiter = Waiter::new(Mode::Polling);
+        let mut fake = Fake { ready_at_look: Some(1), ..Fake::default() };
+        assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Ready));
+        assert_eq!(waiter.counters(), WaitCounters::default());
+        fake = Fake { ready_at_look: Some(100), ..Fake::default() };
+        assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Ready));
+        assert_eq!((fake.looks, fake.slept.len(), waiter.counters().found), (100, 0, 1));
+        assert!(waiter.counters().wait_ticks.0 > 0);
+    }
+
+    #[test]
+    fn who_sleeps_asks_for_a_ring_before_and_takes_that_back_after() {
+        let mut waiter = Waiter::new(Mode::Blocking);
+        let mut fake = Fake::default();
+        assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Slept));
+        assert_eq!((fake.slept.as_slice(), fake.asleep), ([None].as_slice(), false));
+        let deadline = Ticks(Ticks::now().0 + waiter.rate().ticks(1_000_000_000).0);
+        assert_eq!(waiter.wait(&mut fake, Some(deadline)), Ok(Woken::Slept));
+        let time = fake.slept[1].unwrap();
+        assert!(time <= Duration::from_millis(1_050) && time > Duration::from_millis(500), "{time:?}");
+        let mut armed = Fake { ready_when_armed: true, ..Fake::default() };
+        assert_eq!(waiter.wait(&mut armed, None), Ok(Woken::Ready));
+        assert_eq!((armed.slept.len(), waiter.counters().sleeps), (0, 2));
+    }
+
+    #[test]
+    fn a_deadline_ends_polling_and_keeps_from_sleeping() {
+        for mode in [Mode::Polling, Mode::Blocking, Mode::Adaptive] {
+            let mut fake = Fake::default();
+            assert_eq!(Waiter::new(mode).wait(&mut fake, Some(Ticks(0))), Ok(Woken::Due));
+            assert!(fake.slept.is_empty());
+        }
+        let mut waiter = Waiter::new(Mode::Polling);
+        let deadline = Ticks(Ticks::now().0 + waiter.rate().ticks(100_000).0);
+        assert_eq!(waiter.wait(&mut Fake::default(), Some(deadline)), Ok(Woken::Due));
+        assert!(Ticks::now() >= deadline && waiter.counters().yields > 0);
     }
 }

@@ -1,0 +1,84 @@
+//! Two processes with a link between them: a program starts itself again, and hands out memory and doorbells as a control
+//! program does.
+//!
+//! The child finds a socket where its standard input would be. Whoever includes this uses a part of it.
+#![allow(dead_code, reason = "each test and bench that includes this uses what it needs")]
+#![allow(clippy::unwrap_used, reason = "a test says what it wants by failing")]
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape, doorbell};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+/// Set in the environment of a child: what it is to do.
+pub(crate) const ROLE: &str = "SIGA_RING_ROLE";
+
+/// A process at the other end; it ends with this value.
+pub(crate) struct Other {
+    pub(crate) child: Child,
+    pub(crate) socket: OwnedFd,
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // A child that has ended by itself cannot be ended.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Other {
+    /// Starts this program again with a role.
+    pub(crate) fn start(role: &str, arguments: &[&str]) -> Self {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(arguments).env(ROLE, role).stdin(Stdio::from(theirs)).stdout(Stdio::null());
+        Self { child: command.spawn().unwrap(), socket: ours }
+    }
+
+    /// Gives the other process its end of a link, and keeps the own. Both directions have the same shape.
+    pub(crate) fn link(&self, shape: Shape) -> Link {
+        let ((bell, their_ear), (their_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+        let (own, fd) = OwnMemory::create(shape).unwrap();
+        let their_fds = [fd, their_bell.into(), their_ear.into()];
+        send_fds(self.socket.as_fd(), &their_fds.each_ref().map(AsFd::as_fd));
+        let [theirs] = receive_fds(self.socket.as_fd());
+        Link::new(own, PeerMemory::map(theirs, shape).unwrap(), bell, ear)
+    }
+}
+
+/// The end of the link in the process that was started.
+pub(crate) fn link(shape: Shape) -> Link {
+    let stdin = std::io::stdin();
+    let [fd, bell, ear] = receive_fds(stdin.as_fd());
+    let peer = PeerMemory::map(fd, shape).unwrap();
+    let (own, fd) = OwnMemory::create(shape).unwrap();
+    send_fds(stdin.as_fd(), &[fd.as_fd()]);
+    Link::new(own, peer, Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap())
+}
+
+pub(crate) fn send_fds(socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    assert!(message.push(SendAncillaryMessage::ScmRights(fds)));
+    sendmsg(socket, &[IoSlice::new(&[1])], &mut message, SendFlags::empty()).unwrap();
+}
+
+pub(crate) fn receive_fds<const COUNT: usize>(socket: BorrowedFd<'_>) -> [OwnedFd; COUNT] {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut message, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let mut fds = Vec::new();
+    for part in message.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = part {
+            fds.extend(received);
+        }
+    }
+    fds.try_into().unwrap()
+}
