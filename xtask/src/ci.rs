@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::{command, deny, rfc, schema, tidy};
+use crate::{command, deny, rfc, ring, schema, tidy};
 
 /// The test command while there is no README.md to name it.
 const TEST: &str = "cargo test --workspace";
@@ -17,6 +17,8 @@ enum Step {
     Tidy,
     Schema,
     Rfc,
+    Loom,
+    Miri,
     Deny,
 }
 
@@ -62,6 +64,8 @@ fn steps(test: String) -> Vec<Step> {
         Step::Schema,
         Step::Rfc,
         Step::Command { line: test, env: None },
+        Step::Loom,
+        Step::Miri,
         Step::Deny,
     ]
 }
@@ -74,6 +78,8 @@ impl Step {
             Self::Tidy => "cargo xtask tidy".to_owned(),
             Self::Schema => "cargo xtask schema --check".to_owned(),
             Self::Rfc => "cargo xtask rfc --check".to_owned(),
+            Self::Loom => "cargo xtask loom".to_owned(),
+            Self::Miri => "cargo xtask miri".to_owned(),
             Self::Deny => "cargo xtask deny".to_owned(),
         }
     }
@@ -88,6 +94,8 @@ impl Step {
             Self::Tidy => tidy::run(root),
             Self::Schema => schema::run(root, true),
             Self::Rfc => rfc::check(root),
+            Self::Loom => ring::loom(root),
+            Self::Miri => ring::miri(root),
             Self::Deny => deny::run(root),
         }
     }
@@ -141,7 +149,7 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
-        assert_eq!(names.len(), 9);
+        assert_eq!(names.len(), 11);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
     }

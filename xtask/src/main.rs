@@ -9,6 +9,7 @@ mod command;
 mod deny;
 mod fuzz;
 mod rfc;
+mod ring;
 mod schema;
 mod sim;
 mod tidy;
@@ -50,6 +51,10 @@ enum Task {
     Rfc(rfc::Options),
     /// Look for inputs that break a promise of the stack, led by coverage (a C++ compiler)
     Fuzz(fuzz::Options),
+    /// Explore every order of steps of the ring's producer, consumer and doorbell, by Loom
+    Loom,
+    /// Run the ring's tests under Miri, where a nightly compiler has it
+    Miri,
     /// Run the simulated world: one seed with its trace, or as many as there is time for
     Sim(sim::Options),
     /// Write the published JSON Schemas of plans and levels
@@ -71,6 +76,8 @@ fn main() -> ExitCode {
         Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
         Task::Rfc(options) => rfc::run(root, &options),
         Task::Fuzz(options) => fuzz::run(root, &options),
+        Task::Loom => ring::loom(root),
+        Task::Miri => ring::miri(root),
         Task::Sim(options) => sim::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };

@@ -170,6 +170,18 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_the_other_end_of_a_doorbell_make_nobody_wait() {
+        let (bell, ear) = pair().unwrap();
+        let flags = |fd: BorrowedFd<'_>| fcntl_getfl(fd).unwrap();
+        fcntl_setfl(&bell, flags(bell.as_fd()) - OFlags::NONBLOCK).unwrap();
+        assert_eq!(ear.drain().unwrap(), Heard { rings: 0, hung_up: false });
+        let (bell, ear) = pair().unwrap();
+        fcntl_setfl(&ear, flags(ear.as_fd()) - OFlags::NONBLOCK).unwrap();
+        while bell.ring() == Ring::Sent {}
+        assert_eq!(bell.ring(), Ring::Full);
+    }
+
+    #[test]
     fn an_end_that_was_received_does_not_wait_whatever_its_flags_were() {
         let (ear, bell) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());

@@ -1,0 +1,96 @@
+//! What a frame costs from one process to another: one way in a stream, and there and back. Beside the ring, in the same run,
+//! the kernel's pipes and UNIX sockets between the same processes, and what copying the bytes in and out costs within one.
+//! Asserts nothing.
+//!
+//! `cargo bench -p siga-ring [-- FILTER]`
+//!
+//! The times are wall-clock times: a busy host shows. Either end has the frame in memory of its own and wants it there. Who
+//! polls yields the CPU between looks, on the ring and on descriptors alike; who blocks sleeps in the kernel.
+
+mod carrier;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use carrier::{Carrier, Kind};
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use support::ROLE;
+
+/// Frames: the smallest, Ethernet's, and those of the largest HiperSockets MTU.
+const FRAMES: [usize; 3] = [64, 1_500, 57_344];
+/// Buffers of memory that is copied through where there is no ring: as many as the ring has.
+const BUFFERS: usize = 64;
+
+fn main() {
+    if let Ok(role) = std::env::var(ROLE) {
+        let (kind, bytes) = role.split_once(' ').expect("a kind and a size");
+        let mut carrier = Carrier::inherited(Kind::named(kind), bytes.parse().expect("a size"));
+        return carrier.serve();
+    }
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    for bytes in FRAMES {
+        one_way(&mut criterion, bytes);
+        round_trip(&mut criterion, bytes);
+    }
+    criterion.final_summary();
+}
+
+fn one_way(criterion: &mut Criterion, bytes: usize) {
+    let mut group = criterion.benchmark_group("one way");
+    group.throughput(Throughput::Bytes(bytes as u64));
+    copies(&mut group, bytes);
+    for kind in Kind::ALL {
+        with(&mut group, kind, bytes, |carrier, frames| {
+            for left in (0..frames).rev() {
+                carrier.send(left == 0);
+            }
+            carrier.receive();
+        });
+    }
+}
+
+fn round_trip(criterion: &mut Criterion, bytes: usize) {
+    let mut group = criterion.benchmark_group("round trip");
+    for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_packed()) {
+        with(&mut group, kind, bytes, |carrier, frames| {
+            for _ in 0..frames {
+                carrier.send(true);
+                carrier.receive();
+            }
+        });
+    }
+}
+
+/// A benchmark over a carrier that is there only while it runs, and only if the filter leaves it in.
+fn with(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, bytes: usize, work: fn(&mut Carrier, u64)) {
+    let mut carrier = None;
+    group.bench_function(BenchmarkId::new(kind.name(), bytes), |bencher| {
+        let carrier = carrier.get_or_insert_with(|| Carrier::start(kind, bytes));
+        bencher.iter_custom(|frames| {
+            let begun = Instant::now();
+            work(carrier, frames);
+            begun.elapsed()
+        });
+    });
+}
+
+/// Copying in and out, in one thread: the bytes' own share of what any carrier costs.
+fn copies(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
+    let (from, mut to) = (vec![1; bytes], vec![0; bytes]);
+    let mut between = vec![0; bytes * BUFFERS];
+    let mut buffer = 0;
+    group.bench_function(BenchmarkId::new("two copies", bytes), |bencher| {
+        bencher.iter(|| {
+            let between = &mut between[buffer * bytes..][..bytes];
+            between.copy_from_slice(black_box(&from));
+            to.copy_from_slice(black_box(between));
+            black_box(&to);
+            buffer = (buffer + 1) % BUFFERS;
+        });
+    });
+}
