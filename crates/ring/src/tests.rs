@@ -66,8 +66,11 @@ fn content(number: u8, len: usize) -> Vec<u8> {
 #[test]
 fn frames_come_out_as_they_went_in_both_ways_around_the_ring_many_times() {
     let mut pair = Pair::of(4);
-    for number in 0..50_u8 {
+    let frames = if cfg!(miri) { 9 } else { 50 };
+    let mut bytes = 0;
+    for number in 0..frames {
         let len = usize::from(number) * 20;
+        bytes += 2 * u64::try_from(len).unwrap();
         assert!(send(&mut pair.a, &content(number, 2 * len), number.into()));
         assert!(send(&mut pair.b, &content(number, len), u64::MAX - u64::from(number)));
         assert_eq!(receive(&mut pair.b), Some((content(number, 2 * len), number.into())));
@@ -75,8 +78,9 @@ fn frames_come_out_as_they_went_in_both_ways_around_the_ring_many_times() {
         assert_eq!(receive(&mut pair.b), None);
     }
     let (sent, taken) = (pair.a.producer.counters(), pair.b.consumer.counters());
-    assert_eq!((sent.frames, sent.buffers, sent.bytes), (50, 50, 49 * 50 * 20));
-    assert_eq!((taken.frames, taken.buffers, taken.bytes, taken.copied_bytes), (50, 50, 49_000, 49_000));
+    let frames = u64::from(frames);
+    assert_eq!((sent.frames, sent.buffers, sent.bytes), (frames, frames, bytes));
+    assert_eq!((taken.frames, taken.buffers, taken.bytes, taken.copied_bytes), (frames, frames, bytes, bytes));
     assert!(taken.copy_ticks.0 > 0);
 }
 
