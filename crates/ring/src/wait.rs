@@ -17,7 +17,7 @@ use std::time::Duration;
 pub enum Mode {
     /// Poll, yield and sleep as it pays.
     Adaptive,
-    /// Poll and yield, never sleep.
+    /// Poll and yield, never sleep; descriptors are looked at once a millisecond of waiting.
     Polling,
     /// Sleep at once.
     Blocking,
@@ -64,6 +64,8 @@ pub enum Step {
     Look,
     /// Yield the CPU, then look again.
     Yield,
+    /// Look at descriptors too, without sleeping: the death of a peer shows nowhere else.
+    Glance,
     /// Ask for a ring and sleep.
     Sleep,
 }
@@ -75,6 +77,7 @@ pub struct Policy {
     times: Times,
     spin: Ticks,
     begun: Ticks,
+    glanced: Ticks,
     has_yielded: bool,
     last_traffic: Option<Ticks>,
     /// Until when waits sleep at once.
@@ -89,6 +92,7 @@ impl Policy {
             times,
             spin: times.spin_max,
             begun: Ticks(0),
+            glanced: Ticks(0),
             has_yielded: false,
             last_traffic: None,
             crowded_until: None,
@@ -120,6 +124,10 @@ impl Policy {
         match self.mode {
             Mode::Blocking => Step::Sleep,
             Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
+            Mode::Polling if now.since(self.glanced.max(self.begun)) > self.times.traffic => {
+                self.glanced = now;
+                Step::Glance
+            }
             Mode::Adaptive | Mode::Polling => {
                 self.has_yielded = true;
                 Step::Yield
@@ -174,7 +182,7 @@ pub trait Sources {
     /// A peer broke the contract.
     fn declare_asleep(&mut self) -> Result<bool, Self::Error>;
 
-    /// Sleeps until a ring or anything else that it listens for, at most for `time`; takes the rings.
+    /// Sleeps until a ring or anything else that it listens for, at most for `time`, which may be none; takes the rings.
     ///
     /// # Errors
     /// The kernel refuses, or a peer is gone.
@@ -189,10 +197,19 @@ pub trait Sources {
 pub enum Woken {
     /// There is something to do.
     Ready,
-    /// A sleep ended: by a ring, a descriptor, or because time is up.
+    /// Descriptors were looked at, mostly by sleeping on them, and there is nothing else to do: they may have brought something,
+    /// or time is up, or a ring was for nothing.
     Slept,
     /// The deadline has come.
     Due,
+}
+
+/// How polling ends.
+enum Polled {
+    Ready,
+    Due,
+    Glance,
+    Sleep,
 }
 
 /// What waiting costs.
@@ -229,7 +246,7 @@ impl Waiter {
         Self { policy, rate, ticks_per_ms: rate.ticks(1_000_000).0.max(1), counters: WaitCounters::default() }
     }
 
-    /// Tells of traffic that was not found by waiting; without it, a process that slept does not poll.
+    /// Tells of traffic that was not found by waiting, such as what descriptors brought: who has none of late does not poll.
     pub fn had_traffic(&mut self) {
         self.policy.had_traffic(Ticks::now());
     }
@@ -253,30 +270,38 @@ impl Waiter {
             return Ok(Woken::Ready);
         }
         let begun = Ticks::now();
+        let polled = self.poll(sources, deadline, begun)?;
+        self.counters.wait_ticks.0 += Ticks::now().since(begun).0;
+        match polled {
+            Polled::Ready => Ok(Woken::Ready),
+            Polled::Due => Ok(Woken::Due),
+            Polled::Glance => sources.sleep(Some(Duration::ZERO)).map(|()| Woken::Slept),
+            Polled::Sleep => self.sleep(sources, deadline),
+        }
+    }
+
+    /// Looks and yields for as long as the policy says.
+    fn poll<S: Sources>(&mut self, sources: &mut S, deadline: Option<Ticks>, begun: Ticks) -> Result<Polled, S::Error> {
         let mut now = begun;
         let mut step = self.policy.begin(now);
-        let woken = loop {
+        loop {
             if deadline.is_some_and(|deadline| now >= deadline) {
-                break Woken::Due;
+                return Ok(Polled::Due);
             }
             match step {
                 Step::Look => std::hint::spin_loop(),
                 Step::Yield => self.give_way(now),
-                Step::Sleep => break Woken::Slept,
+                Step::Glance => return Ok(Polled::Glance),
+                Step::Sleep => return Ok(Polled::Sleep),
             }
             let ready = sources.is_ready()?;
             now = Ticks::now();
             if ready {
                 self.policy.found(now);
                 self.counters.found += 1;
-                break Woken::Ready;
+                return Ok(Polled::Ready);
             }
             step = self.policy.found_nothing(now);
-        };
-        self.counters.wait_ticks.0 += now.since(begun).0;
-        match woken {
-            Woken::Slept => self.sleep(sources, deadline),
-            Woken::Ready | Woken::Due => Ok(woken),
         }
     }
 
@@ -306,7 +331,13 @@ impl Waiter {
         sources.awake();
         self.counters.sleeps += 1;
         self.counters.sleep_ticks.0 += Ticks::now().since(begun).0;
-        outcome.map(|()| Woken::Slept)
+        outcome?;
+        if !sources.is_ready()? {
+            return Ok(Woken::Slept);
+        }
+        // What a sleep ends with is traffic too: polling may pay from here on.
+        self.policy.had_traffic(Ticks::now());
+        Ok(Woken::Ready)
     }
 }
 
@@ -450,7 +481,12 @@ mod tests {
         let mut polling = Policy::new(Mode::Polling, times());
         assert_eq!(polling.begin(Ticks(50 * MS)), Step::Look);
         assert!(polling.yielded(Ticks(3 * MS), Ticks(53 * MS)));
-        assert_eq!(polling.found_nothing(Ticks(500 * MS)), Step::Yield);
+        assert_eq!(polling.found_nothing(Ticks(50 * MS + 900 * US)), Step::Yield);
+        // Descriptors are looked at once a millisecond.
+        for now in (1..9).map(|glances| 50 * MS + glances * 1_100 * US) {
+            assert_eq!(polling.found_nothing(Ticks(now)), Step::Glance);
+            assert_eq!(polling.found_nothing(Ticks(now + MS)), Step::Yield);
+        }
         let mut blocking = Policy::new(Mode::Blocking, times());
         blocking.had_traffic(Ticks(0));
         assert_eq!(blocking.begin(Ticks(0)), Step::Sleep);
@@ -464,6 +500,7 @@ mod tests {
         looks: u32,
         asleep: bool,
         slept: Vec<Option<Duration>>,
+        ready_after_sleep: bool,
     }
 
     impl Sources for Fake {
@@ -482,6 +519,9 @@ mod tests {
         fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
             assert!(self.asleep);
             self.slept.push(time);
+            if self.ready_after_sleep {
+                self.ready_at_look = Some(0);
+            }
             Ok(())
         }
 
@@ -515,6 +555,28 @@ mod tests {
         let mut armed = Fake { ready_when_armed: true, ..Fake::default() };
         assert_eq!(waiter.wait(&mut armed, None), Ok(Woken::Ready));
         assert_eq!((armed.slept.len(), waiter.counters().sleeps), (0, 2));
+    }
+
+    #[test]
+    fn who_polls_looks_at_descriptors_all_the_same() {
+        let mut waiter = Waiter::new(Mode::Polling);
+        waiter.policy.times.traffic = Ticks(1);
+        let mut fake = Fake { asleep: true, ..Fake::default() };
+        assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Slept));
+        assert_eq!((fake.slept.as_slice(), waiter.counters().sleeps), ([Some(Duration::ZERO)].as_slice(), 0));
+    }
+
+    #[test]
+    fn traffic_that_ends_a_sleep_makes_the_next_wait_poll() {
+        let mut waiter = Waiter::new(Mode::Adaptive);
+        // Long enough for any host to get to the next line.
+        waiter.policy.times.traffic = waiter.rate().ticks(600_000_000_000);
+        let mut fake = Fake { ready_after_sleep: true, ..Fake::default() };
+        assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Ready));
+        assert_eq!(fake.slept.len(), 1);
+        fake.ready_at_look = Some(fake.looks + 3);
+        assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Ready));
+        assert_eq!((fake.slept.len(), waiter.counters().sleeps, waiter.counters().found), (1, 1, 1));
     }
 
     #[test]

@@ -102,8 +102,14 @@ fn streams_of_frames_are_sent_back_whole_and_in_order() {
 
 #[test]
 fn the_death_of_a_process_ends_the_wait_of_its_peer_and_leaves_the_memory_readable() {
+    for mode in [Mode::Blocking, Mode::Adaptive, Mode::Polling] {
+        death(mode);
+    }
+}
+
+fn death(mode: Mode) {
     let (mut other, mut link) = start("blocking");
-    let mut waiter = Waiter::new(Mode::Blocking);
+    let mut waiter = Waiter::new(mode);
     send(&mut link, b"sent back before it dies", 1);
     while !link.consumer.is_ready().unwrap() {
         std::thread::yield_now();

@@ -13,6 +13,7 @@ mod support;
 
 use carrier::{Carrier, Kind};
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
+use siga_ring::arena::{OwnArena, PeerArena};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use support::ROLE;
@@ -79,18 +80,28 @@ fn with(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, bytes: usize, work
     });
 }
 
-/// Copying in and out, in one thread: the bytes' own share of what any carrier costs.
+/// Copying in and out, in one thread: the bytes' own share of what any carrier costs, by memcpy and by the ring's own way of
+/// reading what a peer writes.
 fn copies(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     let (from, mut to) = (vec![1; bytes], vec![0; bytes]);
-    let mut between = vec![0; bytes * BUFFERS];
-    let mut buffer = 0;
-    group.bench_function(BenchmarkId::new("two copies", bytes), |bencher| {
+    let stride = bytes.next_multiple_of(64);
+    let (mut between, fd) = OwnArena::create(stride * BUFFERS).expect("memory");
+    let peer = PeerArena::map(fd, stride * BUFFERS).expect("memory");
+    let mut places = (0..BUFFERS).map(|buffer| buffer * stride).cycle();
+    group.bench_function(BenchmarkId::new("memcpy-twice", bytes), |bencher| {
         bencher.iter(|| {
-            let between = &mut between[buffer * bytes..][..bytes];
-            between.copy_from_slice(black_box(&from));
-            to.copy_from_slice(black_box(between));
+            let at = places.next().expect("places without end");
+            between.write(at, black_box(&from)).expect("a place inside");
+            between.read(at, &mut to).expect("a place inside");
             black_box(&to);
-            buffer = (buffer + 1) % BUFFERS;
+        });
+    });
+    group.bench_function(BenchmarkId::new("arena", bytes), |bencher| {
+        bencher.iter(|| {
+            let at = places.next().expect("places without end");
+            between.write(at, black_box(&from)).expect("a place inside");
+            peer.copy_to(at, &mut to).expect("a place inside");
+            black_box(&to);
         });
     });
 }
