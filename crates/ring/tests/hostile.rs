@@ -220,7 +220,8 @@ fn a_peer_that_writes_anything_costs_a_violation_and_nothing_else() {
 #[test]
 fn a_peer_that_writes_while_it_is_read_costs_a_violation_and_nothing_else() {
     let (mut violations, mut frames) = (0, 0);
-    for seed in 0..150 {
+    // How far a world gets depends on the host's scheduler, so there are as many as it takes.
+    for seed in 0..20_000 {
         // Shown if it fails.
         eprintln!("seed {seed}");
         let mut draw = Draw(seed);
@@ -238,8 +239,11 @@ fn a_peer_that_writes_while_it_is_read_costs_a_violation_and_nothing_else() {
         check(&link, &found);
         violations += u64::from(found.by_consumer.is_some()) + u64::from(found.by_producer.is_some());
         frames += found.frames;
+        if violations > 100 && frames > 400 {
+            return;
+        }
     }
-    assert!(violations > 50 && frames > 200, "{violations} violations, {frames} frames");
+    panic!("{violations} violations, {frames} frames");
 }
 
 #[test]
