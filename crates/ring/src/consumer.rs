@@ -1,10 +1,10 @@
 //! The receiving role of a link: frames copied out of memory that their sender can still write.
 
 use crate::counters::{ConsumerCounters, CopyMeter};
-use crate::doorbell::Ring;
-use crate::layout::{self, CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
+use crate::layout::{self, CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT, word};
 use crate::sync::{Bell, Ordering, Region, View, fence};
 use crate::violation::Violation;
+use crate::wish::Caller;
 use std::sync::Arc;
 
 /// Receives frames over one direction of a link.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Consumer {
     own: Region,
     peer: View,
-    bell: Arc<Bell>,
+    caller: Caller,
     shape: Shape,
     /// Buffers that the peer had filled when last looked at.
     produced: u64,
@@ -26,11 +26,7 @@ pub struct Consumer {
     /// The frame that was handed out last is the last of its buffer.
     finished: bool,
     batch: u64,
-    ring_always: bool,
-    /// The wish that was last rung for.
-    rung_at: u64,
     asleep: bool,
-    peer_gone: bool,
     violation: Option<Violation>,
     counters: ConsumerCounters,
     meter: CopyMeter,
@@ -78,7 +74,7 @@ impl Consumer {
         Self {
             own,
             peer,
-            bell,
+            caller: Caller::new(bell),
             shape,
             produced: 0,
             taken: 0,
@@ -87,10 +83,7 @@ impl Consumer {
             fill: 0,
             finished: false,
             batch: 1,
-            ring_always: false,
-            rung_at: 0,
             asleep: false,
-            peer_gone: false,
             violation: None,
             counters: ConsumerCounters::default(),
             meter: CopyMeter::default(),
@@ -110,7 +103,7 @@ impl Consumer {
 
     /// Whether the doorbell is rung whenever buffers are given back, asked for or not. At first it is not.
     pub fn set_ring_always(&mut self, always: bool) {
-        self.ring_always = always;
+        self.caller.always = always;
     }
 
     /// The next frame. The one before it is taken: its buffer may be given back and filled again.
@@ -172,14 +165,7 @@ impl Consumer {
         self.counters.buffers += buffers;
         // Either the producer sees the count or this end sees its wish.
         fence(Ordering::SeqCst);
-        let room_at = self.peer.load(ROOM_AT);
-        let asked = room_at != 0 && room_at <= self.given_back && room_at != self.rung_at;
-        if asked || self.ring_always {
-            self.rung_at = room_at;
-            self.ring();
-        } else {
-            self.counters.doorbells.suppressed += 1;
-        }
+        self.caller.changed(self.given_back, self.peer.load(ROOM_AT));
     }
 
     /// Asks the producer to ring at the next frame. `false`: there is one already, and nobody will ring. It holds until
@@ -214,12 +200,17 @@ impl Consumer {
 
     /// Whether a doorbell found that nobody holds its other end.
     pub fn peer_gone(&self) -> bool {
-        self.peer_gone
+        self.caller.gone
     }
 
     /// What was counted.
     pub fn counters(&self) -> ConsumerCounters {
-        ConsumerCounters { copied_bytes: self.meter.bytes(), copy_ticks: self.meter.ticks(), ..self.counters }
+        ConsumerCounters {
+            doorbells: self.caller.counters,
+            copied_bytes: self.meter.bytes(),
+            copy_ticks: self.meter.ticks(),
+            ..self.counters
+        }
     }
 
     /// Counts the buffer of the last frame as taken if it was the last of its buffer.
@@ -233,15 +224,6 @@ impl Consumer {
         self.buffer = self.shape.next_buffer(self.buffer);
         if self.taken - self.given_back >= self.batch {
             self.give_back();
-        }
-    }
-
-    fn ring(&mut self) {
-        self.counters.doorbells.sent += 1;
-        match self.bell.ring() {
-            Ring::Sent => {}
-            Ring::Full => self.counters.doorbells.full += 1,
-            Ring::Gone => self.peer_gone = true,
         }
     }
 
@@ -263,9 +245,4 @@ impl Consumer {
         self.counters.violations += 1;
         violation
     }
-}
-
-/// A size of this process as a word of the memory.
-fn word(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

@@ -84,6 +84,11 @@ pub(crate) fn fill_behind(fill: usize, len: usize) -> usize {
     (fill + len).next_multiple_of(HEAD_BYTES) + HEAD_BYTES
 }
 
+/// A size of this process as a word of the memory.
+pub(crate) fn word(size: usize) -> u64 {
+    u64::try_from(size).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,7 @@ mod tests;
 mod violation;
 #[cfg(not(loom))]
 pub mod wait;
+mod wish;
 
 pub use consumer::{Consumer, Frame};
 pub use doorbell::{Bell, Ear};

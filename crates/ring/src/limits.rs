@@ -6,8 +6,6 @@ pub const BUFFER_BYTES_MAX: usize = 65_536;
 pub const BUFFER_BYTES_MIN: usize = 64;
 /// Most buffers of a ring, as a QDIO queue has.
 pub const BUFFER_COUNT_MAX: usize = 128;
-/// Fewest buffers of a ring that a device may ask for (`buffer_count` of qeth).
-pub const DEVICE_BUFFER_COUNT_MIN: usize = 8;
 /// Fewest buffers of any ring: one lets a point-to-point protocol model a single block in flight.
 pub const BUFFER_COUNT_MIN: usize = 1;
 /// Largest arena of sockets over shared memory.

@@ -1,10 +1,10 @@
 //! The sending role of a link: frames built in place in its own buffers, published, and rung for where the peer asked.
 
 use crate::counters::ProducerCounters;
-use crate::doorbell::Ring;
-use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, LAST, Shape, TAG, WAKE_AT};
+use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, LAST, Shape, TAG, WAKE_AT, word};
 use crate::sync::{Bell, Ordering, Region, View, fence};
 use crate::violation::Violation;
+use crate::wish::Caller;
 use std::fmt;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl From<Violation> for ReserveError {
 pub struct Producer {
     own: Region,
     peer: View,
-    bell: Arc<Bell>,
+    caller: Caller,
     shape: Shape,
     /// Buffers that the peer was told of, ever.
     published: u64,
@@ -63,11 +63,7 @@ pub struct Producer {
     last: (usize, usize),
     reserved: usize,
     packing: bool,
-    ring_always: bool,
     bulk: u64,
-    /// The wish that was last rung for.
-    rung_at: u64,
-    peer_gone: bool,
     violation: Option<Violation>,
     counters: ProducerCounters,
 }
@@ -77,7 +73,7 @@ impl Producer {
         Self {
             own,
             peer,
-            bell,
+            caller: Caller::new(bell),
             shape,
             published: 0,
             closed: 0,
@@ -87,10 +83,7 @@ impl Producer {
             last: (0, 0),
             reserved: 0,
             packing: false,
-            ring_always: false,
             bulk: 1,
-            rung_at: 0,
-            peer_gone: false,
             violation: None,
             counters: ProducerCounters::default(),
         }
@@ -113,7 +106,7 @@ impl Producer {
 
     /// Whether the doorbell is rung at each publication, asked for or not. At first it is not.
     pub fn set_ring_always(&mut self, always: bool) {
-        self.ring_always = always;
+        self.caller.always = always;
     }
 
     /// A place for a frame of up to `bytes` bytes, which nobody else can write and the peer does not look at before it is
@@ -227,12 +220,12 @@ impl Producer {
 
     /// Whether a doorbell found that nobody holds its other end.
     pub fn peer_gone(&self) -> bool {
-        self.peer_gone
+        self.caller.gone
     }
 
     /// What was counted.
     pub fn counters(&self) -> ProducerCounters {
-        self.counters
+        ProducerCounters { doorbells: self.caller.counters, ..self.counters }
     }
 
     /// An offset in the memory as one in the producer's part of it.
@@ -280,23 +273,7 @@ impl Producer {
         self.counters.buffers += buffers;
         // Either the consumer sees the count or this end sees its wish.
         fence(Ordering::SeqCst);
-        let wake_at = self.peer.load(WAKE_AT);
-        let asked = wake_at != 0 && wake_at <= self.published && wake_at != self.rung_at;
-        if asked || self.ring_always {
-            self.rung_at = wake_at;
-            self.ring();
-        } else {
-            self.counters.doorbells.suppressed += 1;
-        }
-    }
-
-    fn ring(&mut self) {
-        self.counters.doorbells.sent += 1;
-        match self.bell.ring() {
-            Ring::Sent => {}
-            Ring::Full => self.counters.doorbells.full += 1,
-            Ring::Gone => self.peer_gone = true,
-        }
+        self.caller.changed(self.published, self.peer.load(WAKE_AT));
     }
 
     fn check(&self) -> Result<(), Violation> {
@@ -319,9 +296,4 @@ impl Producer {
         self.consumed = found;
         Ok(())
     }
-}
-
-/// A size of this process as a word of the memory.
-fn word(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

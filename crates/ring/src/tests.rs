@@ -257,6 +257,19 @@ fn who_waits_for_room_is_rung_once_there_is_as_much_as_asked_for() {
 }
 
 #[test]
+fn a_wish_that_was_rung_for_too_early_is_not_forgotten() {
+    let mut pair = Pair::of(4);
+    while send(&mut pair.a, &[1], 0) {}
+    assert!(pair.a.producer.want_room(3).unwrap());
+    pair.b.consumer.set_ring_always(true);
+    assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
+    assert_eq!(rings(&pair.a.ear), 1);
+    pair.b.consumer.set_ring_always(false);
+    while receive(&mut pair.b).is_some() {}
+    assert_eq!(rings(&pair.a.ear), 1);
+}
+
+#[test]
 fn buffers_are_given_back_in_batches_and_all_of_them_when_there_is_nothing_more() {
     let mut pair = Pair::of(8);
     pair.b.consumer.set_give_back_batch(3);
