@@ -14,6 +14,7 @@ mod support;
 use carrier::{Carrier, Kind};
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use support::ROLE;
@@ -45,6 +46,7 @@ fn one_way(criterion: &mut Criterion, bytes: usize) {
     let mut group = criterion.benchmark_group("one way");
     group.throughput(Throughput::Bytes(bytes as u64));
     copies(&mut group, bytes);
+    both_ends(&mut group, bytes);
     for kind in Kind::ALL {
         with(&mut group, kind, bytes, |carrier, frames| {
             for left in (0..frames).rev() {
@@ -76,6 +78,30 @@ fn with(group: &mut BenchmarkGroup<'_, WallTime>, kind: Kind, bytes: usize, work
             let begun = Instant::now();
             work(carrier, frames);
             begun.elapsed()
+        });
+    });
+}
+
+/// Both ends in one thread, frame by frame: what the ring's own work costs beside the copies, without another process.
+fn both_ends(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
+    let shape = Shape::new(bytes, BUFFERS).expect("a shape in bounds");
+    let end = || {
+        let (own, fd) = OwnMemory::create(shape).expect("memory");
+        (own, PeerMemory::map(fd, shape).expect("memory"))
+    };
+    let ((own, seen_own), (other, seen_other)) = (end(), end());
+    let ((bell, other_ear), (other_bell, ear)) = (doorbell::pair().expect("a pipe"), doorbell::pair().expect("a pipe"));
+    let mut one = Link::new(own, seen_other, bell, ear);
+    let mut other = Link::new(other, seen_own, other_bell, other_ear);
+    let (from, mut to) = (vec![1; bytes], vec![0; bytes]);
+    group.bench_function(BenchmarkId::new("both-ends", bytes), |bencher| {
+        bencher.iter(|| {
+            let place = one.producer.reserve(bytes).expect("a sound peer").expect("room");
+            place.copy_from_slice(black_box(&from));
+            one.producer.commit(bytes, 0);
+            let frame = other.consumer.next_frame().expect("a sound peer").expect("a frame");
+            frame.copy_to(0, &mut to);
+            black_box(&to);
         });
     });
 }
