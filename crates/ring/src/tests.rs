@@ -461,6 +461,19 @@ fn a_length_that_cannot_be_is_a_violation() {
 }
 
 #[test]
+fn a_length_is_compared_with_what_is_left_of_its_buffer() {
+    for (length, last) in [(472, true), (473, false), (1_000, false)] {
+        let mut hostile = Hostile::new();
+        // 500 bytes, padded to a head's alignment, and the second head leave 472.
+        hostile.words.store(shape(1_000, 4).head_at(0, 528), length | LAST);
+        assert_eq!(hostile.head(500), Ok(true));
+        let second = hostile.link.consumer.next_frame().map(|frame| frame.map(|frame| frame.len()));
+        let violation = Violation::Length { found: length, most: 472 };
+        assert_eq!(second, if last { Ok(Some(472)) } else { Err(violation) });
+    }
+}
+
+#[test]
 fn wishes_of_any_value_ring_at_most_once_a_change() {
     for wish in [1, 2, u64::MAX, 1 << 32] {
         let mut hostile = Hostile::new();
