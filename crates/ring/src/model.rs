@@ -98,8 +98,10 @@ mod tests {
     use crate::layout::CONSUMER_WORDS_BYTES;
     use crate::{Consumer, Producer};
 
-    /// More switches of threads than these find nothing else and take hours.
+    /// Switches of threads where they need not be: more of them find nothing else, and take hours.
     const PREEMPTIONS_MAX: usize = 3;
+    /// Where each end has both roles: there are more orders.
+    const PREEMPTIONS_OF_BOTH_MAX: usize = 2;
 
     /// A producer and a consumer of `buffers` buffers, each with what it hears the other by.
     fn ring(buffers: usize) -> ((Producer, Ear), (Consumer, Ear)) {
@@ -134,15 +136,15 @@ mod tests {
         }
     }
 
-    fn explore(model: impl Fn() + Send + Sync + 'static) {
+    fn explore(preemptions_max: usize, model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(PREEMPTIONS_MAX);
+        builder.preemption_bound = Some(preemptions_max);
         builder.check(model);
     }
 
     /// `frames` frames through `buffers` buffers; both sides sleep whenever they can.
     fn all_arrive(buffers: usize, frames: u64, prepare: fn(&mut Producer, &mut Consumer)) {
-        explore(move || {
+        explore(PREEMPTIONS_MAX, move || {
             let ((mut producer, ear_a), (mut consumer, ear_b)) = ring(buffers);
             prepare(&mut producer, &mut consumer);
             let sender = loom::thread::spawn(move || {
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_wakes_by_itself_loses_nothing() {
-        explore(|| {
+        explore(PREEMPTIONS_MAX, || {
             let ((mut producer, ear_a), (mut consumer, ear_b)) = ring(2);
             let sender = loom::thread::spawn(move || {
                 (1..=2).for_each(|tag| send(&mut producer, &ear_a, tag));
@@ -190,6 +192,54 @@ mod tests {
             assert_eq!(receive(&mut consumer, &ear_b), 1);
             assert_eq!(receive(&mut consumer, &ear_b), 2);
             sender.join().unwrap();
+        });
+    }
+
+    /// Both roles of an end in one thread, which hears for both by one ear: sends what is to go out, and sends back what comes in.
+    fn exchange(
+        (mut producer, mut consumer, ear): (Producer, Consumer, Ear),
+        mut out: Vec<u64>,
+        mut expected: u64,
+        echo: bool,
+    ) {
+        while expected > 0 || !out.is_empty() {
+            let mut waits = true;
+            if !out.is_empty() && producer.reserve(1).unwrap().is_some() {
+                producer.commit(1, out.remove(0));
+                waits = false;
+            }
+            if expected > 0
+                && let Some(frame) = consumer.next_frame().unwrap()
+            {
+                expected -= 1;
+                waits = false;
+                out.extend(echo.then_some(frame.tag()));
+            }
+            if waits
+                && (expected == 0 || consumer.declare_asleep().unwrap())
+                && (out.is_empty() || producer.want_room(1).unwrap())
+            {
+                ear.sleep();
+            }
+            consumer.awake();
+        }
+    }
+
+    #[test]
+    fn an_end_that_waits_for_frames_and_room_by_one_doorbell_loses_neither() {
+        explore(PREEMPTIONS_OF_BOTH_MAX, || {
+            let shape = Shape::new(64, 1).unwrap();
+            let ((own_a, seen_a), (own_b, seen_b)) = (memory(shape), memory(shape));
+            let ((bell_a, ear_b), (bell_b, ear_a)) = (doorbell(), doorbell());
+            let end = |own: Region, peer: View, bell: Bell, ear: Ear| {
+                let ((words, rest), bell) = (own.split(CONSUMER_WORDS_BYTES), Arc::new(bell));
+                let producer = Producer::new(rest, peer.clone(), Arc::clone(&bell), shape);
+                (producer, Consumer::new(words, peer, bell, shape), ear)
+            };
+            let (a, b) = (end(own_a, seen_b, bell_a, ear_a), end(own_b, seen_a, bell_b, ear_b));
+            let other = loom::thread::spawn(move || exchange(b, Vec::new(), 2, true));
+            exchange(a, vec![1, 2], 2, false);
+            other.join().unwrap();
         });
     }
 }
