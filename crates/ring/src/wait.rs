@@ -533,6 +533,8 @@ mod tests {
     #[test]
     fn what_is_there_is_found_without_sleeping() {
         let mut waiter = Waiter::new(Mode::Polling);
+        // Long enough for any host to look a hundred times before it glances at descriptors.
+        waiter.policy.times.traffic = waiter.rate().ticks(600_000_000_000);
         let mut fake = Fake { ready_at_look: Some(1), ..Fake::default() };
         assert_eq!(waiter.wait(&mut fake, None), Ok(Woken::Ready));
         assert_eq!(waiter.counters(), WaitCounters::default());
