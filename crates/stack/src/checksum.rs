@@ -38,8 +38,23 @@ impl Sum {
     }
 
     /// The sum with one more word.
+    #[inline]
     pub(crate) fn word(mut self, word: u16) -> Self {
         self.words += u64::from(word.to_be());
+        self
+    }
+
+    /// The sum with two more words in one.
+    #[inline]
+    pub(crate) fn long(mut self, words: u32) -> Self {
+        self.words += u64::from(words.to_be());
+        self
+    }
+
+    /// The sum with all of another.
+    #[inline]
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.words += other.words;
         self
     }
 

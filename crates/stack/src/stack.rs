@@ -254,6 +254,9 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
+        if self.take_plain_frame(now, device, &received) {
+            return Handled::Done;
+        }
         let captured = self.capture.as_ref().map(|capture| capture.part(received));
         let Received { header: frame, payload, marks } = received;
         let payload_bytes = payload.len();
@@ -515,7 +518,7 @@ impl<S: Storage> Stack<S> {
         let to_group = to_group || packet.to_group;
         if header.protocol == TCP && !header.is_fragment() {
             let (from, to) = (header.from.into(), header.to.into());
-            let place = SegmentPlace { from, to, at: header.header_bytes, end: header.total_bytes };
+            let place = SegmentPlace { from, to, at: header.header_bytes, end: header.total_bytes, judged: true };
             self.input_tcp(now, &Packet { to_group, ..*packet }, place)?;
             return Ok(None);
         }
@@ -624,7 +627,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<Outcome, DropReason> {
         if header.next_header == TCP {
             let (from, to) = (header.from.into(), header.to.into());
-            let place = SegmentPlace { from, to, at: IPV6_HEADER_LEN, end: header.total_bytes };
+            let place = SegmentPlace { from, to, at: IPV6_HEADER_LEN, end: header.total_bytes, judged: true };
             self.input_tcp(now, &Packet { to_group, ..*packet }, place)?;
             return Ok(None);
         }
@@ -723,7 +726,7 @@ impl<S: Storage> Stack<S> {
     /// A segment in a packet that had to be copied: it came in fragments, behind extension headers, or from ourselves.
     fn input_tcp_copied(&mut self, now: Instant, input: &Input<'_>) -> Result<(), DropReason> {
         let Input { from, to, packet: frame, at, device, marks, to_group, .. } = *input;
-        let place = SegmentPlace { from, to, at, end: frame.len() };
+        let place = SegmentPlace { from, to, at, end: frame.len(), judged: false };
         let payload: &[u8] = &[];
         let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, to_group };
         self.input_tcp(now, &packet, place)

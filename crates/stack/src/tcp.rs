@@ -40,6 +40,7 @@ pub use cookie::SynCookie;
 pub use header::{Block, Flags, HEADER_BYTES_MAX, Header, Options, SackBlocks, Timestamps};
 pub use initial::{Initial, Secret};
 pub use plpmtud::PathProbing;
+pub(crate) use predicted::PlainSegment;
 pub use seq::SeqNumber;
 pub use time_wait::{TimeWait, TimeWaitAnswer};
 

@@ -11,6 +11,7 @@ mod check;
 mod input;
 mod listener;
 mod output;
+mod plain;
 mod ports;
 mod slab;
 mod waits;
@@ -171,6 +172,13 @@ impl Flow {
         Self { local: bits_of(local), remote: bits_of(remote), local_port, remote_port }
     }
 
+    /// Both addresses, local and remote, if they are of IPv4.
+    #[inline]
+    fn ipv4(&self) -> Option<(u32, u32)> {
+        let low = |bits: u128| u32::try_from(bits & u128::from(u32::MAX)).unwrap_or(0);
+        self.is_ipv4().then(|| (low(self.local), low(self.remote)))
+    }
+
     #[inline]
     fn is_ipv4(&self) -> bool {
         self.remote >> 32 == 0xffff
@@ -263,6 +271,8 @@ struct Socket<S: Storage> {
     /// The state of the routes that the way was found in, and whether it has changed since a segment last took it.
     way_version: u32,
     way_changed: bool,
+    /// The state of the routes in which a frame from a device was found to be between addresses that may talk to one another.
+    proven: u32,
     /// The device that a link-local address is on.
     on: Option<DeviceId>,
     class: PacketClass,
@@ -270,6 +280,8 @@ struct Socket<S: Storage> {
     linger_until: Option<Instant>,
     /// In a list of those with something to send.
     queued: bool,
+    /// When the wheel looks at it next, as far as that was asked for.
+    wakes: Instant,
     /// In the list of those with news.
     announced: bool,
     /// The flow leads here no more: the connection is over.
@@ -294,13 +306,19 @@ pub enum Ready {
 }
 
 impl Wheel {
-    /// Sets the deadline of a connection that has nothing to send, unless it is over.
+    /// Sets the deadline of a connection that has nothing to send, unless it is over. One that has moved back is left where it is:
+    /// the connection is looked at too early once, and says then when it wants to be.
     #[inline]
-    fn rest<S: Storage>(&mut self, slot: u32, socket: &Socket<S>) -> Next {
+    fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> Next {
         if output::is_over(&socket.connection) {
             return Next::End;
         }
-        self.set(slot, Instant::first(socket.connection.poll_timeout(), socket.linger_until));
+        if let Some(at) = Instant::first(socket.connection.poll_timeout(), socket.linger_until)
+            && at < socket.wakes
+        {
+            socket.wakes = at;
+            self.set(slot, at);
+        }
         Next::Wait
     }
 }
@@ -385,6 +403,12 @@ impl<S: Storage> Buffers<S> {
     #[inline]
     fn count(&mut self, socket: &mut Socket<S>) {
         socket.connection.give_back_empty_buffers(&mut self.spare);
+        self.recount(socket);
+    }
+
+    /// Counts what a connection's buffers hold.
+    #[inline]
+    fn recount(&mut self, socket: &mut Socket<S>) {
         let held = socket.connection.buffer_bytes();
         if held != socket.held {
             self.held = self.held - socket.held + held;

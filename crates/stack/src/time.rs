@@ -139,6 +139,9 @@ pub struct Instant {
 }
 
 impl Instant {
+    /// Later than all that come.
+    pub(crate) const NEVER: Self = Self { ns: u64::MAX };
+
     /// The moment so many nanoseconds after the clock's zero.
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }

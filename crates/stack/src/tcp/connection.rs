@@ -6,6 +6,7 @@ use super::congestion;
 use super::header::{Flags, Header};
 use super::initial::Initial;
 use super::opening::{Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
+use super::predicted::{Plain, PlainSegment};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{DropReason, Effect, Failure, Segment, SendRange, SeqNumber};
@@ -241,6 +242,30 @@ impl<S: Storage> Connection<S> {
         outcome
     }
 
+    /// Takes a segment that is plain and the next in order, with the buffers that it takes and leaves; else nothing has happened.
+    #[inline]
+    pub(crate) fn take_plain<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        plain: &Plain,
+        payload: &P,
+        spare: &mut Vec<S>,
+    ) -> Option<u32> {
+        let State::Synchronized(open) = &mut self.state else { return None };
+        let acked = open.take_predicted(now, self.base.initial.timestamp_offset, plain)?;
+        let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        if acked > 0 {
+            self.outgoing.consume(size(acked));
+            self.outgoing.give_back(spare);
+        }
+        if plain.len > 0 {
+            self.incoming.borrow(spare);
+            self.incoming.place(0, payload, 0, size(plain.len));
+            self.incoming.extend(size(plain.len));
+        }
+        Some(acked)
+    }
+
     fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
         match &mut self.state {
             State::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
@@ -364,6 +389,22 @@ impl<S: Storage> Connection<S> {
             }
             State::TimeWait { answer, .. } => answer.take().map(Segment::bare),
             State::Closed => None,
+        }
+    }
+
+    /// The next segment, if all that is to be sent is plain; none if there is none. Else `Err`: [`Connection::poll_transmit`] has
+    /// to be asked.
+    #[inline]
+    pub(crate) fn poll_plain(&mut self, now: Instant, large_bytes: usize) -> Result<Option<PlainSegment>, ()> {
+        match &mut self.state {
+            State::Synchronized(open) if self.base.reset.is_none() && open.transmits_plainly(now) => {
+                Ok(open.poll_plain(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
+            }
+            State::SynSent(_)
+            | State::SynReceived(_)
+            | State::Synchronized(_)
+            | State::TimeWait { .. }
+            | State::Closed => Err(()),
         }
     }
 

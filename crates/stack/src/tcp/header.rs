@@ -3,7 +3,9 @@
 //! Not by `smoltcp::wire`, as other headers: that crate keeps three of four SACK blocks, and a segment's header is read and written
 //! so often that its checks of each field show. Checksums are the owner's, who knows the addresses.
 
+use super::predicted::{Plain, PlainSegment};
 use super::{DropReason, SeqNumber};
+use crate::checksum::Sum;
 
 /// Longest header, options included.
 pub const HEADER_BYTES_MAX: usize = 60;
@@ -130,6 +132,60 @@ impl Header {
         };
         header.options.parse(options, flags.syn)?;
         Ok((header, len))
+    }
+
+    /// Reads a header that has nothing but an acknowledgement and timestamps, or not even those, as long as it is exactly as
+    /// nearly all are; says where its ports' connection stands with it, and its length. The payload's length is the caller's.
+    #[inline]
+    pub(crate) fn parse_plain(bytes: &[u8]) -> Option<(Plain, usize)> {
+        let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk()?;
+        let [_, _, _, _, e, f, g, h, i, j, k, l, offset, bits, m, n, ..] = *fixed;
+        if bits & !PSH != ACK {
+            return None;
+        }
+        let (timestamps, header_bytes) = match (offset >> 4, bytes.get(FIXED_BYTES..FIXED_BYTES + 12)) {
+            (5, _) => (None, FIXED_BYTES),
+            (8, Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h])) => {
+                let value = u32::from_be_bytes([a, b, c, d]);
+                (Some(Timestamps { value, echo: u32::from_be_bytes([e, f, g, h]) }), FIXED_BYTES + 12)
+            }
+            _ => return None,
+        };
+        let seq = SeqNumber(u32::from_be_bytes([e, f, g, h]));
+        let ack = SeqNumber(u32::from_be_bytes([i, j, k, l]));
+        let window = u16::from_be_bytes([m, n]);
+        Some((Plain { seq, ack, window, timestamps, len: 0 }, header_bytes))
+    }
+
+    /// Writes the header of a plain segment between these ports to the front of `into`, its checksum left 0. Says how long it
+    /// is, and its sum: who reads what was just written in other pieces waits for it.
+    #[inline]
+    pub(crate) fn emit_plain(segment: &PlainSegment, (local, remote): (u16, u16), into: &mut [u8]) -> (usize, Sum) {
+        let PlainSegment { plain, push, fin, .. } = segment;
+        let bits = ACK | if *push { PSH } else { 0 } | if *fin { FIN } else { 0 };
+        let words = usize::from(plain.timestamps.is_some()) * 3 + FIXED_BYTES / 4;
+        let offset = u32::try_from(words).unwrap_or(0) << 28;
+        let Timestamps { value, echo } = plain.timestamps.unwrap_or_default();
+        let fixed = [
+            u32::from(local) << 16 | u32::from(remote),
+            plain.seq.0,
+            plain.ack.0,
+            offset | u32::from(bits) << 16 | u32::from(plain.window),
+            0,
+        ];
+        let options = [u32::from_be_bytes([1, 1, 8, 10]), value, echo];
+        let mut sum = fixed.iter().fold(Sum::default(), |sum, word| sum.long(*word));
+        let (places, _) = into.as_chunks_mut::<4>();
+        for (place, word) in places.iter_mut().zip(fixed) {
+            *place = word.to_be_bytes();
+        }
+        if plain.timestamps.is_some() {
+            sum = options.iter().fold(sum, |sum, word| sum.long(*word));
+            for (place, word) in places.iter_mut().skip(fixed.len()).zip(options) {
+                *place = word.to_be_bytes();
+            }
+        }
+        (4 * words, sum)
     }
 
     /// Bytes of the header, options included.

@@ -32,7 +32,7 @@ const BASE_MSS: u16 = 1_024;
 const STEP_BYTES_MIN: u32 = 8;
 /// Segments that have to be there to follow a probe, so that its loss is seen without a timeout.
 const FOLLOWERS: u32 = 4;
-const NEVER: Instant = Instant::from_ns(u64::MAX);
+const NEVER: Instant = Instant::NEVER;
 
 /// Sizes of a path, all in payload of a segment.
 #[derive(Debug)]

@@ -5,13 +5,14 @@
 //! does, and a test has both do the same over many exchanges. Whatever it does not expect it leaves alone.
 
 use super::header::{Flags, Timestamps};
-use super::receiver::Receiver;
+use super::opening::Base;
+use super::receiver::{AckDue, Receiver};
 use super::recovery::Recovery;
 use super::scoreboard::Delivery;
 use super::sender::Sender;
 use super::synchronized::{Arrival, Phase, Synchronized};
 use super::undo::Frto;
-use super::{Effect, Placement, SeqNumber};
+use super::{Segment, SendRange, SeqNumber};
 use crate::time::{Duration, Instant};
 
 #[cfg(test)]
@@ -20,58 +21,126 @@ thread_local! {
     pub(super) static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// A segment that says nothing but what it acknowledges, and by timestamps when, beside the bytes that it carries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plain {
+    pub(crate) seq: SeqNumber,
+    pub(crate) ack: SeqNumber,
+    pub(crate) window: u16,
+    pub(crate) timestamps: Option<Timestamps>,
+    /// Bytes of payload.
+    pub(crate) len: u32,
+}
+
+impl Plain {
+    pub(super) fn of(segment: &Arrival<'_>) -> Option<Self> {
+        let header = segment.header;
+        let plain = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
+            && header.urgent.is_none()
+            && header.options.sack.as_slice().is_empty()
+            && !segment.congestion_experienced;
+        let (timestamps, len) = (header.options.timestamps, segment.len());
+        Some(Self { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| plain)
+    }
+}
+
+/// A plain segment to send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlainSegment {
+    pub(crate) plain: Plain,
+    pub(crate) push: bool,
+    pub(crate) fin: bool,
+    /// See [`Segment::segment_bytes`].
+    pub(crate) segment_bytes: u16,
+}
+
+impl PlainSegment {
+    /// As any segment, of a connection between these ports.
+    pub(super) fn segment(&self, base: &Base) -> Segment {
+        let Self { plain, push, fin, segment_bytes } = *self;
+        let mut header = base.header(plain.seq, Some(plain.ack), plain.window);
+        (header.flags.psh, header.flags.fin, header.options.timestamps) = (push, fin, plain.timestamps);
+        let payload =
+            if plain.len > 0 || fin { SendRange { seq: plain.seq, len: plain.len } } else { SendRange::default() };
+        Segment { payload, segment_bytes, ..Segment::bare(header) }
+    }
+}
+
 impl Synchronized {
-    /// Takes a segment if it is the expected one; else nothing has happened.
+    /// Whatever is to be sent is plain: nothing is lost, urgent, probed, or to be told beside what is acknowledged.
     #[inline]
-    pub(super) fn take_predicted(
-        &mut self,
-        now: Instant,
-        timestamp_offset: u32,
-        segment: &Arrival<'_>,
-        effect: &mut Effect,
-    ) -> bool {
+    pub(super) fn transmits_plainly(&self, now: Instant) -> bool {
         #[cfg(test)]
         if OFF.get() {
             return false;
         }
-        let header = segment.header;
-        let Some(ack) = header.ack else { return false };
-        let (len, una) = (segment.len(), self.snd.una);
-        let plain = header.window > 0
-            && header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
-            && header.urgent.is_none()
-            && header.options.sack.as_slice().is_empty()
-            && !segment.congestion_experienced;
-        let new = ack.after(una);
-        let expected = plain
+        let (snd, rcv) = (&self.snd, &self.rcv);
+        let due = snd.tail_probe_due || snd.probe_due || snd.cwr_due || now >= snd.search.due;
+        let told = rcv.echo_congestion || rcv.has_blocks();
+        !due && !told && !snd.ecn && snd.board.lost() == 0 && snd.urgent.is_none()
+    }
+
+    /// The next segment, where all are plain.
+    #[inline]
+    pub(super) fn poll_plain(&mut self, now: Instant, base: &Base, large: u32) -> Option<PlainSegment> {
+        let snd = &mut self.snd;
+        let max = snd.payload_max(large);
+        let chunk = snd.next_fresh(now, max, snd.cwnd.saturating_sub(snd.pipe()));
+        let (seq, len, push, fin) = match chunk {
+            Some(chunk) => {
+                snd.rearm(now);
+                (chunk.seq, chunk.len, chunk.last && chunk.len > 0, chunk.fin)
+            }
+            // RFC 9293 MUST-58, MUST-59: one for all that was taken before the device asked for frames.
+            None if self.rcv.ack == AckDue::Now => (snd.acceptable_seq(), 0, false, false),
+            None => return None,
+        };
+        let large = len > snd.segment_bytes;
+        let segment_bytes = if large { u16::try_from(snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 };
+        let timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
+        let plain = Plain { seq, ack: self.rcv.nxt, window: self.rcv.window(), timestamps, len };
+        self.rcv.acknowledged(now, chunk.is_some());
+        Some(PlainSegment { plain, push, fin, segment_bytes })
+    }
+
+    /// Takes a segment if it is the expected one, and says how many bytes leave the send buffer; else nothing has happened.
+    #[inline]
+    pub(super) fn take_predicted(&mut self, now: Instant, timestamp_offset: u32, plain: &Plain) -> Option<u32> {
+        #[cfg(test)]
+        if OFF.get() {
+            return None;
+        }
+        let Plain { seq, ack, len, .. } = *plain;
+        let una = self.snd.una;
+        let expected = plain.window > 0
             && self.phase == Phase::Established
-            && (new || (ack == una && len > 0))
+            && (ack.after(una) || (ack == una && len > 0))
             && ack.at_or_before(self.snd.nxt)
             && self.snd.is_calm()
-            && self.rcv.expects(header.seq, len)
+            && self.rcv.expects(seq, len)
             && !self.has_no_reader();
         if !expected {
-            return false;
+            return None;
         }
-        let timestamps = match (self.timestamps, header.options.timestamps) {
+        let timestamps = match (self.timestamps, plain.timestamps) {
             (false, _) => None,
-            (true, None) => return false,
-            (true, Some(timestamps)) if self.rcv.outdated(now, timestamps) => return false,
+            (true, None) => return None,
+            (true, Some(timestamps)) if self.rcv.outdated(now, timestamps) => return None,
             (true, Some(timestamps)) => Some(timestamps),
         };
-        if self.snd.take_window(header.seq, ack, header.window) && self.snd.board.is_empty() {
+        if self.snd.take_window(seq, ack, plain.window) && self.snd.board.is_empty() {
             self.snd.backoff = 0;
         }
         if let Some(timestamps) = timestamps {
-            self.rcv.note_timestamp(now, header.seq, timestamps);
+            self.rcv.note_timestamp(now, seq, timestamps);
         }
         self.note_arrival(now);
         let echoed = timestamps.and_then(|Timestamps { echo, .. }| super::echo_ms(now, timestamp_offset, echo));
-        effect.acked = self.snd.take_calm_ack(now, ack, echoed);
+        let acked = self.snd.take_calm_ack(now, ack, echoed);
         if len > 0 {
-            self.rcv.take_expected(now, len, effect);
+            self.rcv.take_expected(now, len);
         }
-        true
+        Some(acked)
     }
 }
 
@@ -100,7 +169,7 @@ impl Sender {
             self.retries = 0;
         }
         if ack == self.una {
-            self.rearm_if_needed(now);
+            self.rearm(now);
             return 0;
         }
         let (flight, before) = (self.pipe(), self.buffered());
@@ -120,26 +189,15 @@ impl Sender {
             self.find_losses(now);
             self.step(now, true, delivery, flight);
         }
-        self.rearm_if_needed(now);
+        self.rearm(now);
         before - self.buffered()
-    }
-
-    #[inline]
-    fn rearm_if_needed(&mut self, now: Instant) {
-        if self.board.is_empty() && self.unsent() == 0 && !self.fin {
-            self.timer = None;
-        } else {
-            self.rearm(now);
-        }
     }
 }
 
 impl Receiver {
     /// Takes payload that is next in order and fits, where there are no gaps.
     #[inline]
-    fn take_expected(&mut self, now: Instant, len: u32, effect: &mut Effect) {
-        effect.place = Some(Placement { from: 0, ahead: 0, len });
-        effect.deliver = len;
+    fn take_expected(&mut self, now: Instant, len: u32) {
         self.advance(len);
         self.note_arrival(now, len);
         self.schedule_ack(now, false);

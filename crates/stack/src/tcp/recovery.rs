@@ -340,27 +340,32 @@ impl Sender {
         self.rearm(now);
     }
 
-    /// Sets the timer by what is outstanding. To be called after every change.
+    /// Sets the timer of a closed window by what there is to send. To be called after every change.
+    #[inline]
     pub(super) fn rearm(&mut self, now: Instant) {
-        self.timer = if !self.board.is_empty() {
-            let timeout = self.rto_from + self.rtt.timeout(self.backoff);
-            match (self.reorder_due, self.tail_probe_at()) {
-                (Some(due), _) => Some((due.min(timeout), Timer::Reorder)),
-                (None, Some(due)) if due < timeout => Some((due, Timer::TailProbe)),
-                (None, _) => Some((timeout, Timer::Retransmit)),
-            }
-        } else if self.unsent() > 0 || self.fin_unsent() {
-            match self.timer {
-                Some((at, Timer::Persist)) if at > now => self.timer,
-                _ => {
-                    self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
-                    // RFC 9293 SHLD-29, SHLD-30.
-                    Some((now + self.rtt.timeout(self.backoff), Timer::Persist))
-                }
-            }
-        } else {
-            None
-        };
+        let waits = self.board.is_empty() && (self.unsent() > 0 || self.fin_unsent());
+        if !waits {
+            self.persist_at = None;
+        } else if self.persist_at.is_none_or(|at| at <= now) {
+            self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
+            // RFC 9293 SHLD-29, SHLD-30.
+            self.persist_at = Some(now + self.rtt.timeout(self.backoff));
+        }
+    }
+
+    /// The timer that runs, and when it is due. It follows from what is outstanding, so that segments do not set it: who sleeps
+    /// asks.
+    #[inline]
+    pub(super) fn timer(&self) -> Option<(Instant, Timer)> {
+        if self.board.is_empty() {
+            return self.persist_at.map(|at| (at, Timer::Persist));
+        }
+        let timeout = self.rto_from + self.rtt.timeout(self.backoff);
+        Some(match (self.reorder_due, self.tail_probe_at()) {
+            (Some(due), _) => (due.min(timeout), Timer::Reorder),
+            (None, Some(due)) if due < timeout => (due, Timer::TailProbe),
+            (None, _) => (timeout, Timer::Retransmit),
+        })
     }
 
     /// RFC 8985 section 7.2.
@@ -377,7 +382,7 @@ impl Sender {
 
     /// Does what is due. False: the peer has not answered so often, `retries_max` times, that the connection is to be given up.
     pub(super) fn handle_timeout(&mut self, now: Instant, retries_max: Option<u8>) -> bool {
-        let Some((at, timer)) = self.timer else { return true };
+        let Some((at, timer)) = self.timer() else { return true };
         if now < at {
             return true;
         }
@@ -409,7 +414,7 @@ impl Sender {
                 }
                 self.retries = self.retries.saturating_add(1);
                 self.backoff = self.backoff.saturating_add(1);
-                self.timer = None;
+                self.persist_at = None;
             }
         }
         self.rearm(now);

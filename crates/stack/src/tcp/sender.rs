@@ -7,7 +7,7 @@ use super::SeqNumber;
 use super::congestion::{CongestionControl, Window};
 use super::header::Block;
 use super::plpmtud::{Larger, PathSearch, Sizes};
-use super::recovery::{Recovery, Timer};
+use super::recovery::Recovery;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::undo::{Frto, Undo};
@@ -92,7 +92,8 @@ pub(super) struct Sender {
     pub(super) undo: Option<Undo>,
     pub(super) frto: Frto,
     pub(super) dupacks: u32,
-    pub(super) timer: Option<(Instant, Timer)>,
+    /// When a window that is closed, or silly, is to be tried.
+    pub(super) persist_at: Option<Instant>,
     pub(super) backoff: u8,
     /// When the device under the connection last had a carrier again.
     pub(super) carrier_at: Instant,
@@ -155,7 +156,7 @@ impl Sender {
             undo: None,
             frto: Frto::Off,
             dupacks: 0,
-            timer: None,
+            persist_at: None,
             backoff: 0,
             carrier_at: Instant::default(),
             retries: 0,
@@ -250,13 +251,18 @@ impl Sender {
                 Larger::Probe(chunk) => return Some(chunk),
             }
         }
-        // RFC 9293 SHLD-28.
-        // Whole segments in a large one, so that what cuts it cuts full ones.
-        let max = if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes };
+        let max = self.payload_max(large);
         if self.board.lost() > 0 {
             return self.next_in_recovery(now, max);
         }
         self.next_fresh(now, max, self.cwnd.saturating_sub(self.pipe()))
+    }
+
+    /// RFC 9293 SHLD-28.
+    /// Whole segments in a large one, so that what cuts it cuts full ones.
+    #[inline]
+    pub(super) fn payload_max(&self, large: u32) -> u32 {
+        if large > self.segment_bytes { self.whole_segments(large) } else { self.segment_bytes }
     }
 
     /// RFC 8985 section 7.3: data never sent if there is any that the peer takes, else the last segment again.
@@ -317,7 +323,8 @@ impl Sender {
         Chunk { seq: start, len, fin, last: stop.at_or_after(self.end), repeated: true, probe: false }
     }
 
-    fn next_fresh(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
+    #[inline]
+    pub(super) fn next_fresh(&mut self, now: Instant, max: u32, budget: u32) -> Option<Chunk> {
         let (unsent, fin_unsent) = (self.unsent(), self.fin_unsent());
         if (unsent == 0 && !fin_unsent) || self.board.is_full() {
             return None;

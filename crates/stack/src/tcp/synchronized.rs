@@ -5,10 +5,11 @@
 
 use super::header::Header;
 use super::opening::{Base, segment_bytes};
+use super::predicted::Plain;
 use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
-use super::{DropReason, Effect, Failure, Segment, SeqNumber};
+use super::{DropReason, Effect, Failure, Placement, Segment, SeqNumber};
 use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
 use crate::time::{Duration, Instant};
 
@@ -84,7 +85,11 @@ impl Synchronized {
         segment: Arrival<'_>,
         effect: &mut Effect,
     ) -> Result<Next, DropReason> {
-        if self.take_predicted(now, base.initial.timestamp_offset, &segment, effect) {
+        if let Some(plain) = Plain::of(&segment)
+            && let Some(acked) = self.take_predicted(now, base.initial.timestamp_offset, &plain)
+        {
+            let place = (plain.len > 0).then_some(Placement { from: 0, ahead: 0, len: plain.len });
+            *effect = Effect { acked, place, deliver: plain.len, urgent: 0 };
             return Ok(Next::Stay);
         }
         let header = segment.header;
@@ -279,6 +284,9 @@ impl Synchronized {
 
     /// The next segment, with up to `large` bytes of payload or one MSS.
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
+        if self.transmits_plainly(now) {
+            return self.poll_plain(now, base, large).map(|plain| plain.segment(base));
+        }
         // Whoever cuts a large segment does not move its urgent pointer.
         let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
@@ -365,7 +373,7 @@ impl Synchronized {
             AckDue::By(at) => Some(at),
             AckDue::None | AckDue::Now => None,
         };
-        let first = Instant::first(self.snd.timer.map(|(at, _)| at), ack);
+        let first = Instant::first(self.snd.timer().map(|(at, _)| at), ack);
         let first = Instant::first(first, self.keepalive_at(base));
         let first = Instant::first(first, self.user_timeout_at(base));
         Instant::first(first, self.fin_wait_until)

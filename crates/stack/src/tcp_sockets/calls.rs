@@ -364,6 +364,7 @@ impl<S: Storage> Stack<S> {
     pub(crate) fn handle_tcp_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
+            socket.wakes = Instant::NEVER;
             if socket.linger_until.is_some_and(|until| until <= now) {
                 socket.linger_until = None;
                 socket.connection.abort();

@@ -2,6 +2,7 @@
 
 use super::{Flow, Next, Owner, PacketClass, Place, Ready, Socket, Way};
 use crate::checksum::Sum;
+use crate::device::is_link_local;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::frame::{DeviceId, Packet, Payload};
 use crate::icmp::NetworkError;
@@ -20,10 +21,10 @@ const COOKIE_TIME: Duration = Duration::from_secs(128);
 const FOLLOW_SEQ: u32 = 65_537;
 
 /// The payload of a segment: what is left of the stack's own part of the frame, then what lies elsewhere.
-struct Tail<'a, P: ?Sized> {
-    own: &'a [u8],
-    rest: &'a P,
-    len: usize,
+pub(super) struct Tail<'a, P: ?Sized> {
+    pub(super) own: &'a [u8],
+    pub(super) rest: &'a P,
+    pub(super) len: usize,
 }
 
 impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
@@ -48,6 +49,8 @@ pub(crate) struct SegmentPlace {
     pub(crate) to: IpAddr,
     pub(crate) at: usize,
     pub(crate) end: usize,
+    /// It came from a device, and its addresses were judged.
+    pub(crate) judged: bool,
 }
 
 /// A segment that is whole.
@@ -67,7 +70,7 @@ impl<S: Storage> Stack<S> {
         packet: &Packet<'_, P>,
         place: SegmentPlace,
     ) -> Result<(), DropReason> {
-        let SegmentPlace { from, to, at, end } = place;
+        let SegmentPlace { from, to, at, end, judged } = place;
         let own = packet.header();
         let own_end = own.len().min(end);
         let parsed = Header::parse(own.get(at..own_end).unwrap_or_default());
@@ -97,7 +100,17 @@ impl<S: Storage> Stack<S> {
             device: packet.device,
         };
         match self.tcp.find(&arrived.flow) {
-            Some(Place::Connection(slot)) => self.segment(now, slot, &arrived),
+            Some(Place::Connection(slot)) => {
+                self.segment(now, slot, &arrived)?;
+                if judged
+                    && !is_link_local(from)
+                    && !is_link_local(to)
+                    && let Some(socket) = self.tcp.sockets.get_mut(slot)
+                {
+                    socket.proven = self.routes_version;
+                }
+                Ok(())
+            }
             Some(Place::Wait(place)) => self.segment_for_wait(now, place, &arrived),
             // RFC 9293 MUST-63; a connection has no such other end.
             None if self.is_impossible(from) => Err(IpDrop::SourceMartian.into()),
@@ -386,11 +399,13 @@ impl<S: Storage> Socket<S> {
             way: Way::Nowhere,
             way_version: 0,
             way_changed: false,
+            proven: 0,
             on,
             class: options.class(),
             linger: options.linger,
             linger_until: None,
             queued: false,
+            wakes: Instant::NEVER,
             announced: false,
             detached: false,
             holds_port: false,

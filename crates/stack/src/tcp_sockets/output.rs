@@ -11,7 +11,7 @@ use crate::neighbour::NeighbourKey;
 use crate::output::Hop;
 use crate::route::Target;
 use crate::stack::{Stack, Transmit};
-use crate::tcp::{Connection, Header, Segment, StateName, Storage};
+use crate::tcp::{Connection, HEADER_BYTES_MAX, Header, PlainSegment, Segment, SendRange, StateName, Storage};
 use crate::time::Instant;
 use smoltcp::wire::EthernetProtocol;
 use std::net::IpAddr;
@@ -19,7 +19,11 @@ use std::net::IpAddr;
 /// Largest IP packet.
 const PACKET_BYTES_MAX: usize = 65_535;
 /// Largest headers of a segment: IPv6 and TCP with all options.
-const HEADERS_BYTES_MAX: usize = 40 + 60;
+const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+/// The protocol's number.
+const TCP: u32 = 6;
 
 impl<S: Storage> Stack<S> {
     /// Where packets to an address leave.
@@ -79,16 +83,16 @@ impl<S: Storage> Stack<S> {
                 let mss = out.config.mtu - header_bytes(socket.flow.remote_ip());
                 socket.connection.set_device_mss(now, mss);
             }
-            // It stays where it was written: a copy of it would wait for what was just stored.
-            let segment = socket.connection.poll_transmit(now, large);
-            let Some(segment) = &segment else {
+            let Some((bytes, segment_bytes)) =
+                next(now, socket, large, agreed.checksum_unfilled, &mut into[link_bytes..])
+            else {
                 socket.queued = false;
                 self.leave(at);
                 self.come_to_rest(slot);
                 continue;
             };
-            let len = link_bytes + build(socket, segment, agreed.checksum_unfilled, &mut into[link_bytes..]);
-            let marks = Marks { checksum_unfilled: agreed.checksum_unfilled, segment_bytes: segment.segment_bytes };
+            let len = link_bytes + bytes;
+            let marks = Marks { checksum_unfilled: agreed.checksum_unfilled, segment_bytes };
             let way = socket.way;
             self.tcp.burst += 1;
             if !socket.connection.wants_transmit() {
@@ -169,9 +173,8 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), DropReason> {
         let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX];
         let into = &mut bytes[LINK_BYTES..];
-        let ip_bytes = ip_bytes(flow.remote_ip());
         let segment_bytes = header.header_bytes();
-        header.emit(&mut into[ip_bytes..]);
+        header.emit(&mut into[ip_bytes(&flow)..]);
         let len = finish(&flow, class, segment_bytes, false, into);
         bytes.truncate(LINK_BYTES + len);
         self.send_packet(now, bytes, self.link_of(device, flow.remote_ip()))
@@ -182,59 +185,102 @@ pub(super) fn is_over<S: Storage>(connection: &Connection<S>) -> bool {
     matches!(connection.state_name(), StateName::Closed | StateName::TimeWait)
 }
 
-fn ip_bytes(remote: IpAddr) -> usize {
-    if remote.is_ipv4() { 20 } else { 40 }
+fn ip_bytes(flow: &Flow) -> usize {
+    if flow.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
+}
+
+/// Writes the next segment of a connection as an IP packet; says how long it is, and [`Marks::segment_bytes`] of it.
+#[inline]
+fn next<S: Storage>(
+    now: Instant,
+    socket: &mut Socket<S>,
+    large: usize,
+    unfilled: bool,
+    into: &mut [u8],
+) -> Option<(usize, u16)> {
+    if let Ok(segment) = socket.connection.poll_plain(now, large) {
+        let segment = segment?;
+        return Some((build_plain(socket, &segment, unfilled, into), segment.segment_bytes));
+    }
+    // It stays where it was written: a copy of it would wait for what was just stored.
+    let segment = socket.connection.poll_transmit(now, large);
+    let segment = segment.as_ref()?;
+    Some((build(socket, segment, unfilled, into), segment.segment_bytes))
+}
+
+/// Writes a plain segment of a connection as an IP packet; says how long it is.
+#[inline]
+fn build_plain<S: Storage>(socket: &Socket<S>, segment: &PlainSegment, unfilled: bool, into: &mut [u8]) -> usize {
+    let Socket { connection, flow, class, .. } = socket;
+    let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
+    let (header_bytes, sum) = Header::emit_plain(segment, (flow.local_port, flow.remote_port), tcp);
+    let segment_bytes = header_bytes + segment.plain.len as usize;
+    let payload = &mut tcp[header_bytes..segment_bytes];
+    connection.copy_payload(SendRange { seq: segment.plain.seq, len: segment.plain.len }, 0, payload);
+    let pseudo_header = write_ip(flow, *class, segment_bytes, ip);
+    if !unfilled {
+        let sum = sum.and(pseudo_header).bytes(payload);
+        fill_checksum(tcp, sum);
+    }
+    ip.len() + segment_bytes
 }
 
 /// Writes a segment of a connection as an IP packet; says how long it is.
 #[inline]
 fn build<S: Storage>(socket: &Socket<S>, segment: &Segment, unfilled: bool, into: &mut [u8]) -> usize {
-    let ip_bytes = ip_bytes(socket.flow.remote_ip());
     let header_bytes = segment.header.header_bytes();
     let payload_bytes = segment.payload.len as usize;
-    segment.header.emit(&mut into[ip_bytes..]);
-    let at = ip_bytes + header_bytes;
-    socket.connection.copy_payload(segment.payload, 0, &mut into[at..at + payload_bytes]);
+    let tcp = &mut into[ip_bytes(&socket.flow)..];
+    segment.header.emit(tcp);
+    socket.connection.copy_payload(segment.payload, 0, &mut tcp[header_bytes..header_bytes + payload_bytes]);
     // RFC 9293 SHLD-22: what the application asked for, beside which ECN has two bits of its own.
     let service = socket.class.service | if segment.ecn_capable { 2 } else { 0 };
     finish(&socket.flow, PacketClass { service, ..socket.class }, header_bytes + payload_bytes, unfilled, into)
 }
 
-/// Writes the IP header in front of a segment, and the checksums. The packet must not be fragmented, so an identification is
+/// Writes the IP header in front of a segment, and its checksum; says how long the packet is.
+#[inline]
+fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
+    let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
+    let pseudo_header = write_ip(flow, class, segment_bytes, ip);
+    if !unfilled {
+        fill_checksum(tcp, pseudo_header.bytes(&tcp[..segment_bytes]));
+    }
+    ip.len() + segment_bytes
+}
+
+/// RFC 9293 MUST-2; a device that agreed to fill it in does so.
+#[inline]
+fn fill_checksum(tcp: &mut [u8], sum: Sum) {
+    const PLACE: std::ops::Range<usize> = 16..18;
+    tcp[PLACE].copy_from_slice(&sum.checksum().to_be_bytes());
+}
+
+/// Writes the IP header of a segment; says the sum of its pseudo-header. The packet must not be fragmented, so an identification is
 /// not needed (RFC 6864).
 /// RFC 9293 MUST-45, MUST-48, MUST-49.
 #[inline]
-fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool, into: &mut [u8]) -> usize {
-    let PacketClass { hop_limit, service } = class;
-    const CHECKSUM_AT: usize = 16;
-    let ip_bytes = ip_bytes(flow.remote_ip());
-    let total = ip_bytes + segment_bytes;
-    if !unfilled {
-        // RFC 9293 MUST-2; a device that agreed to fill it in does so.
-        let sum = Sum::default().pseudo_header(flow.local_ip(), flow.remote_ip(), 6, segment_bytes);
-        let checksum = sum.bytes(&into[ip_bytes..total]).checksum();
-        into[ip_bytes + CHECKSUM_AT..ip_bytes + CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
-    }
-    let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
-    match (flow.local_ip(), flow.remote_ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            const DONT_FRAGMENT: u8 = 0x40;
-            let [a, b] = length(total);
-            let mut header = [0x45, service, a, b, 0, 0, DONT_FRAGMENT, 0, hop_limit, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            header[12..16].copy_from_slice(&from.octets());
-            header[16..].copy_from_slice(&to.octets());
-            let checksum = Sum::default().bytes(&header).checksum();
-            header[10..12].copy_from_slice(&checksum.to_be_bytes());
-            into[..20].copy_from_slice(&header);
+fn write_ip(flow: &Flow, class: PacketClass, segment_bytes: usize, into: &mut [u8]) -> Sum {
+    let length = |bytes: usize| u32::from(u16::try_from(bytes).unwrap_or(u16::MAX));
+    let (service, hop_limit) = (u32::from(class.service), u32::from(class.hop_limit));
+    let sum = Sum::default().long(length(segment_bytes)).long(TCP);
+    let (places, _) = into.as_chunks_mut::<4>();
+    if let Some((from, to)) = flow.ipv4() {
+        const DONT_FRAGMENT: u32 = 0x4000;
+        let mut header = [0x45 << 24 | service << 16 | length(IPV4_BYTES + segment_bytes), DONT_FRAGMENT, 0, from, to];
+        header[2] = hop_limit << 24 | TCP << 16;
+        let checksum = header.iter().fold(Sum::default(), |sum, word| sum.long(*word)).checksum();
+        header[2] |= u32::from(checksum);
+        for (place, word) in places.iter_mut().zip(header) {
+            *place = word.to_be_bytes();
         }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let [a, b] = length(segment_bytes);
-            into[..8].copy_from_slice(&[0x60 | service >> 4, service << 4, 0, 0, a, b, 6, hop_limit]);
-            into[8..24].copy_from_slice(&from.octets());
-            into[24..40].copy_from_slice(&to.octets());
-        }
-        // A flow has one IP version.
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return 0,
+        return sum.long(from).long(to);
     }
-    total
+    let start = [0x60 << 24 | service << 20, length(segment_bytes) << 16 | TCP << 8 | hop_limit];
+    let addresses = [flow.local, flow.remote].map(u128::to_be_bytes);
+    for (place, word) in places.iter_mut().zip(start) {
+        *place = word.to_be_bytes();
+    }
+    into[8..IPV6_BYTES].copy_from_slice(addresses.as_flattened());
+    sum.bytes(addresses.as_flattened())
 }

@@ -47,15 +47,11 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Sets, moves or clears the deadline of one.
-    #[inline]
-    pub(crate) fn set(&mut self, who: u32, deadline: Option<Instant>) {
-        let due = deadline.map_or(NEVER, ticks_until);
+    /// Sets or moves the deadline of one.
+    pub(crate) fn set(&mut self, who: u32, deadline: Instant) {
+        let due = ticks_until(deadline);
         let index = who as usize;
         if index >= self.nodes.len() {
-            if due == NEVER {
-                return;
-            }
             self.nodes.resize(index + 1, UNSET);
         }
         let node = &mut self.nodes[index];
@@ -196,7 +192,10 @@ mod tests {
             let digits = random.below(31);
             let due = now + u64::from(random.below(1 << digits));
             let due = (random.below(5) > 0).then_some(due);
-            wheel.set(who, due.map(at));
+            match due {
+                Some(due) => wheel.set(who, at(due)),
+                None => wheel.clear(who),
+            }
             wanted[who as usize] = due;
             if random.below(4) == 0 {
                 let first = wanted.iter().flatten().min().copied();
@@ -217,7 +216,7 @@ mod tests {
     fn an_owner_that_sleeps_until_told_meets_every_deadline() {
         let mut wheel = Wheel::default();
         for (who, due) in [(0, 3), (1, 64), (2, 4_097), (3, 1 << 40), (4, 5_000_000)] {
-            wheel.set(who, Some(at(due)));
+            wheel.set(who, at(due));
         }
         let (mut met, mut wakes) = (Vec::new(), 0);
         while let Some(next) = wheel.next() {
@@ -233,8 +232,8 @@ mod tests {
     #[test]
     fn nothing_is_early_and_the_far_future_is_kept() {
         let mut wheel = Wheel::default();
-        wheel.set(0, Some(Instant::from_ns((1 << TICK_BITS) + 1)));
-        wheel.set(1, Some(Instant::from_ns(u64::MAX)));
+        wheel.set(0, Instant::from_ns((1 << TICK_BITS) + 1));
+        wheel.set(1, Instant::from_ns(u64::MAX));
         assert_eq!(wheel.due(at(1)), None);
         assert_eq!(wheel.due(at(2)), Some(0));
         assert_eq!(wheel.due(at(1 << 43)), None);

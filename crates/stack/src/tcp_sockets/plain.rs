@@ -1,0 +1,183 @@
+//! The frames that most are in a host: one packet without options or fragments that holds the next segment of an open connection.
+//!
+//! Such a frame is taken in one go, without the questions that only others need to be asked. It is a short cut and no other set of
+//! rules: a connection is found by it only once a frame of its own has gone the long way, between the same addresses and with the
+//! same routes; whatever else is not as expected goes that way too, before anything has happened.
+
+use super::input::Tail;
+use super::{Flow, Next, Owner, Place, Ready, TcpId};
+use crate::checksum::Sum;
+use crate::device::{LINK_BYTES, Medium};
+use crate::frame::{DeviceId, Payload, Received};
+use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use crate::stack::Stack;
+use crate::tcp::{Header, Storage};
+use crate::time::Instant;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const TCP: u8 = 6;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+
+/// A packet whose header says nothing unusual, and which holds a segment.
+struct PlainPacket {
+    from: IpAddr,
+    to: IpAddr,
+    /// Where the segment begins, and ends.
+    at: usize,
+    end: usize,
+    /// Of source and destination.
+    addresses: Sum,
+}
+
+impl PlainPacket {
+    /// Reads the packet at the beginning of `own`, of which there are `available` bytes.
+    #[inline]
+    fn parse(own: &[u8], available: usize) -> Option<Self> {
+        let packet = match own.first()? >> 4 {
+            4 => Self::parse_v4(own.first_chunk()?)?,
+            6 => Self::parse_v6(own.first_chunk()?)?,
+            _ => return None,
+        };
+        (packet.end <= available).then_some(packet)
+    }
+
+    #[inline]
+    fn parse_v4(header: &[u8; IPV4_BYTES]) -> Option<Self> {
+        const CONGESTION_EXPERIENCED: u8 = 3;
+        let [first, service, a, b, _, _, c, d, _, protocol, _, _, addresses @ ..] = header;
+        let usual = *first == 0x45
+            && service & 3 != CONGESTION_EXPERIENCED
+            && (c & 0x3f, *d) == (0, 0)
+            && *protocol == TCP
+            && Sum::default().bytes(header).is_intact();
+        let [e, f, g, h, i, j, k, l] = *addresses;
+        usual.then(|| Self {
+            from: Ipv4Addr::new(e, f, g, h).into(),
+            to: Ipv4Addr::new(i, j, k, l).into(),
+            at: IPV4_BYTES,
+            end: usize::from(u16::from_be_bytes([*a, *b])),
+            addresses: Sum::default().bytes(addresses),
+        })
+    }
+
+    #[inline]
+    fn parse_v6(header: &[u8; IPV6_BYTES]) -> Option<Self> {
+        const CONGESTION_EXPERIENCED: u8 = 0x30;
+        let [_, class, _, _, a, b, next_header, _, addresses @ ..] = header;
+        let usual = class & 0x30 != CONGESTION_EXPERIENCED && *next_header == TCP;
+        let (from, to) = addresses.split_at(16);
+        Some(Self {
+            from: Ipv6Addr::from(*from.first_chunk::<16>()?).into(),
+            to: Ipv6Addr::from(*to.first_chunk::<16>()?).into(),
+            at: IPV6_BYTES,
+            end: IPV6_BYTES + usize::from(u16::from_be_bytes([*a, *b])),
+            addresses: Sum::default().bytes(addresses),
+        })
+        .filter(|_| usual)
+    }
+}
+
+impl<S: Storage> Stack<S> {
+    /// Takes a frame that is as most are; false: nothing has happened.
+    #[inline]
+    pub(crate) fn take_plain_frame<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        frame: &Received<'_, P>,
+    ) -> bool {
+        let payload_bytes = frame.payload.len();
+        let Some(link_bytes) = self.link_bytes_of_plain(device, frame, payload_bytes) else { return false };
+        let own = &frame.header[link_bytes..];
+        let Some(packet) = PlainPacket::parse(own, own.len() + payload_bytes) else { return false };
+        let segment = own.get(packet.at..packet.end.min(own.len())).unwrap_or_default();
+        let (Some((mut plain, header_bytes)), Some(&[a, b, c, d])) =
+            (Header::parse_plain(segment), segment.first_chunk())
+        else {
+            return false;
+        };
+        let flow = Flow::new(packet.to, packet.from, u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
+        let segment_bytes = packet.end - packet.at;
+        let behind = segment_bytes - segment.len();
+        let Some(Place::Connection(slot)) = self.tcp.find(&flow) else { return false };
+        if !frame.marks.checksum_unfilled {
+            let length = u16::try_from(segment_bytes).unwrap_or(0);
+            let sum = packet.addresses.word(length).word(u16::from(TCP)).bytes(segment);
+            if !segment.len().is_multiple_of(2) || !sum.payload(frame.payload, 0, behind).is_intact() {
+                return false;
+            }
+        }
+        let text = Tail { own: &segment[header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
+        plain.len = u32::try_from(text.len).unwrap_or(u32::MAX);
+        let tcp = &mut self.tcp;
+        let Some((socket, generation)) = tcp.sockets.get_with_generation(slot) else { return false };
+        let scarce = text.len > 0 && tcp.buffers.are_scarce();
+        if socket.proven != self.routes_version || matches!(socket.owner, Owner::Opening(_)) || scarce {
+            return false;
+        }
+        let Some(acked) = socket.connection.take_plain(now, &plain, &text, &mut tcp.buffers.spare) else {
+            return false;
+        };
+        let counters = &mut self.devices[usize::from(device.0)].counters;
+        counters.frames_received += 1;
+        counters.bytes_received += (frame.header.len() + payload_bytes) as u64;
+        // Who waits to write, or was told of trouble, hears of what was acknowledged.
+        if acked > 0 && !socket.told.writable || socket.told.trouble {
+            self.touched(slot);
+            self.settle(now);
+            return true;
+        }
+        tcp.buffers.recount(socket);
+        let news = text.len > 0 && !std::mem::replace(&mut socket.told.readable, true);
+        let announced = news && socket.owner == Owner::Application && !std::mem::replace(&mut socket.announced, true);
+        let next = if socket.queued {
+            Next::Wait
+        } else if socket.connection.wants_transmit() {
+            Next::Transmit
+        } else {
+            tcp.wheel.rest(slot, socket)
+        };
+        if announced {
+            tcp.announce(Ready::Connection(TcpId { slot, generation }));
+        }
+        if next == Next::Transmit {
+            self.enqueue(slot);
+            self.settle(now);
+        }
+        true
+    }
+
+    /// Bytes of the link's header of a frame that is for this station, with marks and a length that the link agreed to.
+    #[inline]
+    fn link_bytes_of_plain<P: Payload + ?Sized>(
+        &self,
+        device: DeviceId,
+        frame: &Received<'_, P>,
+        payload_bytes: usize,
+    ) -> Option<usize> {
+        let config = &self.devices.get(usize::from(device.0))?.config;
+        let header = frame.header;
+        let link_bytes = match config.medium {
+            Medium::Ip => 0,
+            Medium::Ethernet(own) => {
+                let link: &[u8; LINK_BYTES] = header.first_chunk()?;
+                let version = *header.get(LINK_BYTES)? >> 4;
+                let protocol = if version == 4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+                if link[..6] != own.0 || link[12..] != protocol {
+                    return None;
+                }
+                LINK_BYTES
+            }
+        };
+        let (marks, agreed) = (frame.marks, config.agreed);
+        let large = marks.segment_bytes > 0;
+        let bytes_max = if large { FRAME_BYTES_MAX } else { link_bytes + usize::from(config.mtu) };
+        let fits = header.len() + payload_bytes <= bytes_max;
+        let whole = payload_bytes == 0 || header.len() >= HEADER_BYTES_MAX;
+        let known = (!marks.checksum_unfilled || agreed.checksum_unfilled) && (!large || agreed.large_segments);
+        (self.capture.is_none() && fits && whole && known).then_some(link_bytes)
+    }
+}
