@@ -299,9 +299,10 @@ impl<S: Storage> Stack<S> {
 
     #[inline(never)]
     fn next_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
-        let frame = self.pop_frame(device, into).or_else(|| self.poll_tcp(now, device, into));
         // A connection whose neighbour is not known leaves a question behind.
-        let frame = frame.or_else(|| self.pop_frame(device, into))?;
+        let idle = self.devices.get(usize::from(device.0)).is_none_or(Device::is_idle);
+        let queued = if idle { None } else { self.pop_frame(device, into) };
+        let frame = queued.or_else(|| self.poll_tcp(now, device, into)).or_else(|| self.pop_frame(device, into))?;
         if let Some(capture) = &mut self.capture {
             capture.sent(now, device, &into[..frame.len]);
         }

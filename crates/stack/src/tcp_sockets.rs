@@ -313,9 +313,8 @@ impl Wheel {
         if output::is_over(&socket.connection) {
             return Next::End;
         }
-        if let Some(at) = Instant::first(socket.connection.poll_timeout(), socket.linger_until)
-            && at < socket.wakes
-        {
+        let at = socket.linger_until.unwrap_or(Instant::NEVER).min(socket.connection.deadline());
+        if at < socket.wakes {
             socket.wakes = at;
             self.set(slot, at);
         }
@@ -578,8 +577,21 @@ impl<S: Storage> TcpSockets<S> {
         if self.buffers.held > self.buffers.most / 4 * 3 {
             socket.connection.release_empty_buffers();
         }
-        self.buffers.count(socket);
+        self.buffers.recount(socket);
         self.wheel.rest(slot, socket)
+    }
+
+    /// Lets a connection that has something to send wait for its turn, if it is known to which device. False: that is to be found
+    /// out.
+    #[inline]
+    fn queue(pending: &mut [VecDeque<u32>], slot: u32, socket: &mut Socket<S>, routes_version: u32) -> bool {
+        let Way::Device { device, .. } = socket.way else { return false };
+        let known = socket.way_version == routes_version;
+        if known {
+            socket.queued = true;
+            pending[usize::from(device.0)].push_back(slot);
+        }
+        known
     }
 
     /// A connection is over: it goes, unless somebody has its name.

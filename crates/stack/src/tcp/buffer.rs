@@ -91,12 +91,16 @@ impl<S: Storage> Ring<S> {
     }
 
     /// Appends readable bytes.
+    #[inline]
     pub(super) fn push(&mut self, from: &[u8]) {
         self.reserve(self.len + from.len());
         let at = self.position(self.len);
         let first = from.len().min(self.storage.capacity() - at);
-        self.storage.write(at, &from[..first]);
-        self.storage.write(0, &from[first..]);
+        let (front, back) = from.split_at(first);
+        self.storage.write(at, front);
+        if !back.is_empty() {
+            self.storage.write(0, back);
+        }
         self.len += from.len();
     }
 
@@ -120,16 +124,20 @@ impl<S: Storage> Ring<S> {
     }
 
     /// Copies readable bytes from `at` on without taking them.
+    #[inline]
     pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
         debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
         let position = self.position(at);
         let first = into.len().min(self.storage.capacity() - position);
         let (front, back) = into.split_at_mut(first);
         self.storage.read(position, front);
-        self.storage.read(0, back);
+        if !back.is_empty() {
+            self.storage.read(0, back);
+        }
     }
 
     /// Forgets the first readable bytes.
+    #[inline]
     pub(super) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.len, "more is taken than there is");
         self.head = self.position(bytes);
@@ -168,17 +176,23 @@ impl<S: Storage> Ring<S> {
         }
     }
 
+    #[inline]
     fn position(&self, offset: usize) -> usize {
         let (at, capacity) = (self.head + offset, self.storage.capacity());
         if at >= capacity { at - capacity } else { at }
     }
 
     /// Makes room for so many bytes from the head on. Memory doubles, so that each byte moves once on average.
+    #[inline]
     fn reserve(&mut self, bytes: usize) {
-        let old = self.storage.capacity();
-        if bytes <= old {
-            return;
+        if bytes > self.storage.capacity() {
+            self.grow(bytes);
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        let old = self.storage.capacity();
         self.storage.grow(bytes.next_power_of_two().max(CAPACITY_MIN));
         // What had wrapped round goes behind the old end: the memory at least doubled, so it fits.
         let wrapped = (self.head + self.len + self.ahead).saturating_sub(old);

@@ -432,12 +432,18 @@ impl<S: Storage> Connection<S> {
 
     /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.deadline()).filter(|at| *at != Instant::NEVER)
+    }
+
+    /// The same; [`Instant::NEVER`] where nothing is due.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Instant {
         match &self.state {
-            State::SynSent(state) => Some(state.poll_timeout(&self.base)),
-            State::SynReceived(state) => Some(state.poll_timeout(&self.base)),
-            State::Synchronized(open) => open.poll_timeout(&self.base),
-            State::TimeWait { wait, .. } => Some(wait.poll_timeout()),
-            State::Closed => None,
+            State::Synchronized(open) => open.deadline(&self.base),
+            State::SynSent(state) => state.poll_timeout(&self.base),
+            State::SynReceived(state) => state.poll_timeout(&self.base),
+            State::TimeWait { wait, .. } => wait.poll_timeout(),
+            State::Closed => Instant::NEVER,
         }
     }
 
@@ -566,7 +572,14 @@ impl<S: Storage> Connection<S> {
         wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len())
     }
 
+    /// It is open, and there is nothing to receive yet.
+    #[inline]
+    pub(crate) fn awaits_bytes(&self) -> bool {
+        self.incoming.len() == 0 && !self.peer_finished && matches!(self.state, State::Synchronized(_))
+    }
+
     /// Moves received bytes to `into` and says how many. None and [`Connection::finished`]: the peer has closed.
+    #[inline]
     pub fn receive(&mut self, now: Instant, into: &mut [u8]) -> usize {
         let len = into.len().min(self.incoming.len());
         self.incoming.peek(0, &mut into[..len]);
@@ -792,6 +805,12 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub fn give_back_empty_buffers(&mut self, spare: &mut Vec<S>) {
         self.outgoing.give_back(spare);
+        self.incoming.give_back(spare);
+    }
+
+    /// The same of what was received, once all of it was taken.
+    #[inline]
+    pub(crate) fn give_back_receive_buffer(&mut self, spare: &mut Vec<S>) {
         self.incoming.give_back(spare);
     }
 

@@ -3,6 +3,7 @@
 //! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
 //! received FIN lead to, which is what [`Phase`] knows.
 
+use super::config::Config;
 use super::header::Header;
 use super::opening::{Base, segment_bytes};
 use super::predicted::Plain;
@@ -367,16 +368,20 @@ impl Synchronized {
         header
     }
 
+    /// When something is due; [`Instant::NEVER`]: nothing is.
     #[inline]
-    pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
+    pub(super) fn deadline(&self, base: &Base) -> Instant {
         let ack = match self.rcv.ack {
-            AckDue::By(at) => Some(at),
-            AckDue::None | AckDue::Now => None,
+            AckDue::By(at) => at,
+            AckDue::None | AckDue::Now => Instant::NEVER,
         };
-        let first = Instant::first(self.snd.timer().map(|(at, _)| at), ack);
-        let first = Instant::first(first, self.keepalive_at(base));
-        let first = Instant::first(first, self.user_timeout_at(base));
-        Instant::first(first, self.fin_wait_until)
+        let first = self.snd.timer().map_or(ack, |(at, _)| at.min(ack));
+        let Config { keepalive, user_timeout, .. } = base.config;
+        if keepalive.is_none() && user_timeout.is_none() && self.fin_wait_until.is_none() {
+            return first;
+        }
+        let others = [self.keepalive_at(base), self.user_timeout_at(base), self.fin_wait_until];
+        others.into_iter().flatten().fold(first, Instant::min)
     }
 
     fn outstanding(&self) -> bool {

@@ -4,7 +4,9 @@ use super::input::header_bytes;
 use super::listener::Listener;
 use super::output::is_over;
 use super::slab::Slab;
-use super::{Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, Way};
+use super::{
+    Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, TcpSockets, Way,
+};
 use crate::drops::IpDrop;
 use crate::frame::DeviceId;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
@@ -161,12 +163,12 @@ impl<S: Storage> Stack<S> {
     }
 
     fn write_tcp(&mut self, now: Instant, id: TcpId, bytes: &[u8], urgent: bool) -> Result<usize, TcpError> {
-        let scarce = self.tcp.buffers.are_scarce();
-        let socket = application_socket(&mut self.tcp.sockets, id)?;
-        let free = if scarce {
+        let tcp = &mut self.tcp;
+        let socket = application_socket(&mut tcp.sockets, id)?;
+        let free = if tcp.buffers.are_scarce() {
             socket.connection.send_room_within(TCP_SOCKET_BYTES_FREE)
         } else {
-            socket.connection.borrow_send_buffer(&mut self.tcp.buffers.spare);
+            socket.connection.borrow_send_buffer(&mut tcp.buffers.spare);
             usize::MAX
         };
         let fitting = &bytes[..bytes.len().min(free)];
@@ -177,12 +179,15 @@ impl<S: Storage> Stack<S> {
             Err(error) => {
                 let error = send_error(error, socket.connection.failure());
                 // What was borrowed goes back.
-                self.tcp.buffers.count(socket);
+                tcp.buffers.count(socket);
                 return Err(error);
             }
         };
         // Where something found no room, the next acknowledgement is news.
         socket.told.writable &= taken == bytes.len();
+        if taken == 0 {
+            tcp.buffers.count(socket);
+        }
         self.used(now, id.slot);
         Ok(taken)
     }
@@ -190,9 +195,13 @@ impl<S: Storage> Stack<S> {
     /// After an application has written to or read from a connection: what it may do now, it knows.
     #[inline]
     fn used(&mut self, now: Instant, slot: u32) {
-        let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
-        self.tcp.buffers.count(socket);
-        if !socket.queued && socket.connection.wants_transmit() {
+        let tcp = &mut self.tcp;
+        let Some(socket) = tcp.sockets.get_mut(slot) else { return };
+        tcp.buffers.recount(socket);
+        if !socket.queued
+            && socket.connection.wants_transmit()
+            && !TcpSockets::queue(&mut tcp.pending, slot, socket, self.routes_version)
+        {
             self.enqueue(slot);
             self.settle(now);
         }
@@ -200,10 +209,15 @@ impl<S: Storage> Stack<S> {
 
     /// Moves received bytes to `into`. `None`: there are none yet; `Some(0)`: the peer has ended its direction.
     pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
-        let socket = self.socket_mut(id)?;
+        let socket = application_socket(&mut self.tcp.sockets, id)?;
+        if socket.connection.awaits_bytes() {
+            socket.told.readable = false;
+            return Ok(None);
+        }
         let count = socket.connection.receive(now, into);
         socket.told.readable = socket.connection.is_readable();
         if count > 0 {
+            socket.connection.give_back_receive_buffer(&mut self.tcp.buffers.spare);
             self.used(now, id.slot);
             return Ok(Some(count));
         }

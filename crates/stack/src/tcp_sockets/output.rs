@@ -115,6 +115,7 @@ impl<S: Storage> Stack<S> {
         self.tcp.pending[at].pop_front();
     }
 
+    #[inline]
     fn come_to_rest(&mut self, slot: u32) {
         if self.tcp.rest(slot) == Next::End {
             self.tcp.end(slot);

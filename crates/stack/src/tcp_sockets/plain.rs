@@ -13,7 +13,7 @@ use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::stack::Stack;
 use crate::tcp::{Header, Storage};
 use crate::time::Instant;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const TCP: u8 = 6;
 const IPV4_BYTES: usize = 20;
@@ -23,8 +23,8 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 /// A packet whose header says nothing unusual, and which holds a segment.
 struct PlainPacket {
-    from: IpAddr,
-    to: IpAddr,
+    /// From the receiver's place, without ports.
+    flow: Flow,
     /// Where the segment begins, and ends.
     at: usize,
     end: usize,
@@ -47,19 +47,20 @@ impl PlainPacket {
     #[inline]
     fn parse_v4(header: &[u8; IPV4_BYTES]) -> Option<Self> {
         const CONGESTION_EXPERIENCED: u8 = 3;
-        let [first, service, a, b, _, _, c, d, _, protocol, _, _, addresses @ ..] = header;
-        let usual = *first == 0x45
+        let (words, _) = header.as_chunks::<4>();
+        let [[first, service, a, b], [_, _, c, d], [_, protocol, _, _], from, to] = *words.first_chunk::<5>()?;
+        let addresses = Sum::default().long(u32::from_be_bytes(from)).long(u32::from_be_bytes(to));
+        let sum = words.iter().fold(Sum::default(), |sum, word| sum.long(u32::from_be_bytes(*word)));
+        let usual = first == 0x45
             && service & 3 != CONGESTION_EXPERIENCED
-            && (c & 0x3f, *d) == (0, 0)
-            && *protocol == TCP
-            && Sum::default().bytes(header).is_intact();
-        let [e, f, g, h, i, j, k, l] = *addresses;
+            && (c & 0x3f, d) == (0, 0)
+            && protocol == TCP
+            && sum.is_intact();
         usual.then(|| Self {
-            from: Ipv4Addr::new(e, f, g, h).into(),
-            to: Ipv4Addr::new(i, j, k, l).into(),
+            flow: Flow::new(Ipv4Addr::from(to).into(), Ipv4Addr::from(from).into(), 0, 0),
             at: IPV4_BYTES,
-            end: usize::from(u16::from_be_bytes([*a, *b])),
-            addresses: Sum::default().bytes(addresses),
+            end: usize::from(u16::from_be_bytes([a, b])),
+            addresses,
         })
     }
 
@@ -70,8 +71,12 @@ impl PlainPacket {
         let usual = class & 0x30 != CONGESTION_EXPERIENCED && *next_header == TCP;
         let (from, to) = addresses.split_at(16);
         Some(Self {
-            from: Ipv6Addr::from(*from.first_chunk::<16>()?).into(),
-            to: Ipv6Addr::from(*to.first_chunk::<16>()?).into(),
+            flow: Flow::new(
+                Ipv6Addr::from(*to.first_chunk::<16>()?).into(),
+                Ipv6Addr::from(*from.first_chunk::<16>()?).into(),
+                0,
+                0,
+            ),
             at: IPV6_BYTES,
             end: IPV6_BYTES + usize::from(u16::from_be_bytes([*a, *b])),
             addresses: Sum::default().bytes(addresses),
@@ -99,7 +104,8 @@ impl<S: Storage> Stack<S> {
         else {
             return false;
         };
-        let flow = Flow::new(packet.to, packet.from, u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
+        let (remote_port, local_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let flow = Flow { local_port, remote_port, ..packet.flow };
         let segment_bytes = packet.end - packet.at;
         let behind = segment_bytes - segment.len();
         let Some(Place::Connection(slot)) = self.tcp.find(&flow) else { return false };

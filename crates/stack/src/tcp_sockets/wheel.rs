@@ -38,11 +38,13 @@ pub(crate) struct Wheel {
     heads: [[u32; SLOTS]; LEVELS],
     /// Which slots hold anything.
     occupied: [u64; LEVELS],
+    /// Which levels do.
+    levels: u8,
 }
 
 impl Default for Wheel {
     fn default() -> Self {
-        Self { now: 0, nodes: Vec::new(), heads: [[NOBODY; SLOTS]; LEVELS], occupied: [0; LEVELS] }
+        Self { now: 0, nodes: Vec::new(), heads: [[NOBODY; SLOTS]; LEVELS], occupied: [0; LEVELS], levels: 0 }
     }
 }
 
@@ -120,12 +122,13 @@ impl Wheel {
     }
 
     /// The first slot that holds anything, and the tick at which it begins.
+    #[inline]
     fn first(&self) -> Option<(usize, usize, u64)> {
-        let level = self.occupied.iter().position(|slots| *slots != 0)?;
-        let slot = self.occupied[level].trailing_zeros();
-        let low = SLOT_BITS * u32::try_from(level).unwrap_or(0);
+        let level = self.levels.trailing_zeros();
+        let slot = self.occupied.get(level as usize)?.trailing_zeros();
+        let low = SLOT_BITS * level;
         let above = self.now.checked_shr(low + SLOT_BITS).unwrap_or(0) << (low + SLOT_BITS).min(63);
-        Some((level, slot as usize, above | (u64::from(slot) << low)))
+        Some((level as usize, slot as usize, above | (u64::from(slot) << low)))
     }
 
     /// Puts an entry into the slot of its tick: the level is that of the highest digit in which the tick differs from now.
@@ -143,6 +146,7 @@ impl Wheel {
         let due = self.nodes[who as usize].due;
         self.nodes[who as usize] = Node { before: NOBODY, behind, fires, due, level: place.0, slot: place.1 };
         self.occupied[level as usize] |= 1 << slot;
+        self.levels |= 1 << level;
     }
 
     fn unlink(&mut self, who: u32) {
@@ -162,6 +166,7 @@ impl Wheel {
         self.heads[level][slot] = node.behind;
         if node.behind == NOBODY {
             self.occupied[level] &= !(1 << slot);
+            self.levels &= !(u8::from(self.occupied[level] == 0) << level);
         }
     }
 }
