@@ -8,6 +8,7 @@
 
 mod calls;
 mod check;
+mod flows;
 mod input;
 mod listener;
 mod output;
@@ -25,6 +26,7 @@ use crate::limits::{
 use crate::seed::{Keyed, Random};
 use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Secret, Storage};
 use crate::time::{Duration, Instant};
+use flows::Flows;
 pub(crate) use input::SegmentPlace;
 use listener::Listener;
 use ports::LocalPorts;
@@ -262,38 +264,42 @@ enum Way {
     Nowhere,
 }
 
+/// A connection and what the stack has with it. What every segment needs stands together in front, because of ten thousand
+/// connections none is in the cache.
 #[derive(Debug)]
+#[repr(C)]
 struct Socket<S: Storage> {
-    connection: Connection<S>,
     flow: Flow,
     owner: Owner,
-    way: Way,
     /// The state of the routes that the way was found in, and whether it has changed since a segment last took it.
     way_version: u32,
-    way_changed: bool,
     /// The state of the routes in which a frame from a device was found to be between addresses that may talk to one another.
     proven: u32,
-    /// The device that a link-local address is on.
-    on: Option<DeviceId>,
-    class: PacketClass,
-    linger: Option<Duration>,
-    linger_until: Option<Instant>,
+    way: Way,
+    way_changed: bool,
     /// In a list of those with something to send.
     queued: bool,
-    /// When the wheel looks at it next, as far as that was asked for.
-    wakes: Instant,
     /// In the list of those with news.
     announced: bool,
+    /// What the application knows.
+    told: Readiness,
+    class: PacketClass,
+    /// Its deadline, as of when it last came to rest, and when the wheel looks at it: not later.
+    due: Instant,
+    wakes: Instant,
+    linger_until: Instant,
+    /// Bytes of buffers that are counted for it.
+    held: usize,
+    connection: Connection<S>,
+    linger: Option<Duration>,
+    /// The device that a link-local address is on.
+    on: Option<DeviceId>,
     /// The flow leads here no more: the connection is over.
     detached: bool,
     /// Its local port was chosen here.
     holds_port: bool,
     /// The application wants to hear of trouble.
     reports: bool,
-    /// What the application knows.
-    told: Readiness,
-    /// Bytes of buffers that are counted for it.
-    held: usize,
 }
 
 /// What is new.
@@ -313,7 +319,8 @@ impl Wheel {
         if output::is_over(&socket.connection) {
             return Next::End;
         }
-        let at = socket.linger_until.unwrap_or(Instant::NEVER).min(socket.connection.deadline());
+        let at = socket.linger_until.min(socket.connection.deadline());
+        socket.due = at;
         if at < socket.wakes {
             socket.wakes = at;
             self.set(slot, at);
@@ -335,10 +342,8 @@ pub(crate) struct Held {
     pub(crate) buffer_bytes_most: usize,
 }
 
-/// An entry of the table of flows, which may be half empty.
-const FLOW_BYTES: usize = 2 * size_of::<(Flow, Place)>();
 /// What a connection in TIME-WAIT takes.
-pub(crate) const WAIT_BYTES: usize = slab::bytes_each::<waits::Wait>() + FLOW_BYTES;
+pub(crate) const WAIT_BYTES: usize = slab::bytes_each::<waits::Wait>() + flows::BYTES_EACH;
 /// Pages of ports: some for every other end that is talked to, and twice as many ends as that may be remembered.
 pub(crate) const PORT_PAGES_MAX: usize = ports::PAGES * (2 * (TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX) + TCP_ENDS_MAX);
 /// What a page of ports takes.
@@ -346,7 +351,11 @@ pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
 /// What a connection takes beside its buffers.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
-    slab::bytes_each::<Socket<S>>() + crate::tcp::OPEN_BYTES + FLOW_BYTES + size_of::<wheel::Node>() + size_of::<u32>()
+    slab::bytes_each::<Socket<S>>()
+        + crate::tcp::OPEN_BYTES
+        + flows::BYTES_EACH
+        + size_of::<wheel::Node>()
+        + size_of::<u32>()
 }
 
 /// What is to be done with a connection.
@@ -364,7 +373,7 @@ enum Next {
 #[derive(Debug)]
 pub(crate) struct TcpSockets<S: Storage> {
     sockets: Slab<Socket<S>>,
-    flows: HashMap<Flow, Place, Keyed>,
+    flows: Flows,
     listeners: Slab<Listener>,
     by_address: HashMap<SocketAddr, u32, Keyed>,
     waits: Waits,
@@ -420,7 +429,7 @@ impl<S: Storage> TcpSockets<S> {
     pub(crate) fn new(random: &mut Random, buffers_max: usize) -> Self {
         Self {
             sockets: Slab::default(),
-            flows: HashMap::with_hasher(Keyed::new(random)),
+            flows: Flows::new(Keyed::new(random)),
             listeners: Slab::default(),
             by_address: HashMap::with_hasher(Keyed::new(random)),
             waits: Waits::new(),
@@ -499,19 +508,28 @@ impl<S: Storage> TcpSockets<S> {
         {
             return Some(*place);
         }
-        let place = *self.flows.get(flow)?;
+        let place = self.look_up(flow)?;
         self.latest = Some((*flow, place));
         Some(place)
     }
 
-    fn bind(&mut self, flow: Flow, place: Place) {
+    /// The same, without a guess.
+    #[inline]
+    fn look_up(&self, flow: &Flow) -> Option<Place> {
+        self.flows.find(flow, |place| match place {
+            Place::Connection(slot) => self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow),
+            Place::Wait(place) => self.waits.get(place).is_some_and(|wait| wait.flow == *flow),
+        })
+    }
+
+    fn bind(&mut self, flow: &Flow, place: Place) {
         self.latest = None;
         self.flows.insert(flow, place);
     }
 
-    fn unbind(&mut self, flow: &Flow) {
+    fn unbind(&mut self, flow: &Flow, place: Place) {
         self.latest = None;
-        self.flows.remove(flow);
+        self.flows.remove(flow, place);
     }
 
     /// True if there are as many connections as there may be.
@@ -522,7 +540,7 @@ impl<S: Storage> TcpSockets<S> {
     fn insert(&mut self, socket: Socket<S>) -> u32 {
         let flow = socket.flow;
         let (slot, _) = self.sockets.insert(socket);
-        self.bind(flow, Place::Connection(slot));
+        self.bind(&flow, Place::Connection(slot));
         slot
     }
 
@@ -616,7 +634,7 @@ impl<S: Storage> TcpSockets<S> {
         let (flow, class) = (socket.flow, socket.class);
         let wait = socket.connection.time_wait();
         let holds_port = std::mem::take(&mut socket.holds_port);
-        self.unbind(&flow);
+        self.unbind(&flow, Place::Connection(slot));
         let keeps_port = match wait {
             Some(wait) => {
                 if let Some(oldest) = self.waits.surplus(None) {
@@ -624,7 +642,7 @@ impl<S: Storage> TcpSockets<S> {
                 }
                 let keeps_port = holds_port && !wait.lets_follow();
                 let place = self.waits.insert(flow, wait, class, keeps_port);
-                self.bind(flow, Place::Wait(place));
+                self.bind(&flow, Place::Wait(place));
                 keeps_port
             }
             None => false,
@@ -636,7 +654,7 @@ impl<S: Storage> TcpSockets<S> {
 
     fn remove_wait(&mut self, place: u32) {
         if let Some(wait) = self.waits.remove(place) {
-            self.unbind(&wait.flow);
+            self.unbind(&wait.flow, Place::Wait(place));
             if wait.holds_port {
                 self.ports.release((wait.flow.local_ip(), wait.flow.remote()), wait.flow.local_port);
             }

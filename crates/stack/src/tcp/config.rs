@@ -5,15 +5,17 @@ use super::plpmtud::PathProbing;
 use crate::limits::TCP_BUFFER_BYTES_MAX;
 use crate::time::Duration;
 
-/// Settings of a connection. [`Config::default`] is what Linux does by default, with CUBIC.
+/// Settings of a connection. [`Config::default`] is what Linux does by default, with CUBIC. What is asked for each time
+/// that something is written stands in front, where a connection has other such things before it.
 #[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub struct Config {
+    /// Largest send buffer in bytes; it takes twice the congestion window until then.
+    pub send_buffer_bytes_max: usize,
     /// Largest payload of a segment that this end takes: its device's MTU less 40 or 60 bytes (RFC 9293 MUST-67).
     pub mss: u16,
     /// MSS of a peer that names none (RFC 9293 MUST-15), which every path takes: 536 over IPv4, 1,220 over IPv6.
     pub mss_default: u16,
-    /// Largest send buffer in bytes; it takes twice the congestion window until then.
-    pub send_buffer_bytes_max: usize,
     /// Receive buffer in bytes at first.
     pub receive_buffer_bytes: usize,
     /// Receive buffer in bytes that it may grow to.
@@ -22,10 +24,6 @@ pub struct Config {
     pub congestion: &'static str,
     /// No waiting for company: Nagle's algorithm is off (RFC 9293 MUST-17).
     pub no_delay: bool,
-    /// Probes of an idle connection; off by default (RFC 9293 MUST-25).
-    pub keepalive: Option<Keepalive>,
-    /// How long data may stay unacknowledged (RFC 9293 MUST-21, RFC 5482); by default until retries end.
-    pub user_timeout: Option<Duration>,
     /// Offer ECN when connecting; it is always accepted.
     pub ecn: bool,
     /// Offer and accept timestamps.
@@ -41,6 +39,10 @@ pub struct Config {
     /// How long TIME-WAIT lasts, and FIN-WAIT-2 once nobody reads.
     /// RFC 9293 MUST-13; the usual 60 s are twice an MSL of 30 s, as Linux has it. A table that is full lets the oldest go.
     pub time_wait: Duration,
+    /// Probes of an idle connection; off by default (RFC 9293 MUST-25).
+    pub keepalive: Option<Keepalive>,
+    /// How long data may stay unacknowledged (RFC 9293 MUST-21, RFC 5482); by default until retries end.
+    pub user_timeout: Option<Duration>,
 }
 
 /// Probes of an idle connection.

@@ -6,7 +6,7 @@ use super::congestion;
 use super::header::{Flags, Header};
 use super::initial::Initial;
 use super::opening::{Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
-use super::predicted::{Plain, PlainSegment};
+use super::predicted::{Calm, Plain, PlainSegment};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{DropReason, Effect, Failure, Segment, SendRange, SeqNumber};
@@ -142,24 +142,25 @@ pub struct Info {
     pub sent_segments: usize,
 }
 
-/// One end of a connection. Its buffers lie in storage of kind `S`.
+/// One end of a connection. Its buffers lie in storage of kind `S`. What every segment needs stands together in front.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Connection<S: Storage = Heap> {
-    base: Base,
-    state: State,
     outgoing: Ring<S>,
     incoming: Ring<S>,
+    soft_error: Option<IcmpError>,
     /// The application wants to close, or has, as soon as the connection is open.
     shut: bool,
     reader_gone: bool,
     peer_finished: bool,
-    failure: Option<Failure>,
-    soft_error: Option<IcmpError>,
-    /// Bytes up to the end of urgent data that was written before the connection is open.
-    urgent_written: u32,
+    urgent_news: bool,
     /// Bytes up to the end of urgent data that the application has not received, and whether it is to be told.
     urgent_ahead: u32,
-    urgent_news: bool,
+    state: State,
+    base: Base,
+    failure: Option<Failure>,
+    /// Bytes up to the end of urgent data that was written before the connection is open.
+    urgent_written: u32,
 }
 
 impl<S: Storage + Default> Connection<S> {
@@ -252,7 +253,7 @@ impl<S: Storage> Connection<S> {
         spare: &mut Vec<S>,
     ) -> Option<u32> {
         let State::Synchronized(open) = &mut self.state else { return None };
-        let acked = open.take_predicted(now, self.base.initial.timestamp_offset, plain)?;
+        let acked = open.take_predicted(now, &self.base, plain)?;
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         if acked > 0 {
             self.outgoing.consume(size(acked));
@@ -264,6 +265,13 @@ impl<S: Storage> Connection<S> {
             self.incoming.extend(size(plain.len));
         }
         Some(acked)
+    }
+
+    /// Something happens that header prediction does not expect.
+    fn stir(&mut self) {
+        if let State::Synchronized(open) = &mut self.state {
+            open.calm = Calm(false);
+        }
     }
 
     fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
@@ -320,6 +328,7 @@ impl<S: Storage> Connection<S> {
 
     /// Urgent pointer, text and FIN of a segment whose SYN and acknowledgement were taken.
     fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
+        self.stir();
         let State::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
         let outcome = open.take_text(now, &mut self.base, arrival, effect);
         self.peer_finished = open.rcv.finished;
@@ -378,7 +387,7 @@ impl<S: Storage> Connection<S> {
     /// than its MTU; 0 where it does not. To be called until it returns none.
     pub fn poll_transmit(&mut self, now: Instant, large_bytes: usize) -> Option<Segment> {
         if self.base.reset.is_some() {
-            return self.base.reset.take().map(Segment::bare);
+            return self.base.reset.take().map(|header| Segment::bare(*header));
         }
         match &mut self.state {
             State::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
@@ -396,16 +405,11 @@ impl<S: Storage> Connection<S> {
     /// to be asked.
     #[inline]
     pub(crate) fn poll_plain(&mut self, now: Instant, large_bytes: usize) -> Result<Option<PlainSegment>, ()> {
-        match &mut self.state {
-            State::Synchronized(open) if self.base.reset.is_none() && open.transmits_plainly(now) => {
-                Ok(open.poll_plain(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
-            }
-            State::SynSent(_)
-            | State::SynReceived(_)
-            | State::Synchronized(_)
-            | State::TimeWait { .. }
-            | State::Closed => Err(()),
+        let State::Synchronized(open) = &mut self.state else { return Err(()) };
+        if !open.transmits_plainly(now, &self.base) {
+            return Err(());
         }
+        Ok(open.poll_plain(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
     /// False: [`Connection::poll_transmit`] has nothing. True: it may have.
@@ -432,7 +436,11 @@ impl<S: Storage> Connection<S> {
 
     /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.deadline()).filter(|at| *at != Instant::NEVER)
+        match &self.state {
+            State::Synchronized(open) => open.poll_timeout(&self.base),
+            State::SynSent(_) | State::SynReceived(_) | State::TimeWait { .. } => Some(self.deadline()),
+            State::Closed => None,
+        }
     }
 
     /// The same; [`Instant::NEVER`] where nothing is due.
@@ -449,6 +457,7 @@ impl<S: Storage> Connection<S> {
 
     /// Does what is due; early calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.stir();
         let outcome = match &mut self.state {
             State::SynSent(state) => state.handle_timeout(now, &self.base),
             State::SynReceived(state) => state.handle_timeout(now, &self.base),
@@ -474,6 +483,7 @@ impl<S: Storage> Connection<S> {
     ///
     /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1).
     pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<(), DropReason> {
+        self.stir();
         let opening = match &self.state {
             State::SynSent(_) | State::SynReceived(_) => seq == self.base.initial.seq,
             State::Synchronized(open) => {
@@ -501,6 +511,7 @@ impl<S: Storage> Connection<S> {
     /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options. It is believed for
     /// a time.
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
+        self.stir();
         match &mut self.state {
             State::Synchronized(open) => open.set_path_mss(now, mss),
             State::SynSent(_) | State::SynReceived(_) => self.base.path_mss = Some(mss),
@@ -510,6 +521,7 @@ impl<S: Storage> Connection<S> {
 
     /// The MTU of the device has changed: what it is less the IP and TCP headers without options. Nothing larger is ever sent.
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
+        self.stir();
         self.base.config.mss = mss;
         if let State::Synchronized(open) = &mut self.state {
             open.set_device_mss(now, mss);
@@ -518,6 +530,7 @@ impl<S: Storage> Connection<S> {
 
     /// The device under the connection has a carrier again: what is outstanding is repeated at once.
     pub fn carrier_up(&mut self, now: Instant) {
+        self.stir();
         match &mut self.state {
             State::SynSent(state) => state.repeat(),
             State::SynReceived(state) => state.repeat(),
@@ -548,6 +561,7 @@ impl<S: Storage> Connection<S> {
     ///
     /// Errors: this direction is over.
     pub fn send_urgent(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
+        self.stir();
         let len = self.send(now, bytes)?;
         if len > 0 {
             match &mut self.state {
@@ -618,6 +632,7 @@ impl<S: Storage> Connection<S> {
 
     /// Ends this direction; the other stays (RFC 9293 section 3.6). A connection that is not open yet ends.
     pub fn shutdown(&mut self, now: Instant) {
+        self.stir();
         self.shut = true;
         match &mut self.state {
             State::SynSent(_) => self.end(None),
@@ -629,6 +644,7 @@ impl<S: Storage> Connection<S> {
     /// Ends both directions: what was written is still sent; what was received and not read, or comes later, is answered by a
     /// reset (RFC 2525 section 2.17). The connection goes on without an application until it is closed.
     pub fn close(&mut self, now: Instant) {
+        self.stir();
         // RFC 9293 SHLD-3, MAY-1.
         self.reader_gone = true;
         if self.incoming.len() > 0 {
@@ -643,12 +659,13 @@ impl<S: Storage> Connection<S> {
 
     /// Ends the connection by a reset, whatever is under way (linger of no time).
     pub fn abort(&mut self) {
+        self.stir();
         match &self.state {
-            State::Synchronized(open) => self.base.reset = Some(open.reset_header(&self.base)),
+            State::Synchronized(open) => self.base.reset = Some(Box::new(open.reset_header(&self.base))),
             State::SynReceived(state) => {
                 let mut header = self.base.header(self.base.initial.seq + 1, Some(state.rcv_nxt()), 0);
                 header.flags.rst = true;
-                self.base.reset = Some(header);
+                self.base.reset = Some(Box::new(header));
             }
             State::SynSent(_) | State::TimeWait { .. } | State::Closed => {}
         }
@@ -844,6 +861,7 @@ impl<S: Storage> Connection<S> {
     /// Errors: no time between them, or none of them.
     /// RFC 9293 MUST-24, MAY-5.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
+        self.stir();
         keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
         self.base.config.keepalive = keepalive;
         Ok(())
@@ -852,6 +870,7 @@ impl<S: Storage> Connection<S> {
     /// How long data may stay unacknowledged; `None`: until retries end.
     /// RFC 9293 MUST-21.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.stir();
         self.base.config.user_timeout = timeout;
     }
 

@@ -12,21 +12,22 @@ use super::{DropReason, Failure, Placement, SeqNumber};
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::Instant;
 
-/// What all states share.
+/// What all states share. What every segment needs stands in front.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Base {
+    /// A reset to send: an answer, or the end of an aborted connection.
+    pub(super) reset: Option<Box<Header>>,
+    pub(super) initial: Initial,
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) config: Config,
-    pub(super) initial: Initial,
     /// The window that our SYN offers, which is not shifted, and the shift that it names: a receive buffer changed since takes
     /// neither back.
     pub(super) syn_window: u16,
     pub(super) window_shift: u8,
     /// MSS of the path, as ICMP told before the connection was open.
     pub(super) path_mss: Option<u16>,
-    /// A reset to send: an answer, or the end of an aborted connection.
-    pub(super) reset: Option<Header>,
 }
 
 impl Base {
@@ -44,7 +45,7 @@ impl Base {
     pub(super) fn answer_by_reset(&mut self, ack: SeqNumber) {
         let mut header = self.header(ack, None, 0);
         header.flags.rst = true;
-        self.reset = Some(header);
+        self.reset = Some(Box::new(header));
     }
 }
 

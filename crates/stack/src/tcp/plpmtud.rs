@@ -36,7 +36,12 @@ const NEVER: Instant = Instant::NEVER;
 
 /// Sizes of a path, all in payload of a segment.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct PathSearch {
+    /// When to look for something larger.
+    pub(super) due: Instant,
+    /// The probe under way.
+    pub(super) probe: Option<Block>,
     probing: PathProbing,
     /// Larger sizes are tried by probes; else by simply using them.
     active: bool,
@@ -50,10 +55,6 @@ pub(super) struct PathSearch {
     floor: u32,
     /// Nothing larger passes, as far as is known.
     high: u32,
-    /// When to look for something larger.
-    pub(super) due: Instant,
-    /// The probe under way.
-    pub(super) probe: Option<Block>,
     /// Probes sent, those lost, and falls to a base.
     pub(super) counts: [u32; 3],
 }

@@ -14,6 +14,7 @@ use super::synchronized::{Arrival, Phase, Synchronized};
 use super::undo::Frto;
 use super::{Segment, SendRange, SeqNumber};
 use crate::time::{Duration, Instant};
+use std::fmt;
 
 #[cfg(test)]
 thread_local! {
@@ -66,18 +67,49 @@ impl PlainSegment {
     }
 }
 
+/// What [`Synchronized::is_calm`] has found, so that segments need not ask all of it again. It is no part of what a connection is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Calm(pub(super) bool);
+
+impl fmt::Debug for Calm {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Calm")
+    }
+}
+
 impl Synchronized {
-    /// Whatever is to be sent is plain: nothing is lost, urgent, probed, or to be told beside what is acknowledged.
+    /// Nothing is lost, repeated, probed, urgent, ahead of a gap or in doubt, and no deadline is set but by segments under way.
+    /// Whatever else than plain segments and the application's reading and writing changes the connection sets
+    /// `calm` back.
     #[inline]
-    pub(super) fn transmits_plainly(&self, now: Instant) -> bool {
+    fn is_calm(&mut self, base: &Base) -> bool {
         #[cfg(test)]
         if OFF.get() {
             return false;
         }
-        let (snd, rcv) = (&self.snd, &self.rcv);
-        let due = snd.tail_probe_due || snd.probe_due || snd.cwr_due || now >= snd.search.due;
-        let told = rcv.echo_congestion || rcv.has_blocks();
-        !due && !told && !snd.ecn && snd.board.lost() == 0 && snd.urgent.is_none()
+        debug_assert!(!self.calm.0 || self.looks_calm(base), "{self:?}");
+        if !self.calm.0 {
+            self.calm = Calm(self.looks_calm(base));
+        }
+        self.calm.0
+    }
+
+    #[inline(never)]
+    fn looks_calm(&self, base: &Base) -> bool {
+        let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
+        timeless && self.fin_wait_until.is_none() && base.reset.is_none() && self.snd.is_calm() && self.rcv.is_calm()
+    }
+
+    /// Whatever is to be sent is plain.
+    #[inline]
+    pub(super) fn transmits_plainly(&mut self, now: Instant, base: &Base) -> bool {
+        self.is_calm(base) && now < self.snd.search.due
+    }
+
+    /// When something is due, as [`Synchronized::deadline`] tells.
+    #[inline]
+    pub(super) fn calm_deadline(&self) -> Option<Instant> {
+        self.calm.0.then(|| self.snd.timer_at().min(self.rcv.ack_at()))
     }
 
     /// The next segment, where all are plain.
@@ -105,20 +137,17 @@ impl Synchronized {
 
     /// Takes a segment if it is the expected one, and says how many bytes leave the send buffer; else nothing has happened.
     #[inline]
-    pub(super) fn take_predicted(&mut self, now: Instant, timestamp_offset: u32, plain: &Plain) -> Option<u32> {
-        #[cfg(test)]
-        if OFF.get() {
-            return None;
-        }
+    pub(super) fn take_predicted(&mut self, now: Instant, base: &Base, plain: &Plain) -> Option<u32> {
         let Plain { seq, ack, len, .. } = *plain;
         let una = self.snd.una;
         let expected = plain.window > 0
+            && self.snd.window > 0
             && self.phase == Phase::Established
             && (ack.after(una) || (ack == una && len > 0))
             && ack.at_or_before(self.snd.nxt)
-            && self.snd.is_calm()
             && self.rcv.expects(seq, len)
-            && !self.has_no_reader();
+            && !self.has_no_reader()
+            && self.is_calm(base);
         if !expected {
             return None;
         }
@@ -135,8 +164,10 @@ impl Synchronized {
             self.rcv.note_timestamp(now, seq, timestamps);
         }
         self.note_arrival(now);
-        let echoed = timestamps.and_then(|Timestamps { echo, .. }| super::echo_ms(now, timestamp_offset, echo));
+        let echoed =
+            timestamps.and_then(|Timestamps { echo, .. }| super::echo_ms(now, base.initial.timestamp_offset, echo));
         let acked = self.snd.take_calm_ack(now, ack, echoed);
+        self.calm.0 &= self.snd.board.lost() == 0;
         if len > 0 {
             self.rcv.take_expected(now, len);
         }
@@ -145,25 +176,22 @@ impl Synchronized {
 }
 
 impl Sender {
-    /// Nothing is lost, repeated, probed or in doubt.
-    #[inline]
+    /// Nothing is lost, repeated, probed or in doubt, and nothing is to be told.
     fn is_calm(&self) -> bool {
-        matches!(self.recovery, Recovery::Open)
-            && self.board.sacked() == 0
-            && self.board.lost() == 0
+        let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
+        !due && matches!(self.recovery, Recovery::Open)
+            && !self.board.tells_of_more()
             && self.dupacks == 0
             && self.undo.is_none()
             && self.frto == Frto::Off
             && self.tail_probe.is_none()
             && self.search.probe.is_none()
             && self.urgent.is_none()
-            && self.window > 0
     }
 
     /// Takes what an acknowledgement in order acknowledges, which may be nothing. Says how many bytes leave the buffer.
     #[inline]
     fn take_calm_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
-        self.board.forget_told();
         self.pto_from = now;
         if self.board.is_empty() {
             self.retries = 0;
@@ -195,6 +223,11 @@ impl Sender {
 }
 
 impl Receiver {
+    /// There are no gaps, and nothing is to be told but what is acknowledged.
+    fn is_calm(&self) -> bool {
+        !self.has_gaps() && !self.has_duplicate() && !self.echo_congestion
+    }
+
     /// Takes payload that is next in order and fits, where there are no gaps.
     #[inline]
     fn take_expected(&mut self, now: Instant, len: u32) {

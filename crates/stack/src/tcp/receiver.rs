@@ -34,39 +34,40 @@ struct Tuning {
     most: u32,
 }
 
-/// The receiving half.
+/// The receiving half. What every segment needs stands together at the end: behind it the connection has what it needs too.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Receiver {
+    pub(super) capacity_max: u32,
+    /// Where the peer's FIN lies, if it came ahead of a gap.
+    fin_at: Option<SeqNumber>,
+    duplicate: Option<Block>,
+    gaps: Gaps,
+    pub(super) ack: AckDue,
+    last_arrival: Instant,
+    /// TS.Recent, and when it came.
+    recent: Option<(u32, Instant)>,
+    tuning: Tuning,
     pub(super) nxt: SeqNumber,
     /// Right edge of the window as offered.
     edge: SeqNumber,
-    scale: u8,
     pub(super) capacity: u32,
-    pub(super) capacity_max: u32,
     /// Bytes that the application has not taken.
     used: u32,
-    gaps: Gaps,
-    /// Where the peer's FIN lies, if it came ahead of a gap.
-    fin_at: Option<SeqNumber>,
-    pub(super) finished: bool,
-    /// TS.Recent, and when it came.
-    recent: Option<(u32, Instant)>,
     /// Last.ACK.sent.
     acknowledged: SeqNumber,
-    pub(super) ack: AckDue,
-    quick: u8,
-    /// The application answers what it receives: acknowledgements travel with answers.
-    interactive: bool,
-    last_arrival: Instant,
     /// Payload of the peer's full segments, as seen, at most our MSS.
     segment_bytes: u32,
     mss: u32,
+    scale: u8,
+    pub(super) finished: bool,
+    quick: u8,
+    /// The application answers what it receives: acknowledgements travel with answers.
+    interactive: bool,
     sack: bool,
-    duplicate: Option<Block>,
     ecn: bool,
     /// Congestion was experienced and the peer has not said that it slowed down.
     pub(super) echo_congestion: bool,
-    tuning: Tuning,
 }
 
 /// How a receiver begins.
@@ -219,14 +220,29 @@ impl Receiver {
         Ok(())
     }
 
-    /// True if payload is next in order, fits, and nothing else has come ahead of it.
+    /// Something has come ahead of a gap.
+    pub(super) fn has_gaps(&self) -> bool {
+        !self.gaps.is_empty() || self.fin_at.is_some()
+    }
+
+    /// Something has come twice, which is to be told.
+    pub(super) fn has_duplicate(&self) -> bool {
+        self.duplicate.is_some()
+    }
+
+    /// True if payload is next in order and fits.
     #[inline]
     pub(super) fn expects(&self, seq: SeqNumber, len: u32) -> bool {
-        seq == self.nxt
-            && (seq + len).at_or_before(self.edge)
-            && self.gaps.is_empty()
-            && self.fin_at.is_none()
-            && !self.finished
+        seq == self.nxt && (seq + len).at_or_before(self.edge) && !self.finished
+    }
+
+    /// When an acknowledgement is due that waits for company; [`Instant::NEVER`]: none waits.
+    #[inline]
+    pub(super) fn ack_at(&self) -> Instant {
+        match self.ack {
+            AckDue::By(at) => at,
+            AckDue::None | AckDue::Now => Instant::NEVER,
+        }
     }
 
     /// The next bytes in order have come.

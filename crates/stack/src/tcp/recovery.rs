@@ -280,7 +280,8 @@ impl Sender {
             let used = self.cwnd < flight.saturating_mul(2);
             if used && self.ssthresh == u32::MAX {
                 let progress = Progress { una: self.una, nxt: self.nxt, rtt: sample };
-                let (cwnd, over) = self.control.start(self.congestion_window(), acked, &progress);
+                let window = self.congestion_window();
+                let (cwnd, over) = self.control().start(window, acked, &progress);
                 self.cwnd = cwnd;
                 self.ssthresh = if over { cwnd } else { self.ssthresh };
             } else if used || matches!(self.recovery, Recovery::Loss(_)) {
@@ -288,7 +289,8 @@ impl Sender {
             }
         } else if self.congestion_limited || flight.saturating_add(self.segment_bytes) > self.cwnd {
             let rtt = self.rtt.smoothed().unwrap_or_default();
-            self.cwnd = self.control.grow(now, self.congestion_window(), acked, rtt);
+            let window = self.congestion_window();
+            self.cwnd = self.control().grow(now, window, acked, rtt);
         }
     }
 
@@ -305,7 +307,8 @@ impl Sender {
 
     /// A reduction without recovery, which nothing takes back.
     fn reduce_at_once(&mut self) {
-        self.ssthresh = self.control.reduce(self.congestion_window());
+        let window = self.congestion_window();
+        self.ssthresh = self.control().reduce(window);
         (self.cwnd, self.cwr_due, self.undo) = (self.cwnd.min(self.ssthresh), self.ecn, None);
     }
 

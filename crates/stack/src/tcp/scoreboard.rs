@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::SeqNumber;
-use super::header::Block;
+use super::header::{Block, SackBlocks};
 use crate::limits::TCP_SENT_MAX;
 use crate::time::{Duration, Instant};
 
@@ -85,17 +85,18 @@ const ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 
 /// The list.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Scoreboard {
     sent: VecDeque<Sent>,
     flying: u32,
     sacked: u32,
-    sacked_segments: u32,
     lost: u32,
     /// Nothing before it is lost.
     cursor: SeqNumber,
-    /// Blocks of the last acknowledgement.
-    told: [Option<Block>; 4],
     rack: Rack,
+    sacked_segments: u32,
+    /// Blocks of the last acknowledgement.
+    told: SackBlocks,
 }
 
 impl Scoreboard {
@@ -187,7 +188,7 @@ impl Scoreboard {
     pub(super) fn lose_all(&mut self) -> bool {
         let reneged = self.sent.front().is_some_and(|sent| sent.fate == Fate::Sacked);
         if reneged {
-            self.told = [None; 4];
+            self.told = SackBlocks::default();
         }
         for at in 0..self.sent.len() {
             if reneged || self.sent[at].fate == Fate::Flying {
@@ -236,10 +237,15 @@ impl Scoreboard {
         }
     }
 
+    /// Something is lost, or was told by SACK.
+    pub(super) fn tells_of_more(&self) -> bool {
+        self.sacked > 0 || self.lost > 0 || !self.told.as_slice().is_empty()
+    }
+
     /// An acknowledgement told no blocks.
     pub(super) fn forget_told(&mut self) {
-        if self.told[0].is_some() {
-            self.told = [None; 4];
+        if !self.told.as_slice().is_empty() {
+            self.told = SackBlocks::default();
         }
     }
 
@@ -247,11 +253,11 @@ impl Scoreboard {
     /// no peer can talk a list into crumbs.
     pub(super) fn sack(&mut self, blocks: &[Block], segment_bytes: u32, delivery: &mut Delivery) {
         let known = std::mem::take(&mut self.told);
-        for (place, &(start, end)) in self.told.iter_mut().zip(blocks) {
-            *place = Some((start, end));
+        for block in blocks {
+            self.told.push(*block);
         }
         for &(start, end) in blocks {
-            let inside = known.iter().flatten().find(|old| old.0.at_or_after(start) && old.1.at_or_before(end));
+            let inside = known.as_slice().iter().find(|old| old.0.at_or_after(start) && old.1.at_or_before(end));
             match inside {
                 Some(old) => {
                     self.sack_range((start, old.0), segment_bytes, delivery);

@@ -3,10 +3,9 @@
 //! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
 //! received FIN lead to, which is what [`Phase`] knows.
 
-use super::config::Config;
 use super::header::Header;
 use super::opening::{Base, segment_bytes};
-use super::predicted::Plain;
+use super::predicted::{Calm, Plain};
 use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
@@ -44,28 +43,31 @@ pub(super) enum Next {
     Closed(Option<Failure>),
 }
 
-/// A connection that both sides agreed on.
+/// A connection that both sides agreed on. What every segment needs stands together in the middle.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Synchronized {
-    pub(super) phase: Phase,
-    pub(super) snd: Sender,
+    challenged_at: Option<Instant>,
+    /// When the last of the keepalive's probes went.
+    probed_at: Instant,
     pub(super) rcv: Receiver,
+    pub(super) phase: Phase,
+    pub(super) calm: Calm,
     pub(super) timestamps: bool,
     /// The application is gone: nobody reads.
     reader_gone: bool,
-    challenged_at: Option<Instant>,
-    last_received: Instant,
     keepalive_probes: u8,
-    /// When the last of them went.
-    probed_at: Instant,
+    last_received: Instant,
     /// End of FIN-WAIT-2 without a reader.
-    fin_wait_until: Option<Instant>,
+    pub(super) fin_wait_until: Option<Instant>,
+    pub(super) snd: Sender,
 }
 
 impl Synchronized {
     pub(super) fn new(now: Instant, snd: Sender, rcv: Receiver, timestamps: bool) -> Self {
         Self {
             phase: Phase::Established,
+            calm: Calm(false),
             snd,
             rcv,
             timestamps,
@@ -87,12 +89,13 @@ impl Synchronized {
         effect: &mut Effect,
     ) -> Result<Next, DropReason> {
         if let Some(plain) = Plain::of(&segment)
-            && let Some(acked) = self.take_predicted(now, base.initial.timestamp_offset, &plain)
+            && let Some(acked) = self.take_predicted(now, base, &plain)
         {
             let place = (plain.len > 0).then_some(Placement { from: 0, ahead: 0, len: plain.len });
             *effect = Effect { acked, place, deliver: plain.len, urgent: 0 };
             return Ok(Next::Stay);
         }
+        self.calm = Calm(false);
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
@@ -267,7 +270,7 @@ impl Synchronized {
         if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
             // RFC 9293 SHLD-3, MAY-1.
             // RFC 9293 section 3.6.1, RFC 2525 section 2.17: data that nobody can read any more.
-            base.reset = Some(self.reset_header(base));
+            base.reset = Some(Box::new(self.reset_header(base)));
             return Ok(Next::Closed(Some(Failure::Aborted)));
         }
         self.rcv.take(now, text, effect)?;
@@ -285,9 +288,10 @@ impl Synchronized {
 
     /// The next segment, with up to `large` bytes of payload or one MSS.
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
-        if self.transmits_plainly(now) {
+        if self.transmits_plainly(now, base) {
             return self.poll_plain(now, base, large).map(|plain| plain.segment(base));
         }
+        self.calm = Calm(false);
         // Whoever cuts a large segment does not move its urgent pointer.
         let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
@@ -371,17 +375,16 @@ impl Synchronized {
     /// When something is due; [`Instant::NEVER`]: nothing is.
     #[inline]
     pub(super) fn deadline(&self, base: &Base) -> Instant {
-        let ack = match self.rcv.ack {
-            AckDue::By(at) => at,
-            AckDue::None | AckDue::Now => Instant::NEVER,
-        };
-        let first = self.snd.timer().map_or(ack, |(at, _)| at.min(ack));
-        let Config { keepalive, user_timeout, .. } = base.config;
-        if keepalive.is_none() && user_timeout.is_none() && self.fin_wait_until.is_none() {
-            return first;
-        }
-        let others = [self.keepalive_at(base), self.user_timeout_at(base), self.fin_wait_until];
-        others.into_iter().flatten().fold(first, Instant::min)
+        self.calm_deadline().or_else(|| self.poll_timeout(base)).unwrap_or(Instant::NEVER)
+    }
+
+    /// The same, where what is due at the end of time is due.
+    pub(super) fn poll_timeout(&self, base: &Base) -> Option<Instant> {
+        let ack = Some(self.rcv.ack_at()).filter(|at| *at != Instant::NEVER);
+        let first = Instant::first(self.snd.timer().map(|(at, _)| at), ack);
+        let first = Instant::first(first, self.keepalive_at(base));
+        let first = Instant::first(first, self.user_timeout_at(base));
+        Instant::first(first, self.fin_wait_until)
     }
 
     fn outstanding(&self) -> bool {
@@ -416,14 +419,14 @@ impl Synchronized {
         // RFC 9293 MUST-20, MUST-21: what the application sets is R2, be it less or more than the number of repetitions.
         let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
         if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
-            base.reset = Some(self.reset_header(base));
+            base.reset = Some(Box::new(self.reset_header(base)));
             return Next::Closed(Some(Failure::TimedOut));
         }
         if due(self.keepalive_at(base)) {
             let probes = base.config.keepalive.map_or(0, |keepalive| keepalive.probes);
             // RFC 9293 MUST-29: as many as were asked for have to stay without answer.
             if self.keepalive_probes >= probes {
-                base.reset = Some(self.reset_header(base));
+                base.reset = Some(Box::new(self.reset_header(base)));
                 return Next::Closed(Some(Failure::TimedOut));
             }
             self.keepalive_probes += 1;

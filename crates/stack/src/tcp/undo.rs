@@ -53,7 +53,8 @@ impl Sender {
             repeated: if probe { self.segment_bytes } else { 0 },
             told: 0,
         });
-        self.ssthresh = self.control.reduce(self.congestion_window());
+        let window = self.congestion_window();
+        self.ssthresh = self.control().reduce(window);
         // RFC 3168 section 6.1.2: whatever the reason, the peer is told.
         self.cwr_due = self.ecn;
     }
@@ -129,7 +130,7 @@ impl Sender {
         let Some(undo) = self.undo.take() else { return };
         self.cwnd = self.cwnd.max(undo.window);
         self.ssthresh = self.ssthresh.max(undo.threshold);
-        self.control.undo();
+        self.control().undo();
         self.cwr_due = false;
         let fast = matches!(self.recovery, Recovery::Fast(_));
         if !matches!(self.recovery, Recovery::Open) {

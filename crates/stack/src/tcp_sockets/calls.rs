@@ -5,7 +5,8 @@ use super::listener::Listener;
 use super::output::is_over;
 use super::slab::Slab;
 use super::{
-    Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, TcpSockets, Way,
+    Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, TcpSockets,
+    Way,
 };
 use crate::drops::IpDrop;
 use crate::frame::DeviceId;
@@ -130,7 +131,7 @@ impl<S: Storage> Stack<S> {
 
     /// Makes way for a connection: there is none of that name, or one in TIME-WAIT that it may follow (RFC 6191).
     fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<crate::tcp::SeqNumber>, ()> {
-        match self.tcp.flows.get(flow).copied() {
+        match self.tcp.look_up(flow) {
             None => Ok(None),
             Some(Place::Connection(_)) => Err(()),
             Some(Place::Wait(place)) => {
@@ -251,7 +252,7 @@ impl<S: Storage> Stack<S> {
         if socket.linger.is_some_and(|linger| linger.is_zero()) {
             return self.tcp_abort(now, id);
         }
-        socket.linger_until = socket.linger.map(|linger| now + linger);
+        socket.linger_until = socket.linger.map_or(Instant::NEVER, |linger| now + linger);
         socket.connection.close(now);
         self.forsake(now, id.slot);
         Ok(())
@@ -379,8 +380,16 @@ impl<S: Storage> Stack<S> {
         while let Some(slot) = self.tcp.wheel.due(now) {
             let Some(socket) = self.tcp.sockets.get_mut(slot) else { continue };
             socket.wakes = Instant::NEVER;
-            if socket.linger_until.is_some_and(|until| until <= now) {
-                socket.linger_until = None;
+            if socket.due > now {
+                // It has moved back since the wheel was told.
+                if socket.due != Instant::NEVER {
+                    socket.wakes = socket.due;
+                    self.tcp.wheel.set(slot, socket.due);
+                }
+                continue;
+            }
+            if socket.linger_until <= now {
+                socket.linger_until = Instant::NEVER;
                 socket.connection.abort();
             } else {
                 socket.connection.handle_timeout(now);

@@ -39,13 +39,13 @@ impl<S: Storage> Stack<S> {
         let held = socket.connection.buffer_bytes();
         assert!(socket.queued || socket.held == held, "{:?} holds {held} bytes, not {}", socket.flow, socket.held);
         if !socket.detached {
-            assert_eq!(tcp.flows.get(&socket.flow), Some(&Place::Connection(slot)), "{:?}", socket.flow);
+            assert_eq!(tcp.look_up(&socket.flow), Some(Place::Connection(slot)), "{:?}", socket.flow);
         }
         if socket.queued {
             let listed = tcp.pending.iter().chain([&tcp.own_pending]).any(|list| list.contains(&slot));
             assert!(listed, "{:?} has something to send and is in no list", socket.flow);
         } else if !socket.detached {
-            let wanted = Instant::first(socket.connection.poll_timeout(), socket.linger_until);
+            let wanted = Some(socket.connection.deadline().min(socket.linger_until)).filter(|at| *at != Instant::NEVER);
             let set = tcp.wheel.deadline(slot);
             let late = wanted.is_some_and(|at| set.is_none_or(|set| set.as_ns() > at.as_ns().saturating_add(1 << 21)));
             assert!(!late, "{:?} wants {wanted:?}, its deadline is {set:?}", socket.flow);

@@ -275,7 +275,7 @@ impl<S: Storage> Stack<S> {
             let ce = arrived.congestion_experienced;
             connection.handle_segment(now, arrived.header, ce, arrived.payload, 0)?;
         }
-        if let Some(Place::Wait(place)) = self.tcp.flows.get(&flow).copied() {
+        if let Some(Place::Wait(place)) = self.tcp.look_up(&flow) {
             self.tcp.remove_wait(place);
         }
         self.admit(now, index, arrived, connection);
@@ -364,7 +364,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), DropReason> {
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
         // RFC 9293 MUST-54.
-        let Some(Place::Connection(slot)) = self.tcp.flows.get(&flow).copied() else {
+        let Some(Place::Connection(slot)) = self.tcp.look_up(&flow) else {
             return Err(TcpDrop::NoConnection.into());
         };
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
@@ -403,8 +403,9 @@ impl<S: Storage> Socket<S> {
             on,
             class: options.class(),
             linger: options.linger,
-            linger_until: None,
+            linger_until: Instant::NEVER,
             queued: false,
+            due: Instant::NEVER,
             wakes: Instant::NEVER,
             announced: false,
             detached: false,

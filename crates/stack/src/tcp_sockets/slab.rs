@@ -10,6 +10,7 @@ pub(crate) const fn bytes_each<T>() -> usize {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 struct Slot<T> {
     generation: u32,
     value: Option<T>,

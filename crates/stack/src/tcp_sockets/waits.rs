@@ -46,6 +46,11 @@ impl Waits {
         place
     }
 
+    #[inline]
+    pub(super) fn get(&self, place: u32) -> Option<&Wait> {
+        self.slab.get(place)
+    }
+
     pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Wait> {
         self.slab.get_mut(place)
     }

@@ -1,0 +1,206 @@
+//! Which connection a flow names, in eight bytes for each: where it is, and enough of a hash to find it. The flow itself stands with
+//! the connection, which whoever looks it up reads next anyway.
+//!
+//! Open addressing: an entry lies at the place that the upper bits of its hash name, or as close behind as there was room; at most
+//! half of the places are taken. A hash is keyed, so that nobody outside can choose flows that all lie at one place.
+
+use super::{Flow, Place};
+use crate::seed::Keyed;
+use std::hash::BuildHasher;
+
+/// What an entry takes, where a quarter of all places are taken, as they are at least once the table has grown.
+pub(super) const BYTES_EACH: usize = 4 * size_of::<Entry>();
+/// Places of a table that holds anything.
+const PLACES_MIN: usize = 64;
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: u32,
+    /// Of a connection, with [`WAIT`] of one in TIME-WAIT; [`NOBODY`]: the entry is free.
+    place: u32,
+}
+
+/// Far above how many there can be of either.
+const WAIT: u32 = 1 << 31;
+const NOBODY: u32 = u32::MAX;
+const FREE: Entry = Entry { hash: 0, place: NOBODY };
+
+impl Entry {
+    #[inline]
+    fn place(self) -> Option<Place> {
+        match self.place {
+            NOBODY => None,
+            place if place & WAIT == 0 => Some(Place::Connection(place)),
+            place => Some(Place::Wait(place & !WAIT)),
+        }
+    }
+}
+
+fn number(place: Place) -> u32 {
+    match place {
+        Place::Connection(place) => place,
+        Place::Wait(place) => place | WAIT,
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Flows {
+    /// A power of two, or none.
+    entries: Vec<Entry>,
+    len: usize,
+    keyed: Keyed,
+}
+
+impl Flows {
+    pub(super) fn new(keyed: Keyed) -> Self {
+        Self { entries: Vec::new(), len: 0, keyed }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where a flow leads; `is_it` says whether it leads to a place that its hash names.
+    #[inline]
+    pub(super) fn find(&self, flow: &Flow, mut is_it: impl FnMut(Place) -> bool) -> Option<Place> {
+        let hash = self.hash(flow);
+        let mut at = self.home(hash);
+        loop {
+            let entry = self.entries.get(at)?;
+            let place = entry.place()?;
+            if entry.hash == hash && is_it(place) {
+                return Some(place);
+            }
+            at = self.behind(at);
+        }
+    }
+
+    /// Adds a flow that is not in the table.
+    pub(super) fn insert(&mut self, flow: &Flow, place: Place) {
+        if 2 * (self.len + 1) > self.entries.len() {
+            let places = (2 * self.entries.len()).max(PLACES_MIN);
+            for entry in std::mem::replace(&mut self.entries, vec![FREE; places]) {
+                if entry.place != NOBODY {
+                    self.settle(entry);
+                }
+            }
+        }
+        self.settle(Entry { hash: self.hash(flow), place: number(place) });
+        self.len += 1;
+    }
+
+    /// Takes out a flow that leads to this place; nothing happens if there is none.
+    pub(super) fn remove(&mut self, flow: &Flow, place: Place) {
+        let mut hole = self.home(self.hash(flow));
+        loop {
+            match self.entries.get(hole) {
+                None | Some(Entry { place: NOBODY, .. }) => return,
+                Some(entry) if entry.place == number(place) => break,
+                Some(_) => hole = self.behind(hole),
+            }
+        }
+        self.len -= 1;
+        // Nothing may be found behind a hole that lies between it and its home: what can move up into it does.
+        let mut at = hole;
+        loop {
+            at = self.behind(at);
+            let entry = self.entries[at];
+            if entry.place == NOBODY {
+                self.entries[hole] = FREE;
+                return;
+            }
+            if self.distance(self.home(entry.hash), at) >= self.distance(hole, at) {
+                self.entries[hole] = entry;
+                hole = at;
+            }
+        }
+    }
+
+    fn settle(&mut self, entry: Entry) {
+        let mut at = self.home(entry.hash);
+        while self.entries[at].place != NOBODY {
+            at = self.behind(at);
+        }
+        self.entries[at] = entry;
+    }
+
+    #[inline]
+    fn hash(&self, flow: &Flow) -> u32 {
+        u32::try_from(self.keyed.hash_one(flow) >> 32).unwrap_or(0)
+    }
+
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        let places = self.entries.len() as u64;
+        usize::try_from((u64::from(hash) * places) >> 32).unwrap_or(0)
+    }
+
+    #[inline]
+    fn behind(&self, at: usize) -> usize {
+        (at + 1) & self.entries.len().wrapping_sub(1)
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.entries.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Random;
+    use std::collections::BTreeSet;
+
+    fn flow(number: u32) -> Flow {
+        let ports = number.to_be_bytes();
+        let (local_port, remote_port) =
+            (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]]));
+        Flow::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), local_port, remote_port)
+    }
+
+    #[test]
+    fn flows_are_found_however_others_come_and_go() {
+        let mut random = Random::new(5);
+        let mut flows = Flows::new(Keyed::new(&mut random));
+        let mut model = BTreeSet::new();
+        assert_eq!(flows.find(&flow(1), |_| true), None);
+        for round in 0..200_000 {
+            // Many at first, few at the end: the table grows, and then empties.
+            let number = random.below(3_000);
+            if model.contains(&number) {
+                if random.below(200_000) < round {
+                    flows.remove(&flow(number), Place::Connection(number));
+                    model.remove(&number);
+                }
+            } else if random.below(200_000) > round {
+                flows.insert(&flow(number), Place::Connection(number));
+                model.insert(number);
+            }
+            let asked = random.below(3_000);
+            let found = flows.find(&flow(asked), |place| place == Place::Connection(asked));
+            assert_eq!((found.is_some(), flows.len()), (model.contains(&asked), model.len()));
+        }
+        let places: Vec<u32> = model.iter().copied().collect();
+        assert!(!places.is_empty() && flows.entries.len() <= 4 * 3_000);
+        for number in places {
+            flows.remove(&flow(number), Place::Wait(number));
+            assert_eq!(flows.find(&flow(number), |_| true), Some(Place::Connection(number)), "another place stays");
+            flows.remove(&flow(number), Place::Connection(number));
+        }
+        assert!(flows.len() == 0 && flows.entries.iter().all(|entry| entry.place == NOBODY));
+    }
+
+    #[test]
+    fn hashes_that_fall_together_are_told_apart_by_what_they_lead_to() {
+        let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
+        for number in 0..10 {
+            flows.insert(&flow(7), Place::Connection(number));
+        }
+        let find = |flows: &Flows, number| flows.find(&flow(7), |place| place == Place::Wait(number));
+        assert_eq!(find(&flows, 3), None);
+        flows.insert(&flow(7), Place::Wait(3));
+        flows.remove(&flow(7), Place::Connection(3));
+        assert_eq!((find(&flows, 3), flows.len()), (Some(Place::Wait(3)), 10));
+    }
+}
