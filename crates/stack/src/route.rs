@@ -205,8 +205,6 @@ trait Key: Copy + Ord + fmt::Debug {
     fn successor(self) -> Option<Self>;
     /// The value of `bits` bits behind the first `from`, more than 0 of them.
     fn slot(self, from: u8, bits: u8) -> usize;
-    /// The 32 bits behind the first `from`.
-    fn window(self, from: u8) -> usize;
     /// True if bits behind those are set.
     fn is_beyond_window(self, from: u8) -> bool;
     /// This address with that value, where it has zeros.
@@ -230,12 +228,12 @@ macro_rules! key {
 
             #[inline]
             fn slot(self, from: u8, bits: u8) -> usize {
+                // Most prefixes end in the upper half of an IPv6 address; shifting both takes several times as long.
+                if $bits > 64 && from + bits <= 64 {
+                    let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
+                    return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
+                }
                 usize::try_from((self << from) >> ($bits - bits)).unwrap_or(0)
-            }
-
-            #[inline]
-            fn window(self, from: u8) -> usize {
-                usize::try_from((self << from) >> ($bits - 32)).unwrap_or(0)
             }
 
             fn is_beyond_window(self, from: u8) -> bool {
@@ -254,6 +252,8 @@ key!(u128, 128);
 
 /// Ranges in a leaf at most: four cache lines, which cost less to fetch than another table and a smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
+/// Bits that tell the ranges of a leaf apart, if those do.
+const WINDOW_BITS: u8 = 32;
 /// Bits that index one table at least, so that few routes with long common beginnings lie not too deep, and at most.
 const TABLE_BITS: (u8, u8) = (4, 16);
 /// Prefixes below which the structure is not laid out again as their number changes.
@@ -325,7 +325,7 @@ impl<K: Key> Table<K> {
                 Node::Hop(hop) => return hop,
                 Node::Narrow { at, count } => {
                     let ranges = &self.narrow.items[at as usize..at as usize + usize::from(count)];
-                    let window = u32::try_from(key.window(from)).unwrap_or(u32::MAX);
+                    let window = u32::try_from(key.slot(from, WINDOW_BITS)).unwrap_or(u32::MAX);
                     let before = ranges.iter().filter(|range| range.start <= window).count();
                     return ranges[before.saturating_sub(1)].hop;
                 }
@@ -447,7 +447,7 @@ impl<K: Key> Table<K> {
         }
         let at = self.narrow.take(class(ranges.len()), NarrowRange { start: 0, hop: NOWHERE });
         for (slot, range) in self.narrow.items[at as usize..].iter_mut().zip(ranges) {
-            *slot = NarrowRange { start: number(range.start.window(from)), hop: range.hop };
+            *slot = NarrowRange { start: number(range.start.slot(from, WINDOW_BITS)), hop: range.hop };
         }
         Node::Narrow { at, count }
     }

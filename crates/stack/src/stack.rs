@@ -100,8 +100,8 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) capture: Option<Capture>,
     pub(crate) reassembly: Reassembly,
     pub(crate) pings: Pings,
-    own_v4: Vec<Ipv4Addr>,
-    own_v6: Vec<Ipv6Addr>,
+    pub(crate) own_v4: Vec<Ipv4Addr>,
+    pub(crate) own_v6: Vec<Ipv6Addr>,
 }
 
 const IGMP: u8 = 2;
@@ -254,9 +254,20 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
-        if self.take_plain_frame(now, device, &received) {
+        if self.tcp.has_connections() && self.take_plain_frame(now, device, &received) {
             return Handled::Done;
         }
+        self.handle_any_frame(now, device, received)
+    }
+
+    /// Takes a frame the long way: apart, so that the short one keeps its registers.
+    #[inline(never)]
+    fn handle_any_frame<'a, P: Payload + ?Sized>(
+        &'a mut self,
+        now: Instant,
+        device: DeviceId,
+        received: Received<'a, P>,
+    ) -> Handled<'a, P> {
         let captured = self.capture.as_ref().map(|capture| capture.part(received));
         let Received { header: frame, payload, marks } = received;
         let payload_bytes = payload.len();
@@ -309,6 +320,7 @@ impl<S: Storage> Stack<S> {
         Some(frame)
     }
 
+    #[inline(never)]
     fn pop_frame(&mut self, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let (outgoing, skip) = self.devices.get_mut(usize::from(device.0))?.pop(into.len())?;
         let bytes = &outgoing.bytes[skip..];

@@ -214,11 +214,17 @@ impl Sender {
             self.reorder_due = None;
             self.grow(now, delivery.bytes, flight, delivery.rtt);
         } else {
-            self.find_losses(now);
-            self.step(now, true, delivery, flight);
+            self.go_on(now, delivery, flight);
         }
         self.rearm(now);
         before - self.buffered()
+    }
+
+    /// More is under way.
+    #[inline(never)]
+    fn go_on(&mut self, now: Instant, delivery: Delivery, flight: u32) {
+        self.find_losses(now);
+        self.step(now, true, delivery, flight);
     }
 }
 

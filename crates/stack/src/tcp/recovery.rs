@@ -350,10 +350,14 @@ impl Sender {
         if !waits {
             self.persist_at = None;
         } else if self.persist_at.is_none_or(|at| at <= now) {
-            self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
-            // RFC 9293 SHLD-29, SHLD-30.
-            self.persist_at = Some(now + self.rtt.timeout(self.backoff));
+            self.persist(now);
         }
+    }
+
+    fn persist(&mut self, now: Instant) {
+        self.progress_at = if self.backoff == 0 { now } else { self.progress_at };
+        // RFC 9293 SHLD-29, SHLD-30.
+        self.persist_at = Some(now + self.rtt.timeout(self.backoff));
     }
 
     /// The timer that runs, and when it is due. It follows from what is outstanding, so that segments do not set it: who sleeps

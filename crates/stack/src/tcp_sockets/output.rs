@@ -79,9 +79,8 @@ impl<S: Storage> Stack<S> {
                 self.enqueue(slot);
                 continue;
             }
-            if std::mem::take(&mut socket.way_changed) {
-                let mss = out.config.mtu - header_bytes(socket.flow.remote_ip());
-                socket.connection.set_device_mss(now, mss);
+            if socket.way_changed {
+                socket.follow_way(now, out.config.mtu);
             }
             let Some((bytes, segment_bytes)) =
                 next(now, socket, large, agreed.checksum_unfilled, &mut into[link_bytes..])
@@ -182,6 +181,15 @@ impl<S: Storage> Stack<S> {
     }
 }
 
+impl<S: Storage> Socket<S> {
+    /// The way leads over another device, perhaps.
+    #[cold]
+    fn follow_way(&mut self, now: Instant, mtu: u16) {
+        self.way_changed = false;
+        self.connection.set_device_mss(now, mtu - header_bytes(self.flow.remote_ip()));
+    }
+}
+
 pub(super) fn is_over<S: Storage>(connection: &Connection<S>) -> bool {
     matches!(connection.state_name(), StateName::Closed | StateName::TimeWait)
 }
@@ -203,6 +211,17 @@ fn next<S: Storage>(
         let segment = segment?;
         return Some((build_plain(socket, &segment, unfilled, into), segment.segment_bytes));
     }
+    next_of_any_kind(now, socket, large, unfilled, into)
+}
+
+#[inline(never)]
+fn next_of_any_kind<S: Storage>(
+    now: Instant,
+    socket: &mut Socket<S>,
+    large: usize,
+    unfilled: bool,
+    into: &mut [u8],
+) -> Option<(usize, u16)> {
     // It stays where it was written: a copy of it would wait for what was just stored.
     let segment = socket.connection.poll_transmit(now, large);
     let segment = segment.as_ref()?;

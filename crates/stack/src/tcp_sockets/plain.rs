@@ -35,17 +35,17 @@ struct PlainPacket {
 impl PlainPacket {
     /// Reads the packet at the beginning of `own`, of which there are `available` bytes.
     #[inline]
-    fn parse(own: &[u8], available: usize) -> Option<Self> {
+    fn parse(own: &[u8], available: usize, ours: (&[Ipv4Addr], &[Ipv6Addr])) -> Option<Self> {
         let packet = match own.first()? >> 4 {
-            4 => Self::parse_v4(own.first_chunk()?)?,
-            6 => Self::parse_v6(own.first_chunk()?)?,
+            4 => Self::parse_v4(own.first_chunk()?, ours.0)?,
+            6 => Self::parse_v6(own.first_chunk()?, ours.1)?,
             _ => return None,
         };
         (packet.end <= available).then_some(packet)
     }
 
     #[inline]
-    fn parse_v4(header: &[u8; IPV4_BYTES]) -> Option<Self> {
+    fn parse_v4(header: &[u8; IPV4_BYTES], ours: &[Ipv4Addr]) -> Option<Self> {
         const CONGESTION_EXPERIENCED: u8 = 3;
         let (words, _) = header.as_chunks::<4>();
         let [[first, service, a, b], [_, _, c, d], [_, protocol, _, _], from, to] = *words.first_chunk::<5>()?;
@@ -55,6 +55,7 @@ impl PlainPacket {
             && service & 3 != CONGESTION_EXPERIENCED
             && (c & 0x3f, d) == (0, 0)
             && protocol == TCP
+            && ours.contains(&Ipv4Addr::from(to))
             && sum.is_intact();
         usual.then(|| Self {
             flow: Flow::new(Ipv4Addr::from(to).into(), Ipv4Addr::from(from).into(), 0, 0),
@@ -65,23 +66,18 @@ impl PlainPacket {
     }
 
     #[inline]
-    fn parse_v6(header: &[u8; IPV6_BYTES]) -> Option<Self> {
+    fn parse_v6(header: &[u8; IPV6_BYTES], ours: &[Ipv6Addr]) -> Option<Self> {
         const CONGESTION_EXPERIENCED: u8 = 0x30;
         let [_, class, _, _, a, b, next_header, _, addresses @ ..] = header;
-        let usual = class & 0x30 != CONGESTION_EXPERIENCED && *next_header == TCP;
-        let (from, to) = addresses.split_at(16);
-        Some(Self {
-            flow: Flow::new(
-                Ipv6Addr::from(*to.first_chunk::<16>()?).into(),
-                Ipv6Addr::from(*from.first_chunk::<16>()?).into(),
-                0,
-                0,
-            ),
+        let (from, to) = (addresses.first_chunk::<16>()?, addresses.last_chunk::<16>()?);
+        let (from, to) = (Ipv6Addr::from(*from), Ipv6Addr::from(*to));
+        let usual = class & 0x30 != CONGESTION_EXPERIENCED && *next_header == TCP && ours.contains(&to);
+        usual.then(|| Self {
+            flow: Flow::new(to.into(), from.into(), 0, 0),
             at: IPV6_BYTES,
             end: IPV6_BYTES + usize::from(u16::from_be_bytes([*a, *b])),
             addresses: Sum::default().bytes(addresses),
         })
-        .filter(|_| usual)
     }
 }
 
@@ -97,7 +93,9 @@ impl<S: Storage> Stack<S> {
         let payload_bytes = frame.payload.len();
         let Some(link_bytes) = self.link_bytes_of_plain(device, frame, payload_bytes) else { return false };
         let own = &frame.header[link_bytes..];
-        let Some(packet) = PlainPacket::parse(own, own.len() + payload_bytes) else { return false };
+        let Some(packet) = PlainPacket::parse(own, own.len() + payload_bytes, (&self.own_v4, &self.own_v6)) else {
+            return false;
+        };
         let segment = own.get(packet.at..packet.end.min(own.len())).unwrap_or_default();
         let (Some((mut plain, header_bytes)), Some(&[a, b, c, d])) =
             (Header::parse_plain(segment), segment.first_chunk())
