@@ -83,6 +83,9 @@ const PERSIST_RECOVERIES: u8 = 16;
 /// SACK cuts entries no further than to so many.
 const ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 
+/// Entries that there is room for once there is one: an answer of some kilobytes makes the list grow no further.
+const ENTRIES_MIN: usize = 8;
+
 /// The list.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -156,6 +159,9 @@ impl Scoreboard {
     /// Notes a segment sent for the first time.
     pub(super) fn push(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         self.flying += end.since(start);
+        if self.sent.capacity() == 0 {
+            self.sent.reserve(ENTRIES_MIN);
+        }
         self.sent.push_back(Sent { start, end, at: now, fate: Fate::Flying, repeated: false });
     }
 

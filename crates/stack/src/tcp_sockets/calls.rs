@@ -91,7 +91,7 @@ impl<S: Storage> Stack<S> {
         let ports = (flow.local_port, flow.remote_port);
         let connection = Connection::connect(now, config, ports, initial).map_err(TcpError::Setting)?;
         let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
-        socket.holds_port = true;
+        (socket.way, socket.way_version, socket.holds_port) = (way, self.routes_version, true);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         self.tcp.ports.take((flow.local_ip(), remote), flow.local_port);

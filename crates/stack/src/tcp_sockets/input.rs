@@ -278,7 +278,7 @@ impl<S: Storage> Stack<S> {
         if let Some(Place::Wait(place)) = self.tcp.look_up(&flow) {
             self.tcp.remove_wait(place);
         }
-        self.admit(now, index, arrived, connection);
+        self.admit(now, index, arrived, connection, way);
         Ok(())
     }
 
@@ -289,10 +289,12 @@ impl<S: Storage> Stack<S> {
         index: u32,
         arrived: &Arrived<'_, P>,
         connection: Connection<S>,
+        way: Way,
     ) -> Option<u32> {
         let options = self.tcp.listeners.get(index)?.options;
         let on = self.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
+        (socket.way, socket.way_version) = (way, self.routes_version);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         if let Some(listener) = self.tcp.listeners.get_mut(index) {
@@ -313,8 +315,8 @@ impl<S: Storage> Stack<S> {
         let (expected, full) = (listener.cookies_until.is_some_and(|until| now < until), listener.is_full());
         let (options, flags) = (listener.options, arrived.header.flags);
         let flow = arrived.flow;
+        let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
         let connection = if expected {
-            let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
             let config = self.config_towards(options.config, flow.remote_ip(), way);
             let cookie = SynCookie { secret: self.tcp.secret, identity: &flow.identity(), config: &config };
             cookie.accept(now, arrived.header)
@@ -331,7 +333,7 @@ impl<S: Storage> Stack<S> {
         if full || self.tcp.is_full() {
             return Err(TcpDrop::BacklogFull.into());
         }
-        let slot = self.admit(now, index, arrived, connection).ok_or(TcpDrop::NoConnection)?;
+        let slot = self.admit(now, index, arrived, connection, way).ok_or(TcpDrop::NoConnection)?;
         self.segment(now, slot, arrived)
     }
 
