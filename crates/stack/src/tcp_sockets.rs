@@ -670,7 +670,7 @@ impl<S: Storage> TcpSockets<S> {
     fn remove(&mut self, slot: u32) {
         self.detach(slot);
         self.wheel.clear(slot);
-        if let Some(socket) = self.sockets.remove(slot) {
+        if let Some(socket) = self.sockets.get(slot) {
             self.buffers.held -= socket.held;
             if let Owner::Opening(listener) = socket.owner
                 && let Some(listener) = self.listeners.get_mut(listener)
@@ -678,5 +678,6 @@ impl<S: Storage> TcpSockets<S> {
                 listener.opening -= 1;
             }
         }
+        self.sockets.discard(slot);
     }
 }

@@ -5,7 +5,7 @@ use super::config::{Config, ConfigError, Keepalive, check_buffer};
 use super::congestion;
 use super::header::{Flags, Header};
 use super::initial::Initial;
-use super::opening::{Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
+use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
 use super::predicted::{Calm, Plain, PlainSegment};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
@@ -43,10 +43,14 @@ pub enum StateName {
 }
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are open, and what lies elsewhere is another page to look up"
+)]
 enum State {
     SynSent(SynSent),
     SynReceived(SynReceived),
-    Synchronized(Box<Synchronized>),
+    Synchronized(Synchronized),
     TimeWait { wait: TimeWait, answer: Option<Header> },
     Closed,
 }
@@ -281,8 +285,8 @@ impl<S: Storage> Connection<S> {
                     effect.place = received.take_text(&self.base, &arrival);
                     self.state = State::SynReceived(received);
                 }
-                SynSentNext::Established(open) => {
-                    self.establish(now, open);
+                SynSentNext::Established(agreed) => {
+                    self.establish(now, &agreed);
                     let urgent = arrival.header.urgent.map(|pointer| pointer.saturating_sub(1));
                     let header = Header { seq: arrival.header.seq + 1, urgent, ..*arrival.header };
                     return self.take_text(now, &Arrival { header: &header, ..arrival }, effect);
@@ -294,9 +298,9 @@ impl<S: Storage> Connection<S> {
                 match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes) {
                     Err(DropReason::Duplicate) if effect.place.is_some() => {}
                     Err(reason) => return Err(reason),
-                    Ok(SynReceivedNext::Established(open)) => {
+                    Ok(SynReceivedNext::Established(agreed)) => {
                         let early = state.early();
-                        self.establish(now, open);
+                        self.establish(now, &agreed);
                         let opened = arrival.header.flags.syn;
                         let outcome = if opened { Ok(()) } else { self.synchronized(now, arrival, effect) };
                         self.deliver_early(now, early, effect);
@@ -349,7 +353,10 @@ impl<S: Storage> Connection<S> {
         effect.deliver += taken.deliver;
     }
 
-    fn establish(&mut self, now: Instant, mut open: Box<Synchronized>) {
+    /// The connection is open. It is made where it stays.
+    fn establish(&mut self, now: Instant, agreed: &Agreed) {
+        self.state = State::Synchronized(agreed.open(now, &self.base));
+        let State::Synchronized(open) = &mut self.state else { return };
         open.wrote(now, self.urgent_written);
         if self.urgent_written > 0 {
             open.wrote_urgent(now);
@@ -360,7 +367,6 @@ impl<S: Storage> Connection<S> {
         } else if self.shut {
             open.shutdown(now);
         }
-        self.state = State::Synchronized(open);
     }
 
     fn follow(&mut self, now: Instant, next: &Next) {

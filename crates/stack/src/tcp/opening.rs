@@ -69,7 +69,7 @@ impl Peer {
 }
 
 /// A SYN or SYN-ACK and its repetition.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Attempt {
     due: bool,
     /// When it went first; repetitions make the round trip unknowable (Karn).
@@ -123,7 +123,7 @@ pub(super) struct SynSent {
 #[derive(Debug)]
 pub(super) enum SynSentNext {
     Received(SynReceived),
-    Established(Box<Synchronized>),
+    Established(Agreed),
     Closed(Failure),
 }
 
@@ -166,9 +166,8 @@ impl SynSent {
         }
         let ecn = base.config.ecn && header.flags.ece && !header.flags.cwr;
         let peer = Peer::new(header, &base.config, ecn);
-        let mut open = establish(now, base, &peer, &self.attempt, u32::from(peer.window));
-        open.rcv.ack = receiver::AckDue::Now;
-        Ok(SynSentNext::Established(Box::new(open)))
+        let window = u32::from(peer.window);
+        Ok(SynSentNext::Established(Agreed { peer, attempt: self.attempt, window, answer: true }))
     }
 
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base) -> Option<Header> {
@@ -235,7 +234,7 @@ pub(super) struct Early {
 #[derive(Debug)]
 pub(super) enum SynReceivedNext {
     /// The segment is to be processed on.
-    Established(Box<Synchronized>),
+    Established(Agreed),
     Closed(Failure),
 }
 
@@ -300,11 +299,8 @@ impl SynReceived {
             (true, _) | (false, None) => (u32::from(header.window), 0),
             (false, Some(shift)) => (u32::from(header.window), shift),
         };
-        let mut open = establish(now, base, &self.peer, &self.attempt, window << scale);
-        if syn {
-            open.rcv.ack = receiver::AckDue::Now;
-        }
-        Ok(SynReceivedNext::Established(Box::new(open)))
+        let (peer, attempt, window) = (self.peer, self.attempt, window << scale);
+        Ok(SynReceivedNext::Established(Agreed { peer, attempt, window, answer: syn }))
     }
 
     /// RFC 9293 section 3.10.7.2: text and FIN of the SYN wait. They are not acknowledged before the connection is open, so what
@@ -397,6 +393,29 @@ pub(super) fn segment_bytes(mss: u16, timestamps: bool) -> u32 {
     u32::from(mss) - if timestamps { 12 } else { 0 }
 }
 
+/// Both sides agreed: what a connection that is open begins with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Agreed {
+    peer: Peer,
+    attempt: Attempt,
+    /// The peer's, in bytes.
+    window: u32,
+    /// It is acknowledged at once.
+    answer: bool,
+}
+
+impl Agreed {
+    /// The open connection.
+    pub(super) fn open(&self, now: Instant, base: &Base) -> Synchronized {
+        let mut open = establish(now, base, &self.peer, &self.attempt, self.window);
+        if self.answer {
+            open.rcv.ack = receiver::AckDue::Now;
+        }
+        open
+    }
+}
+
+#[inline]
 fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: u32) -> Synchronized {
     let config = &base.config;
     let timestamps = peer.options.timestamps;

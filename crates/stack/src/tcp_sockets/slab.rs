@@ -67,6 +67,18 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Drops the value at a place, without moving it.
+    pub(crate) fn discard(&mut self, index: u32) {
+        if let Some(slot) = self.slot_mut(index)
+            && slot.value.is_some()
+        {
+            slot.value = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(index);
+            self.len -= 1;
+        }
+    }
+
     /// The value at a place.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
@@ -135,5 +147,9 @@ mod tests {
         let (index, generation) = slab.insert(7);
         assert_eq!((index, slab.named(index, generation), slab.named(130, names[130].1)), (130, Some(&7), None));
         assert_eq!((slab.indices().count(), slab.remove(9999)), (200, None));
+        slab.discard(index);
+        slab.discard(index);
+        assert_eq!((slab.len(), slab.named(index, generation)), (199, None));
+        assert_eq!(slab.insert(8), (130, generation + 1));
     }
 }
