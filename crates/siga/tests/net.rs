@@ -414,7 +414,7 @@ fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices(
         let send = || drop(network.siga(&["ping", "hostile", "router", "10.0.1.1", "-c", "1", "-W", "0.1"]));
         let (why, time) = hostile.couple("router.dev0", memory, || {
             if words[0].0 == CONSUMED {
-                send()
+                send();
             }
         });
         println!("{what}: {why} ({time:?})");
