@@ -21,6 +21,12 @@ const IPV6_BYTES: usize = 40;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
+#[cfg(test)]
+thread_local! {
+    /// Every frame goes the long way.
+    static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// A packet whose header says nothing unusual, and which holds a segment.
 struct PlainPacket {
     /// From the receiver's place, without ports.
@@ -90,6 +96,10 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         frame: &Received<'_, P>,
     ) -> bool {
+        #[cfg(test)]
+        if OFF.get() {
+            return false;
+        }
         let payload_bytes = frame.payload.len();
         let Some(link_bytes) = self.link_bytes_of_plain(device, frame, payload_bytes) else { return false };
         let own = &frame.header[link_bytes..];
@@ -110,7 +120,8 @@ impl<S: Storage> Stack<S> {
         if !frame.marks.checksum_unfilled {
             let length = u16::try_from(segment_bytes).unwrap_or(0);
             let sum = packet.addresses.word(length).word(u16::from(TCP)).bytes(segment);
-            if !segment.len().is_multiple_of(2) || !sum.payload(frame.payload, 0, behind).is_intact() {
+            let straddles = behind > 0 && !segment.len().is_multiple_of(2);
+            if straddles || !sum.payload(frame.payload, 0, behind).is_intact() {
                 return false;
             }
         }
@@ -183,5 +194,140 @@ impl<S: Storage> Stack<S> {
         let whole = payload_bytes == 0 || header.len() >= HEADER_BYTES_MAX;
         let known = (!marks.checksum_unfilled || agreed.checksum_unfilled) && (!large || agreed.large_segments);
         (self.capture.is_none() && fits && whole && known).then_some(link_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Agreed, DeviceConfig, MacAddress};
+    use crate::frame::Marks;
+    use crate::route::Prefix;
+    use crate::stack::StackConfig;
+    use crate::tcp::Config;
+    use crate::tcp_sockets::{ListenerId, TcpOptions};
+    use crate::time::Duration;
+    use std::net::{IpAddr, SocketAddr};
+
+    const DEVICE: DeviceId = DeviceId(0);
+
+    /// Two hosts on one link, and a connection over which some bytes went both ways.
+    struct World {
+        now: Instant,
+        hosts: [Stack; 2],
+        sockets: [TcpId; 2],
+    }
+
+    fn address(host: usize, v6: bool) -> IpAddr {
+        let v4 = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let v6_addresses = [1, 2].map(|n| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n)));
+        if v6 { v6_addresses[host] } else { v4[host] }
+    }
+
+    fn host(n: usize, (v6, ethernet): (bool, bool)) -> Stack {
+        let mac = MacAddress([2, 0, 0, 0, 0, u8::try_from(n).unwrap()]);
+        let medium = if ethernet { Medium::Ethernet(mac) } else { Medium::Ip };
+        let addresses = vec![Prefix::new(address(n, v6), 24).unwrap()];
+        let mut stack = Stack::new(StackConfig { seed: 5, ..StackConfig::default() });
+        stack.add_device(DeviceConfig { medium, mtu: 1500, addresses, agreed: Agreed::default() }).unwrap();
+        stack
+    }
+
+    impl World {
+        fn new(kind: (bool, bool)) -> Self {
+            let mut hosts = [host(0, kind), host(1, kind)];
+            let (now, server) = (Instant::from_ns(1_000_000_000), SocketAddr::new(address(1, kind.0), 80));
+            let config = Config { no_delay: true, ..Config::LINUX };
+            let options = TcpOptions { config, ..TcpOptions::default() };
+            let listener: ListenerId = hosts[1].tcp_listen(server, 1, &options).unwrap();
+            let from = SocketAddr::new(crate::udp::unspecified(server.ip()), 0);
+            let client = hosts[0].tcp_connect(now, from, server, &options).unwrap();
+            let mut world = Self { now, hosts, sockets: [client; 2] };
+            world.exchange();
+            world.sockets[1] = world.hosts[1].tcp_accept(listener).unwrap().unwrap().0;
+            for side in [0, 1, 0] {
+                world.write(side, b"both ways");
+                world.exchange();
+            }
+            world
+        }
+
+        fn write(&mut self, side: usize, bytes: &[u8]) {
+            assert_eq!(self.hosts[side].tcp_send(self.now, self.sockets[side], bytes), Ok(bytes.len()));
+        }
+
+        fn frame(&mut self, side: usize) -> Option<Vec<u8>> {
+            let mut bytes = vec![0; 1514];
+            let sent = self.hosts[side].poll_transmit(self.now, DEVICE, &mut bytes)?;
+            bytes.truncate(sent.len);
+            Some(bytes)
+        }
+
+        fn hand_over(&mut self, to: usize, frame: &[u8], marks: Marks) {
+            let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
+            self.hosts[to].handle_frame(self.now, DEVICE, Received { header, payload, marks });
+        }
+
+        fn exchange(&mut self) {
+            while let Some((side, frame)) = [0, 1].into_iter().find_map(|side| Some((side, self.frame(side)?))) {
+                self.now += Duration::from_micros(1);
+                self.hand_over(1 - side, &frame, Marks::default());
+            }
+        }
+
+        /// All that can be seen of a host that took a frame: what it counts, has received, knows and answers.
+        fn seen(mut self, side: usize) -> String {
+            let mut received = [0; 2_000];
+            let (now, id) = (self.now, self.sockets[side]);
+            let stack = &mut self.hosts[side];
+            let before = format!("{:?} {:?} {:?}", stack.drops(), stack.counters(DEVICE), stack.poll_timeout());
+            let news = stack.poll_ready();
+            let read = stack.tcp_receive(now, id, &mut received);
+            let told = format!("{before} {news:?} {read:?} {:?}", stack.tcp_info(id));
+            stack.check();
+            let answers: Vec<_> = std::iter::from_fn(|| self.frame(side)).collect();
+            format!("{told} {received:?} {answers:?}")
+        }
+    }
+
+    #[test]
+    fn a_frame_does_what_it_does_the_long_way_whatever_bit_of_it_is_wrong() {
+        let mut short_cuts = 0;
+        for kind in [(false, false), (false, true), (true, false)] {
+            let bits = 8 * (14 + 40 + 32 + 20);
+            for flipped in 0..bits {
+                let seen = [false, true].map(|off| {
+                    let mut world = World::new(kind);
+                    world.write(0, &[7; 300]);
+                    let mut frame = world.frame(0).unwrap();
+                    frame[flipped / 8] ^= 1 << (flipped % 8);
+                    OFF.set(off);
+                    let marks = Marks { checksum_unfilled: flipped % 5 == 4, segment_bytes: 0 };
+                    world.hand_over(1, &frame, marks);
+                    OFF.set(false);
+                    world.seen(1)
+                });
+                assert_eq!(seen[0], seen[1], "{kind:?}, bit {flipped}");
+            }
+            let mut world = World::new(kind);
+            world.write(0, &[7; 300]);
+            let frame = world.frame(0).unwrap();
+            let (header, payload) = frame.split_at(HEADER_BYTES_MAX);
+            short_cuts +=
+                u32::from(world.hosts[1].take_plain_frame(world.now, DEVICE, &Received::plain(header, payload)));
+        }
+        assert_eq!(short_cuts, 3, "intact frames go the short way");
+    }
+
+    #[test]
+    fn an_address_that_becomes_our_own_is_no_longer_one_to_hear_from() {
+        let mut world = World::new((false, false));
+        world.write(0, b"from a stranger");
+        let frame = world.frame(0).unwrap();
+        let addresses = vec![Prefix::new(address(0, false), 24).unwrap()];
+        let config = DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() };
+        world.hosts[1].add_device(config).unwrap();
+        world.hand_over(1, &frame, Marks::default());
+        assert_eq!(world.hosts[1].drops().get(crate::drops::IpDrop::SourceMartian), 1);
     }
 }
