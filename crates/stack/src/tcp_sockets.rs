@@ -3,8 +3,9 @@
 //!
 //! A segment finds its connection by one look into a table, and what follows from it touches that connection alone: its
 //! place in the list of those with something to send, its deadline in the wheel, its place in the list of those with news. What a
-//! connection does is in [`crate::tcp`]; this is who it is. `input.rs` takes segments in, `output.rs` builds them in
-//! the frame that the device hands out, `calls.rs` is what an application may ask for.
+//! connection does is in [`crate::tcp`]; this is who it is. `input.rs` takes segments in, after `plain.rs` has looked whether
+//! they are as most are; `output.rs` builds them in the frame that the device hands out, `calls.rs` is what an application
+//! may ask for.
 
 mod calls;
 mod check;
