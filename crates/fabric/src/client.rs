@@ -63,16 +63,13 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 /// There is no such network, or something of it cannot be removed.
 pub fn down(name: &Name) -> Result<()> {
     let run = RunDir::of(&rundir::base(), name);
-    let mut client = match Client::connect(name) {
-        Ok(client) => client,
-        Err(error) => match left_behind(&run)? {
-            Some(topology) => up(name, &topology)?,
-            None if run.path().exists() => return run.remove(),
-            None => return Err(error),
-        },
-    };
-    client.ask(Request::Down, Vec::new())?;
-    client.outcome(ANSWER_TIME_MAX * 2 + GRACE)
+    let Err(error) = Client::connect(name).and_then(Client::down) else { return Ok(()) };
+    match left_behind(&run)? {
+        // It died, perhaps just now: another finds its guests and ends them.
+        Some(topology) => up(name, &topology).map_err(|_| error)?.down(),
+        None if run.path().exists() => run.remove(),
+        None => Err(error),
+    }
 }
 
 /// The topology of a network whose control program died.
@@ -178,6 +175,11 @@ impl Client {
     pub fn request(&mut self, request: Request) -> Result<Vec<Answer>> {
         self.ask(request, Vec::new())?;
         self.answers(START_TIME_MAX + GRACE)
+    }
+
+    fn down(mut self) -> Result<()> {
+        self.ask(Request::Down, Vec::new())?;
+        self.outcome(ANSWER_TIME_MAX * 2 + GRACE)
     }
 
     /// Becomes the channel of an external guest.

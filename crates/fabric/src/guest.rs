@@ -33,7 +33,6 @@ pub fn run() -> Result<()> {
     };
     let mut node = Node::<Heap>::new(config, channel, Some(listener))?;
     node.set_confinement(confinement.to_string());
-    node.say_ready()?;
     loop {
         let busy = node.pass();
         if node.stops() {

@@ -173,6 +173,8 @@ pub enum Order {
         /// The partner.
         member: Member,
     },
+    /// All partners that there are have been told: the guest may run.
+    Run,
     /// A partner is no longer on the network.
     MemberGone {
         /// The own device.

@@ -73,6 +73,7 @@ pub struct Node<S: Storage> {
     /// The next look for pairs without traffic.
     next_idle_look: Ticks,
     scratch: Vec<u8>,
+    runs: bool,
     stops: bool,
 }
 
@@ -207,6 +208,11 @@ impl<S: Storage> Node<S> {
     /// The stack's time.
     pub fn now(&self) -> Instant {
         self.clock.instant(Ticks::now())
+    }
+
+    /// The guest knows all partners that there are.
+    pub fn runs(&self) -> bool {
+        self.runs
     }
 
     /// The guest has been told to end.

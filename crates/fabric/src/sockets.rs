@@ -64,7 +64,16 @@ impl Attachment {
         net::listen(&listener, 4).context("cannot listen for a later control program")?;
         let mut node = Node::<Heap>::new(config, channel, Some(listener))?;
         node.set_confinement("an application's process".to_owned());
-        node.say_ready()?;
+        // Before, packets for partners would find nobody.
+        let end = Instant::now() + START_TIME_MAX;
+        while !node.runs() {
+            if !node.pass() {
+                node.wait(Some(Duration::from_millis(100)));
+            }
+            if node.stops() || Instant::now() > end {
+                return Err(Error::environment("the control program does not say who the partners are"));
+            }
+        }
         Self::new(Box::new(Embedded::new(node)))
     }
 

@@ -4,7 +4,7 @@
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, Request};
-use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
+use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -539,4 +539,102 @@ fn idle_pairs_are_given_back_and_made_again() {
     assert_eq!(pairs(), 1);
     let text = network.text(&["status", "idle", "--detail"]);
     assert!(text.contains("idle_seconds"), "{text}");
+}
+
+#[test]
+fn a_capture_has_the_frames_of_both_links() {
+    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let network = Network::up("capture", &format!("{before}{after}"));
+    let file = network.base.path().join("router.pcapng");
+    let network = &network;
+    std::thread::scope(|scope| {
+        let arguments = ["capture", "capture", "router", "-o", file.to_str().unwrap(), "--seconds", "2"];
+        let capture = scope.spawn(move || network.text(&arguments));
+        wait_until("the capture's beginning", || file.exists());
+        std::thread::sleep(Duration::from_millis(300));
+        network.text(&["ping", "capture", "router", "10.0.2.2", "-c", "3", "-i", "0.1"]);
+        capture.join().unwrap();
+    });
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng file begins with a section header block");
+    // Three requests and three replies, each 20 + 8 + 56 bytes: the payload counts up from 0.
+    let payload: Vec<u8> = (0..56).collect();
+    let found = bytes.windows(payload.len()).filter(|window| *window == payload).count();
+    assert_eq!(found, 6);
+}
+
+#[test]
+fn datagrams_reach_one_partner_or_all_of_a_group() {
+    let lan = "[network.lan]\ntype = \"hipersockets\"\n[guest.a]\nexternal = true\n\
+        device = [{ network = \"lan\", addresses = [\"10.0.0.1/24\"] }]\n[guest.b]\nexternal = true\n\
+        device = [{ network = \"lan\", addresses = [\"10.0.0.2/24\"] }]\n";
+    let network = Network::up("datagrams", lan);
+    let (a, b) = (network.attach("a"), network.attach("b"));
+    let one = UdpSocket::bind(&a, "10.0.0.1:5000".parse().unwrap()).unwrap();
+    let other = UdpSocket::bind(&b, "10.0.0.2:5000".parse().unwrap()).unwrap();
+    let mut buffer = [0; 60_000];
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            let mut buffer = [0; 60_000];
+            for _ in 0..3 {
+                let (count, from) = other.recv_from(&mut buffer).unwrap();
+                other.send_to(&buffer[..count], from).unwrap();
+            }
+            // What was sent last leaves while somebody waits.
+            other.set_timeout(Some(Duration::from_millis(200)));
+            assert_eq!(other.recv_from(&mut buffer).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+        });
+        // The largest needs fragments.
+        for bytes in [0, 1_000, 59_000] {
+            let sent: Vec<u8> = (0..bytes).map(|at: u32| at.to_le_bytes()[0]).collect();
+            one.send_to(&sent, "10.0.0.2:5000".parse().unwrap()).unwrap();
+            let (count, from) = one.recv_from(&mut buffer).unwrap();
+            assert_eq!((&buffer[..count], from), (&sent[..], "10.0.0.2:5000".parse().unwrap()));
+        }
+        echo.join().unwrap();
+    });
+}
+
+#[test]
+fn another_version_is_refused_by_name_and_bad_topologies_by_place() {
+    let network = Network::up("versions", FIGURE_1);
+    let mut client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let (guest, token) = ("client".parse().unwrap(), Token::claimed(""));
+    let request = Request::Attach { protocol: 0, version: "0.0.1".to_owned(), guest, token };
+    let error = client.request(request).unwrap_err();
+    assert!(error.to_string().contains("protocol 0 (version 0.0.1)"), "{error}");
+    for (text, status, why) in [
+        ("[guest.a]\ncolour = 1", 2, "unknown field `colour`"),
+        ("[network.n]\ntype = \"vctc\"\n[guest.a]\ndevice = [{ network = \"n\", mtu = 70000 }]", 2, "an MTU of 70000"),
+        ("", 2, "no guest"),
+    ] {
+        let path = network.base.path().join("bad.toml");
+        std::fs::write(&path, text).unwrap();
+        let output = network.siga(&["up", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(status), "{text}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(why) && message.contains("bad.toml"), "{message}");
+        assert!(!network.run_dir().join("bad").exists());
+    }
+    assert!(network.pid_of("router").is_some());
+}
+
+#[test]
+fn a_pair_beyond_the_limits_of_who_asks_is_refused() {
+    // Rings of the client are limited to less than one pair takes: it is refused and told why; the router goes on.
+    let limited = FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");
+    let network = Network::up("limits", &limited);
+    let client = network.attach("client");
+    let error = std::thread::scope(|scope| {
+        let connect = scope.spawn(|| {
+            let stream = TcpStream::begin(&client, "10.0.2.2:7".parse().unwrap(), &SocketOptions::default()).unwrap();
+            stream.set_timeout(Some(Duration::from_millis(300)));
+            (&stream).read(&mut [0]).unwrap_err()
+        });
+        connect.join().unwrap()
+    });
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    let log = std::fs::read_to_string(network.run_dir().join("limits").join("log")).unwrap();
+    assert!(log.contains("ring_bytes_max"), "{log}");
+    assert!(network.pid_of("router").is_some());
 }

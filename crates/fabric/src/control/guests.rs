@@ -180,6 +180,7 @@ impl Control {
         for (device, member) in self.members_of(name) {
             self.tell(name, &Order::Member { device, member }, Vec::new());
         }
+        self.tell(name, &Order::Run, Vec::new());
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 use super::links::Proposal;
 use super::{Node, Source, setup};
 use crate::channel::{Channel, Ended};
-use crate::error::{IoContext, Result};
 use crate::limits::{CAPTURE_BYTES_MAX, SUITORS_MAX};
 use crate::message::{DeviceReport, News, Order, PROTOCOL, ReportPart, StackReport};
 use crate::port::{self, Counters};
@@ -89,6 +88,10 @@ impl<S: Storage> Node<S> {
                 if let Err(error) = self.add_member(&device, &member) {
                     self.tell(&News::Failed(error), Vec::new());
                 }
+            }
+            Order::Run => {
+                self.runs = true;
+                self.tell(&News::Ready { confinement: self.confinement.clone() }, Vec::new());
             }
             Order::MemberGone { device, member } => self.remove_member(&device, &member),
             Order::Pair { pair, device, member, inbound, outbound } => {
@@ -240,15 +243,5 @@ impl<S: Storage> Node<S> {
             times_ns: times.into_iter().map(|(name, time)| (name.to_owned(), time)).collect(),
             connections: memory.held("TCP connections") as u64,
         }
-    }
-
-    /// Says that the guest runs.
-    ///
-    /// # Errors
-    /// The control program is gone.
-    pub fn say_ready(&mut self) -> Result<()> {
-        let news = News::Ready { confinement: self.confinement.clone() };
-        self.tell(&news, Vec::new());
-        self.control.as_ref().map(|_| ()).ok_or("it ended").context("the control program is gone")
     }
 }

@@ -57,6 +57,7 @@ impl<S: Storage> Node<S> {
             capture: None,
             next_idle_look: now,
             scratch: Vec::new(),
+            runs: false,
             stops: false,
             config,
         };
