@@ -10,6 +10,7 @@ mod handshake;
 mod hostile;
 mod loss;
 mod plpmtud;
+mod prediction;
 mod random;
 mod timers;
 mod transfer;

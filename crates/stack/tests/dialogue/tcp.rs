@@ -411,6 +411,22 @@ fn segments_follow_the_mtu_of_their_device() {
     assert_eq!(net.first().set_mtu(now, DeviceId(9), 1_500), Err(DeviceError::NoDevice));
 }
 
+// RFC 1191, RFC 8201: a path's MTU belongs to the destination, not to the connection that was told of it.
+#[test]
+fn a_connection_begins_with_what_another_learnt_of_the_path() {
+    for v6 in [false, true] {
+        let mut net = Net::new(&[PLAIN, Link { mtu: 1_400, ..PLAIN }, PLAIN]);
+        let listener = net.listen(v6, 80, 10);
+        let (here, there) = net.open(v6, 80, listener);
+        assert_eq!(net.stream((0, here), (3, there), &content(20_000)), content(20_000));
+        let (here, there) = net.open(v6, 80, listener);
+        net.keep_frames = true;
+        assert_eq!(net.stream((0, here), (3, there), &content(20_000)), content(20_000));
+        let longest = net.frames.iter().filter(|(from, ..)| *from == 0).map(|(_, frame, _)| frame.len()).max();
+        assert_eq!(longest, Some(1_400 + 14));
+    }
+}
+
 #[test]
 fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
     let config = StackConfig { tcp_buffers_bytes_max: 200_000, ..StackConfig::default() };
