@@ -192,6 +192,7 @@ mod tests {
             (&[1, 1, 1, 0][..], Ok(())),
             (&[7, 4, 4, 0][..], Ok(())),
             (&[0x94, 4, 0, 0][..], Ok(())),
+            (&[7, 2, 7, 2][..], Ok(())),
             (&[1, 0x83, 3, 4][..], Err((IpDrop::SourceRoute, 21))),
             (&[0x89, 4, 4, 0][..], Err((IpDrop::SourceRoute, 20))),
             (&[7, 0, 0, 0][..], Err((IpDrop::Options, 20))),
@@ -204,9 +205,27 @@ mod tests {
     }
 
     #[test]
+    fn a_router_alert_is_found_among_other_options_and_not_inside_one_or_behind_the_end() {
+        for (options, found) in [
+            (&[][..], false),
+            (&[0x94, 4, 0, 0][..], true),
+            (&[0x94, 4, 0, 1][..], false),
+            (&[1, 1, 1, 1, 0x94, 4, 0, 0][..], true),
+            (&[7, 4, 4, 0, 0x94, 4, 0, 0][..], true),
+            (&[7, 8, 4, 0, 0x94, 4, 0, 0][..], false),
+            (&[7, 3, 4, 0, 0x94, 4, 0, 0][..], false),
+        ] {
+            assert_eq!(has_router_alert(&header(options)), found, "{options:?}");
+        }
+    }
+
+    #[test]
     fn only_copied_options_stay_in_later_fragments() {
         let mut bytes = header(&[7, 4, 4, 9, 0x94, 4, 0, 0, 68, 9, 1, 1]);
         blank_uncopied_options(&mut bytes);
         assert_eq!(bytes[20..], [1, 1, 1, 1, 0x94, 4, 0, 0, 1, 1, 1, 1]);
+        let mut bytes = header(&[1, 68, 2, 0, 68, 4, 1, 1]);
+        blank_uncopied_options(&mut bytes);
+        assert_eq!(bytes[20..], [1, 1, 1, 0, 68, 4, 1, 1], "what lies behind the end is no option");
     }
 }

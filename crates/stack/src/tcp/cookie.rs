@@ -167,6 +167,20 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_offers_what_a_listener_with_room_offers() {
+        let (now, initial) = (Instant::from_ns(1), Initial { seq: SeqNumber(70), timestamp_offset: 9 });
+        let mut client: Connection = Connection::connect(now, CONFIG, (5, 10), initial).unwrap();
+        let syn = client.poll_transmit(now, 0).unwrap().header;
+        let answer = cookie(1).answer(now, &syn);
+        let mut server: Connection = Connection::accept(now, CONFIG, &syn, initial).unwrap();
+        let offer = server.poll_transmit(now, 0).unwrap().header;
+        let echo = |header: &Header| header.options.timestamps.map(|timestamps| timestamps.echo);
+        assert_eq!(echo(&answer), echo(&offer));
+        let options = Options { timestamps: answer.options.timestamps, ..offer.options };
+        assert_eq!(answer, Header { seq: answer.seq, options, ..offer });
+    }
+
+    #[test]
     fn without_timestamps_there_is_no_memory_for_options() {
         let now = Instant::from_ns(1);
         let (_, answer, ack) = client(now, Config { timestamps: false, mss: 1_000, ..CONFIG });

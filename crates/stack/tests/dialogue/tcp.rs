@@ -5,7 +5,7 @@ use siga_stack::Stack;
 use siga_stack::device::{Agreed, DeviceConfig, DeviceError, Medium};
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::frame::{DeviceId, Received};
-use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::limits::{HEADER_BYTES_MAX, TCP_BURST_FRAMES};
 use siga_stack::route::Prefix;
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
@@ -409,6 +409,27 @@ fn segments_follow_the_mtu_of_their_device() {
     let now = net.now;
     assert_eq!(net.first().set_mtu(now, DeviceId(0), 1_279), Err(DeviceError::Mtu));
     assert_eq!(net.first().set_mtu(now, DeviceId(9), 1_500), Err(DeviceError::NoDevice));
+}
+
+#[test]
+fn connections_with_much_to_send_take_turns_by_bursts() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 4);
+    let open: Vec<(TcpId, TcpId)> = (0..2).map(|_| net.open(false, 80, listener)).collect();
+    for (here, there) in &open {
+        assert_eq!(net.stream((0, *here), (1, *there), &content(300_000)).len(), 300_000);
+    }
+    net.keep_frames = true;
+    for (here, _) in &open {
+        let now = net.now;
+        assert_eq!(net.first().tcp_send(now, *here, &content(40 * 1_448)), Ok(40 * 1_448));
+    }
+    net.cross();
+    let ports: Vec<&[u8]> =
+        net.frames.iter().filter(|(from, ..)| *from == 0).map(|(_, frame, _)| &frame[34..36]).collect();
+    let turns: Vec<usize> = ports.chunk_by(|one, next| one == next).map(<[_]>::len).collect();
+    let burst = usize::from(TCP_BURST_FRAMES);
+    assert_eq!(turns, [burst, burst, burst, burst, 40 - 2 * burst, 40 - 2 * burst]);
 }
 
 // RFC 1191, RFC 8201: a path's MTU belongs to the destination, not to the connection that was told of it.

@@ -51,6 +51,33 @@ fn recovery_sends_half_of_what_arrives_and_ends_at_the_threshold() {
     dialogue.ends();
 }
 
+/// Sends so much, which is acknowledged at once a round trip later; says what the congestion window is then.
+fn window_after(dialogue: &mut Dialogue, bytes: usize) -> u32 {
+    dialogue.write(bytes);
+    while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
+        dialogue.sent_to = (segment.payload.seq + segment.payload.len).0;
+    }
+    dialogue.after(100);
+    dialogue.gets(&format!("- 5001:5001 ack {}", dialogue.sent_to));
+    dialogue.connection.info().unwrap().congestion_window
+}
+
+// RFC 9293 MUST-19; RFC 5681 section 3.1, RFC 7661.
+#[test]
+fn in_congestion_avoidance_a_window_grows_by_a_segment_and_only_where_it_is_used() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(10_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 11001");
+    let unused = [2_000, 2_000, 2_000, 4_000, 4_000].map(|bytes| window_after(&mut dialogue, bytes));
+    assert_eq!(unused, [5_000; 5], "a segment had room all the time");
+    let used = [4_900, 4_900, 5_100, 5_100].map(|bytes| window_after(&mut dialogue, bytes));
+    assert_eq!(used, [5_000, 6_000, 7_000, 7_000], "the last left room for a segment again");
+    dialogue.ends();
+}
+
 #[test]
 fn a_reordered_segment_is_not_repeated() {
     let mut dialogue = ten_out(plain());
