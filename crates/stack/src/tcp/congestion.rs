@@ -246,6 +246,48 @@ mod tests {
         assert!(windows[19] >= start + 10 * MSS, "{}", windows[19]);
     }
 
+    // RFC 9438 section 4.3.
+    #[test]
+    fn cubic_follows_reno_at_nine_seventeenths_until_it_is_back_and_then_at_its_rate() {
+        let mut cubic = by_name("cubic").unwrap();
+        let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
+        let windows = rounds(&mut *cubic, start, 40);
+        let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(steps[..10].iter().all(|step| (470..=540).contains(step)), "{windows:?}");
+        assert!(windows[11] > 20 * MSS && steps[12..].iter().all(|step| (890..=1_000).contains(step)), "{windows:?}");
+    }
+
+    // RFC 9438 section 4.7.
+    #[test]
+    fn cubic_leaves_room_to_others_when_it_is_reduced_before_it_is_back() {
+        let mut cubic = by_name("cubic").unwrap();
+        cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
+        let start = cubic.reduce(Window { bytes: 900 * MSS, segment_bytes: MSS });
+        assert_eq!(start, 630 * MSS);
+        // K = cbrt((765 - 630) / 0.4) = 6.96 s.
+        let windows = rounds(&mut *cubic, start, 100);
+        assert!(windows[69].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[69]);
+        // As large again, it is no less than before: the plateau is where it was.
+        let start = cubic.reduce(Window { bytes: 765 * MSS, segment_bytes: MSS });
+        assert_eq!(start, mul_div(765 * MSS, 7, 10));
+        let windows = rounds(&mut *cubic, start, 100);
+        assert!(windows[83].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[83]);
+    }
+
+    #[test]
+    fn idle_time_does_not_count_for_cubic() {
+        let (mut cubic, mut other) = (by_name("cubic").unwrap(), by_name("cubic").unwrap());
+        let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
+        let start = cubic.reduce(window);
+        other.reduce(window);
+        let bytes = rounds(&mut *cubic, start, 30)[29];
+        assert_eq!(rounds(&mut *other, start, 30)[29], bytes);
+        cubic.idle(Duration::from_secs(60));
+        let (at, rtt) = (Instant::default() + Duration::from_secs(3), Duration::from_millis(100));
+        let window = Window { bytes, segment_bytes: MSS };
+        assert_eq!(cubic.grow(at + Duration::from_secs(60), window, MSS, rtt), other.grow(at, window, MSS, rtt));
+    }
+
     #[test]
     fn cubic_forgets_a_reduction_that_was_for_nothing() {
         let mut cubic = by_name("cubic").unwrap();

@@ -94,4 +94,28 @@ mod tests {
         rtt.sample(Instant::default(), ms(1_000));
         assert!(rtt.timeout(0) > ms(1_000) && rtt.min() == ms(100));
     }
+
+    // RFC 6298 section 2: alpha is 1/8, beta is 1/4, K is 4.
+    #[test]
+    fn a_sample_moves_the_mean_by_an_eighth_and_the_variance_by_a_quarter() {
+        let us = Duration::from_micros;
+        let mut rtt = Rtt::default();
+        rtt.sample(Instant::default(), us(100_000));
+        assert_eq!((rtt.smoothed(), rtt.variance()), (Some(us(100_000)), us(50_000)));
+        rtt.sample(Instant::default(), us(200_000));
+        assert_eq!((rtt.smoothed(), rtt.variance()), (Some(us(112_500)), us(62_500)));
+        assert_eq!(rtt.timeout(0), us(362_500));
+    }
+
+    #[test]
+    fn the_least_round_trip_is_forgotten_five_minutes_after_it_was_last_seen() {
+        let (ms, start) = (Duration::from_millis, Instant::default());
+        let mut rtt = Rtt::default();
+        for (at, sample, least) in
+            [(0, 100, 100), (200, 100, 100), (400, 150, 100), (500, 150, 100), (501, 150, 150), (700, 90, 90)]
+        {
+            rtt.sample(start + Duration::from_secs(at), ms(sample));
+            assert_eq!(rtt.min(), ms(least), "after {at} s");
+        }
+    }
 }

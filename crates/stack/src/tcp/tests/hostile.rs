@@ -96,7 +96,9 @@ fn an_old_timestamp_is_refused_and_a_missing_one_too() {
     dialogue.ends();
     // After 24 days of silence an old one is believed again (section 5.5).
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
-    dialogue.after(25 * 24 * 3_600_000);
+    dialogue.after(24 * 24 * 3_600_000 - 1);
+    dialogue.refuses("- 5001:5101 ack 1001 ts 900 1", DropReason::TimestampOld);
+    dialogue.after(1);
     dialogue.gets("- 5001:5101 ack 1001 ts 900 1");
     dialogue.ends();
 }
