@@ -682,3 +682,53 @@ impl<S: Storage> TcpSockets<S> {
         self.sockets.discard(slot);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::Heap;
+
+    #[test]
+    fn the_formula_of_memory_covers_tables_that_are_as_full_as_may_be() {
+        let flows = TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX;
+        // A table has a byte of its own for each place, and leaves an eighth of them free.
+        let places = HashMap::<Flow, Place>::with_capacity(flows).capacity() / 7 * 8;
+        let flow = (places * (size_of::<(Flow, Place)>() + 1)).div_ceil(flows);
+        let wait = size_of::<waits::Wait>() + flow;
+        assert!((wait..wait + wait / 2).contains(&WAIT_BYTES), "{wait} {WAIT_BYTES}");
+        let connection = size_of::<Socket<Heap>>() + crate::tcp::OPEN_BYTES + flow + size_of::<wheel::Node>();
+        let counted = connection_bytes::<Heap>();
+        assert!((connection..connection + 100).contains(&counted), "{connection} {counted}");
+        assert!((16 * flows..17 * flows).contains(&PORT_PAGES_MAX), "eight pages for twice as many ends");
+        let sockets = TcpSockets::<Heap>::new(&mut Random::new(1), 1 << 30);
+        assert_eq!(sockets.held().buffer_bytes_most, 4 << 30);
+    }
+
+    #[test]
+    fn every_part_of_a_flow_changes_its_hash() {
+        let hash = Keyed::new(&mut Random::new(1));
+        for v6 in [false, true] {
+            let flow = |local: u8, remote: u8, local_port, remote_port| {
+                let address = |last: u8| -> IpAddr {
+                    if v6 {
+                        Ipv6Addr::from([0x20, 1, 0, 0, 0, 0, 0, last, 0, 0, 0, 0, 0, 0, 0, 1]).into()
+                    } else {
+                        [10, 0, 0, last].into()
+                    }
+                };
+                Flow::new(address(local), address(remote), local_port, remote_port)
+            };
+            let flows = [
+                flow(1, 2, 3, 4),
+                flow(9, 2, 3, 4),
+                flow(1, 9, 3, 4),
+                flow(1, 2, 9, 4),
+                flow(1, 2, 3, 9),
+                flow(2, 1, 4, 3),
+            ];
+            let hashes: std::collections::BTreeSet<u64> =
+                flows.iter().map(|flow| std::hash::BuildHasher::hash_one(&hash, flow)).collect();
+            assert_eq!(hashes.len(), flows.len());
+        }
+    }
+}

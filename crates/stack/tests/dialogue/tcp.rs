@@ -412,6 +412,20 @@ fn segments_follow_the_mtu_of_their_device() {
 }
 
 #[test]
+fn who_has_no_room_is_told_of_an_end_but_not_ahead_of_what_came_before_it() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 4);
+    let (here, there) = net.open(false, 80, listener);
+    let now = net.now;
+    net.first().tcp_send(now, here, b"hello").unwrap();
+    net.first().tcp_shutdown(now, here).unwrap();
+    net.cross();
+    assert_eq!(net.last().tcp_receive(now, there, &mut []), Ok(None));
+    assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(Some(5)));
+    assert_eq!(net.last().tcp_receive(now, there, &mut []), Ok(Some(0)));
+}
+
+#[test]
 fn connections_with_much_to_send_take_turns_by_bursts() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);

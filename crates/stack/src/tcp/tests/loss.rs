@@ -78,6 +78,27 @@ fn in_congestion_avoidance_a_window_grows_by_a_segment_and_only_where_it_is_used
     dialogue.ends();
 }
 
+// RFC 6582 section 3.2 step 3: a partial acknowledgement takes back what the duplicates had counted of it, but for one segment.
+#[test]
+fn without_sack_a_partial_acknowledgement_leaves_in_flight_what_is() {
+    let mut dialogue = Dialogue::established_by(Config { sack: false, ..plain() }, "S 5000:5000 ack 1001 mss 1000");
+    dialogue.write(10_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.after(100);
+    // The first and the fourth segment are lost, eight arrive.
+    for _ in 0..8 {
+        dialogue.gets("- 5001:5001 ack 1001");
+    }
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    assert_eq!(dialogue.connection.info().unwrap().flight, 2_000);
+    dialogue.gets("- 5001:5001 ack 4001");
+    assert_eq!(dialogue.connection.info().unwrap().flight, 0);
+    dialogue.sends(&["- 4001:5001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 11001");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, "open");
+    dialogue.ends();
+}
+
 #[test]
 fn a_reordered_segment_is_not_repeated() {
     let mut dialogue = ten_out(plain());

@@ -35,6 +35,23 @@ fn nobody_is_probed_unasked_and_then_after_two_hours() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-20, SHLD-9: R1, in every state that repeats.
+#[test]
+fn three_repetitions_without_an_answer_are_trouble() {
+    let mut established = Dialogue::established(Config { sack: false, ..plain() });
+    established.write(100);
+    established.sends(&["- 1001:1101 ack 5001"]);
+    for mut dialogue in [Dialogue::connecting(plain()), Dialogue::accepting(plain()), established] {
+        for repetitions in 0..3 {
+            assert!(!dialogue.connection.delivery_problem(), "{:?} {repetitions}", dialogue.state());
+            dialogue.timeout();
+            assert!(dialogue.connection.poll_transmit(dialogue.now, 0).is_some());
+        }
+        assert!(dialogue.connection.delivery_problem() && dialogue.connection.readiness().trouble);
+        dialogue.ends();
+    }
+}
+
 // RFC 9293 MUST-26.
 #[test]
 fn nobody_is_probed_while_data_is_under_way_or_has_just_come() {

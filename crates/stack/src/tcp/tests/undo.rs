@@ -102,6 +102,17 @@ fn an_echo_from_before_the_repetition_undoes_a_recovery_and_widens_the_wait_for_
 }
 
 #[test]
+fn an_old_echo_that_acknowledges_nothing_undoes_nothing() {
+    let mut dialogue = ten_out_stamped();
+    dialogue.gets("- 5001:5001 ack 1001 ts 200 1433 sack 2001:5001");
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.after(10);
+    dialogue.gets("- 5001:5001 ack 1001 ts 201 1433 sack 2001:6001");
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("recovery", 0));
+    dialogue.ends();
+}
+
+#[test]
 fn frto_sends_fresh_data_after_a_timeout_and_undoes_it_when_the_flight_was_late() {
     let mut dialogue = ten_out();
     dialogue.times_out();
@@ -119,6 +130,31 @@ fn frto_sends_fresh_data_after_a_timeout_and_undoes_it_when_the_flight_was_late(
         }
     }
     assert_eq!(dialogue.info().repeated_segments, 1);
+    dialogue.ends();
+}
+
+#[test]
+fn frto_with_sack_is_told_by_one_acknowledgement_of_the_repetition_and_what_went_once() {
+    let mut dialogue = ten_out();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    // Had the second arrived before the timeout, SACK would have told it.
+    dialogue.gets("- 5001:5001 ack 3001");
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("open", 1));
+    dialogue.ends();
+}
+
+#[test]
+fn frto_without_sack_is_told_by_what_went_once() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(30_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 3001");
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("open", 1));
     dialogue.ends();
 }
 
@@ -281,6 +317,26 @@ fn a_duplicate_of_one_repetition_among_two_undoes_nothing() {
     dialogue.gets("- 5001:5001 ack 10001 sack 2001:3001");
     assert_eq!((dialogue.info().undone_reductions, dialogue.info().threshold), (1, u32::MAX));
     dialogue.ends();
+}
+
+// RFC 2883 section 4: what a first block tells of.
+#[test]
+fn a_first_block_below_the_acknowledgement_or_inside_the_second_tells_of_a_duplicate() {
+    for (told, bytes) in [
+        ("ack 2001 sack 1001:2001", 1_000),
+        ("ack 2001 sack 1001:2001 3001:4001", 1_000),
+        ("ack 1001 sack 3001:4001 2001:5001", 1_000),
+        ("ack 1001 sack 2001:3001 2001:5001", 1_000),
+        ("ack 1001 sack 4001:5001 2001:5001", 1_000),
+        ("ack 1001 sack 4001:6001 2001:5001", 0),
+        ("ack 1001 sack 2001:3001 3001:5001", 0),
+        ("ack 1001 sack 2001:3001", 0),
+    ] {
+        let mut dialogue = ten_out();
+        dialogue.gets(&format!("- 5001:5001 {told}"));
+        assert_eq!(dialogue.connection.info().unwrap().duplicate_bytes, bytes, "{told}");
+        dialogue.ends();
+    }
 }
 
 #[test]
