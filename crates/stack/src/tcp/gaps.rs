@@ -100,6 +100,20 @@ mod tests {
         assert_eq!(gaps.count(), TCP_GAPS_MAX - 1);
     }
 
+    // RFC 2018 section 4.
+    #[test]
+    fn the_run_that_grew_last_is_told_first_and_the_others_in_their_order() {
+        let mut gaps = Gaps::default();
+        let runs = [(10, 20), (40, 50), (21, 30), (60, 70)].map(|(start, end)| (seq(start), seq(end)));
+        for (start, end) in runs {
+            assert!(gaps.insert(start, end));
+            assert_eq!(gaps.told().next(), Some((start, end)), "a byte is missing before 21");
+        }
+        assert!(gaps.insert(seq(30), seq(35)));
+        let told: Vec<Block> = gaps.told().collect();
+        assert_eq!(told, [(21, 35), (10, 20), (40, 50), (60, 70)].map(|(start, end)| (seq(start), seq(end))));
+    }
+
     proptest! {
         #[test]
         fn gaps_agree_with_a_set_of_bytes(pieces in proptest::collection::vec((1_u32..180, 1_u32..40), 1..30)) {
