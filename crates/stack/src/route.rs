@@ -390,7 +390,6 @@ impl<K: Key> Table<K> {
         let mut open = vec![(end, ranges[0].hop)];
         let mut add = |start: K, hop: u32| match ranges.last_mut() {
             Some(last) if last.start == start => last.hop = hop,
-            Some(last) if last.hop == hop => {}
             Some(_) | None => ranges.push(Range { start, hop }),
         };
         for (&(prefix, bits), &hop) in self.prefixes.range((start, length)..=(end, K::BITS)) {

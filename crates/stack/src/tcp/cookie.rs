@@ -181,6 +181,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_peer_did_not_offer_is_not_agreed() {
+        let now = Instant::from_ns(1);
+        for (sack, window_scaling) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (client, answer, ack) = client(now, Config { sack, window_scaling, ..CONFIG });
+            assert_eq!((answer.options.sack_permitted, answer.options.window_scale.is_some()), (sack, window_scaling));
+            let mut server: Connection = cookie(1).accept(now, &ack).unwrap();
+            server.handle_segment(now, &ack, false, [].as_slice(), 0).unwrap();
+            assert_eq!(server.info().unwrap().peer_window, client.info().unwrap().window);
+            let ahead = Header { seq: ack.seq + 100, ..ack };
+            server.handle_segment(now, &ahead, false, [1; 10].as_slice(), 0).unwrap();
+            let told = server.poll_transmit(now, 0).unwrap().header.options.sack;
+            assert_eq!(told.as_slice().len(), usize::from(sack));
+        }
+    }
+
+    #[test]
     fn without_timestamps_there_is_no_memory_for_options() {
         let now = Instant::from_ns(1);
         let (_, answer, ack) = client(now, Config { timestamps: false, mss: 1_000, ..CONFIG });

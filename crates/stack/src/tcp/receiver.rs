@@ -129,9 +129,9 @@ impl Receiver {
         (seq + sequence_len).at_or_after(self.nxt) && seq.at_or_before(self.edge.later(self.nxt))
     }
 
-    /// A reset is believed only here (RFC 5961 section 3.2).
+    /// A reset is answered only here (RFC 5961 section 3.2), unless it is believed.
     pub(super) fn in_window(&self, seq: SeqNumber) -> bool {
-        seq.at_or_after(self.nxt) && (seq.before(self.edge) || seq == self.nxt)
+        seq.at_or_after(self.nxt) && seq.before(self.edge)
     }
 
     /// PAWS (RFC 7323 section 5.3): true if a timestamp is older than one already seen.

@@ -557,6 +557,23 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_of_the_tail_repeats_the_end_of_the_last_entry_alone() {
+        let mut board = Scoreboard::new(seq(0));
+        board.push(at(0), seq(0), seq(500));
+        board.push(at(0), seq(500), seq(1000));
+        for _ in 0..2 {
+            board.cut_tail(seq(900));
+            assert_eq!((board.tail(), board.count()), (Some((seq(900), seq(1000))), 3));
+        }
+        board.repeat(at(5), seq(900), seq(1000));
+        board.check();
+        // What goes before it was sent once, and measures a round trip.
+        let mut delivery = Delivery::new(at(10), RTT, None);
+        board.acknowledge(seq(900), &mut delivery);
+        assert_eq!((delivery.bytes, delivery.rtt, delivery.repeated), (900, Some(RTT), false));
+    }
+
+    #[test]
     fn sack_cuts_large_entries_only_between_segments() {
         let mut board = Scoreboard::new(seq(0));
         board.push(at(0), seq(0), seq(1000));

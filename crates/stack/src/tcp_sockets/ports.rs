@@ -202,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_is_asked_for_twice_makes_no_room_where_there_is_none() {
+        let (mut ports, end) = ports();
+        // The first two pages are full, and the next port is looked for from the second port of all on.
+        assert!((36_864..40_960).all(|port| ports.take(end, port)) && !ports.take(end, 36_864));
+        assert!((32_768..36_864).rev().all(|port| ports.take(end, port)));
+        assert_eq!((ports.taken(), ports.pages(), ports.propose(end)), (8_192, 2, Some(40_960)));
+    }
+
+    #[test]
     fn a_port_rests_until_all_others_were_used() {
         let (mut ports, end) = ports();
         let first = ports.propose(end).unwrap();
