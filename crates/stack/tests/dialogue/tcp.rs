@@ -425,6 +425,36 @@ fn who_has_no_room_is_told_of_an_end_but_not_ahead_of_what_came_before_it() {
     assert_eq!(net.last().tcp_receive(now, there, &mut []), Ok(Some(0)));
 }
 
+// RFC 6191 section 2, RFC 9293 MUST-8: the clock of initial sequence numbers has not come as far as what was sent.
+#[test]
+fn a_connection_that_follows_one_in_time_wait_is_numbered_after_it() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 4);
+    let (local, remote) = (SocketAddr::new(address(false, 0, 1), 5_000), net.far(false, 80));
+    net.keep_frames = true;
+    // Where the answerer's numbers begin and end.
+    let mut numbers: Vec<(u32, u32)> = Vec::new();
+    for _ in 0..2 {
+        let now = net.now;
+        let here = net.first().tcp_connect(now, local, remote, &TcpOptions::default()).unwrap();
+        net.cross();
+        let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+        assert_eq!(net.stream((1, there), (0, here), &content(500_000)).len(), 500_000);
+        let now = net.now;
+        net.last().tcp_close(now, there).unwrap();
+        net.cross();
+        net.first().tcp_close(now, here).unwrap();
+        net.cross();
+        net.pass(Duration::from_millis(5));
+        let sent = net.frames.drain(..).filter(|(from, frame, _)| *from == 1 && frame[12..14] == [8, 0]);
+        let sent: Vec<u32> = sent.map(|(_, frame, _)| u32::from_be_bytes(frame[38..42].try_into().unwrap())).collect();
+        let most = sent.iter().map(|number| number.wrapping_sub(sent[0])).max().unwrap();
+        numbers.push((sent[0], sent[0].wrapping_add(most)));
+    }
+    assert_eq!(net.stacks[1].memory().held("TCP connections in TIME-WAIT"), 1);
+    assert!((1..1 << 20).contains(&numbers[1].0.wrapping_sub(numbers[0].1)), "{numbers:?}");
+}
+
 #[test]
 fn connections_with_much_to_send_take_turns_by_bursts() {
     let mut net = Net::new(&[PLAIN]);
@@ -448,17 +478,22 @@ fn connections_with_much_to_send_take_turns_by_bursts() {
 
 // RFC 1191, RFC 8201: a path's MTU belongs to the destination, not to the connection that was told of it.
 #[test]
-fn a_connection_begins_with_what_another_learnt_of_the_path() {
+fn what_one_connection_learnt_of_a_path_holds_for_all_and_whatever_becomes_of_the_device() {
     for v6 in [false, true] {
         let mut net = Net::new(&[PLAIN, Link { mtu: 1_400, ..PLAIN }, PLAIN]);
         let listener = net.listen(v6, 80, 10);
         let (here, there) = net.open(v6, 80, listener);
         assert_eq!(net.stream((0, here), (3, there), &content(20_000)), content(20_000));
         let (here, there) = net.open(v6, 80, listener);
-        net.keep_frames = true;
-        assert_eq!(net.stream((0, here), (3, there), &content(20_000)), content(20_000));
-        let longest = net.frames.iter().filter(|(from, ..)| *from == 0).map(|(_, frame, _)| frame.len()).max();
-        assert_eq!(longest, Some(1_400 + 14));
+        for mtu in [None, Some(1_300), Some(1_500)] {
+            let now = net.now;
+            mtu.map_or(Ok(()), |mtu| net.first().set_mtu(now, DeviceId(0), mtu)).unwrap();
+            net.frames.clear();
+            net.keep_frames = true;
+            assert_eq!(net.stream((0, here), (3, there), &content(20_000)), content(20_000));
+            let longest = net.frames.iter().filter(|(from, ..)| *from == 0).map(|(_, frame, _)| frame.len()).max();
+            assert_eq!(longest, Some(usize::from(mtu.unwrap_or(1_400).min(1_400)) + 14));
+        }
     }
 }
 

@@ -343,3 +343,18 @@ fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
     dialogue.sends(&["C 2001:3001 ack 5301", "- 3001:4001 ack 5301", "- 4001:5001 ack 5301", "- 5001:6001 ack 5301"]);
     dialogue.ends();
 }
+
+#[test]
+fn lists_of_what_is_outstanding_and_of_gaps_count_as_memory() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(10_000);
+    let written = dialogue.connection.buffer_bytes();
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    let sent = dialogue.connection.buffer_bytes();
+    assert!(sent > written, "{sent} {written}");
+    dialogue.gets("- 5101:5201 ack 1001");
+    let ahead = dialogue.connection.buffer_bytes();
+    dialogue.gets("- 5301:5401 ack 11001");
+    assert!(ahead > sent && dialogue.connection.info().unwrap().gaps == 2);
+    dialogue.ends();
+}
