@@ -145,3 +145,33 @@ impl Keepalive {
 pub(super) fn check_buffer(bytes: usize) -> Result<(), ConfigError> {
     if (1..=TCP_BUFFER_BYTES_MAX).contains(&bytes) { Ok(()) } else { Err(ConfigError::BufferSize) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_and_windows_are_as_large_as_linux_has_them() {
+        let Config { send_buffer_bytes_max, receive_buffer_bytes, receive_buffer_bytes_max, .. } = Config::LINUX;
+        assert_eq!((send_buffer_bytes_max, receive_buffer_bytes), (4_194_304, 131_072));
+        assert_eq!((receive_buffer_bytes_max, Config::LINUX.window_shift()), (6_291_456, 7));
+    }
+
+    // RFC 7323 section 2.3.
+    #[test]
+    fn the_window_is_shifted_as_little_as_lets_the_largest_buffer_be_offered() {
+        for (bytes, shift) in [(1, 0), (65_535, 0), (65_536, 1), (131_071, 1), (131_072, 2), (1 << 29, 14)] {
+            let config = Config { receive_buffer_bytes: 1, receive_buffer_bytes_max: bytes, ..Config::LINUX };
+            assert_eq!((config.check(), config.window_shift()), (Ok(()), shift), "{bytes}");
+        }
+        let config = Config { receive_buffer_bytes_max: (1 << 29) + 1, ..Config::LINUX };
+        assert_eq!(config.check(), Err(ConfigError::BufferSize));
+    }
+
+    #[test]
+    fn a_receive_buffer_may_begin_as_large_as_it_may_become() {
+        let config = Config { receive_buffer_bytes: 9_000, receive_buffer_bytes_max: 9_000, ..Config::LINUX };
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(Config { receive_buffer_bytes: 9_001, ..config }.check(), Err(ConfigError::BufferSize));
+    }
+}

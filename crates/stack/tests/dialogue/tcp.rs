@@ -92,6 +92,7 @@ fn wrong_use_is_a_typed_error() {
     let options = TcpOptions::default();
     let stack = net.first();
     let listener = stack.tcp_listen(at("10.0.0.1:80"), 5, &options).unwrap();
+    assert_eq!(stack.tcp_listener_address(listener), Ok(at("10.0.0.1:80")));
     for (local, backlog, error) in [
         ("10.0.0.1:80", 5, TcpError::InUse),
         ("10.0.0.1:0", 5, TcpError::Address),
