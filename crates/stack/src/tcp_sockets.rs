@@ -691,9 +691,8 @@ mod tests {
     #[test]
     fn the_formula_of_memory_covers_tables_that_are_as_full_as_may_be() {
         let flows = TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX;
-        // A table has a byte of its own for each place, and leaves an eighth of them free.
-        let places = HashMap::<Flow, Place>::with_capacity(flows).capacity() / 7 * 8;
-        let flow = (places * (size_of::<(Flow, Place)>() + 1)).div_ceil(flows);
+        // Eight bytes for each place of a table that is at most half full.
+        let flow = (2 * flows).next_power_of_two() * 8 / flows;
         let wait = size_of::<waits::Wait>() + flow;
         assert!((wait..wait + wait / 2).contains(&WAIT_BYTES), "{wait} {WAIT_BYTES}");
         let connection = size_of::<Socket<Heap>>() + crate::tcp::OPEN_BYTES + flow + size_of::<wheel::Node>();

@@ -181,6 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn numbers_and_timestamps_of_answers_go_on_with_time_from_where_nobody_knows() {
+        let (now, syn) = (Instant::from_ns(1), Header { seq: SeqNumber(9), ..Header::default() });
+        for step in 0..40 {
+            let answer = cookie(1).answer(now + Duration::from_nanos(TICK_NS) * step, &syn);
+            assert_eq!(answer.seq.0 >> 27, step & 31);
+        }
+        let mut clocks: Vec<u32> = Vec::new();
+        for (secret, identity) in [(1, b"one"), (1, b"two"), (2, b"one")] {
+            let options = Options { timestamps: Some(Timestamps { value: 5, echo: 0 }), ..Options::default() };
+            let cookie = SynCookie { identity, ..cookie(secret) };
+            let clock = |ms| {
+                let now = now + Duration::from_millis(ms);
+                cookie.answer(now, &Header { options, ..syn }).options.timestamps.unwrap().value
+            };
+            assert_eq!(clock(64_000).wrapping_sub(clock(0)), 64_000);
+            clocks.push(clock(0));
+        }
+        clocks.sort_unstable();
+        assert!(clocks.windows(2).all(|pair| pair[1] - pair[0] > 1_000) && clocks[0] > 1_000, "{clocks:?}");
+    }
+
+    #[test]
     fn what_the_peer_did_not_offer_is_not_agreed() {
         let now = Instant::from_ns(1);
         for (sack, window_scaling) in [(false, false), (false, true), (true, false), (true, true)] {
