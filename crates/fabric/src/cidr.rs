@@ -30,6 +30,13 @@ impl Cidr {
         self.0.address()
     }
 
+    /// The address of everybody on the network, where there is one: networks of two addresses or one have none (RFC 3021).
+    pub fn broadcast(self) -> Option<Ipv4Addr> {
+        let IpAddr::V4(own) = self.address() else { return None };
+        let hosts = u32::MAX.checked_shr(self.0.length().into()).unwrap_or(0);
+        (self.0.length() < 31).then(|| Ipv4Addr::from_bits(own.to_bits() | hosts))
+    }
+
     /// As the stack has it.
     pub fn prefix(self) -> Prefix {
         self.0
@@ -66,5 +73,24 @@ impl From<Cidr> for String {
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}/{}", self.0.address(), self.0.length()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        for text in ["10.1.2.3/24", "0.0.0.0/0", "fd00::1/64", "::/0"] {
+            assert_eq!(text.parse::<Cidr>().unwrap().to_string(), text);
+        }
+        for bad in ["10.1.2.3", "10.1.2.3/33", "fd00::1/129", "/24", "10.1.2/24", "a/1"] {
+            assert!(bad.parse::<Cidr>().is_err(), "{bad}");
+        }
+        let broadcast = |text: &str| text.parse::<Cidr>().unwrap().broadcast();
+        assert_eq!(broadcast("10.1.2.3/24"), Some(Ipv4Addr::new(10, 1, 2, 255)));
+        assert_eq!(broadcast("10.1.2.3/0"), Some(Ipv4Addr::BROADCAST));
+        assert_eq!((broadcast("10.1.2.3/31"), broadcast("fd00::1/64")), (None, None));
     }
 }

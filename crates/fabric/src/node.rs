@@ -14,7 +14,7 @@ use crate::channel::Channel;
 use crate::device::Inside;
 use crate::error::{IoContext, Result};
 use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
-use crate::message::{Buffers, GuestConfig, Loss, PairId};
+use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
 use crate::port::{Partner, Receiver, Sender};
 use links::Half;
 use orders::{Capture, OpenPing};
@@ -316,8 +316,9 @@ impl<S: Storage> Node<S> {
     }
 
     fn take(&mut self, at: Instant, port: usize) -> std::result::Result<usize, (usize, Loss)> {
-        let main = self.main_ports[self.ports.senders[port].device];
-        take(&mut self.stack, &mut self.ports, at, port, main)
+        let place = self.ports.senders[port].device;
+        let network = (self.main_ports[place], &self.config.devices[place]);
+        take(&mut self.stack, &mut self.ports, at, port, network)
     }
 
     /// Lets the stack send, and whatever waited.
@@ -356,7 +357,7 @@ fn take<S: Storage>(
     ports: &mut Ports,
     at: Instant,
     port: usize,
-    main: usize,
+    (main, device): (usize, &GuestDevice),
 ) -> std::result::Result<usize, (usize, Loss)> {
     let Receiver { ring: Some(ring), inbound, malformed, .. } = &mut ports.receivers[port] else { return Ok(0) };
     let mut count = 0;
@@ -383,7 +384,7 @@ fn take<S: Storage>(
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
-            let from = setup::number(if links::is_to_group(header) { main } else { port });
+            let from = setup::number(if links::is_to_many(header, device) { main } else { port });
             let received = Received { header, payload: &rest, marks: part.marks };
             if let Handled::Forward(forward) = stack.handle_frame(at, from, received) {
                 let to = usize::from(forward.device.0);

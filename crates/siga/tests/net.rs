@@ -564,7 +564,7 @@ fn a_capture_has_the_frames_of_both_links() {
 }
 
 #[test]
-fn datagrams_reach_one_partner_or_all_of_a_group() {
+fn datagrams_reach_a_partner_or_all_of_the_network() {
     let lan = "[network.lan]\ntype = \"hipersockets\"\n[guest.a]\nexternal = true\n\
         device = [{ network = \"lan\", addresses = [\"10.0.0.1/24\"] }]\n[guest.b]\nexternal = true\n\
         device = [{ network = \"lan\", addresses = [\"10.0.0.2/24\"] }]\n";
@@ -593,6 +593,13 @@ fn datagrams_reach_one_partner_or_all_of_a_group() {
         }
         echo.join().unwrap();
     });
+    // To all of the network.
+    let everybody = UdpSocket::bind(&b, "0.0.0.0:5001".parse().unwrap()).unwrap();
+    for to in ["10.0.0.255:5001", "255.255.255.255:5001"] {
+        one.send_to(b"all", to.parse().unwrap()).unwrap();
+        let (count, from) = everybody.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..count], from), (&b"all"[..], "10.0.0.1:5000".parse().unwrap()), "{to}");
+    }
 }
 
 #[test]

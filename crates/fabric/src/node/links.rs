@@ -2,7 +2,7 @@
 
 use super::{Node, Source, setup};
 use crate::limits::REFUSED_TIME;
-use crate::message::{Buffers, HeldPair, Loss, MemberId, News, PairId};
+use crate::message::{Buffers, GuestDevice, HeldPair, Loss, MemberId, News, PairId};
 use crate::name::Name;
 use crate::port::{Partner, Sender};
 use siga_ring::clock::Ticks;
@@ -11,6 +11,7 @@ use siga_stack::frame::DeviceId;
 use siga_stack::stack::Transmit;
 use siga_stack::tcp::Storage;
 use siga_stack::time::Instant;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ impl<S: Storage> Node<S> {
             let bytes = std::mem::take(&mut self.scratch);
             let (packet_bytes, marks) = (&bytes[..packet.len], packet.marks);
             let place = self.ports.senders[port].device;
-            if !is_to_group(packet_bytes) {
+            if !is_to_many(packet_bytes, &self.config.devices[place]) {
                 self.ports.senders[port].count_no_partner();
                 self.scratch = bytes;
                 continue;
@@ -268,10 +269,13 @@ impl<S: Storage> Node<S> {
     }
 }
 
-/// True for a packet to more than one station.
-pub(super) fn is_to_group(packet: &[u8]) -> bool {
+/// True for a packet to more than one station of a device's network.
+pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
     match packet.first().map(|first| first >> 4) {
-        Some(4) => packet.get(16).is_some_and(|first| *first >= 224),
+        Some(4) => packet.get(16..20).and_then(|to| to.first_chunk::<4>()).is_some_and(|to| {
+            let to = Ipv4Addr::from(*to);
+            to.is_multicast() || to.is_broadcast() || device.addresses.iter().any(|own| own.broadcast() == Some(to))
+        }),
         Some(6) => packet.get(24) == Some(&0xff),
         _ => false,
     }
