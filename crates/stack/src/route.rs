@@ -593,6 +593,26 @@ mod tests {
         assert!(routes.v4.narrow.items.len() <= used * 2, "blocks given back are used again");
     }
 
+    #[test]
+    fn prefixes_that_come_and_go_use_the_same_memory_again() {
+        let mut routes = Routes::default();
+        let sizes = |routes: &Routes| {
+            let table = &routes.v4;
+            [table.nodes.items.len(), table.narrow.items.len(), table.wide.items.len()]
+        };
+        let mut after = Vec::new();
+        for _ in 0..40 {
+            for i in 0..1_000_u32 {
+                routes.insert(v4(i.wrapping_mul(0x9e37_79b1), 24), via(1)).unwrap();
+            }
+            for i in 0..1_000_u32 {
+                assert!(routes.remove(v4(i.wrapping_mul(0x9e37_79b1), 24)));
+            }
+            after.push(sizes(&routes));
+        }
+        assert_eq!(after[20], after[39]);
+    }
+
     /// Addresses that share long beginnings, so that prefixes nest and leaves split.
     fn crowded() -> impl Strategy<Value = (u128, u8)> {
         (any::<u16>(), any::<u16>(), 0..=128_u8).prop_map(|(high, low, length)| {

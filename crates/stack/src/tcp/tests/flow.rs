@@ -358,3 +358,22 @@ fn lists_of_what_is_outstanding_and_of_gaps_count_as_memory() {
     assert!(ahead > sent && dialogue.connection.info().unwrap().gaps == 2);
     dialogue.ends();
 }
+
+#[test]
+fn a_window_that_opens_ends_the_backoff_of_its_probes() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    dialogue.write(100);
+    dialogue.sends(&[]);
+    let waits = [(); 3].map(|()| {
+        let waited = dialogue.timeout();
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+        dialogue.gets("- 5001:5001 ack 1001 win 0");
+        waited
+    });
+    assert_eq!(waits, [waits[0], waits[0] * 2, waits[0] * 4]);
+    dialogue.gets("- 5001:5001 ack 1001 win 60000");
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    assert_eq!(dialogue.timeout(), waits[0]);
+    dialogue.ends();
+}

@@ -3,6 +3,18 @@
 use super::*;
 use crate::limits::{TCP_GAPS_MAX, TCP_SENT_MAX};
 
+// RFC 5961 section 3.2.
+#[test]
+fn a_reset_in_the_window_is_challenged_and_one_behind_it_is_not_answered() {
+    for (from_edge, answer) in [(0, &[][..]), (1, &["- 1001:1001 ack 5001"][..])] {
+        let mut dialogue = Dialogue::established(plain());
+        let at = 5_001 + dialogue.connection.info().unwrap().window - from_edge;
+        dialogue.refuses(&format!("R {at}:{at}"), DropReason::ResetBlind);
+        dialogue.sends(answer);
+        dialogue.ends();
+    }
+}
+
 #[test]
 fn a_reset_is_believed_only_at_the_next_number() {
     let mut dialogue = Dialogue::established(plain());
