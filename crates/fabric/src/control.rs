@@ -11,8 +11,9 @@ mod state;
 
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
+use crate::isolate;
 use crate::launch::{self, Program};
-use crate::limits::CLIENTS_MAX;
+use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
 use crate::message::PairId;
 use crate::name::Name;
 use crate::request::{Answer, Request};
@@ -83,6 +84,8 @@ struct Control {
     program: Program,
     events: Events,
     listener: OwnedFd,
+    /// Given up for a moment when descriptors run out.
+    spare: Option<OwnedFd>,
     guests: BTreeMap<Name, Guest>,
     clients: BTreeMap<u64, Client>,
     pairs: Pairs,
@@ -175,6 +178,7 @@ fn first_word(starter: &mut Channel) -> Result<(Name, String)> {
 impl Control {
     fn begin(base: &Path, name: Name, text: String) -> Result<Self> {
         let program = Program::load()?;
+        isolate::raise_descriptor_limit();
         let run = RunDir::of(base, &name);
         run.create()?;
         let lock = lock(&run, &name)?;
@@ -202,6 +206,7 @@ impl Control {
             program,
             events,
             listener,
+            spare: spare(),
             guests,
             clients: BTreeMap::new(),
             pairs: Pairs::default(),
@@ -328,15 +333,41 @@ impl Control {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(connection) = net::accept_with(&self.listener, flags) {
-            if self.clients.len() >= CLIENTS_MAX {
-                continue;
-            }
-            if let Err(error) = self.add_client(connection) {
-                self.log.line(&format!("a connection was lost: {error}"));
-            }
+        loop {
+            let lost = match net::accept_with(&self.listener, flags) {
+                Ok(_) if self.clients.len() >= CLIENTS_MAX => Error::environment("there are too many"),
+                Ok(connection) => match self.add_client(connection) {
+                    Ok(()) => continue,
+                    Err(error) => error,
+                },
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                    // Whoever waits is let go of, or this loop would be woken for him without end. There may be nobody: the
+                    // kernel looks for a descriptor first.
+                    let waiting = net::accept_with(&self.listener, flags);
+                    let is_let_go = waiting.is_ok();
+                    drop(waiting);
+                    self.spare = spare();
+                    if !is_let_go {
+                        return;
+                    }
+                    Error::environment("out of descriptors")
+                }
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    std::thread::sleep(OUT_OF_DESCRIPTORS_WAIT);
+                    self.spare = spare();
+                    return;
+                }
+                Err(_) => return,
+            };
+            self.log.line(&format!("a connection was lost: {lost}"));
         }
     }
+}
+
+/// A descriptor of no use.
+fn spare() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// Says that a control program of this network lives.

@@ -2,7 +2,7 @@
 
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
-use crate::isolate::{Profile, confine, hide};
+use crate::isolate::{Profile, confine, hide, raise_descriptor_limit};
 use crate::limits::{SLICE, START_TIME_MAX};
 use crate::message::{GuestConfig, News, Order, PROTOCOL};
 use crate::node::Node;
@@ -23,6 +23,7 @@ pub fn run() -> Result<()> {
     let (config, listener) = first_order(&mut channel)?;
     // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.
     let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+    raise_descriptor_limit();
     net::listen(&listener, 4).context("cannot listen for a later control program")?;
     let confinement = match confine(Profile::Guest) {
         Ok(confinement) => confinement,

@@ -109,6 +109,13 @@ pub fn confine(profile: Profile) -> Result<Confinement> {
     Ok(Confinement { profile, hidden_from_start: hidden_from_start()?, user_namespace })
 }
 
+/// Lets this process have as many descriptors as the host lets it: a partner takes two.
+pub fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    // With fewer, pairs are refused one by one.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
 /// Whether this process was hidden when it asked for the first time.
 fn hidden_from_start() -> Result<bool> {
     static FROM_START: OnceLock<bool> = OnceLock::new();

@@ -53,6 +53,8 @@ pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
 /// Connections to a control program at a time.
 pub const CLIENTS_MAX: usize = 1_024;
+/// How long a control program without a single descriptor waits before it looks again.
+pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// How long a guest may take from its start until it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a guest may take to end before it is killed, and to report.

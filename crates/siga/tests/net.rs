@@ -645,3 +645,44 @@ fn a_pair_beyond_the_limits_of_who_asks_is_refused() {
     assert!(log.contains("ring_bytes_max"), "{log}");
     assert!(network.pid_of("router").is_some());
 }
+
+#[test]
+fn a_control_program_out_of_descriptors_goes_on_when_it_has_some_again() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped, because only root sees how many descriptors a hidden process has");
+        return;
+    }
+    let network = Network::up("descriptors", FIGURE_1);
+    let control = control_pid(&network);
+    // As many as it has.
+    let open = std::fs::read_dir(format!("/proc/{control}/fd")).unwrap().flatten();
+    let highest = open.map(|entry| entry.file_name().to_str().unwrap().parse::<u64>().unwrap()).max().unwrap();
+    let limit = rustix::process::Rlimit { current: Some(highest + 1), maximum: None };
+    let before = set_descriptor_limit(control, limit);
+    let address = rustix::net::SocketAddrUnix::new(network.run_dir().join("descriptors").join("control")).unwrap();
+    let kind = rustix::net::SocketType::SEQPACKET;
+    let connect = || {
+        let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        socket
+    };
+    // Some fill the gaps between its descriptors; the rest is let go of.
+    let held: Vec<_> = (0..200).map(|_| connect()).collect();
+    let ended = rustix::net::recv(held.last().unwrap(), &mut [0; 16][..], rustix::net::RecvFlags::empty());
+    assert_eq!(ended.unwrap().0, 0);
+    let spent = cpu_time(&[control]);
+    std::thread::sleep(Duration::from_millis(500));
+    let spent = cpu_time(&[control]) - spent;
+    assert!(spent < Duration::from_millis(250), "it spins: {spent:?}");
+    set_descriptor_limit(control, before);
+    drop(held);
+    assert!(network.pid_of("router").is_some());
+}
+
+/// Sets another process's limit and returns what it was; no maximum keeps that.
+fn set_descriptor_limit(pid: i32, limit: rustix::process::Rlimit) -> rustix::process::Rlimit {
+    use rustix::process::{Pid, Resource, prlimit};
+    let pid = Pid::from_raw(pid);
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+    prlimit(pid, Resource::Nofile, rustix::process::Rlimit { current: limit.current, maximum: hard }).unwrap()
+}
