@@ -3,7 +3,7 @@
 use crate::channel::{Channel, Ended};
 use crate::control::CONTROL_ARGUMENTS;
 use crate::error::{Error, IoContext, Result};
-use crate::launch::Program;
+use crate::launch::{Process, Program};
 use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX};
 use crate::message::{PROTOCOL, Token};
 use crate::name::Name;
@@ -13,6 +13,7 @@ use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,19 +33,57 @@ const GRACE: Duration = Duration::from_secs(20);
 /// # Errors
 /// The topology contradicts itself, the network is up, or a guest does not start: then nothing of it is left.
 pub fn up(name: &Name, text: &str) -> Result<Client> {
+    start(&rundir::base(), name, text, false).map(|(client, _)| client)
+}
+
+/// A network that ends with this value, and with this process however that ends.
+#[derive(Debug)]
+pub struct Leased {
+    /// The connection that it hangs on.
+    pub client: Client,
+    control: Process,
+}
+
+impl Leased {
+    /// Starts a network whose files lie in a directory below `base`; both are removed with it, unless there is more in
+    /// `base`.
+    ///
+    /// # Errors
+    /// As [`up`].
+    pub fn up_at(base: &Path, name: &Name, text: &str) -> Result<Self> {
+        let (client, control) = start(base, name, text, true)?;
+        Ok(Self { client, control })
+    }
+
+    /// The process of the control program.
+    pub fn control(&self) -> Pid {
+        self.control.pid()
+    }
+
+    /// Takes the network down and returns when nothing of it is left.
+    ///
+    /// # Errors
+    /// Something of it cannot be removed.
+    pub fn down(mut self) -> Result<()> {
+        self.client.ask(Request::Down, Vec::new())?;
+        self.client.outcome(ANSWER_TIME_MAX * 2 + GRACE)?;
+        self.control.wait().map(|_| ())
+    }
+}
+
+fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, Process)> {
     Topology::parse(text)?;
-    let base = rundir::base();
     let (channel, other) = Channel::pair()?;
     // Whoever reads this process's messages is not to wait for the end of the network.
-    let run = RunDir::of(&base, name);
+    let run = RunDir::of(base, name);
     run.create()?;
     let log = run.append_log()?;
-    let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(&base)?]);
+    let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(base)?]);
     let mut process = Program::load()?.start(arguments, other, Some(log))?;
     let mut client = Client { channel };
-    client.ask(Request::Start { name: name.clone(), topology: text.to_owned() }, Vec::new())?;
+    client.ask(Request::Start { name: name.clone(), topology: text.to_owned(), lease }, Vec::new())?;
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
-        Ok(()) => Ok(client),
+        Ok(()) => Ok((client, process)),
         Err(error) => {
             // It ends by itself; whoever starts it again finds nothing in the way.
             let _ = process.wait();

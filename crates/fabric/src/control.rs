@@ -93,6 +93,8 @@ struct Control {
     doorbells: BTreeMap<PairId, (OwnedFd, OwnedFd)>,
     requests: u64,
     stage: Stage,
+    /// Whose connection the network ends with.
+    lease: Option<u64>,
     log: Log,
 }
 
@@ -153,24 +155,30 @@ impl Events {
 /// It cannot begin; whoever started it has been told.
 pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
-    let begun = first_word(&mut starter).and_then(|(name, topology)| Control::begin(base, name, topology));
-    match begun {
+    let word = first_word(&mut starter);
+    let lease = word.as_ref().is_ok_and(|(_, _, lease)| *lease);
+    let outcome = match word.and_then(|(name, topology, _)| Control::begin(base, name, topology)) {
         Ok(mut control) => {
-            control.add_starter(starter)?;
+            control.add_starter(starter, lease)?;
             control.serve()
         }
         Err(error) => {
-            starter.send(&Answer::Failed(error.clone()), Vec::new())?;
-            Err(error)
+            let told = starter.send(&Answer::Failed(error.clone()), Vec::new());
+            Err(told.err().unwrap_or(error))
         }
+    };
+    if lease {
+        // Whoever made it may be gone; what else lies in it keeps it.
+        let _ = std::fs::remove_dir(base);
     }
+    outcome
 }
 
-fn first_word(starter: &mut Channel) -> Result<(Name, String)> {
+fn first_word(starter: &mut Channel) -> Result<(Name, String, bool)> {
     let mut ready = [rustix::event::PollFd::new(starter, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut ready, None).context("cannot wait for the first word")?;
     match starter.receive::<Request>() {
-        Ok(Some((Request::Start { name, topology }, _))) => Ok((name, topology)),
+        Ok(Some((Request::Start { name, topology, lease }, _))) => Ok((name, topology, lease)),
         _ => Err(Error::usage("a control program is started by `siga net up`")),
     }
 }
@@ -213,6 +221,7 @@ impl Control {
             doorbells: BTreeMap::new(),
             requests: 0,
             stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX },
+            lease: None,
             log,
         };
         control.write_state()?;

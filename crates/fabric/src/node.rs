@@ -18,7 +18,7 @@ use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
 use crate::port::{Partner, Receiver, Sender};
 use links::Half;
 use orders::{Capture, OpenPing};
-use rustix::event::{Timespec, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use siga_ring::Frame;
@@ -33,6 +33,7 @@ use siga_stack::tcp::Storage;
 use siga_stack::time::Instant;
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a descriptor of a node is about.
@@ -47,6 +48,8 @@ enum Source {
     Ear(usize),
     /// Something is due.
     Alarm,
+    /// Another thread of this process wants the one that waits.
+    Wake,
 }
 
 /// A guest's stack, its devices, and its channel to the control program.
@@ -75,6 +78,8 @@ pub struct Node<S: Storage> {
     scratch: Vec<u8>,
     runs: bool,
     stops: bool,
+    /// Another thread wants the one that waits.
+    woken: bool,
 }
 
 /// The ports, by the stack's numbers of devices.
@@ -117,12 +122,22 @@ struct Events {
     next_look: Ticks,
     /// Wakes whoever sleeps on the descriptor of all events; made when it is first wanted.
     alarm: Option<OwnedFd>,
+    /// Ends waiting; made when it is first wanted.
+    wake: Option<Arc<OwnedFd>>,
 }
 
 impl Events {
     fn new() -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for events")?;
-        Ok(Self { epoll, sources: Default::default(), last: 0, ready: Vec::new(), next_look: Ticks(0), alarm: None })
+        Ok(Self {
+            epoll,
+            sources: Default::default(),
+            last: 0,
+            ready: Vec::new(),
+            next_look: Ticks(0),
+            alarm: None,
+            wake: None,
+        })
     }
 
     fn add(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
@@ -146,6 +161,22 @@ impl Events {
         let setting = Itimerspec { it_interval: zero, it_value: time.unwrap_or(zero) };
         timerfd_settime(alarm, TimerfdTimerFlags::empty(), &setting)?;
         Ok(())
+    }
+
+    /// The event that ends waiting.
+    fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
+        if let Some(wake) = &self.wake {
+            return Ok(Arc::clone(wake));
+        }
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        self.add(&*wake, Source::Wake).map_err(std::io::Error::other)?;
+        self.wake = Some(Arc::clone(&wake));
+        Ok(wake)
+    }
+
+    /// True if somebody wants this thread; what has been taken already is not there.
+    fn take_wakes(&self) -> bool {
+        self.wake.as_ref().is_some_and(|wake| rustix::io::read(wake, &mut [0u8; 8]).is_ok())
     }
 
     fn clear_alarm(&self) {
@@ -218,6 +249,19 @@ impl<S: Storage> Node<S> {
     /// The guest has been told to end.
     pub fn stops(&self) -> bool {
         self.stops
+    }
+
+    /// An event that ends a wait, and has it say so, when it is written to.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
+        self.events.wake()
+    }
+
+    /// True once after a wake-up was taken in.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
     }
 
     /// Takes in what has come, does what is due, and sends. True if there was anything.

@@ -19,12 +19,17 @@ pub enum Request {
         name: Name,
         /// The topology's text.
         topology: String,
+        /// The network goes down when the connection of who started it ends, and takes the directory along that it was
+        /// started below, if that is empty then.
+        lease: bool,
     },
     /// What runs, in short or with every counter.
     Status {
         /// With the guests' reports.
         detail: bool,
     },
+    /// What one guest has counted.
+    Report(Name),
     /// Everything is to end.
     Down,
     /// A guest is to be started that has ended.

@@ -9,11 +9,11 @@ mod provider;
 use crate::client::Client;
 use crate::error::{Error, IoContext, Result};
 use crate::isolate;
-use crate::limits::START_TIME_MAX;
-use crate::message::{Order, Token};
+use crate::limits::{SLICE, START_TIME_MAX};
+use crate::message::{Order, ReportPart, Token};
 use crate::name::Name;
 use crate::node::Node;
-use crate::rundir;
+use crate::{rundir, sys};
 use embedded::Embedded;
 use provider::Provider;
 pub use provider::{Readiness, SocketId, SocketOptions};
@@ -51,6 +51,8 @@ impl Attachment {
     /// As [`Attachment::embedded`].
     pub fn embedded_at(base: &Path, network: &Name, guest: &Name, token: &Token) -> Result<Self> {
         isolate::hide()?;
+        // As guests do; the host need not have it.
+        let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
         let mut channel = Client::connect_at(base, network)?.attach(guest, token)?;
         let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
         poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&time))
@@ -77,6 +79,19 @@ impl Attachment {
         Self::new(Box::new(Embedded::new(node)))
     }
 
+    /// What the guest's stack has counted: its devices, their links, the stack.
+    ///
+    /// # Errors
+    /// The attachment has ended.
+    pub fn report(&self) -> io::Result<Vec<ReportPart>> {
+        self.provider().report()
+    }
+
+    /// Moves whatever can be moved, without waiting: for a process whose sockets rest while others use them from afar.
+    pub fn tend(&self) {
+        self.provider().work();
+    }
+
     fn new(provider: Box<dyn Provider>) -> Result<Self> {
         let descriptor = provider.descriptor().try_clone_to_owned().context("out of descriptors")?;
         Ok(Self { provider: Arc::new(Mutex::new(provider)), descriptor: Arc::new(descriptor) })
@@ -101,7 +116,7 @@ impl Attachment {
                 outcome => return outcome,
             }
             if provider.ended() {
-                return Err(io::Error::new(ErrorKind::NotConnected, "the network has gone down"));
+                return Err(gone_down());
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -396,7 +411,28 @@ impl Poller {
         Self { attachment: attachment.clone() }
     }
 
-    /// Appends the sockets with news, at least one unless the time is over. None waits without end.
+    /// Appends the sockets with news without waiting, and without asking anybody to wake this process.
+    ///
+    /// # Errors
+    /// The network has gone down.
+    pub fn look(&self, news: &mut Vec<SocketId>) -> io::Result<()> {
+        let mut provider = self.attachment.provider();
+        provider.work();
+        while let Some(socket) = provider.poll_news() {
+            news.push(socket);
+        }
+        if provider.ended() { Err(gone_down()) } else { Ok(()) }
+    }
+
+    /// A handle that ends a wait from another thread.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker { event: self.attachment.provider().wake()? })
+    }
+
+    /// Appends the sockets with news, at least one unless the time is over or somebody ends the wait. None waits without end.
     ///
     /// # Errors
     /// The network has gone down.
@@ -409,11 +445,11 @@ impl Poller {
             while let Some(socket) = provider.poll_news() {
                 news.push(socket);
             }
-            if news.len() > before {
+            if provider.take_woken() || news.len() > before {
                 return Ok(());
             }
             if provider.ended() {
-                return Err(io::Error::new(ErrorKind::NotConnected, "the network has gone down"));
+                return Err(gone_down());
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -432,6 +468,24 @@ impl AsFd for Poller {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.attachment.descriptor.as_fd()
     }
+}
+
+/// Ends the wait of a [`Poller`], or the next one.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    event: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// Ends it.
+    pub fn wake(&self) {
+        // A write fails only where so many wake-ups are unread that one more makes no difference.
+        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
+    }
+}
+
+fn gone_down() -> io::Error {
+    io::Error::new(ErrorKind::NotConnected, "the network has gone down")
 }
 
 /// Any address and port, of the IP version of another.

@@ -9,6 +9,7 @@ mod file;
 use crate::cidr::Cidr;
 use crate::error::Result;
 use crate::limits;
+use crate::message::Waiting;
 use crate::name::Name;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +124,8 @@ pub struct Guest {
     pub external: bool,
     /// What is done when it has ended.
     pub restart: Restart,
+    /// How it waits for traffic.
+    pub waiting: Waiting,
     /// Its devices, in the file's order.
     pub devices: Vec<Device>,
     /// Its routes beside those to the networks of its own addresses.

@@ -5,6 +5,7 @@
 //! it is. Reading is done here, arithmetic in `reduce`.
 
 pub mod charge;
+pub mod guest;
 pub mod host;
 pub mod process;
 
@@ -23,6 +24,10 @@ pub enum Method {
     Subtract,
     /// The scheduler's run times with the kernel's tick-based split; the router is not seen.
     Tick,
+    /// On siga's own networks: every component is a process with an exact run time. No choice: it is the only one there.
+    #[serde(skip_deserializing)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    Processes,
 }
 
 impl fmt::Display for Method {
@@ -31,6 +36,7 @@ impl fmt::Display for Method {
             Self::Profile => "profile",
             Self::Subtract => "subtract",
             Self::Tick => "tick",
+            Self::Processes => "processes",
         })
     }
 }
@@ -42,6 +48,9 @@ pub struct Spent {
     pub process: process::ProcessCpu,
     /// Their ids, as the host numbers them.
     pub pids: Vec<u32>,
-    /// Protocol counters of the place's network namespace ("Tcp RetransSegs").
+    /// Protocol counters of the place's network namespace ("Tcp RetransSegs"); of a guest, those of its stack.
     pub protocol: BTreeMap<String, u64>,
+    /// What its stack says of itself, if it is a guest.
+    #[serde(default)]
+    pub guest: Option<guest::GuestCounters>,
 }

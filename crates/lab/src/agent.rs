@@ -6,7 +6,7 @@
 
 mod crew;
 
-use crate::account::{Spent, host::HostCpu, process::ProcessCpu};
+use crate::account::{Spent, guest::GuestCounters, host::HostCpu, process::ProcessCpu};
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Lines, Order, Report, VERSION, write_outcome};
 use crate::driver::client::{Client, ClientConfig, Phase, PhaseReport};
@@ -16,12 +16,14 @@ use crate::error::{Error, IoContext, Result};
 use crate::histogram;
 use crate::limits;
 use crate::place;
-use crate::socket::Waker;
+use crate::socket::fabric::{Fabric, FabricOptions};
 use crate::socket::kernel::{Kernel, KernelOptions};
+use crate::socket::{Sockets, SocketsOf, Waker};
 use crew::Crew;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::set_current_timer_slack;
+use siga_fabric::sockets::Attachment;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +93,8 @@ enum Work {
 struct Agent {
     options: AgentOptions,
     sockmap: Option<OwnedFd>,
+    /// The guest that this process is, if it is one.
+    guest: Option<Attachment>,
     work: Work,
 }
 
@@ -106,18 +110,18 @@ impl Agent {
         // Planned starts of an open loop are met to the microsecond, not to the default 50.
         set_current_timer_slack(NonZeroU64::new(1)).context("cannot sharpen the timers")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
-        Ok(Self { options: options.clone(), sockmap, work: Work::None })
+        Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None })
     }
 
     fn obey(&mut self, order: Order) -> Result<Answer> {
         match order {
-            Order::Serve { config, kernel, processes, pairs, cpus } => {
+            Order::Serve { config, sockets, processes, pairs, cpus } => {
                 place::stay_on(&cpus)?;
-                self.serve(config, kernel, processes, pairs)
+                self.serve(config, sockets, processes, pairs)
             }
-            Order::Connect { config, kernel, processes, cpus } => {
+            Order::Connect { config, sockets, processes, cpus } => {
                 place::stay_on(&cpus)?;
-                self.connect(config, kernel, processes)
+                self.connect(config, sockets, processes)
             }
             Order::Spent => self.spent(),
             Order::Host => Ok(Answer::Host(Box::new(HostCpu::read()?))),
@@ -140,28 +144,42 @@ impl Agent {
         Kernel::new(options, sockmap).context("cannot make sockets")
     }
 
-    fn serve(&mut self, config: ServerConfig, kernel: KernelOptions, processes: u32, pairs: u32) -> Result<Answer> {
+    /// Becomes a guest, with the sockets of its stack.
+    fn fabric(&mut self, options: &FabricOptions) -> Result<Fabric> {
+        let attachment = options.attach()?;
+        self.guest = Some(attachment.clone());
+        Fabric::new(attachment, options.reno).context("cannot make sockets")
+    }
+
+    fn serve(&mut self, config: ServerConfig, sockets: SocketsOf, processes: u32, pairs: u32) -> Result<Answer> {
         place::need_descriptors(pairs, processes)?;
         if processes > 1 {
             let mut crew = Crew::start(&self.options, processes)?;
-            let answer = crew.serve(&config, &kernel, pairs)?;
+            let answer = crew.serve(&config, &sockets, pairs)?;
             self.work = Work::Crew(crew);
             return Ok(answer);
         }
-        let (server, endpoint) = ServerThread::start(self.kernel(kernel)?, config)?;
+        let (server, endpoint) = match sockets {
+            SocketsOf::Kernel(options) => ServerThread::start(self.kernel(options)?, config)?,
+            SocketsOf::Guest(options) => ServerThread::start(self.fabric(&options)?, config)?,
+        };
         self.work = Work::Server(server);
         Ok(Answer::Serving { endpoints: vec![endpoint] })
     }
 
-    fn connect(&mut self, config: ClientConfig, kernel: KernelOptions, processes: u32) -> Result<Answer> {
+    fn connect(&mut self, config: ClientConfig, sockets: SocketsOf, processes: u32) -> Result<Answer> {
         place::need_descriptors(config.pairs, processes)?;
         if processes > 1 {
             let mut crew = Crew::start(&self.options, processes)?;
-            let answer = crew.connect(&config, &kernel)?;
+            let answer = crew.connect(&config, &sockets)?;
             self.work = Work::Crew(crew);
             return Ok(answer);
         }
-        self.work = Work::Client(Box::new(ClientThread::start(self.kernel(kernel)?, config)?));
+        let client = match sockets {
+            SocketsOf::Kernel(options) => ClientThread::start(self.kernel(options)?, config)?,
+            SocketsOf::Guest(options) => ClientThread::start(self.fabric(&options)?, config)?,
+        };
+        self.work = Work::Client(Box::new(client));
         Ok(Answer::Connected)
     }
 
@@ -173,8 +191,11 @@ impl Agent {
             process = process.plus(crew_process);
             pids.extend(crew_pids);
         }
-        let protocol = place::protocol_counters();
-        Ok(Answer::Spent(Box::new(Spent { process, pids, protocol })))
+        let report = self.guest.as_ref().map(Attachment::report).transpose().context("the guest's stack")?;
+        let guest = report.map(|parts| GuestCounters::of(&parts));
+        // A guest's traffic is not in the counters of the namespace that its process happens to be in.
+        let protocol = guest.as_ref().map_or_else(place::protocol_counters, |guest| guest.stack_drops.clone());
+        Ok(Answer::Spent(Box::new(Spent { process, pids, protocol, guest })))
     }
 }
 
@@ -198,21 +219,25 @@ impl std::fmt::Debug for WakerHandle {
 }
 
 impl ClientThread {
-    fn start(kernel: Kernel, config: ClientConfig) -> Result<Self> {
-        use crate::socket::Sockets;
+    fn start<S>(sockets: S, config: ClientConfig) -> Result<Self>
+    where
+        S: Sockets + Send + 'static,
+        S::Socket: Send,
+        S::Listener: Send,
+    {
         let shared = Arc::new(Shared::default());
-        let waker = WakerHandle(kernel.waker());
+        let waker = WakerHandle(sockets.waker());
         let (phases, orders) = channel::<Phase>();
         let (answers, reports) = channel();
         let stream = config.workload.is_stream();
         let first = config.endpoints.first().map(ToString::to_string).unwrap_or_default();
-        let mut client = Client::new(kernel, config);
+        let mut client = Client::new(sockets, config);
         client.connect(&shared).context(format!("cannot connect to {first}"))?;
         let thread = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("client".into())
             .spawn(move || {
-                while let Ok(phase) = orders.recv() {
+                while let Some(phase) = next_phase(&orders, &mut client) {
                     if answers.send(client.phase(phase, &thread)).is_err() {
                         return;
                     }
@@ -292,6 +317,18 @@ impl ClientThread {
     }
 }
 
+/// The next order for a client that rests; none when there will be no more.
+fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> Option<Phase> {
+    while let Some(time) = client.tend() {
+        match orders.recv_timeout(time) {
+            Ok(phase) => return Some(phase),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+    orders.recv().ok()
+}
+
 /// How long to sleep between two looks: shortly at first, then so that many processes do not keep the CPUs busy.
 struct Pause(Duration);
 
@@ -363,9 +400,14 @@ struct ServerThread {
 }
 
 impl ServerThread {
-    fn start(kernel: Kernel, config: ServerConfig) -> Result<(Self, crate::socket::Endpoint)> {
+    fn start<S>(sockets: S, config: ServerConfig) -> Result<(Self, crate::socket::Endpoint)>
+    where
+        S: Sockets + Send + 'static,
+        S::Socket: Send,
+        S::Listener: Send,
+    {
         let place = config.endpoint.clone();
-        let (mut server, endpoint) = Server::listen(kernel, config).map_err(|error| {
+        let (mut server, endpoint) = Server::listen(sockets, config).map_err(|error| {
             Error::environment(format!("cannot listen on {place}: {error}"))
                 .hint("give another port with --port, or none to let the host choose")
         })?;

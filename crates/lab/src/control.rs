@@ -11,8 +11,7 @@ use crate::driver::server::ServerConfig;
 use crate::driver::{Counts, Held};
 use crate::error::{Error, IoContext, Result};
 use crate::limits;
-use crate::socket::Endpoint;
-use crate::socket::kernel::KernelOptions;
+use crate::socket::{Endpoint, SocketsOf};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io::{Read, Write};
@@ -22,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Version of this protocol; both ends must agree, since ssh can join different builds.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What an agent is asked to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,8 +31,8 @@ pub enum Order {
     Serve {
         /// What to serve.
         config: ServerConfig,
-        /// With what sockets.
-        kernel: KernelOptions,
+        /// With whose sockets.
+        sockets: SocketsOf,
         /// Number of processes to share the work; each listens on its own endpoint.
         processes: u32,
         /// Pairs to expect in all.
@@ -45,8 +44,8 @@ pub enum Order {
     Connect {
         /// What to do.
         config: ClientConfig,
-        /// With what sockets.
-        kernel: KernelOptions,
+        /// With whose sockets.
+        sockets: SocketsOf,
         /// Number of processes to share the pairs evenly.
         processes: u32,
         /// CPUs to run on; empty: the scheduler's choice.

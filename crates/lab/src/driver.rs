@@ -253,13 +253,16 @@ impl Shared {
         waker.wake();
     }
 
-    /// Server: holds still until the pause is over.
-    fn hold_still(&self, account: &Held) {
+    /// Server: holds still until the pause is over; `tend` is [`Sockets::tend`](crate::socket::Sockets::tend).
+    fn hold_still(&self, account: &Held, mut tend: impl FnMut() -> Option<Duration>) {
         let mut standstill = self.standstill();
         *standstill = Some(*account);
         self.turn.notify_all();
         while self.pause.load(Ordering::Acquire) && !self.quit.load(Ordering::Acquire) {
-            standstill = self.turn.wait(standstill).unwrap_or_else(PoisonError::into_inner);
+            standstill = match tend() {
+                None => self.turn.wait(standstill).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => self.turn.wait_timeout(standstill, time).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
         *standstill = None;
         self.turn.notify_all();

@@ -5,13 +5,17 @@
 
 mod build;
 pub mod filter;
+pub mod guest;
 mod handle;
 pub mod keeper;
 mod namespace;
 mod netlink;
+mod raised;
 mod settings;
 
+pub use guest::{GuestPath, GuestSpec};
 pub use handle::Path;
+pub use raised::{Net, Raised};
 
 use crate::error::{Error, Result};
 use crate::level::Level;
@@ -136,7 +140,8 @@ impl FromStr for PathKind {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            let names = Self::ALL.iter().map(|kind| kind.name()).chain(GuestPath::ALL.iter().map(|path| path.name()));
+            let names: Vec<_> = names.collect();
             Error::usage(format!("unknown path `{text}`")).hint(format!("paths: {}", names.join(", ")))
         })
     }

@@ -10,7 +10,7 @@ use crate::driver::Close;
 use crate::error::{Error, Result};
 use crate::level::Level;
 use crate::limits;
-use crate::path::PathKind;
+use crate::path::{GuestPath, PathKind};
 use crate::place::Place;
 use crate::socket::kernel::Wait;
 use crate::sys::cpu_list;
@@ -230,8 +230,10 @@ impl Default for Plan {
 /// A way between client and server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Built by siga.
+    /// Built by siga of the kernel's networks.
     Built(PathKind),
+    /// Over siga's own network.
+    Guests(GuestPath),
     /// Between two places that exist: client, server.
     Places(Place, Place),
 }
@@ -242,7 +244,10 @@ impl FromStr for Route {
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once('>') {
             Some((client, server)) => Ok(Self::Places(client.parse()?, server.parse()?)),
-            None => text.parse().map(Self::Built),
+            None => match text.parse() {
+                Ok(path) => Ok(Self::Guests(path)),
+                Err(_) => text.parse().map(Self::Built),
+            },
         }
     }
 }
@@ -251,6 +256,7 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Built(kind) => f.pad(kind.name()),
+            Self::Guests(path) => f.pad(path.name()),
             Self::Places(client, server) => f.pad(&format!("{client}>{server}")),
         }
     }
@@ -570,6 +576,7 @@ impl Plan {
         let asked = mtu.or(level.mtu);
         let known = match route {
             Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
+            Route::Guests(_) => asked.or(Some(GuestPath::MTU_DEFAULT)),
             Route::Places(..) => None,
         };
         let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level: level.name.clone() };
@@ -592,32 +599,38 @@ impl Plan {
 
     /// Why a cell of the matrix makes no sense on its path; an error where the user asked for just this.
     fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
-        let Route::Built(kind) = route else {
-            let settings = level.settings();
-            return Ok(if !settings.is_empty() {
-                let settings = settings.join(", ");
-                Some(format!("siga sets nothing in existing places, and level {} sets {settings}", level.name))
-            } else {
-                asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned())
-            });
+        let (lacks, range) = match route {
+            Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
+            Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
+            Route::Places(..) => {
+                let settings = level.settings();
+                return Ok(if !settings.is_empty() {
+                    let settings = settings.join(", ");
+                    Some(format!("siga sets nothing in existing places, and level {} sets {settings}", level.name))
+                } else {
+                    asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned())
+                });
+            }
         };
-        if let Some(reason) = kind.lacks(level) {
-            return Ok(Some(reason));
+        if lacks.is_some() {
+            return Ok(lacks);
         }
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
             && asked != own
         {
             return Ok(Some(format!("level {} has an MTU of its own, {own}", level.name)));
         }
-        if let (Some(mtu), Some((least, most))) = (asked_mtu, kind.mtu_range(self.ipv6))
+        if let (Some(mtu), Some((least, most))) = (asked_mtu, range)
             && !(least..=most).contains(&mtu)
         {
-            let text = format!("{kind} takes an MTU of {least} to {most} bytes, not {mtu}");
+            let text = format!("{route} takes an MTU of {least} to {most} bytes, not {mtu}");
             let elsewhere = self.paths.iter().any(|path| {
-                path.parse::<PathKind>()
-                    .ok()
-                    .and_then(|kind| kind.mtu_range(self.ipv6))
-                    .is_some_and(|(l, m)| (l..=m).contains(&mtu))
+                let range = match path.parse() {
+                    Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
+                    Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
+                    Ok(Route::Places(..)) | Err(_) => None,
+                };
+                range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
             });
             let hint = match level.mtu {
                 Some(_) => format!("leave level {} out, or give it another `mtu`", level.name),
@@ -625,14 +638,25 @@ impl Plan {
             };
             return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint(hint)) };
         }
-        let stream_sockets_only = matches!(kind, PathKind::Unix | PathKind::Sockmap);
+        let stream_sockets_only = matches!(route, Route::Built(PathKind::Unix | PathKind::Sockmap));
         if cell.workload.udp && stream_sockets_only {
-            return Ok(Some(format!("{kind} has no UDP")));
+            return Ok(Some(format!("{route} has no UDP")));
         }
-        if self.ipv6 && *kind == PathKind::Unix {
-            return Ok(Some(format!("{kind} has no addresses, so no IPv6")));
+        if self.ipv6 && *route == Route::Built(PathKind::Unix) {
+            return Ok(Some(format!("{route} has no addresses, so no IPv6")));
         }
         Ok(None)
+    }
+
+    /// What the plan or a level wants that a path over siga's own network has not.
+    fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
+        if self.processes {
+            return Some(format!("each end of {path} is one guest, and a guest is one process"));
+        }
+        if path.routed && level.plant.unwrap_or(self.plant).router_us > 0.0 {
+            return Some(format!("a cost can be planted in the kernel's routers alone, not in that of {path}"));
+        }
+        path.lacks(level)
     }
 }
 

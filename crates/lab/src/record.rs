@@ -1,5 +1,6 @@
 //! What a trial leaves behind: raw counters, nothing derived, so that a later version can reduce it again.
 
+use crate::account::guest::GuestTimes;
 use crate::account::process::ProcessCpu;
 use crate::driver::Counts;
 use crate::plan::Cell;
@@ -97,9 +98,25 @@ pub struct CpuRecord {
     /// What sampling saw, where it was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
+    /// What the guests of a siga network counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guests: Option<GuestsRecord>,
     /// Packets and nanoseconds of a planted router cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planted_router: Option<(u64, u64)>,
+}
+
+/// How the processes of a siga network used their time; the run times of client and server stand beside it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestsRecord {
+    /// The client's, by its stack's clock.
+    pub client: GuestTimes,
+    /// The server's, by its stack's clock.
+    pub server: GuestTimes,
+    /// Run time of the router, and how it used it by its stack's clock.
+    pub router: Option<(ProcessCpu, GuestTimes)>,
+    /// Run time of the control program.
+    pub control: ProcessCpu,
 }
 
 /// CPU samples by whose process they interrupted and who is charged for them.

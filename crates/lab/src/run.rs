@@ -102,7 +102,7 @@ fn trial_time(plan: &Plan) -> Duration {
 /// Environment: the plan asks for `profile` and the host refuses it.
 pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> {
     match plan.accounting {
-        Some(Method::Subtract | Method::Tick) => Ok(None),
+        Some(Method::Subtract | Method::Tick | Method::Processes) => Ok(None),
         Some(Method::Profile) => Profiler::open()
             .map(Some)
             .map_err(|error| error.hint("leave out --accounting to take what the host allows")),

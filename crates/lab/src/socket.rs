@@ -1,11 +1,13 @@
 //! The one interface between drivers and networks: connect, accept, send, receive, poll.
 //!
-//! Drivers are generic over [`Sockets`] and know no system call; [`kernel`] implements it with the kernel's sockets. The
+//! Drivers are generic over [`Sockets`] and know no system call; [`kernel`] implements it with the kernel's sockets, [`fabric`]
+//! with those of a guest of siga's own network. The
 //! contract is that of non-blocking sockets with edge-triggered readiness: an operation that cannot go on answers
 //! `WouldBlock`, and `poll` reports a token again once it can. A `receive` that gives less than there was room for has taken
 //! all there was but the end of the stream. An implementation that waits inside the operations instead says so, and its `poll` reports its socket as
 //! ready at once.
 
+pub mod fabric;
 pub mod kernel;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,16 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// Whose sockets an end of a path uses, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketsOf {
+    /// The kernel's.
+    Kernel(kernel::KernelOptions),
+    /// A guest's, which the process becomes.
+    Guest(fabric::FabricOptions),
+}
 
 /// What a driver calls a socket when polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,6 +136,9 @@ pub trait Sockets {
     /// True if operations wait for their outcome, or until they are interrupted, before they answer `WouldBlock`. Then
     /// there is one connection, and `poll` waits only if it is given a time.
     fn operations_wait(&self) -> bool;
+
+    /// Keeps the network moving while a driver rests, and says when to do so again; `None` if it moves by itself.
+    fn tend(&mut self) -> Option<Duration>;
 
     /// A handle that interrupts `poll` from another thread.
     fn waker(&self) -> std::sync::Arc<dyn Waker>;

@@ -10,7 +10,7 @@ mod hop;
 pub use cpu::{Component, Cpu};
 pub use hop::Hop;
 
-pub(crate) use cpu::{by_profile, by_tick};
+pub(crate) use cpu::{by_processes, by_profile, by_tick};
 pub(crate) use hop::{base_of, cpu_ms};
 
 #[cfg(test)]

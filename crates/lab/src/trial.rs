@@ -5,7 +5,6 @@
 
 mod scene;
 
-use crate::account::Spent;
 use crate::account::charge::charge;
 use crate::account::host::HostCpu;
 use crate::account::process::ProcessCpu;
@@ -15,11 +14,11 @@ use crate::driver::Counts;
 use crate::driver::client::Phase;
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::plan::{Cell, Matrix, Plan};
+use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{CpuRecord, PathRecord, TrialRecord};
 use crate::socket::kernel::Wait;
 use crate::workload::Shape;
-use scene::Scene;
+use scene::{Reading, Scene};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -64,7 +63,7 @@ impl Bench<'_> {
         let dropped = scene.drops()?;
         let planted = scene.planted()?;
         // The hosts are read next to the phase, so that nothing else of this is in their total.
-        let before = scene.spent()?;
+        let before = scene.read(true)?;
         let hosts_before = scene.hosts()?;
         if let Some(profiler) = &mut self.profiler {
             profiler.start()?;
@@ -73,7 +72,7 @@ impl Bench<'_> {
         let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
         let (measured, profile) = (measured?, profile?);
         let hosts = scene.hosts()?;
-        let after = scene.spent()?;
+        let after = scene.read(false)?;
         let planted = scene.planted()?.map(|(packets, ns)| {
             let (packets_before, ns_before) = planted.unwrap_or_default();
             (packets - packets_before, ns - ns_before)
@@ -84,7 +83,7 @@ impl Bench<'_> {
             round,
             session: 0,
             at,
-            io: io_name(self.plan),
+            io: io_name(self.plan, cell)?,
             elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
@@ -94,21 +93,22 @@ impl Bench<'_> {
             slices: measured.report.slices,
             pair_units: (measured.report.pair_least, measured.report.pair_most),
             cpu: CpuRecord {
-                client: after.0.process.since(before.0.process),
-                server: after.1.process.since(before.1.process),
+                client: after.client.process.since(before.client.process),
+                server: after.server.process.since(before.server.process),
                 profile,
+                guests: after.guests_since(&before),
                 planted_router: planted,
                 ..hosts_record(&hosts_before, &hosts)
             },
             protocol: grown(&before, &after),
-            drops: scene.drops()?.saturating_sub(dropped),
+            drops: (scene.drops()? + after.drops()).saturating_sub(dropped + before.drops()),
         };
         if record.units() == 0.0 {
             let reasons: Vec<_> = record.flags.iter().map(|flag| format!(", {flag}")).collect();
             return Err(Error::incomplete(format!("nothing was done within the trial{}", reasons.concat()))
                 .hint("give it more --seconds, or the host less to do"));
         }
-        Ok((record, scene.path_record(cell)))
+        Ok((record, scene.path_record(cell, &after)))
     }
 
     /// Runs one phase from standstill to standstill.
@@ -132,13 +132,17 @@ impl Bench<'_> {
     }
 }
 
-fn io_name(plan: &Plan) -> String {
-    let serving = if plan.processes { "process per pair" } else { "epoll" };
+fn io_name(plan: &Plan, cell: &Cell) -> Result<String> {
+    let (serving, asleep) = match cell.path.parse()? {
+        Route::Guests(_) => ("embedded", "adaptive"),
+        Route::Built(_) | Route::Places(..) if plan.processes => ("process per pair", "block"),
+        Route::Built(_) | Route::Places(..) => ("epoll", "block"),
+    };
     let waiting = match plan.wait {
-        Wait::Block => "block",
+        Wait::Block => asleep,
         Wait::Poll => "poll",
     };
-    format!("{serving}, {waiting}")
+    Ok(format!("{serving}, {waiting}"))
 }
 
 fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
@@ -210,14 +214,16 @@ fn hosts_record(before: &[HostCpu], after: &[HostCpu]) -> CpuRecord {
         client: ProcessCpu::default(),
         server: ProcessCpu::default(),
         profile: None,
+        guests: None,
         planted_router: None,
     }
 }
 
 /// Protocol counters that grew, by role.
-fn grown(before: &(Spent, Spent), after: &(Spent, Spent)) -> BTreeMap<String, u64> {
+fn grown(before: &Reading, after: &Reading) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
-    for (role, before, after) in [("client", &before.0, &after.0), ("server", &before.1, &after.1)] {
+    for (role, before, after) in [("client", &before.client, &after.client), ("server", &before.server, &after.server)]
+    {
         for (name, value) in &after.protocol {
             let growth = value.saturating_sub(before.protocol.get(name).copied().unwrap_or(0));
             if growth > 0 {

@@ -225,6 +225,10 @@ pub struct WaitCounters {
     pub slow_yields: u64,
     /// Time of looking and yielding, which is CPU time unless a yield gave it to another.
     pub wait_ticks: Ticks,
+    /// Of these, the time of yields.
+    pub yield_ticks: Ticks,
+    /// Of these, time that others had: what a yield took beyond twice the shortest.
+    pub given_away_ticks: Ticks,
     /// Time asleep.
     pub sleep_ticks: Ticks,
 }
@@ -236,6 +240,8 @@ pub struct Waiter {
     rate: Rate,
     ticks_per_ms: u64,
     counters: WaitCounters,
+    /// The shortest yield so far: one that found nobody who wants the CPU.
+    shortest_yield: Ticks,
 }
 
 impl Waiter {
@@ -243,7 +249,9 @@ impl Waiter {
     pub fn new(mode: Mode) -> Self {
         let rate = Rate::new();
         let policy = Policy::new(mode, Times::new(&rate));
-        Self { policy, rate, ticks_per_ms: rate.ticks(1_000_000).0.max(1), counters: WaitCounters::default() }
+        let ticks_per_ms = rate.ticks(1_000_000).0.max(1);
+        let shortest_yield = Ticks(u64::MAX / 2);
+        Self { policy, rate, ticks_per_ms, counters: WaitCounters::default(), shortest_yield }
     }
 
     /// Tells of traffic that was not found by waiting, such as what descriptors brought: who has none of late does not poll.
@@ -314,8 +322,12 @@ impl Waiter {
     fn give_way(&mut self, begun: Ticks) {
         std::thread::yield_now();
         let now = Ticks::now();
+        let took = now.since(begun);
         self.counters.yields += 1;
-        if self.policy.yielded(now.since(begun), now) {
+        self.counters.yield_ticks.0 += took.0;
+        self.shortest_yield = self.shortest_yield.min(took);
+        self.counters.given_away_ticks.0 += took.since(Ticks(2 * self.shortest_yield.0)).0;
+        if self.policy.yielded(took, now) {
             self.counters.slow_yields += 1;
         }
     }

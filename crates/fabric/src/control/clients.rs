@@ -61,9 +61,10 @@ impl Control {
         Ok(())
     }
 
-    /// Whoever started this process waits until all guests run.
-    pub(super) fn add_starter(&mut self, channel: Channel) -> Result<()> {
+    /// Whoever started this process waits until all guests run; with a lease, the network ends with the connection.
+    pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
         let key = self.events.add(&channel, Source::Client(self.events.next()))?;
+        self.lease = lease.then_some(key);
         self.clients.insert(key, Client { channel, waits: Waits::Rising });
         Ok(())
     }
@@ -93,6 +94,9 @@ impl Control {
     fn drop_client(&mut self, key: u64) {
         let Some(client) = self.clients.remove(&key) else { return };
         self.events.remove(key, &client.channel);
+        if self.lease == Some(key) {
+            self.fall(None);
+        }
         if let Waits::Capture(guest) = client.waits {
             self.tell(&guest, &Order::CaptureStop, Vec::new());
         }
@@ -135,6 +139,13 @@ impl Control {
                 self.status(key, detail);
                 return;
             }
+            Request::Report(guest) => match self.running(&guest) {
+                Ok(()) => {
+                    self.ask_for_reports(key, BTreeSet::from([guest]));
+                    return;
+                }
+                Err(error) => Err(error),
+            },
             Request::Down => {
                 self.wait_for(key, Waits::Down);
                 self.fall(None);
@@ -338,12 +349,16 @@ impl Control {
             self.finish(key, Ok(()));
             return;
         }
+        self.ask_for_reports(key, running);
+    }
+
+    fn ask_for_reports(&mut self, key: u64, from: BTreeSet<Name>) {
         self.requests += 1;
         let request = self.requests;
-        for name in &running {
+        for name in &from {
             self.tell(name, &Order::Report { request }, Vec::new());
         }
-        self.wait_for(key, Waits::Reports { request, from: running, until: Instant::now() + ANSWER_TIME_MAX });
+        self.wait_for(key, Waits::Reports { request, from, until: Instant::now() + ANSWER_TIME_MAX });
     }
 
     fn network_status(&self, name: &Name) -> Answer {

@@ -5,7 +5,7 @@ use crate::channel::{Channel, Ended};
 use crate::error::{Error, IoContext, Result};
 use crate::launch::Process;
 use crate::limits::{RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX};
-use crate::message::{GuestConfig, GuestDevice, Loss, Member, MemberId, News, Order, PROTOCOL, Waiting};
+use crate::message::{GuestConfig, GuestDevice, Loss, Member, MemberId, News, Order, PROTOCOL};
 use crate::name::Name;
 use crate::request::{Answer, GuestState, GuestStatus};
 use crate::topology::{Device, Restart};
@@ -170,7 +170,7 @@ impl Control {
         let config = GuestConfig {
             name: name.clone(),
             forwarding: guest.forwarding,
-            waiting: Waiting::default(),
+            waiting: guest.waiting,
             devices: guest.devices.iter().map(device).collect(),
             routes: guest.routes.clone(),
             token: self.state.secrets[name].control.clone(),

@@ -62,6 +62,7 @@ impl<S: Storage> Node<S> {
                 Source::Suitor(at) => self.hear_suitor(at),
                 Source::Ear(port) => self.ear_heard(now, port),
                 Source::Alarm => self.events.clear_alarm(),
+                Source::Wake => self.woken |= self.events.take_wakes(),
             }
         }
     }
@@ -201,6 +202,14 @@ impl<S: Storage> Node<S> {
     }
 
     fn report(&mut self, request: u64) {
+        for part in self.report_parts() {
+            self.tell(&News::Report { request, part }, Vec::new());
+        }
+    }
+
+    /// What has been counted: each device with its links, then the stack.
+    pub fn report_parts(&self) -> Vec<ReportPart> {
+        let mut parts = Vec::new();
         for place in 0..self.config.devices.len() {
             let device = self.config.devices[place].clone();
             let mut all = Counters::new();
@@ -219,14 +228,11 @@ impl<S: Storage> Node<S> {
                 }
                 links.extend(port::report(&device.name, sender, receiver));
             }
-            let part = ReportPart::Device(DeviceReport { device, counters: all });
-            self.tell(&News::Report { request, part }, Vec::new());
-            for link in links {
-                self.tell(&News::Report { request, part: ReportPart::Link(link) }, Vec::new());
-            }
+            parts.push(ReportPart::Device(DeviceReport { device, counters: all }));
+            parts.extend(links.into_iter().map(ReportPart::Link));
         }
-        let part = ReportPart::Stack(self.stack_report());
-        self.tell(&News::Report { request, part }, Vec::new());
+        parts.push(ReportPart::Stack(self.stack_report()));
+        parts
     }
 
     fn stack_report(&self) -> StackReport {
@@ -235,8 +241,13 @@ impl<S: Storage> Node<S> {
         let ns = |ticks: u64| self.clock.rate.ns(Ticks(ticks));
         let copying = self.ports.receivers.iter().map(port::Receiver::copy_ticks).sum();
         let waits = self.waiter.counters();
-        let times =
-            [("copying", ns(copying)), ("waiting", ns(waits.wait_ticks.0)), ("asleep", ns(waits.sleep_ticks.0))];
+        let times = [
+            ("copying", ns(copying)),
+            ("waiting", ns(waits.wait_ticks.0)),
+            ("yielding", ns(waits.yield_ticks.0)),
+            ("given_away", ns(waits.given_away_ticks.0)),
+            ("asleep", ns(waits.sleep_ticks.0)),
+        ];
         StackReport {
             drops: drops.map(|(reason, count)| (reason.to_string(), count)).collect(),
             memory: memory.0.iter().map(|part| (part.name.to_owned(), (part.held * part.bytes_each) as u64)).collect(),

@@ -59,6 +59,7 @@ impl<S: Storage> Node<S> {
             scratch: Vec::new(),
             runs: false,
             stops: false,
+            woken: false,
             config,
         };
         for place in 0..node.config.devices.len() {

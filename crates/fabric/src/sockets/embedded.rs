@@ -3,6 +3,7 @@
 //! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
 
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
+use crate::message::ReportPart;
 use crate::node::Node;
 use siga_stack::tcp::{Config, Failure, Heap, Keepalive};
 use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
@@ -10,7 +11,8 @@ use siga_stack::udp::{UdpError, UdpId};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy)]
@@ -284,6 +286,18 @@ impl Provider for Embedded {
             }
         }
         None
+    }
+
+    fn report(&mut self) -> io::Result<Vec<ReportPart>> {
+        Ok(self.node.report_parts())
+    }
+
+    fn wake(&mut self) -> io::Result<Arc<OwnedFd>> {
+        self.node.wake()
+    }
+
+    fn take_woken(&mut self) -> bool {
+        self.node.take_woken()
     }
 
     fn wait(&mut self, time: Option<Duration>) {

@@ -3,9 +3,11 @@
 //! Every operation answers at once; `WouldBlock` is an answer. What has changed since the last look is news; what a socket
 //! can do now, `readiness` says.
 
+use crate::message::ReportPart;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A socket of an attachment.
@@ -83,6 +85,12 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn work(&mut self) -> bool;
     /// The next socket that can do what it could not before.
     fn poll_news(&mut self) -> Option<SocketId>;
+    /// What the stack has counted, as far as this process may know.
+    fn report(&mut self) -> io::Result<Vec<ReportPart>>;
+    /// An event that ends a wait, and is told by `take_woken`, when it is written to.
+    fn wake(&mut self) -> io::Result<Arc<OwnedFd>>;
+    /// True once after a wake-up that `work` took in.
+    fn take_woken(&mut self) -> bool;
     /// Waits until there may be work, by the policy of this process.
     fn wait(&mut self, time: Option<Duration>);
     /// Has the descriptor woken by everybody, and when something is due. False if there is work already.

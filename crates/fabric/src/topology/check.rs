@@ -103,6 +103,7 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         forwarding: entry.forwarding,
         external: entry.external,
         restart: entry.restart,
+        waiting: entry.waiting,
         devices,
         routes,
         pairs_max: entry.pairs_max.unwrap_or(limits::PAIRS_DEFAULT),

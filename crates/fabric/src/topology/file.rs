@@ -4,6 +4,7 @@ use super::{Full, Restart};
 use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::limits::TOPOLOGY_BYTES_MAX;
+use crate::message::Waiting;
 use crate::name::Name;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -66,6 +67,8 @@ pub(super) struct GuestEntry {
     pub(super) external: bool,
     #[serde(default)]
     pub(super) restart: Restart,
+    #[serde(default)]
+    pub(super) waiting: Waiting,
     #[serde(default)]
     pub(super) device: Vec<DeviceEntry>,
     #[serde(default)]

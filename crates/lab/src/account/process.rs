@@ -1,6 +1,7 @@
 //! CPU time of this process, exact in its total.
 
 use crate::driver::clock_ns;
+use crate::error::{Error, Result};
 use crate::sys;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,27 @@ impl ProcessCpu {
         let run_ns = clock_ns(ClockId::ProcessCPUTime);
         let (user_ns, system_ns) = sys::process_times_ns();
         // The kernel keeps user + system equal to its own reading of the run time; rescale to ours.
-        let share = user_ns as f64 / (user_ns + system_ns).max(1) as f64;
+        Self::split(run_ns, user_ns, system_ns)
+    }
+
+    /// Of another process with all its threads.
+    ///
+    /// # Errors
+    /// Incomplete: there is no such process.
+    pub fn of(pid: u32) -> Result<Self> {
+        let gone = |error| Error::incomplete(format!("process {pid} of the path has ended: {error}"));
+        let run_ns = sys::process_cpu_ns(pid).map_err(gone)?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(gone)?;
+        // The name stands in parentheses and may hold any letter; user and system time are the 14th and 15th field.
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
+        let mut ticks = || fields.next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let (user, system) = (ticks(), ticks());
+        Ok(Self::split(run_ns, user, system))
+    }
+
+    /// A run time, split as the kernel's ticks say.
+    fn split(run_ns: u64, user: u64, system: u64) -> Self {
+        let share = user as f64 / (user + system).max(1) as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of run_ns fits")]
         Self { run_ns, user_ns: (run_ns as f64 * share) as u64 }
     }

@@ -13,8 +13,7 @@ use crate::error::{Error, Result};
 use crate::histogram;
 use crate::limits;
 use crate::place;
-use crate::socket::Endpoint;
-use crate::socket::kernel::KernelOptions;
+use crate::socket::{Endpoint, SocketsOf};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -42,12 +41,12 @@ impl Crew {
         self.members.iter_mut().map(|member| member.hear(limits::ANSWER_TIME_MAX + time)).collect()
     }
 
-    pub(super) fn serve(&mut self, config: &ServerConfig, kernel: &KernelOptions, pairs: u32) -> Result<Answer> {
+    pub(super) fn serve(&mut self, config: &ServerConfig, sockets: &SocketsOf, pairs: u32) -> Result<Answer> {
         let processes = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let answers = self.all(
             |number| Order::Serve {
                 config: ServerConfig { endpoint: nth_endpoint(&config.endpoint, number), ..config.clone() },
-                kernel: kernel.clone(),
+                sockets: sockets.clone(),
                 processes: 1,
                 pairs: pairs.div_ceil(processes),
                 // Inherited from this process.
@@ -63,14 +62,14 @@ impl Crew {
         Ok(Answer::Serving { endpoints: all })
     }
 
-    pub(super) fn connect(&mut self, config: &ClientConfig, kernel: &KernelOptions) -> Result<Answer> {
+    pub(super) fn connect(&mut self, config: &ClientConfig, sockets: &SocketsOf) -> Result<Answer> {
         let processes = self.members.len();
         let answers = self.all(
             |number| {
                 let (first, pairs) = share(config.pairs, processes, number);
                 let endpoint = config.endpoints[number % config.endpoints.len()].clone();
                 let config = ClientConfig { first_pair: first, pairs, endpoints: vec![endpoint], ..config.clone() };
-                Order::Connect { config, kernel: kernel.clone(), processes: 1, cpus: Vec::new() }
+                Order::Connect { config, sockets: sockets.clone(), processes: 1, cpus: Vec::new() }
             },
             limits::CONNECT_TIME_MAX,
         )?;

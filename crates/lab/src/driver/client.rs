@@ -204,6 +204,11 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
+    /// Keeps the network moving between phases, and says when to do so again; `None` if it moves by itself.
+    pub fn tend(&mut self) -> Option<Duration> {
+        self.sockets.tend()
+    }
+
     /// Runs one phase to its standstill.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ impl<S: Sockets> Server<S> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
             if shared.pause.load(Ordering::Acquire) {
-                shared.hold_still(&self.account);
+                shared.hold_still(&self.account, || self.sockets.tend());
                 self.go_on();
                 (self.account.first_ns, self.account.last_ns) = (0, 0);
             }

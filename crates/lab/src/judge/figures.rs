@@ -12,7 +12,7 @@ use crate::histogram::{self, Percentiles};
 use crate::plan::Cell;
 use crate::record::TrialRecord;
 use crate::store::Run;
-use crate::summary::{Component, Cpu, base_of, by_profile, by_tick, cpu_ms};
+use crate::summary::{Component, Cpu, base_of, by_processes, by_profile, by_tick, cpu_ms};
 use std::collections::HashMap;
 
 /// A run whose trials can be asked for their figures.
@@ -60,13 +60,16 @@ impl<'a> Figures<'a> {
     }
 
     fn cpu(&self, trial: &TrialRecord) -> Cpu {
+        if let Some(guests) = &trial.cpu.guests {
+            return by_processes(trial, guests);
+        }
         let own = by_tick(trial);
         match (self.method, &trial.cpu.profile) {
             (None | Some(Method::Profile), Some(profile)) => by_profile(trial, profile),
             (None | Some(Method::Subtract), _) if self.paired.contains_key(&trial.cell) => {
                 Cpu { method: Method::Subtract, ..own }
             }
-            (None | Some(Method::Profile | Method::Subtract | Method::Tick), _) => own,
+            (None | Some(Method::Profile | Method::Subtract | Method::Tick | Method::Processes), _) => own,
         }
     }
 }
@@ -88,7 +91,9 @@ fn figure<'a>(
         Metric::Cpu(..) if trial.units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
         Metric::Cpu(of, mode) => match cpu.method {
-            Method::Profile | Method::Tick => component(cpu, of).map(|component| part(component, mode)),
+            Method::Profile | Method::Tick | Method::Processes => {
+                component(cpu, of).map(|component| part(component, mode))
+            }
             Method::Subtract => subtracted(trial, partner()?, of, mode),
         },
     };

@@ -4,13 +4,14 @@
 //! both processes be killed, the kernel closes the descriptors and with them the path. It puts no traffic on the path,
 //! makes no thread and mounts nothing. Of other programs it runs nft alone, for a level that has a ruleset.
 
-use super::PathSpec;
 use super::build::Network;
+use super::guest::GuestSpec;
+use super::{PathSpec, raised};
 use crate::control::{Lines, write_outcome};
 use crate::error::{Error, IoContext, Result};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Stdin, Stdout};
 
 /// What the coordinator asks for.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,6 +26,15 @@ pub(super) enum Request {
     },
     /// Read the counters of every interface.
     Counters,
+    /// Start a network of guests; the first request and the only one of its kind.
+    Raise {
+        /// What to start.
+        spec: GuestSpec,
+        /// As for `Build`.
+        parent: u32,
+    },
+    /// Read what the router has counted.
+    Router,
 }
 
 /// Serves one coordinator from standard input until its end; call it from a process that has made no thread.
@@ -40,30 +50,41 @@ pub fn keep() -> Result<()> {
         return Err(not_for_people());
     }
     let mut requests = Lines::new(input);
-    let mut next = || match requests.next(None)? {
+    let orphaned =
+        |parent| getppid().is_none_or(|pid| u32::try_from(pid.as_raw_nonzero().get()) != Ok::<u32, _>(parent));
+    let mut output = std::io::stdout();
+    match next(&mut requests)? {
+        None => Ok(()),
+        Some(Request::Build { parent, .. } | Request::Raise { parent, .. }) if orphaned(parent) => Ok(()),
+        Some(Request::Build { spec, .. }) => keep_namespaces(&spec, &mut output, &mut requests),
+        Some(Request::Raise { spec, .. }) => raised::keep(&spec, &mut output, &mut requests),
+        Some(Request::Counters | Request::Router) => Err(not_for_people()),
+    }
+}
+
+/// The next request; none at the end of the input.
+pub(super) fn next(requests: &mut Lines<Stdin>) -> Result<Option<Request>> {
+    match requests.next(None)? {
         Some(line) => serde_json::from_str(&line).map(Some).map_err(|_| not_for_people()),
         None => Ok(None),
-    };
-    let Some(first) = next()? else { return Ok(()) };
-    let Request::Build { spec, parent } = first else { return Err(not_for_people()) };
-    if getppid().is_none_or(|pid| u32::try_from(pid.as_raw_nonzero().get()) != Ok(parent)) {
-        return Ok(());
     }
-    let mut output = std::io::stdout();
-    let mut network = match Network::build(&spec) {
+}
+
+fn keep_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<Stdin>) -> Result<()> {
+    let mut network = match Network::build(spec) {
         Ok((network, built)) => {
-            write_outcome(&mut output, Ok(built))?;
+            write_outcome(output, Ok(built))?;
             network
         }
-        Err(error) => return write_outcome::<()>(&mut output, Err(error)),
+        Err(error) => return write_outcome::<()>(output, Err(error)),
     };
     // Gaining privilege in a user namespace is a change of credentials, which may have cleared the signal.
     watch_parent()?;
-    while let Some(request) = next()? {
+    while let Some(request) = next(requests)? {
         match request {
-            Request::Counters => write_outcome(&mut output, network.counters())?,
-            Request::Build { .. } => {
-                write_outcome::<()>(&mut output, Err(Error::usage("a keeper builds one path only")))?;
+            Request::Counters => write_outcome(output, network.counters())?,
+            Request::Build { .. } | Request::Raise { .. } | Request::Router => {
+                write_outcome::<()>(output, Err(Error::usage("a keeper builds one path only")))?;
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::account::Method;
 use crate::error::Result;
 use crate::plan::Cell;
 use crate::store::Run;
-use crate::summary::{Cpu, Reduced, Summary};
+use crate::summary::{Component, Cpu, Reduced, Summary};
 use crate::workload::Unit;
 use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write;
@@ -207,7 +207,7 @@ fn bar(cpu: &Cpu, most: f64) -> String {
 /// How CPU was charged, and how sure that is.
 pub(super) fn methods(reduced: &Reduced) -> String {
     let mut lines = Vec::new();
-    for method in [Method::Profile, Method::Subtract, Method::Tick] {
+    for method in [Method::Profile, Method::Subtract, Method::Tick, Method::Processes] {
         let cells: Vec<&Summary> = reduced.cells.iter().filter(|summary| summary.cpu.method == method).collect();
         if cells.is_empty() {
             continue;
@@ -236,6 +236,20 @@ pub(super) fn methods(reduced: &Reduced) -> String {
                 "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
                  ran on top of them; a router is not seen."
             ),
+            Method::Processes => {
+                let wait = |component: &Component| component.wait;
+                let waits = |pick: &dyn Fn(&Summary) -> f64| worst(pick);
+                let [client, router, server] = [
+                    waits(&|summary| wait(&summary.cpu.client)),
+                    waits(&|summary| summary.cpu.router.as_ref().map_or(0.0, wait)),
+                    waits(&|summary| wait(&summary.cpu.server)),
+                ];
+                format!(
+                    "CPU by processes (siga's own networks): every guest is a process with an exact run time; totals within \
+                     ±{total:.1}%.\nOf the total, waiting (polling and yielding) took up to {client:.0}% in the client, \
+                     {router:.0}% in the router, {server:.0}% in the server."
+                )
+            }
         });
     }
     lines.join("\n")
@@ -258,7 +272,6 @@ fn trim_lines(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::Component;
 
     #[test]
     fn a_bar_ends_whatever_was_charged() {

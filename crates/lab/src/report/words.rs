@@ -80,8 +80,12 @@ fn sentence(hop: &Hop, reduced: &Reduced, lead: bool) -> String {
     let start = if lead { format!("A {node} hop costs") } else { "  and".to_owned() };
     let cell = reduced.cells.iter().find(|summary| summary.cell == hop.cell);
     let seen = cell.and_then(|summary| {
-        let router = summary.cpu.router.filter(|_| summary.cpu.method == Method::Profile)?;
-        Some(format!("; {} in the {node} itself by profile", number(router.total * scale)))
+        let how = match summary.cpu.method {
+            Method::Profile => " by profile",
+            Method::Processes => "",
+            Method::Subtract | Method::Tick => return None,
+        };
+        Some(format!("; {} in the {node} itself{how}", number(summary.cpu.router?.total * scale)))
     });
     let rate = 100.0 * (hop.rate_ratio.value - 1.0);
     let rate = match rate {

@@ -343,6 +343,10 @@ impl Sockets for Kernel {
         self.blocking()
     }
 
+    fn tend(&mut self) -> Option<Duration> {
+        None
+    }
+
     fn waker(&self) -> Arc<dyn Waker> {
         Arc::<KernelWaker>::clone(&self.wake)
     }

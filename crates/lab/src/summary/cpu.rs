@@ -2,7 +2,9 @@
 
 use super::hop;
 use crate::account::Method;
-use crate::record::{Charges, ProfileRecord, Samples, TrialRecord};
+use crate::account::guest::GuestTimes;
+use crate::account::process::ProcessCpu;
+use crate::record::{Charges, GuestsRecord, ProfileRecord, Samples, TrialRecord};
 use crate::store::Run;
 
 /// CPU milliseconds per unit of one cell.
@@ -20,6 +22,8 @@ pub struct Cpu {
     pub server: Component,
     /// Everything else that ran.
     pub other: Component,
+    /// Of `other`, the control program of a network of guests, where there is one.
+    pub control: Option<Component>,
     /// Total minus all components: what the method cannot place.
     pub residue: f64,
     /// Utilisation of all processors, 0 to 100.
@@ -33,8 +37,10 @@ pub struct Component {
     pub total: f64,
     /// In user mode.
     pub user: f64,
-    /// In the kernel.
+    /// In the kernel; of a guest, also in the data mover.
     pub kernel: f64,
+    /// Of a guest: polling and yielding, which is in neither of the two.
+    pub wait: f64,
     /// Half the width of the 95% interval of `total`.
     pub uncertainty: f64,
 }
@@ -42,7 +48,17 @@ pub struct Component {
 impl Component {
     fn split(total: f64, user: f64, uncertainty: f64) -> Self {
         let user = user.clamp(0.0, total.max(0.0));
-        Self { total, user, kernel: total - user, uncertainty }
+        Self { total, user, kernel: total - user, wait: 0.0, uncertainty }
+    }
+
+    /// A guest's process: what its stack's clock tells apart is never more than the run time has.
+    fn guest(process: ProcessCpu, times: GuestTimes) -> Self {
+        let (run, user) = (process.run_ns as f64, process.user_ns.min(process.run_ns) as f64);
+        let copying = (times.copying_ns as f64).min(user);
+        let looking = (times.looking_ns as f64).min(user - copying);
+        let yielding = (times.yielding_ns as f64).min(run - user);
+        let (user, wait) = (user - copying - looking, looking + yielding);
+        Self { total: run, user, kernel: run - user - wait, wait, uncertainty: 0.0 }
     }
 
     fn per(self, units: f64) -> Self {
@@ -52,6 +68,7 @@ impl Component {
             total: self.total * scale,
             user: self.user * scale,
             kernel: self.kernel * scale,
+            wait: self.wait * scale,
             uncertainty: self.uncertainty * scale,
         }
     }
@@ -59,6 +76,9 @@ impl Component {
 
 /// The figures of `trial` by `method`, or by the best method its run allows.
 pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
+    if let Some(guests) = &trial.cpu.guests {
+        return by_processes(trial, guests);
+    }
     let best = if trial.cpu.profile.is_some() {
         Method::Profile
     } else if hop::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {
@@ -69,7 +89,7 @@ pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu 
     match (method.unwrap_or(best), &trial.cpu.profile) {
         (Method::Profile, Some(profile)) => by_profile(trial, profile),
         (Method::Subtract, _) => by_subtraction(run, trial),
-        (Method::Profile | Method::Tick, _) => by_tick(trial),
+        (Method::Profile | Method::Tick | Method::Processes, _) => by_tick(trial),
     }
 }
 
@@ -125,7 +145,41 @@ pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
         router: routed.then(|| router.per(units)),
         server: server.per(units),
         other: other.per(units),
+        control: None,
         residue: residue * 1e-6 / units.max(f64::MIN_POSITIVE),
+        utilisation: utilisation(trial),
+    }
+}
+
+/// Exact run times of processes, which is all that there is of a network of guests.
+pub(crate) fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
+    let cpu = &trial.cpu;
+    let units = trial.units();
+    let client = Component::guest(cpu.client, guests.client);
+    let server = Component::guest(cpu.server, guests.server);
+    let router = guests.router.map(|(process, times)| Component::guest(process, times));
+    // Whatever the control program does is done for guests.
+    let control = Component::split(guests.control.run_ns as f64, 0.0, 0.0);
+    let processes =
+        [Some(cpu.client), Some(cpu.server), guests.router.map(|(process, _)| process), Some(guests.control)];
+    let known: ProcessCpu = processes.into_iter().flatten().fold(ProcessCpu::default(), ProcessCpu::plus);
+    let rest = cpu.busy_ns as f64 - known.run_ns as f64;
+    let rest_user = (cpu.user_tick_ns as f64 - known.user_ns as f64).clamp(0.0, rest.max(0.0));
+    let mut whole = total(trial, 0.0);
+    let other = Component::split(rest.max(0.0) + control.total, rest_user, whole.uncertainty);
+    let parts = [client, server, other, router.unwrap_or_default()];
+    whole.user = parts.iter().map(|part| part.user).sum();
+    whole.wait = parts.iter().map(|part| part.wait).sum();
+    whole.kernel = whole.total - whole.user - whole.wait;
+    Cpu {
+        method: Method::Processes,
+        total: whole.per(units),
+        client: client.per(units),
+        router: router.map(|router| router.per(units)),
+        server: server.per(units),
+        other: other.per(units),
+        control: Some(control.per(units)),
+        residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
         utilisation: utilisation(trial),
     }
 }
@@ -148,6 +202,7 @@ pub(crate) fn by_tick(trial: &TrialRecord) -> Cpu {
         router: None,
         server: server.per(units),
         other: other.per(units),
+        control: None,
         residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
         utilisation: utilisation(trial),
     }
@@ -165,7 +220,7 @@ fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
         (Some(low), Some(high)) => (high - low) / 2.0,
         _ => f64::INFINITY,
     };
-    let router = Component { total: difference.value, user: 0.0, kernel: difference.value, uncertainty: half };
+    let router = Component { uncertainty: half, ..Component::split(difference.value, 0.0, 0.0) };
     let residue = own.total.total - base.client.total - base.server.total - base.other.total - router.total;
     Cpu {
         method: Method::Subtract,
@@ -181,7 +236,6 @@ fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::account::process::ProcessCpu;
     use crate::driver::{Counts, new_histogram};
     use crate::histogram;
     use crate::plan::Cell;
@@ -221,6 +275,7 @@ pub(crate) mod tests {
                 client: ProcessCpu { run_ns: 400_000_000, user_ns: 40_000_000 },
                 server: ProcessCpu { run_ns: 300_000_000, user_ns: 30_000_000 },
                 profile,
+                guests: None,
                 planted_router: None,
             },
             protocol: Default::default(),

@@ -1,8 +1,7 @@
 //! What the node in the middle costs: a path against the same path without it, trial by trial.
 
 use super::Summary;
-use crate::path::PathKind;
-use crate::plan::Cell;
+use crate::plan::{Cell, Route};
 use crate::record::TrialRecord;
 use crate::stats::{Estimate, estimate};
 
@@ -23,9 +22,12 @@ pub struct Hop {
 
 /// The cell on the path without the router; `None` where the path has none.
 pub(crate) fn base_of(cell: &Cell) -> Option<Cell> {
-    let kind: PathKind = cell.path.parse().ok()?;
-    let base = kind.without_router()?;
-    Some(Cell { path: base.name().into(), ..cell.clone() })
+    let base = match cell.path.parse().ok()? {
+        Route::Built(kind) => kind.without_router()?.name(),
+        Route::Guests(path) => path.without_router()?.name(),
+        Route::Places(..) => return None,
+    };
+    Some(Cell { path: base.into(), ..cell.clone() })
 }
 
 /// True if the path has a node in the middle.

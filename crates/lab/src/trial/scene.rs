@@ -2,7 +2,9 @@
 
 use crate::account::Spent;
 use crate::account::charge::Owners;
+use crate::account::guest::GuestCounters;
 use crate::account::host::HostCpu;
+use crate::account::process::ProcessCpu;
 use crate::bpf::burner::Burner;
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Order, Report, Worker};
@@ -12,15 +14,18 @@ use crate::driver::server::ServerConfig;
 use crate::error::{Error, IoContext, Result};
 use crate::level::Level;
 use crate::limits;
-use crate::path::{Built, Path as BuiltPath, PathKind, PathSpec, Role};
+use crate::path::guest::NAMES;
+use crate::path::{Built, GuestPath, GuestSpec, Net, Path as BuiltPath, PathKind, PathSpec, Role};
 use crate::place::{Agent, Place};
 use crate::plan::{Cell, Matrix, Plan, Plant, Route};
-use crate::record::PathRecord;
-use crate::socket::Endpoint;
+use crate::record::{GuestsRecord, PathRecord};
+use crate::socket::fabric::FabricOptions;
 use crate::socket::kernel::KernelOptions;
+use crate::socket::{Endpoint, SocketsOf};
 use crate::workload::Shape;
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
+use siga_fabric::message::Token;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
@@ -34,7 +39,7 @@ pub(super) struct Scene {
     server: Worker,
     burner: Option<Burner>,
     _sockmap: Option<Sockmap>,
-    path: Option<BuiltPath>,
+    way: Way,
     inodes: Inodes,
     /// Ends that are behind ssh: client, server.
     remote: (bool, bool),
@@ -43,6 +48,38 @@ pub(super) struct Scene {
     /// What is sent may be lost.
     pub(super) lossy: bool,
     congestion: Option<String>,
+}
+
+/// What lies between the ends.
+#[derive(Debug)]
+enum Way {
+    /// What was there before.
+    Existing,
+    /// Namespaces of the kernel, built for the trial.
+    Kernel(BuiltPath),
+    /// A network of guests, started for the trial.
+    Guests(Net),
+}
+
+impl Way {
+    fn built(&self) -> Option<&BuiltPath> {
+        match self {
+            Self::Kernel(path) => Some(path),
+            Self::Existing | Self::Guests(_) => None,
+        }
+    }
+}
+
+/// Run time of a process, and what the stack in it has counted.
+type Counted = (ProcessCpu, GuestCounters);
+
+/// What everybody on a path has counted.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) client: Spent,
+    pub(super) server: Spent,
+    /// Of a network of guests: its router, its control program.
+    guests: Option<(Option<Counted>, ProcessCpu)>,
 }
 
 /// Network namespaces of the components, 0 where unknown (another host).
@@ -59,6 +96,8 @@ struct Ends {
     server: Place,
     inodes: Inodes,
     congestion: Option<String>,
+    /// Whose sockets they use: client, server.
+    sockets: (SocketsOf, SocketsOf),
     /// What to listen on and what to connect to; `None`: by the addresses of the server's place.
     endpoint: Option<Endpoint>,
 }
@@ -72,19 +111,20 @@ impl Scene {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);
         let level = level.ok_or_else(|| Error::usage(format!("unknown level `{}`", cell.level)))?;
-        let (path, ends) = match &route {
+        let (way, ends) = match &route {
             Route::Built(kind) => build(*kind, plan, cell, level)?,
-            Route::Places(client, server) => (None, existing(client, server, plan)?),
+            Route::Guests(path) => raise(*path, plan, cell, level)?,
+            Route::Places(client, server) => (Way::Existing, existing(client, server, plan)?),
         };
         let sockmap = match route {
             Route::Built(PathKind::Sockmap) => Some(Sockmap::create(2 * cell.clients.max(1_024))?),
-            Route::Built(_) | Route::Places(..) => None,
+            Route::Built(_) | Route::Guests(_) | Route::Places(..) => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
         let Agent { worker: server, addresses } = ends.server.agent("server", inherited, &plan.reach.ssh)?;
         let Agent { worker: client, .. } = ends.client.agent("client", inherited, &plan.reach.ssh)?;
         let plant = level.plant.unwrap_or(plan.plant);
-        let burner = burner(plant, path.as_ref())?;
+        let burner = burner(plant, way.built())?;
         let congestion = ends.congestion.clone();
         let lossy = cell.workload.udp;
         let mut scene = Self {
@@ -92,7 +132,7 @@ impl Scene {
             server,
             burner,
             _sockmap: sockmap,
-            path,
+            way,
             inodes: ends.inodes,
             remote: (matches!(ends.client, Place::Ssh(_)), matches!(ends.server, Place::Ssh(_))),
             held: Held::default(),
@@ -113,7 +153,6 @@ impl Scene {
         addresses: &[IpAddr],
     ) -> Result<()> {
         let processes = if plan.processes { cell.clients } else { 1 };
-        let kernel = KernelOptions { wait: plan.wait, direct: plan.processes, congestion: self.congestion.clone() };
         let listen = match &ends.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => everywhere(plan, cell),
@@ -127,7 +166,8 @@ impl Scene {
             delay_ns: to_ns(plant.delay_us),
         };
         let (client_cpus, server_cpus) = plan.cpus()?;
-        let order = Order::Serve { config, kernel: kernel.clone(), processes, pairs: cell.clients, cpus: server_cpus };
+        let sockets = ends.sockets.1.clone();
+        let order = Order::Serve { config, sockets, processes, pairs: cell.clients, cpus: server_cpus };
         let answer = self.server.ask(&order, limits::ANSWER_TIME_MAX)?;
         let Answer::Serving { endpoints } = answer else { return Err(self.server.unexpected(&answer)) };
         let endpoints = match ends.endpoint {
@@ -143,7 +183,7 @@ impl Scene {
             write_bytes: matrix.write_bytes,
             burn_ns: to_ns(plant.client_us),
         };
-        let order = Order::Connect { config, kernel, processes, cpus: client_cpus };
+        let order = Order::Connect { config, sockets: ends.sockets.0.clone(), processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
         let Answer::Connected = answer else { return Err(self.client.unexpected(&answer)) };
         let standing = if cell.workload.udp || cell.workload.shape == Shape::Crr { 0 } else { cell.clients };
@@ -196,15 +236,31 @@ impl Scene {
         Ok(*report)
     }
 
-    /// Reads what both ends have counted, client first.
-    pub(super) fn spent(&mut self) -> Result<(Spent, Spent)> {
+    /// Reads what everybody on the path has counted; `first` has what is asked for it fall before what is read.
+    pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
         let read = |worker: &mut Worker| -> Result<Spent> {
             let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
             let Answer::Spent(spent) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*spent)
         };
+        let Way::Guests(net) = &mut self.way else {
+            let server = read(&mut self.server)?;
+            return Ok(Reading { client: read(&mut self.client)?, server, guests: None });
+        };
+        let run_times = |net: &Net| -> Result<(Option<ProcessCpu>, ProcessCpu)> {
+            Ok((net.raised.router.map(ProcessCpu::of).transpose()?, ProcessCpu::of(net.raised.control)?))
+        };
+        let report = |net: &mut Net| -> Result<Option<GuestCounters>> {
+            let has_router = net.raised.router.is_some();
+            has_router.then(|| net.router_report().map(|parts| GuestCounters::of(&parts))).transpose()
+        };
+        // Asking the router costs it and the control program time that is not the path's.
+        let early = if first { None } else { Some(run_times(net)?) };
+        let counters = report(net)?;
         let server = read(&mut self.server)?;
-        Ok((read(&mut self.client)?, server))
+        let client = read(&mut self.client)?;
+        let (router, control) = early.map_or_else(|| run_times(net), Ok)?;
+        Ok(Reading { client, server, guests: Some((router.zip(counters), control)) })
     }
 
     /// Reads the counters of each host involved. This process reads those of its own, so that no end is charged for it.
@@ -225,7 +281,7 @@ impl Scene {
 
     /// Frames dropped so far by the interfaces of a built path.
     pub(super) fn drops(&mut self) -> Result<u64> {
-        let Some(path) = &mut self.path else { return Ok(0) };
+        let Way::Kernel(path) = &mut self.way else { return Ok(0) };
         Ok(path.counters()?.values().map(|counters| counters.rx_dropped + counters.tx_dropped).sum())
     }
 
@@ -236,30 +292,93 @@ impl Scene {
     }
 
     /// Whose processes and namespaces the profiler's samples belong to.
-    pub(super) fn owners(&self, ends: &(Spent, Spent)) -> Owners {
+    pub(super) fn owners(&self, ends: &Reading) -> Owners {
         let set = |spent: &Spent| spent.pids.iter().copied().collect::<BTreeSet<u32>>();
         Owners {
-            client_pids: set(&ends.0),
-            server_pids: set(&ends.1),
+            client_pids: set(&ends.client),
+            server_pids: set(&ends.server),
             client_inode: self.inodes.client,
             server_inode: self.inodes.server,
             router_inode: self.inodes.router,
         }
     }
 
-    /// How the path was built.
-    pub(super) fn path_record(&self, cell: &Cell) -> PathRecord {
-        let built = self.path.as_ref().map(|path| path.built.clone());
-        let (interfaces, sysctls, filters, notes) = match built {
+    /// How the path was built; `read` has what guests say of their devices.
+    pub(super) fn path_record(&self, cell: &Cell, read: &Reading) -> PathRecord {
+        let built = self.way.built().map(|path| path.built.clone());
+        let (mut interfaces, sysctls, filters, notes) = match built {
             Some(Built { interfaces, sysctls, filters, notes, .. }) => (interfaces, sysctls, filters, notes),
             None => Default::default(),
         };
+        for (name, counters) in NAMES.iter().zip(read.guests()) {
+            let devices = counters.into_iter().flat_map(|counters| &counters.devices);
+            interfaces.extend(devices.map(|(device, text)| (format!("{name}/{device}"), text.clone())));
+        }
         let congestion = self.congestion.clone();
         PathRecord { cell: cell.clone(), congestion, interfaces, sysctls, filters, notes }
     }
 }
 
-fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Option<BuiltPath>, Ends)> {
+impl Reading {
+    /// The guests' own counters: client, router, server.
+    fn guests(&self) -> [Option<&GuestCounters>; 3] {
+        let router = self.guests.as_ref().and_then(|(router, _)| router.as_ref());
+        [self.client.guest.as_ref(), router.map(|(_, counters)| counters), self.server.guest.as_ref()]
+    }
+
+    /// How the guests have used their time since `earlier`.
+    pub(super) fn guests_since(&self, earlier: &Self) -> Option<GuestsRecord> {
+        let (router, control) = self.guests.as_ref()?;
+        let (router_before, control_before) = earlier.guests.as_ref()?;
+        let times = |counters: Option<&GuestCounters>| counters.map(|counters| counters.times).unwrap_or_default();
+        let ([client, _, server], [client_before, _, server_before]) = (self.guests(), earlier.guests());
+        let router = router
+            .as_ref()
+            .zip(router_before.as_ref())
+            .map(|(after, before)| (after.0.since(before.0), after.1.times.since(before.1.times)));
+        Some(GuestsRecord {
+            client: times(client).since(times(client_before)),
+            server: times(server).since(times(server_before)),
+            router,
+            control: control.since(*control_before),
+        })
+    }
+
+    /// Frames that guests' devices could not get rid of.
+    pub(super) fn drops(&self) -> u64 {
+        self.guests().into_iter().flatten().map(|counters| counters.drops).sum()
+    }
+}
+
+/// Starts a network of guests; its ends are where this process is.
+fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
+    let mtu = cell.mtu.unwrap_or(GuestPath::MTU_DEFAULT);
+    let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait };
+    let net = Net::raise(Path::new("/proc/self/exe"), &spec)?;
+    let congestion = level.congestion.clone().unwrap_or_else(|| "cubic".into());
+    let [client, _, server] = NAMES;
+    let sockets = |guest: &str, token: &Token| -> Result<SocketsOf> {
+        Ok(SocketsOf::Guest(FabricOptions {
+            base: net.raised.base.clone(),
+            network: net.raised.network.clone(),
+            guest: guest.parse()?,
+            token: token.clone(),
+            reno: congestion == "reno",
+        }))
+    };
+    let at = SocketAddr::new(spec.server_address(), plan.reach.port);
+    let ends = Ends {
+        client: Place::Local,
+        server: Place::Local,
+        inodes: Inodes::default(),
+        sockets: (sockets(client, &net.raised.client)?, sockets(server, &net.raised.server)?),
+        congestion: Some(congestion.clone()),
+        endpoint: Some(if cell.workload.udp { Endpoint::Udp(at) } else { Endpoint::Tcp(at) }),
+    };
+    Ok((Way::Guests(net), ends))
+}
+
+fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
     let spec = PathSpec { kind, mtu: cell.mtu, ipv6: plan.ipv6, level: level.clone() };
     let path = BuiltPath::build(Path::new("/proc/self/exe"), &spec)?;
     let built = &path.built;
@@ -280,14 +399,16 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Opt
         server: server.inode,
         router: namespace(Role::Router).map(|namespace| namespace.inode),
     };
+    let congestion = built.server_address.map(|_| built.congestion.clone());
     let ends = Ends {
         client: place(client),
         server: place(server),
         inodes,
-        congestion: built.server_address.map(|_| built.congestion.clone()),
+        sockets: of_kernel(plan, &congestion),
+        congestion,
         endpoint: Some(endpoint),
     };
-    Ok((Some(path), ends))
+    Ok((Way::Kernel(path), ends))
 }
 
 fn existing(client: &Place, server: &Place, plan: &Plan) -> Result<Ends> {
@@ -303,7 +424,13 @@ fn existing(client: &Place, server: &Place, plan: &Plan) -> Result<Ends> {
     };
     let inodes = Inodes { client: inode(client), server: inode(server), router: None };
     let (client, server) = (client.clone(), server.clone());
-    Ok(Ends { client, server, inodes, congestion: plan.reach.congestion.clone(), endpoint: None })
+    let congestion = plan.reach.congestion.clone();
+    Ok(Ends { client, server, inodes, sockets: of_kernel(plan, &congestion), congestion, endpoint: None })
+}
+
+fn of_kernel(plan: &Plan, congestion: &Option<String>) -> (SocketsOf, SocketsOf) {
+    let options = KernelOptions { wait: plan.wait, direct: plan.processes, congestion: congestion.clone() };
+    (SocketsOf::Kernel(options.clone()), SocketsOf::Kernel(options))
 }
 
 /// Every address of the server's place, of the family asked for.

@@ -1,0 +1,86 @@
+//! What a guest's stack says of the time of its process, and of what it lost.
+
+use serde::{Deserialize, Serialize};
+use siga_fabric::message::{DeviceReport, ReportPart};
+use std::collections::BTreeMap;
+
+/// Counters of a guest since it began.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCounters {
+    /// How its process used its time.
+    pub times: GuestTimes,
+    /// Frames that its devices could not get rid of.
+    pub drops: u64,
+    /// Packets that its stack dropped, by reason.
+    pub stack_drops: BTreeMap<String, u64>,
+    /// Its devices as they are, one entry each.
+    pub devices: BTreeMap<String, String>,
+}
+
+/// CPU time of a guest's process that is told apart by the clock of its stack, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTimes {
+    /// The data mover: copying out of rings.
+    pub copying_ns: u64,
+    /// Looking for traffic that is not there.
+    pub looking_ns: u64,
+    /// Offering the CPU to others, without the time that they took it.
+    pub yielding_ns: u64,
+}
+
+impl GuestTimes {
+    /// Spent since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            copying_ns: self.copying_ns.saturating_sub(earlier.copying_ns),
+            looking_ns: self.looking_ns.saturating_sub(earlier.looking_ns),
+            yielding_ns: self.yielding_ns.saturating_sub(earlier.yielding_ns),
+        }
+    }
+}
+
+impl GuestCounters {
+    /// From a guest's report.
+    pub fn of(parts: &[ReportPart]) -> Self {
+        let mut counters = Self::default();
+        for part in parts {
+            match part {
+                ReportPart::Device(device) => {
+                    for lost in ["target_full", "backlog_full", "no_partner", "too_long"] {
+                        counters.drops += device.counters.get(lost).copied().unwrap_or(0);
+                    }
+                    counters.devices.insert(device.device.name.to_string(), settings(device));
+                }
+                ReportPart::Link(_) => {}
+                ReportPart::Stack(stack) => {
+                    let time = |name: &str| stack.times_ns.get(name).copied().unwrap_or(0);
+                    counters.times = GuestTimes {
+                        copying_ns: time("copying"),
+                        looking_ns: time("waiting").saturating_sub(time("yielding")),
+                        yielding_ns: time("yielding").saturating_sub(time("given_away")),
+                    };
+                    counters.stack_drops.clone_from(&stack.drops);
+                }
+            }
+        }
+        counters
+    }
+}
+
+/// A device in one line.
+fn settings(report: &DeviceReport) -> String {
+    let device = &report.device;
+    let full = match device.full {
+        siga_fabric::topology::Full::Drop => "drop",
+        siga_fabric::topology::Full::Pending => "pending",
+    };
+    format!(
+        "mtu={} type={} buffer_bytes={} buffer_count={} full={full} large_segments={}",
+        device.mtu,
+        device.kind.name(),
+        device.kind.buffer_bytes(),
+        device.buffer_count,
+        device.kind.takes_large_segments()
+    )
+}

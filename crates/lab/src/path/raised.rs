@@ -1,0 +1,147 @@
+//! A siga network for one path: the keeper's side, which starts it and takes it down, and the coordinator's.
+//!
+//! The network's files lie in a directory of its own. It hangs on the keeper's connection to its control program: should
+//! the keeper be killed, the control program ends all guests and removes the directory.
+
+use super::guest::{GuestSpec, NAMES};
+use super::keeper::{self, Request};
+use crate::control::{Lines, Worker, write_outcome};
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use siga_fabric::client::Leased;
+use siga_fabric::message::{ReportPart, Token};
+use siga_fabric::name::Name;
+use siga_fabric::request::{Answer, Request as Ask};
+use siga_fabric::rundir::RunDir;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long starting may take: the control program's own bounds, and some more.
+const RAISE_TIME_MAX: Duration = Duration::from_secs(40);
+/// How long a report may take.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+/// What the network is called.
+const NAME: &str = "path";
+
+/// What was started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Raised {
+    /// Where the network's files lie.
+    pub base: PathBuf,
+    /// Its name there.
+    pub network: Name,
+    /// What the client attaches with.
+    pub client: Token,
+    /// What the server attaches with.
+    pub server: Token,
+    /// The process of the router, where there is one.
+    pub router: Option<u32>,
+    /// The process of the control program.
+    pub control: u32,
+}
+
+/// A network that is up as long as this value lives.
+#[derive(Debug)]
+pub struct Net {
+    /// What was started.
+    pub raised: Raised,
+    keeper: Worker,
+}
+
+impl Net {
+    /// Starts `program keep` and has it start the network.
+    ///
+    /// The keeper dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path.
+    ///
+    /// # Errors
+    /// Environment: the program cannot be started, or a guest does not start.
+    pub fn raise(program: &Path, spec: &GuestSpec) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.arg("keep");
+        let mut keeper = Worker::start(command, format!("path {}", spec.path))?;
+        let request = Request::Raise { spec: spec.clone(), parent: std::process::id() };
+        let raised = keeper.ask(&request, RAISE_TIME_MAX)?;
+        Ok(Self { raised, keeper })
+    }
+
+    /// What the router has counted.
+    ///
+    /// # Errors
+    /// Environment: the keeper or the network is gone or does not answer.
+    pub fn router_report(&mut self) -> Result<Vec<ReportPart>> {
+        self.keeper.ask(&Request::Router, ANSWER_TIME_MAX)
+    }
+}
+
+/// Serves the coordinator of one network until its input ends.
+pub(super) fn keep(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mut Lines<std::io::Stdin>) -> Result<()> {
+    let mut network = match Network::start(spec) {
+        Ok((network, raised)) => {
+            write_outcome(output, Ok(raised))?;
+            network
+        }
+        Err(error) => return write_outcome::<()>(output, Err(error)),
+    };
+    while let Some(request) = keeper::next(requests)? {
+        match request {
+            Request::Router => write_outcome(output, network.report(NAMES[1]))?,
+            Request::Build { .. } | Request::Raise { .. } | Request::Counters => {
+                write_outcome::<()>(output, Err(Error::usage("this keeper has a network of guests")))?;
+            }
+        }
+    }
+    network.leased.down().map_err(Error::from)
+}
+
+struct Network {
+    leased: Leased,
+}
+
+impl Network {
+    fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
+        let drawn = Token::draw().map_err(|error| Error::environment(format!("no random numbers: {error}")))?;
+        // A socket's path has to be short.
+        let base = std::env::temp_dir().join(format!("siga-{}", &drawn.text()[..12]));
+        let name: Name = NAME.parse()?;
+        let leased = Leased::up_at(&base, &name, &spec.topology()).inspect_err(|_| {
+            // What cannot be removed is not the error to tell.
+            let _ = RunDir::of(&base, &name).remove();
+            let _ = std::fs::remove_dir(&base);
+        })?;
+        let mut network = Self { leased };
+        let raised = Raised {
+            client: network.token(NAMES[0])?,
+            server: network.token(NAMES[2])?,
+            router: network.pid(NAMES[1])?,
+            control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
+            base,
+            network: name,
+        };
+        Ok((network, raised))
+    }
+
+    fn ask(&mut self, request: Ask) -> Result<Vec<Answer>> {
+        self.leased.client.request(request).map_err(Error::from)
+    }
+
+    fn token(&mut self, guest: &str) -> Result<Token> {
+        let answers = self.ask(Ask::Token(guest.parse()?))?;
+        let token =
+            answers.into_iter().find_map(|answer| if let Answer::Token(token) = answer { Some(token) } else { None });
+        token.ok_or_else(|| Error::environment(format!("the control program has no token for {guest}")))
+    }
+
+    fn pid(&mut self, guest: &str) -> Result<Option<u32>> {
+        let answers = self.ask(Ask::Status { detail: false })?;
+        let mut states =
+            answers.into_iter().filter_map(|answer| if let Answer::Guest(state) = answer { Some(state) } else { None });
+        Ok(states.find(|state| state.name.as_str() == guest).and_then(|state| state.pid))
+    }
+
+    fn report(&mut self, guest: &str) -> Result<Vec<ReportPart>> {
+        let answers = self.ask(Ask::Report(guest.parse()?))?;
+        let part = |answer| if let Answer::Report { part, .. } = answer { Some(part) } else { None };
+        Ok(answers.into_iter().filter_map(part).collect())
+    }
+}

@@ -1,0 +1,237 @@
+//! The sockets of a guest of siga's own network: the stack runs in this process and moves with the driver.
+//!
+//! Everything is done on the driver's thread, without a thread or queue between it and the stack. A wait is the guest's:
+//! it polls, yields and sleeps by the policy that the network's topology gives it. While a driver rests between
+//! operations nothing would move, so it has to `tend`.
+
+use super::{Endpoint, Ready, Sockets, Token, Waker};
+use serde::{Deserialize, Serialize};
+use siga_fabric::message;
+use siga_fabric::name::Name;
+use siga_fabric::sockets::{self, Attachment, Poller, SocketId, SocketOptions, TcpListener, TcpStream, UdpSocket};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which guest a process is, and how its sockets are made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FabricOptions {
+    /// Where the network's files lie.
+    pub base: PathBuf,
+    /// The network.
+    pub network: Name,
+    /// The guest.
+    pub guest: Name,
+    /// What it proves itself with.
+    pub token: message::Token,
+    /// `reno` instead of `cubic`.
+    pub reno: bool,
+}
+
+impl FabricOptions {
+    /// Becomes the guest. How an application gets at its stack is decided here: the stack is in this process.
+    ///
+    /// # Errors
+    /// Environment: the network is gone or has this guest already.
+    pub fn attach(&self) -> crate::Result<Attachment> {
+        Ok(Attachment::embedded_at(&self.base, &self.network, &self.guest, &self.token)?)
+    }
+}
+
+/// How often a driver that rests has to let the stack move.
+const TEND_EVERY: Duration = Duration::from_millis(1);
+
+/// A guest's sockets behind [`Sockets`].
+#[derive(Debug)]
+pub struct Fabric {
+    attachment: Attachment,
+    poller: Poller,
+    waker: Arc<FabricWaker>,
+    options: SocketOptions,
+    tokens: HashMap<SocketId, Token>,
+    news: Vec<SocketId>,
+}
+
+#[derive(Debug)]
+struct FabricWaker(sockets::Waker);
+
+impl Waker for FabricWaker {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+/// A connection, or a datagram socket with the peer it has.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP.
+    Stream(TcpStream),
+    /// UDP.
+    Datagrams(UdpSocket, SocketAddr),
+}
+
+/// A listening socket, or a datagram socket that hears everybody.
+#[derive(Debug)]
+pub enum Listener {
+    /// TCP.
+    Stream(TcpListener),
+    /// UDP.
+    Datagrams(UdpSocket),
+}
+
+impl Fabric {
+    /// Makes a factory of sockets of a guest that this process is; with `reno`, their congestion control is that.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
+        let poller = Poller::new(&attachment);
+        let waker = Arc::new(FabricWaker(poller.waker()?));
+        let congestion = if reno { "reno" } else { "cubic" };
+        let options = SocketOptions { no_delay: true, congestion, ..SocketOptions::default() };
+        Ok(Self { attachment, poller, waker, options, tokens: HashMap::new(), news: Vec::new() })
+    }
+}
+
+fn no_unix() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "a guest has no sockets of the AF_UNIX family")
+}
+
+fn not_of_this_kind() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "no operation for this kind of socket")
+}
+
+impl Sockets for Fabric {
+    type Socket = Socket;
+    type Listener = Listener;
+
+    fn listen(&mut self, at: &Endpoint, token: Token) -> io::Result<(Listener, Endpoint)> {
+        let (id, listener, bound) = match at {
+            Endpoint::Tcp(address) => {
+                let socket = TcpListener::bind_with(&self.attachment, *address, &self.options)?;
+                socket.set_nonblocking(true);
+                let bound = Endpoint::Tcp(socket.local_addr()?);
+                (socket.id(), Listener::Stream(socket), bound)
+            }
+            Endpoint::Udp(address) => {
+                let socket = UdpSocket::bind(&self.attachment, *address)?;
+                socket.set_nonblocking(true);
+                let bound = Endpoint::Udp(socket.local_addr()?);
+                (socket.id(), Listener::Datagrams(socket), bound)
+            }
+            Endpoint::Unix(_) => return Err(no_unix()),
+        };
+        self.tokens.insert(id, token);
+        Ok((listener, bound))
+    }
+
+    fn accept(&mut self, listener: &Listener, token: Token) -> io::Result<Socket> {
+        let Listener::Stream(listener) = listener else { return Err(not_of_this_kind()) };
+        let (stream, _) = listener.accept()?;
+        stream.set_nonblocking(true);
+        self.tokens.insert(stream.id(), token);
+        Ok(Socket::Stream(stream))
+    }
+
+    fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<Socket> {
+        let (id, socket) = match to {
+            Endpoint::Tcp(address) => {
+                let stream = TcpStream::begin(&self.attachment, *address, &self.options)?;
+                stream.set_nonblocking(true);
+                (stream.id(), Socket::Stream(stream))
+            }
+            Endpoint::Udp(address) => {
+                let any: IpAddr =
+                    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+                let socket = UdpSocket::bind(&self.attachment, SocketAddr::new(any, 0))?;
+                socket.set_nonblocking(true);
+                (socket.id(), Socket::Datagrams(socket, *address))
+            }
+            Endpoint::Unix(_) => return Err(no_unix()),
+        };
+        self.tokens.insert(id, token);
+        if let Socket::Datagrams(..) = socket {
+            // Nothing has to come before it can be used.
+            self.news.push(id);
+        }
+        Ok(socket)
+    }
+
+    fn connected(&mut self, socket: &Socket) -> io::Result<bool> {
+        match socket {
+            Socket::Stream(stream) => stream.is_connected(),
+            Socket::Datagrams(..) => Ok(true),
+        }
+    }
+
+    fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+        match socket {
+            Socket::Stream(stream) => (&*stream).write(bytes),
+            Socket::Datagrams(socket, to) => socket.send_to(bytes, *to),
+        }
+    }
+
+    fn receive(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
+        match socket {
+            Socket::Stream(stream) => (&*stream).read(buffer),
+            Socket::Datagrams(socket, peer) => match socket.recv_from(buffer)? {
+                (count, from) if from == *peer => Ok(count),
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            },
+        }
+    }
+
+    fn close(&mut self, socket: Socket) {
+        let id = match &socket {
+            Socket::Stream(stream) => stream.id(),
+            Socket::Datagrams(socket, _) => socket.id(),
+        };
+        self.tokens.remove(&id);
+    }
+
+    fn receive_from(&mut self, listener: &Listener, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        match listener {
+            Listener::Datagrams(socket) => socket.recv_from(buffer),
+            Listener::Stream(_) => Err(not_of_this_kind()),
+        }
+    }
+
+    fn send_to(&mut self, listener: &Listener, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        match listener {
+            Listener::Datagrams(socket) => socket.send_to(bytes, to),
+            Listener::Stream(_) => Err(not_of_this_kind()),
+        }
+    }
+
+    fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
+        let at_once = !self.news.is_empty() || timeout.is_some_and(|time| time.is_zero());
+        if at_once {
+            self.poller.look(&mut self.news)?;
+        } else {
+            self.poller.wait(&mut self.news, timeout)?;
+        }
+        for id in self.news.drain(..) {
+            if let Some(token) = self.tokens.get(&id) {
+                // The end of a stream is no news of its own: whoever has read less than there was room for reads again.
+                ready.push(Ready { token: *token, ended: true });
+            }
+        }
+        Ok(())
+    }
+
+    fn operations_wait(&self) -> bool {
+        false
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        Arc::<FabricWaker>::clone(&self.waker)
+    }
+
+    fn tend(&mut self) -> Option<Duration> {
+        self.attachment.tend();
+        Some(TEND_EVERY)
+    }
+}
