@@ -72,6 +72,8 @@ pub const LOG_BYTES_MAX: u64 = 16 << 20;
 pub const BACKLOG_FRAMES_MAX: usize = 256;
 /// Their bytes.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
+/// Packets that have waited whose memory is kept for others.
+pub const SPARE_FRAMES_MAX: usize = 64;
 /// Packets that a stack gives to one port before others have their turn.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
 /// Frames taken from one port before others have their turn.

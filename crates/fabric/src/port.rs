@@ -5,7 +5,7 @@
 //! holds up the others. A *receiver* is polled while there is traffic, and else has asked for a ring.
 
 use crate::device::{self, Inbound, Outbound, Sent};
-use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, TRANSMIT_AT_ONCE_MAX};
+use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
 use crate::message::{GuestDevice, LinkReport, MemberId, PairId};
 use crate::name::Name;
 use crate::topology::{Full, NetworkKind};
@@ -44,6 +44,8 @@ pub(crate) struct Sender {
     full: Full,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
+    /// Memory of packets that have gone, for the next that wait: fresh memory costs more than the copy into it.
+    spare: Vec<Vec<u8>>,
     /// Something was put into buffers, or may be now.
     pub(crate) is_dirty: bool,
     /// So many buffers have to be free before it goes on; 0: it does not wait.
@@ -80,6 +82,7 @@ impl Sender {
             full,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            spare: Vec::new(),
             is_dirty: false,
             wanted: 0,
             quiet: false,
@@ -102,6 +105,7 @@ impl Sender {
             add(&mut self.past, &producer_counters(&ring));
         }
         (self.pair, self.asked, self.quiet, self.wanted) = (None, false, false, 0);
+        self.spare = Vec::new();
     }
 
     pub(crate) fn is_linked(&self) -> bool {
@@ -153,7 +157,8 @@ impl Sender {
             self.counters.backlog_full += 1;
             return;
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.resize(len, 0);
         fill(&mut bytes);
         self.backlog_bytes += len;
         self.backlog.push_back((bytes, marks));
@@ -181,7 +186,11 @@ impl Sender {
                 Sent::Nothing => self.counters.too_long += 1,
             }
             self.backlog_bytes -= bytes.len();
-            self.backlog.pop_front();
+            if let Some((bytes, _)) = self.backlog.pop_front()
+                && self.spare.len() < SPARE_FRAMES_MAX
+            {
+                self.spare.push(bytes);
+            }
         }
         let mut count = 0;
         while !full && count < TRANSMIT_AT_ONCE_MAX {

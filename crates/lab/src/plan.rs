@@ -27,7 +27,7 @@ use std::str::FromStr;
 pub struct Plan {
     /// A name for tables and the run directory.
     pub name: String,
-    /// Paths that siga builds (`veth`, `veth-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
+    /// Paths that siga builds (`veth-routed`, `hipersockets-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
     pub paths: Vec<String>,
     /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`.
     pub workloads: Vec<String>,

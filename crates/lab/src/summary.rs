@@ -43,14 +43,19 @@ pub struct Summary {
     pub cpu: Cpu,
     /// Connects that failed, resets, short reads, losses and changed payload of all trials.
     pub errors: u64,
-    /// TCP segments sent again in the median trial.
-    pub retransmits: u64,
     /// Frames dropped in the median trial.
     pub drops: u64,
     /// What was wrong with trials, in words, each with the number of trials it was wrong with.
     pub flags: Vec<(String, usize)>,
     /// The median trial, raw.
     pub median: TrialRecord,
+}
+
+impl Summary {
+    /// TCP segments sent again in the median trial; `None` where nobody counts them: siga's stack does not.
+    pub fn retransmits(&self) -> Option<u64> {
+        self.median.cpu.guests.is_none().then(|| self.median.retransmits())
+    }
 }
 
 /// A whole run, reduced.
@@ -135,7 +140,6 @@ fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Met
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
         cpu: cpu::of(run, median, method),
         errors: all().map(|trial| trial.client.errors() + trial.server.resets + trial.server.short_reads).sum(),
-        retransmits: median.retransmits(),
         drops: median.drops,
         flags,
         median: median.clone(),

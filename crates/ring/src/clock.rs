@@ -50,46 +50,52 @@ fn both() -> (Ticks, u64) {
 
 const READINGS: usize = 8;
 
-/// How long a tick is. Measured, and the more exact the longer it exists.
+/// How long a tick is, measured once: times that are told by one rate never go back.
 #[derive(Debug, Clone, Copy)]
 pub struct Rate {
-    ticks: Ticks,
+    /// Nanoseconds of 2^32 ticks.
     ns: u64,
+    /// Ticks of 2^32 nanoseconds.
+    ticks: u64,
 }
 
 /// What a rate is measured over at least: an error of 100 ns is one in 10,000.
 const MEASURED_NS_MIN: u64 = 1_000_000;
 
+/// Binary places of a rate behind the point.
+const PLACES: u32 = 32;
+
 impl Rate {
-    /// Begins to measure.
+    /// Measures, which takes a millisecond of spinning.
     pub fn new() -> Self {
-        let (ticks, ns) = both();
-        Self { ticks, ns }
-    }
-
-    /// Nanoseconds of so many ticks. Within the first millisecond it waits for the rest of that, spinning.
-    pub fn ns(&self, span: Ticks) -> u64 {
-        let (ticks, ns) = self.measured();
-        u64::try_from(u128::from(span.0) * u128::from(ns) / u128::from(ticks)).unwrap_or(u64::MAX)
-    }
-
-    /// Ticks of so many nanoseconds, likewise.
-    pub fn ticks(&self, ns: u64) -> Ticks {
-        let (ticks, measured_ns) = self.measured();
-        let span = u128::from(ns) * u128::from(ticks) / u128::from(measured_ns);
-        Ticks(u64::try_from(span).unwrap_or(u64::MAX))
-    }
-
-    fn measured(&self) -> (u64, u64) {
+        let (ticks_before, ns_before) = both();
         loop {
             let (ticks, ns) = both();
-            let (ticks, ns) = (ticks.since(self.ticks).0, ns.saturating_sub(self.ns));
+            let (ticks, ns) = (ticks.since(ticks_before).0, ns.saturating_sub(ns_before));
             if ns >= MEASURED_NS_MIN && ticks > 0 {
-                return (ticks, ns);
+                return Self { ns: ratio(ns, ticks), ticks: ratio(ticks, ns) };
             }
             std::hint::spin_loop();
         }
     }
+
+    /// Nanoseconds of so many ticks.
+    pub fn ns(&self, span: Ticks) -> u64 {
+        scaled(span.0, self.ns)
+    }
+
+    /// Ticks of so many nanoseconds.
+    pub fn ticks(&self, ns: u64) -> Ticks {
+        Ticks(scaled(ns, self.ticks))
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> u64 {
+    u64::try_from((u128::from(part) << PLACES) / u128::from(whole)).unwrap_or(u64::MAX)
+}
+
+fn scaled(value: u64, ratio: u64) -> u64 {
+    u64::try_from((u128::from(value) * u128::from(ratio)) >> PLACES).unwrap_or(u64::MAX)
 }
 
 impl Default for Rate {
@@ -106,9 +112,18 @@ mod tests {
     fn ticks_and_nanoseconds_are_turned_into_each_other() {
         let rate = Rate::new();
         let there_and_back = rate.ns(rate.ticks(1_000_000_000));
-        assert!((980_000_000..1_020_000_000).contains(&there_and_back), "{there_and_back}");
+        assert!((999_999_000..1_000_001_000).contains(&there_and_back), "{there_and_back}");
         assert_eq!(rate.ns(Ticks(0)), 0);
         assert_eq!(rate.ticks(u64::MAX).since(Ticks(u64::MAX)), Ticks(0));
+    }
+
+    #[test]
+    fn a_rate_stays_as_it_was_measured() {
+        let rate = Rate::new();
+        let span = Ticks(u64::MAX >> 8);
+        let before = rate.ns(span);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert_eq!(rate.ns(span), before, "what is due at a moment would be due at another");
     }
 
     #[test]

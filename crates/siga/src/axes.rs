@@ -10,7 +10,8 @@ use std::net::IpAddr;
 
 /// Shown below the options of `run` and `plan`.
 pub(crate) const HELP: &str = "\
-Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap
+Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap: the kernel's
+            hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
@@ -23,6 +24,7 @@ Examples:
   siga run --path veth --mtu 1500,8992 --workload strg-20m --level plain,bigtcp
   siga run --path loopback --workload rr-1-1 --processes --wait poll --client-cpus 0 --server-cpus 1
   siga run --path veth --workload rr-200-1000 --rate 5000
+  siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga plan paths --clients 1,10,100
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
 

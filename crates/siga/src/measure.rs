@@ -134,12 +134,15 @@ pub(crate) fn plan(axes: &Axes) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use siga_lab::path::PathKind;
+    use siga_lab::path::{GuestPath, PathKind};
 
     #[test]
     fn the_help_text_names_every_path() {
         for kind in PathKind::ALL {
             assert!(crate::axes::HELP.contains(kind.name()), "{kind}");
+        }
+        for path in GuestPath::ALL {
+            assert!(crate::axes::HELP.split([' ', ',', ':', '\n']).any(|word| word == path.name()), "{path}");
         }
     }
 }

@@ -149,6 +149,10 @@ impl Sockets for Faulty {
         false
     }
 
+    fn tend(&mut self) -> Option<Duration> {
+        self.kernel.tend()
+    }
+
     fn waker(&self) -> Arc<dyn Waker> {
         self.kernel.waker()
     }

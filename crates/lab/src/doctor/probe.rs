@@ -6,7 +6,8 @@ use crate::bpf::{burner, profile, sockmap};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::level::Level;
-use crate::path::{Path, PathKind, PathSpec, filter};
+use crate::path::{GuestPath, GuestSpec, Net, Path, PathKind, PathSpec, filter};
+use crate::socket::kernel::Wait;
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
@@ -47,8 +48,16 @@ pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
             Err(error) => checks.push(Check::missing(Group::Paths, kind.name(), &error, without(kind))),
         }
     }
+    for path in GuestPath::ALL {
+        tell(&format!("path {path}"));
+        let spec = GuestSpec { path, mtu: GuestPath::MTU_DEFAULT, ipv6: false, wait: Wait::Block };
+        checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
+            Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),
+            Err(error) => Check::missing(Group::Paths, path.name(), &error, "its cells are skipped"),
+        });
+    }
     checks.extend(notes.into_iter().map(|(note, kinds)| {
-        let on = if kinds.len() == PathKind::ALL.len() { "every path".into() } else { kinds.join(", ") };
+        let on = if kinds.len() == PathKind::ALL.len() { "every path of the kernel".into() } else { kinds.join(", ") };
         Check::ok(Group::Paths, "settings", format!("on {on}: {note}")).with(
             State::Caution,
             "figures hold for the settings in force, which every run records",

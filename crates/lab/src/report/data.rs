@@ -2,8 +2,9 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::histogram::Percentiles;
+use crate::path::guest::NAMES;
 use crate::store::Run;
-use crate::summary::{Component, Hop, Reduced, Summary};
+use crate::summary::{Component, Cpu, Hop, Reduced, Summary};
 use crate::text;
 use serde_json::{Value, json};
 
@@ -61,6 +62,7 @@ fn cell(summary: &Summary) -> Value {
             "total": cpu.total.total,
             "virtual": cpu.total.user,
             "cp": cpu.total.kernel,
+            "wait": cpu.total.wait,
             "uncertainty": finite(cpu.total.uncertainty),
             "utilisation": cpu.utilisation,
             "components": {
@@ -69,10 +71,11 @@ fn cell(summary: &Summary) -> Value {
                 "server": component(&cpu.server),
                 "other": component(&cpu.other),
             },
+            "guests": guests(cpu),
             "residue": cpu.residue,
         },
         "pair_units": {"least": summary.median.pair_units.0, "most": summary.median.pair_units.1},
-        "retransmits": summary.retransmits,
+        "retransmits": summary.retransmits(),
         "drops": summary.drops,
         "errors": summary.errors,
         "flags": summary.flags.iter().map(|(flag, _)| flag).collect::<Vec<_>>(),
@@ -94,8 +97,24 @@ fn component(component: &Component) -> Value {
         "total": component.total,
         "virtual": component.user,
         "cp": component.kernel,
+        "wait": component.wait,
         "uncertainty": finite(component.uncertainty),
     })
+}
+
+/// The processes of a network of guests by their names in z/VM's reports; null for other paths. They and the residue add up.
+fn guests(cpu: &Cpu) -> Option<Value> {
+    let control = cpu.control.as_ref()?;
+    let [client, router, server] = NAMES;
+    let mut guests = serde_json::Map::new();
+    guests.insert(client.into(), component(&cpu.client));
+    guests.insert(router.into(), json!(cpu.router.as_ref().map(component)));
+    guests.insert(server.into(), component(&cpu.server));
+    // The driver runs in the process of its stack, where nothing tells the two apart.
+    guests.insert("applications".into(), Value::Null);
+    guests.insert("cp".into(), component(control));
+    guests.insert("other".into(), component(&cpu.other.without(control)));
+    Some(Value::Object(guests))
 }
 
 fn hop(hop: &Hop) -> Value {
@@ -135,7 +154,7 @@ pub(super) fn csv(reduced: &Reduced) -> Result<String> {
     String::from_utf8(bytes).context("cannot write CSV")
 }
 
-const HEAD: [&str; 34] = [
+const HEAD: [&str; 38] = [
     "path",
     "workload",
     "mtu",
@@ -166,6 +185,10 @@ const HEAD: [&str; 34] = [
     "server_virtual",
     "other_cpu",
     "residue",
+    "wait",
+    "client_wait",
+    "router_wait",
+    "server_wait",
     "retransmits",
     "drops",
     "errors",
@@ -206,7 +229,11 @@ fn line(summary: &Summary) -> Vec<String> {
         cpu.server.user.to_string(),
         cpu.other.total.to_string(),
         cpu.residue.to_string(),
-        summary.retransmits.to_string(),
+        cpu.total.wait.to_string(),
+        cpu.client.wait.to_string(),
+        optional(cpu.router.map(|router| router.wait)),
+        cpu.server.wait.to_string(),
+        summary.retransmits().map(|count| count.to_string()).unwrap_or_default(),
         summary.drops.to_string(),
         summary.errors.to_string(),
         String::new(),

@@ -283,6 +283,7 @@ mod tests {
             router: None,
             server: component(0.1),
             other: component(0.1),
+            control: None,
             residue: -0.4,
             utilisation: 0.0,
         };

@@ -61,6 +61,18 @@ impl Component {
         Self { total: run, user, kernel: run - user - wait, wait, uncertainty: 0.0 }
     }
 
+    /// What is left of it without a part.
+    #[must_use]
+    pub fn without(self, part: &Self) -> Self {
+        Self {
+            total: self.total - part.total,
+            user: self.user - part.user,
+            kernel: self.kernel - part.kernel,
+            wait: self.wait - part.wait,
+            uncertainty: self.uncertainty,
+        }
+    }
+
     fn per(self, units: f64) -> Self {
         // Nanoseconds in all to milliseconds a unit.
         let scale = 1e-6 / units.max(f64::MIN_POSITIVE);

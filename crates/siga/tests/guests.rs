@@ -1,0 +1,152 @@
+//! Paths over siga's own networks: every workload crosses them, their figures add up, and nothing is left of them.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+mod common;
+
+use common::{Bench, children, processes, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+
+const PATHS: [&str; 4] = ["hipersockets", "hipersockets-routed", "vctc", "vctc-routed"];
+
+/// Short trials into directory `run`, though long enough for three processes to have a turn on a busy host.
+fn measure(bench: &Bench, arguments: &str) {
+    bench.run(&format!("run --out run {arguments} --seconds 0.2 --warm-up 0 --trials 1")).ok();
+}
+
+/// Processes whose command line names a directory of the bench: its control programs.
+fn control_programs(bench: &Bench) -> Vec<u32> {
+    let place = bench.path("tmp");
+    let names_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(place.to_str().unwrap())
+    };
+    processes().into_iter().filter(names_it).collect()
+}
+
+fn assert_nothing_left(bench: &Bench, guests: &[u32]) {
+    bench.assert_nothing_left();
+    let begun = std::time::Instant::now();
+    let left = || -> Vec<u32> {
+        let guests = guests.iter().copied().filter(|pid| fs::exists(format!("/proc/{pid}")).unwrap());
+        guests.chain(control_programs(bench)).collect()
+    };
+    while !left().is_empty() {
+        assert!(begun.elapsed() < common::SOON, "processes are left: {:?}", left());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
+    let bench = Bench::new();
+    let workloads = "rr-200-1000,crr-64-8k,strg-20m,strp:200k/20,udp-rr:64/64";
+    let paths = PATHS.join(",");
+    measure(&bench, &format!("--path {paths} --workload {workloads} --clients 3"));
+    let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
+    let cells = json["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4 * 5);
+    for cell in cells {
+        let flags: Vec<&str> = cell["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).collect();
+        // How steady a rate is depends on what else the host does.
+        assert!(flags.iter().all(|flag| flag.contains("rate collapsed")), "{cell:#}");
+        assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == "embedded, adaptive");
+        assert_adds_up(cell);
+    }
+    for record in bench.lines("paths.jsonl") {
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let devices = record["interfaces"].as_object().unwrap();
+        let routed = record["cell"]["path"].as_str().unwrap().ends_with("-routed");
+        assert_eq!(devices.len(), if routed { 4 } else { 2 }, "{record}");
+        assert!(devices.values().all(|text| text.as_str().unwrap().starts_with("mtu=57344 ")), "{record}");
+    }
+    assert_nothing_left(&bench, &[]);
+}
+
+/// Parts and residue are the total, and each component is its virtual time, CP's and its wait.
+fn assert_adds_up(cell: &Value) {
+    let cpu = &cell["cpu"];
+    let total = cpu["total"].as_f64().unwrap();
+    let near = |sum: f64, whole: f64| (sum - whole).abs() <= 1e-6 * total.max(1e-9);
+    let guests = cpu["guests"].as_object().unwrap();
+    let names: Vec<&str> = guests.keys().map(String::as_str).collect();
+    assert_eq!(names, ["applications", "cp", "other", "tcpip1", "tcpip2", "tcpip3"]);
+    assert!(guests["applications"].is_null());
+    assert_eq!(guests["tcpip2"].is_null(), !cell["path"].as_str().unwrap().ends_with("-routed"));
+    let mut sum = cpu["residue"].as_f64().unwrap();
+    for (name, part) in guests.iter().filter(|(_, part)| !part.is_null()) {
+        let figure = |name: &str| part[name].as_f64().unwrap();
+        assert!(near(figure("virtual") + figure("cp") + figure("wait"), figure("total")), "{name}: {cell:#}");
+        sum += figure("total");
+    }
+    assert!(near(sum, total), "{cell:#}");
+    for ran in ["tcpip1", "tcpip3"] {
+        let figure = |name: &str| guests[ran][name].as_f64().unwrap();
+        assert!(figure("virtual") > 0.0 && figure("cp") > 0.0, "{ran}: {cell:#}");
+    }
+}
+
+#[test]
+fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
+    let bench = Bench::new();
+    measure(&bench, "--path hipersockets-routed --workload rr-1-1 --clients 1 --mtu 1500 --wait poll --ipv6");
+    let trials = bench.trials();
+    assert_eq!(trials[0]["io"], "embedded, poll");
+    // Who polls does not sleep: waiting is what its time goes into while it is not the one that has something to do.
+    let guests = &trials[0]["cpu"]["guests"];
+    let looking = |times: &Value| times["looking_ns"].as_u64().unwrap() + times["yielding_ns"].as_u64().unwrap();
+    assert!(looking(&guests["client"]) > 0 && looking(&guests["router"][1]) > 0, "{guests:#}");
+    let record: Value = serde_json::from_str(&bench.lines("paths.jsonl")[0]).unwrap();
+    assert!(
+        record["interfaces"].as_object().unwrap().values().all(|text| text.as_str().unwrap().starts_with("mtu=1500 "))
+    );
+}
+
+#[test]
+fn what_a_siga_network_has_not_is_skipped_with_the_reason() {
+    let bench = Bench::new();
+    let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;
+    let both = "--path hipersockets-routed,veth-routed";
+    assert!(planned(&format!("{both} --processes")).contains("a guest is one process"));
+    assert!(planned(&format!("{both} --plant router=5")).contains("kernel's routers alone"));
+    assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets gro of the kernel's networks"));
+    assert!(planned(&format!("{both} --level bbr")).contains("siga's stack has cubic and reno"));
+    assert!(planned(&format!("{both} --mtu 65535")).contains("takes an MTU of 576 to 57344 bytes"));
+    bench.run("plan --path hipersockets --processes").refused(2, &["no cell of the plan can be"]);
+}
+
+#[test]
+fn a_killed_coordinator_leaves_no_guest_no_control_program_and_no_directory() {
+    let bench = Bench::new();
+    for wait_ms in [0, 300] {
+        let arguments = "run --out run --path vctc-routed --workload rr-1-1 --clients 2 --seconds 20 --trials 1";
+        let mut run = bench.start(arguments);
+        run.until("a control program", || !control_programs(&bench).is_empty());
+        std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+        let guests: Vec<u32> = control_programs(&bench).into_iter().flat_map(children).collect();
+        assert!(wait_ms == 0 || guests.len() == 1, "the router: {guests:?}");
+        signal(run.pid(), Signal::KILL);
+        run.end();
+        assert_nothing_left(&bench, &guests);
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+}
+
+#[test]
+fn a_router_that_is_killed_costs_its_trial_and_leaves_nothing() {
+    let bench = Bench::new();
+    let arguments =
+        "run --out run --path hipersockets-routed,unix --workload rr-1-1 --clients 1 --seconds 1 --trials 1";
+    let mut run = bench.start(arguments);
+    let routers = || -> Vec<u32> { control_programs(&bench).into_iter().flat_map(children).collect() };
+    run.until("a router", || !routers().is_empty());
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    let victims = routers();
+    victims.iter().for_each(|router| signal(*router, Signal::KILL));
+    let ended = run.end();
+    assert!(!ended.err.contains("panicked"), "{ended}");
+    let ended = ended.refused(4, &["1 of 2 cells have no figure"]);
+    assert!(ended.err.contains("has ended"), "{ended}");
+    assert_nothing_left(&bench, &victims);
+}
