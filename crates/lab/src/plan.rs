@@ -304,8 +304,9 @@ pub struct Matrix {
     pub skipped: Vec<(Cell, String)>,
 }
 
-const SHIPPED: [(&str, &str); 3] = [
+const SHIPPED: [(&str, &str); 4] = [
     ("default", include_str!("../../../plans/default.toml")),
+    ("guests", include_str!("../../../plans/guests.toml")),
     ("mtu", include_str!("../../../plans/mtu.toml")),
     ("paths", include_str!("../../../plans/paths.toml")),
 ];

@@ -17,7 +17,7 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
-Plans:      default, mtu, paths, or a TOML file
+Plans:      default, guests, mtu, paths, or a TOML file
 
 Examples:
   siga run --path veth,veth-routed --workload rr-200-1000 --clients 1,10 --trials 6

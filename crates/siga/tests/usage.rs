@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 /// Arguments, and words that the message must have.
 const REFUSED: &[(&str, &[&str])] = &[
-    ("run nosuch", &["unknown plan `nosuch`", "default, mtu, paths"]),
+    ("run nosuch", &["unknown plan `nosuch`", "default, guests, mtu, paths"]),
     ("run absent.toml", &["cannot read plan absent.toml"]),
     ("run misspelt.toml", &["misspelt.toml", "line 2", "workload"]),
     ("run --path vlan", &["unknown path `vlan`", "veth-routed"]),
