@@ -71,7 +71,7 @@ pub(crate) struct Carrier {
 }
 
 enum Wire {
-    Ring { link: Box<Link>, waiter: Waiter },
+    Ring { link: Box<Link>, waiter: Box<Waiter> },
     Kernel { from: OwnedFd, to: OwnedFd },
 }
 
@@ -178,7 +178,7 @@ impl Wire {
     fn ring(mut link: Link, mode: Mode, packed: bool) -> Self {
         link.producer.set_packing(packed);
         link.consumer.set_give_back_batch(BUFFERS / 8);
-        Self::Ring { link: Box::new(link), waiter: Waiter::new(mode) }
+        Self::Ring { link: Box::new(link), waiter: Box::new(Waiter::new(mode)) }
     }
 
     fn kernel(from: OwnedFd, to: OwnedFd, polling: bool) -> Self {
