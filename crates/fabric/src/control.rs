@@ -11,6 +11,7 @@ mod state;
 
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
+use crate::events::Events;
 use crate::isolate;
 use crate::launch::{self, Program};
 use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
@@ -23,16 +24,15 @@ use clients::Client;
 use guests::Guest;
 use log::Log;
 use pairs::{Outgoing, Pairs, With};
-use rustix::event::{Timespec, epoll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
 use state::State;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The arguments of a control program's process; the directory of all networks follows.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
@@ -82,7 +82,7 @@ struct Control {
     state: State,
     topology: Topology,
     program: Program,
-    events: Events,
+    events: Events<Source>,
     listener: OwnedFd,
     /// Given up for a moment when descriptors run out.
     spare: Option<OwnedFd>,
@@ -96,56 +96,6 @@ struct Control {
     /// Whose connection the network ends with.
     lease: Option<u64>,
     log: Log,
-}
-
-/// What is waited for. A key is of one descriptor for ever, so an event that is late finds nobody.
-#[derive(Debug)]
-struct Events {
-    epoll: OwnedFd,
-    sources: BTreeMap<u64, Source>,
-    last: u64,
-}
-
-impl Events {
-    fn new() -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for events")?;
-        Ok(Self { epoll, sources: BTreeMap::new(), last: 0 })
-    }
-
-    fn add(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
-        self.last += 1;
-        let data = epoll::EventData::new_u64(self.last);
-        epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN).context("cannot wait for an event")?;
-        self.sources.insert(self.last, source);
-        Ok(self.last)
-    }
-
-    /// The key of what is added next.
-    fn next(&self) -> u64 {
-        self.last + 1
-    }
-
-    /// Whether there is something to be written beside what is read.
-    fn set_behind(&self, key: u64, descriptor: impl AsFd, behind: bool) {
-        let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-        // It was added with this key; nothing else can fail.
-        let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN | write);
-    }
-
-    fn remove(&mut self, key: u64, descriptor: impl AsFd) {
-        let _ = epoll::delete(&self.epoll, descriptor);
-        self.sources.remove(&key);
-    }
-
-    fn wait(&self, timeout: Option<Duration>) -> Result<Vec<Source>> {
-        let mut events = Vec::with_capacity(64);
-        let timeout = timeout.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("cannot wait for events"),
-        }
-        Ok(events.iter().filter_map(|event| self.sources.get(&event.data.u64()).cloned()).collect())
-    }
 }
 
 /// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
@@ -244,7 +194,9 @@ impl Control {
                 return Ok(());
             }
             let timeout = self.deadline().map(|at| at.saturating_duration_since(now));
-            for source in self.events.wait(timeout)? {
+            let mut ready = Vec::new();
+            self.events.wait(timeout, &mut ready);
+            for source in ready {
                 match source {
                     Source::Listener => self.accept(),
                     Source::Channel(guest) => self.hear_guest(&guest),

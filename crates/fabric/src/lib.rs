@@ -10,6 +10,7 @@ pub mod client;
 pub mod control;
 mod device;
 pub mod error;
+mod events;
 pub mod guest;
 pub mod isolate;
 pub mod launch;

@@ -12,14 +12,14 @@ mod setup;
 
 use crate::channel::Channel;
 use crate::device::Inside;
-use crate::error::{IoContext, Result};
+use crate::error::Result;
+use crate::events::Events;
 use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
 use crate::port::{Partner, Receiver, Sender};
 use links::Half;
 use orders::{Capture, OpenPing};
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::io::Errno;
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use siga_ring::Frame;
 use siga_ring::clock::Ticks;
@@ -32,7 +32,7 @@ use siga_stack::stack::Handled;
 use siga_stack::tcp::Storage;
 use siga_stack::time::Instant;
 use std::convert::Infallible;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub struct Node<S: Storage> {
     control: Option<(u64, Channel)>,
     listener: Option<OwnedFd>,
     suitors: Vec<Option<(u64, Channel)>>,
-    events: Events,
+    wakes: Wakes,
     waiter: Waiter,
     clock: Clock,
     /// Own halves of pairs that wait for the partner's.
@@ -112,11 +112,10 @@ impl Clock {
     }
 }
 
+/// What the kernel tells a node.
 #[derive(Debug)]
-struct Events {
-    epoll: OwnedFd,
-    sources: std::collections::BTreeMap<u64, Source>,
-    last: u64,
+struct Wakes {
+    events: Events<Source>,
     /// What has come and is to be looked at.
     ready: Vec<Source>,
     next_look: Ticks,
@@ -126,32 +125,15 @@ struct Events {
     wake: Option<Arc<OwnedFd>>,
 }
 
-impl Events {
+impl Wakes {
     fn new() -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot wait for events")?;
-        Ok(Self {
-            epoll,
-            sources: Default::default(),
-            last: 0,
-            ready: Vec::new(),
-            next_look: Ticks(0),
-            alarm: None,
-            wake: None,
-        })
-    }
-
-    fn add(&mut self, descriptor: impl AsFd, source: Source) -> Result<u64> {
-        self.last += 1;
-        let data = epoll::EventData::new_u64(self.last);
-        epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN).context("cannot wait for an event")?;
-        self.sources.insert(self.last, source);
-        Ok(self.last)
+        Ok(Self { events: Events::new()?, ready: Vec::new(), next_look: Ticks(0), alarm: None, wake: None })
     }
 
     fn set_alarm(&mut self, time: Option<Duration>) -> std::io::Result<()> {
         if self.alarm.is_none() {
             let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-            self.add(&alarm, Source::Alarm).map_err(std::io::Error::other)?;
+            self.events.add(&alarm, Source::Alarm).map_err(std::io::Error::other)?;
             self.alarm = Some(alarm);
         }
         let Some(alarm) = &self.alarm else { return Ok(()) };
@@ -169,7 +151,7 @@ impl Events {
             return Ok(Arc::clone(wake));
         }
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        self.add(&*wake, Source::Wake).map_err(std::io::Error::other)?;
+        self.events.add(&*wake, Source::Wake).map_err(std::io::Error::other)?;
         self.wake = Some(Arc::clone(&wake));
         Ok(wake)
     }
@@ -186,25 +168,9 @@ impl Events {
         }
     }
 
-    fn set_behind(&self, key: u64, descriptor: impl AsFd, behind: bool) {
-        let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-        let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN | write);
-    }
-
-    fn remove(&mut self, key: u64, descriptor: impl AsFd) {
-        let _ = epoll::delete(&self.epoll, descriptor);
-        self.sources.remove(&key);
-    }
-
     /// Waits for `time`; none is without end.
     fn wait(&mut self, time: Option<Duration>) {
-        let mut events = Vec::with_capacity(32);
-        let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => unreachable!("an epoll descriptor that is open can be waited for: {error}"),
-        }
-        self.ready.extend(events.iter().filter_map(|event| self.sources.get(&event.data.u64())));
+        self.events.wait(time, &mut self.ready);
     }
 }
 
@@ -228,7 +194,7 @@ impl Payload for Rest<'_> {
 impl<S: Storage> Node<S> {
     /// A descriptor that is readable when there may be something to do, once [`Node::fall_asleep`] has been called.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.events.epoll.as_fd()
+        self.wakes.events.descriptor()
     }
 
     /// The stack.
@@ -256,7 +222,7 @@ impl<S: Storage> Node<S> {
     /// # Errors
     /// Out of descriptors.
     pub fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
-        self.events.wake()
+        self.wakes.wake()
     }
 
     /// True once after a wake-up was taken in.
@@ -267,9 +233,9 @@ impl<S: Storage> Node<S> {
     /// Takes in what has come, does what is due, and sends. True if there was anything.
     pub fn pass(&mut self) -> bool {
         let now = Ticks::now();
-        if now >= self.events.next_look {
-            self.events.next_look = Ticks(now.0 + self.clock.span(EVENTS_INTERVAL).0);
-            self.events.wait(Some(Duration::ZERO));
+        if now >= self.wakes.next_look {
+            self.wakes.next_look = Ticks(now.0 + self.clock.span(EVENTS_INTERVAL).0);
+            self.wakes.wait(Some(Duration::ZERO));
         }
         self.handle_events(now);
         let at = self.clock.instant(now);
@@ -289,7 +255,7 @@ impl<S: Storage> Node<S> {
     /// Waits until there is something to do, at most for `time`.
     pub fn wait(&mut self, time: Option<Duration>) {
         let deadline = self.deadline(time);
-        let mut waits = Waits { ports: &mut self.ports, events: &mut self.events, looks: 0 };
+        let mut waits = Waits { ports: &mut self.ports, wakes: &mut self.wakes, looks: 0 };
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
     }
 
@@ -298,11 +264,11 @@ impl<S: Storage> Node<S> {
     /// # Errors
     /// Out of descriptors.
     pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
-        let mut waits = Waits { ports: &mut self.ports, events: &mut self.events, looks: 0 };
+        let mut waits = Waits { ports: &mut self.ports, wakes: &mut self.wakes, looks: 0 };
         let Ok(asleep) = waits.declare_asleep();
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(Ticks::now()))));
-        self.events.set_alarm(time)?;
+        self.wakes.set_alarm(time)?;
         Ok(asleep)
     }
 
@@ -489,7 +455,7 @@ impl Ports {
 /// What a node waits for.
 struct Waits<'a> {
     ports: &'a mut Ports,
-    events: &'a mut Events,
+    wakes: &'a mut Wakes,
     looks: u32,
 }
 
@@ -502,13 +468,13 @@ impl Sources for Waits<'_> {
     fn is_ready(&mut self) -> std::result::Result<bool, Infallible> {
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
-            self.events.wait(Some(Duration::ZERO));
+            self.wakes.wait(Some(Duration::ZERO));
         }
         let receivers = &mut self.ports.receivers;
         // A violation is told by the next use.
         let mut readable =
             |port: &usize| receivers[*port].ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true));
-        Ok(!self.events.ready.is_empty()
+        Ok(!self.wakes.ready.is_empty()
             || self.ports.hot.iter().any(&mut readable)
             || self.ports.senders.iter_mut().any(Sender::has_room))
     }
@@ -522,11 +488,11 @@ impl Sources for Waits<'_> {
             receiver.is_hot = false;
             self.ports.hot.pop();
         }
-        Ok(self.ports.senders.iter_mut().all(Sender::want_room) && self.events.ready.is_empty())
+        Ok(self.ports.senders.iter_mut().all(Sender::want_room) && self.wakes.ready.is_empty())
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> std::result::Result<(), Infallible> {
-        self.events.wait(time);
+        self.wakes.wait(time);
         Ok(())
     }
 

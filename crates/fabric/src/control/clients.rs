@@ -56,14 +56,14 @@ impl Control {
             return Err(Error::usage("it is another user's"));
         }
         let channel = Channel::new(connection)?;
-        let key = self.events.add(&channel, Source::Client(self.events.next()))?;
+        let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
         self.clients.insert(key, Client { channel, waits: Waits::Nothing });
         Ok(())
     }
 
     /// Whoever started this process waits until all guests run; with a lease, the network ends with the connection.
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
-        let key = self.events.add(&channel, Source::Client(self.events.next()))?;
+        let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
         self.lease = lease.then_some(key);
         self.clients.insert(key, Client { channel, waits: Waits::Rising });
         Ok(())

@@ -141,7 +141,7 @@ impl Control {
 
     /// A process has proved to be an external guest: its connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
-        self.events.sources.insert(key, Source::Channel(name.clone()));
+        self.events.set_source(key, Source::Channel(name.clone()));
         let pid = net::sockopt::socket_peercred(&channel).context("who attaches cannot be seen")?.pid;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("who attaches cannot be watched")?;
         let process = Running::Adopted { pid, pidfd };

@@ -161,7 +161,7 @@ impl<S: Storage> Node<S> {
         let peer = PeerMemory::map(memory, half.inbound).map_err(|error| error.to_string())?;
         self.end_link(half.port);
         let link = Link::new(half.own, peer, half.bell, half.ear);
-        let key = self.events.add(&link.ear, Source::Ear(half.port)).map_err(|error| error.to_string())?;
+        let key = self.wakes.events.add(&link.ear, Source::Ear(half.port)).map_err(|error| error.to_string())?;
         self.ports.senders[half.port].link(half.pair, link.producer);
         self.ports.receivers[half.port].link(link.consumer, (key, link.ear), Ticks::now());
         self.ports.heat(half.port);
@@ -184,7 +184,7 @@ impl<S: Storage> Node<S> {
         self.ports.hot.retain(|hot| *hot != port);
         self.held.retain(|(held, _, _)| *held != port);
         if let Some((key, ear)) = self.ports.receivers[port].unlink() {
-            self.events.remove(key, &ear);
+            self.wakes.events.remove(key, &ear);
         }
     }
 

@@ -38,7 +38,7 @@ impl<S: Storage> Node<S> {
     pub(super) fn tell(&mut self, news: &News, descriptors: Vec<OwnedFd>) {
         let Some((key, channel)) = &mut self.control else { return };
         let sent = channel.send(news, descriptors);
-        self.events.set_behind(*key, &*channel, channel.is_behind());
+        self.wakes.events.set_behind(*key, &*channel, channel.is_behind());
         if sent.is_err() {
             self.control_ended();
         }
@@ -47,7 +47,7 @@ impl<S: Storage> Node<S> {
     /// The control program is gone: traffic goes on, and a successor is asked for what is open.
     fn control_ended(&mut self) {
         if let Some((key, channel)) = self.control.take() {
-            self.events.remove(key, &channel);
+            self.wakes.events.remove(key, &channel);
         }
         self.ports.senders.iter_mut().for_each(|sender| sender.asked = false);
         // Without a place where a successor could knock, there will be none.
@@ -55,14 +55,14 @@ impl<S: Storage> Node<S> {
     }
 
     pub(super) fn handle_events(&mut self, now: Ticks) {
-        for source in std::mem::take(&mut self.events.ready) {
+        for source in std::mem::take(&mut self.wakes.ready) {
             match source {
                 Source::Control => self.hear_control(now),
                 Source::Listener => self.let_suitors_in(),
                 Source::Suitor(at) => self.hear_suitor(at),
                 Source::Ear(port) => self.ear_heard(now, port),
-                Source::Alarm => self.events.clear_alarm(),
-                Source::Wake => self.woken |= self.events.take_wakes(),
+                Source::Alarm => self.wakes.clear_alarm(),
+                Source::Wake => self.woken |= self.wakes.take_wakes(),
             }
         }
     }
@@ -71,7 +71,7 @@ impl<S: Storage> Node<S> {
         for _ in 0..ORDERS_AT_ONCE_MAX {
             let Some((key, channel)) = &mut self.control else { return };
             if channel.is_behind() && channel.flush().is_ok() {
-                self.events.set_behind(*key, &*channel, channel.is_behind());
+                self.wakes.events.set_behind(*key, &*channel, channel.is_behind());
             }
             match channel.receive::<Order>() {
                 Ok(None) => return,
@@ -134,7 +134,7 @@ impl<S: Storage> Node<S> {
                 continue;
             }
             let Ok(channel) = Channel::new(socket) else { continue };
-            let Ok(key) = self.events.add(&channel, Source::Suitor(at)) else { continue };
+            let Ok(key) = self.wakes.events.add(&channel, Source::Suitor(at)) else { continue };
             match free {
                 Some(at) => self.suitors[at] = Some((key, channel)),
                 None => self.suitors.push(Some((key, channel))),
@@ -149,13 +149,13 @@ impl<S: Storage> Node<S> {
             Ok(None) => self.suitors[at] = Some((key, channel)),
             Ok(Some((Order::Adopt { protocol: PROTOCOL, token }, _))) if self.config.token.is(&token) => {
                 self.control_ended();
-                self.events.remove(key, &channel);
-                let Ok(key) = self.events.add(&channel, Source::Control) else { return };
+                self.wakes.events.remove(key, &channel);
+                let Ok(key) = self.wakes.events.add(&channel, Source::Control) else { return };
                 self.control = Some((key, channel));
                 let news = News::Inventory { confinement: self.confinement.clone(), pairs: self.held_pairs() };
                 self.tell(&news, Vec::new());
             }
-            Ok(Some(_)) | Err(_) => self.events.remove(key, &channel),
+            Ok(Some(_)) | Err(_) => self.wakes.events.remove(key, &channel),
         }
     }
 

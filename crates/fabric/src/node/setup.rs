@@ -1,6 +1,6 @@
 //! From a guest's configuration to its stack.
 
-use super::{Clock, Events, Node, Ports, Source};
+use super::{Clock, Node, Ports, Source, Wakes};
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Waiting};
@@ -28,10 +28,10 @@ impl<S: Storage> Node<S> {
         rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty()).context("cannot draw a seed")?;
         let stack_config =
             StackConfig { seed: u64::from_ne_bytes(seed), forwarding: config.forwarding, ..StackConfig::default() };
-        let mut events = Events::new()?;
-        let control = Some((events.add(&channel, Source::Control)?, channel));
+        let mut wakes = Wakes::new()?;
+        let control = Some((wakes.events.add(&channel, Source::Control)?, channel));
         if let Some(listener) = &listener {
-            events.add(listener, Source::Listener)?;
+            wakes.events.add(listener, Source::Listener)?;
         }
         let waiter = Waiter::new(match config.waiting {
             Waiting::Adaptive => Mode::Adaptive,
@@ -48,7 +48,7 @@ impl<S: Storage> Node<S> {
             control,
             listener,
             suitors: Vec::new(),
-            events,
+            wakes,
             waiter,
             clock,
             halves: Vec::new(),
