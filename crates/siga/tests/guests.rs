@@ -54,6 +54,14 @@ fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
         assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == "embedded, adaptive");
         assert_adds_up(cell);
     }
+    // The kernel splits run time by ticks: a short trial beside busy processes may have none in one of the parts.
+    for (ran, part) in [("tcpip1", "virtual"), ("tcpip1", "cp"), ("tcpip3", "virtual"), ("tcpip3", "cp")] {
+        let spent = |cell: &Value| cell["cpu"]["guests"][ran][part].as_f64().unwrap();
+        assert!(
+            cells.iter().all(|cell| spent(cell) >= 0.0) && cells.iter().any(|cell| spent(cell) > 0.0),
+            "{ran} {part}"
+        );
+    }
     for record in bench.lines("paths.jsonl") {
         let record: Value = serde_json::from_str(&record).unwrap();
         let devices = record["interfaces"].as_object().unwrap();
@@ -81,10 +89,6 @@ fn assert_adds_up(cell: &Value) {
         sum += figure("total");
     }
     assert!(near(sum, total), "{cell:#}");
-    for ran in ["tcpip1", "tcpip3"] {
-        let figure = |name: &str| guests[ran][name].as_f64().unwrap();
-        assert!(figure("virtual") > 0.0 && figure("cp") > 0.0, "{ran}: {cell:#}");
-    }
 }
 
 #[test]
