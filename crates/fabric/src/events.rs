@@ -6,6 +6,7 @@ use crate::error::{IoContext, Result};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -63,12 +64,13 @@ impl<S: Clone> Events<S> {
 
     /// Appends whose events there are; waits for the first for `time`, without end if there is none given.
     pub(crate) fn wait(&self, time: Option<Duration>, ready: &mut Vec<S>) {
-        let mut events = Vec::with_capacity(AT_ONCE);
+        let mut room = [MaybeUninit::uninit(); AT_ONCE];
         let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let events = match epoll::wait(&self.epoll, &mut room, time.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return,
             Err(error) => unreachable!("an epoll descriptor that is open can be waited for: {error}"),
-        }
+        };
         ready.extend(events.iter().filter_map(|event| self.sources.get(&event.data.u64()).cloned()));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Clock, Node, Ports, Source, Wakes};
 use crate::channel::Channel;
+use crate::cidr::Cidr;
 use crate::error::{Error, IoContext, Result};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Waiting};
 use crate::name::Name;
@@ -135,13 +136,11 @@ impl<S: Storage> Node<S> {
                 return Ok(());
             }
             None => {
-                let host = |address: IpAddr| Prefix::new(address, if address.is_ipv4() { 32 } else { 128 });
-                let addresses = own.addresses.iter().filter_map(|own| host(own.address())).collect();
+                let addresses = own.addresses.iter().map(|own| Cidr::host(own.address()).prefix()).collect();
                 self.add_port(place, &own, addresses, Partner::Member(member.id.clone()))?
             }
         };
-        let bits = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
-        let hosts: Vec<Prefix> = member.addresses.iter().filter_map(|host| Prefix::new(*host, bits(*host))).collect();
+        let hosts: Vec<Prefix> = member.addresses.iter().map(|host| Cidr::host(*host).prefix()).collect();
         for host in &hosts {
             let refused = |error| Error::usage(format!("the way to {}: {error:?}", host.address()));
             self.stack.add_route(*host, number(port), None).map_err(refused)?;
