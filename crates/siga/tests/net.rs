@@ -10,6 +10,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+/// How long anything may take. Whoever waits longer fails, so that a test that has failed elsewhere ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A network that is up as long as this lives.
 struct Network {
     name: Name,
@@ -107,7 +110,9 @@ fn content(at: u64, into: &mut [u8]) {
 
 /// Serves one connection: what comes is checked, then a word says how much it was.
 fn sink(listener: &TcpListener) -> (u64, Vec<Duration>) {
+    listener.set_timeout(Some(PATIENCE));
     let (mut stream, _) = listener.accept().unwrap();
+    stream.set_timeout(Some(PATIENCE));
     let (mut buffer, mut expected) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let (mut total, mut gaps, mut last) = (0, Vec::new(), Instant::now());
     loop {
@@ -129,6 +134,7 @@ fn sink(listener: &TcpListener) -> (u64, Vec<Duration>) {
 
 fn source(attachment: &Attachment, to: &str, bytes: u64, mut each: impl FnMut(u64)) {
     let mut stream = TcpStream::connect(attachment, to.parse().unwrap()).unwrap();
+    stream.set_timeout(Some(PATIENCE));
     let mut buffer = vec![0; 1 << 16];
     let mut sent = 0;
     while sent < bytes {
@@ -182,16 +188,20 @@ fn a_router_that_is_killed_in_mid_transfer_loses_no_byte() {
     assert_eq!(router["restarts"], 1);
 }
 
-/// Ends a process for good.
+/// Ends a process for good and returns when it has ended: nobody finds its sockets any more.
 fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
+    let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec::try_from(PATIENCE).unwrap();
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)).unwrap(), 1, "process {pid:?} does not end");
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while !is_so() {
-        assert!(Instant::now() < end, "{what}: not within 20 s");
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -563,6 +573,12 @@ fn a_capture_has_the_frames_of_both_links() {
     assert_eq!(found, 6);
 }
 
+fn udp(attachment: &Attachment, at: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(attachment, at.parse().unwrap()).unwrap();
+    socket.set_timeout(Some(PATIENCE));
+    socket
+}
+
 #[test]
 fn datagrams_reach_a_partner_or_all_of_the_network() {
     let lan = "[network.lan]\ntype = \"hipersockets\"\n[guest.a]\nexternal = true\n\
@@ -570,8 +586,8 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
         device = [{ network = \"lan\", addresses = [\"10.0.0.2/24\"] }]\n";
     let network = Network::up("datagrams", lan);
     let (a, b) = (network.attach("a"), network.attach("b"));
-    let one = UdpSocket::bind(&a, "10.0.0.1:5000".parse().unwrap()).unwrap();
-    let other = UdpSocket::bind(&b, "10.0.0.2:5000".parse().unwrap()).unwrap();
+    let one = udp(&a, "10.0.0.1:5000");
+    let other = udp(&b, "10.0.0.2:5000");
     let mut buffer = [0; 60_000];
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
@@ -594,7 +610,7 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
         echo.join().unwrap();
     });
     // To all of the network.
-    let everybody = UdpSocket::bind(&b, "0.0.0.0:5001".parse().unwrap()).unwrap();
+    let everybody = udp(&b, "0.0.0.0:5001");
     for to in ["10.0.0.255:5001", "255.255.255.255:5001"] {
         one.send_to(b"all", to.parse().unwrap()).unwrap();
         let (count, from) = everybody.recv_from(&mut buffer).unwrap();
