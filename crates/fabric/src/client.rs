@@ -1,5 +1,6 @@
 //! The other side of a control program: what the command line and applications ask it.
 
+use crate::application;
 use crate::channel::{Channel, Ended};
 use crate::control::CONTROL_ARGUMENTS;
 use crate::error::{Error, IoContext, Result};
@@ -14,6 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +25,17 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
+}
+
+/// What an application has of its guest.
+#[derive(Debug)]
+pub struct ApplicationEnd {
+    /// Commands go, events come.
+    pub link: Link,
+    /// What is sent.
+    pub arena: OwnArena,
+    /// What is received.
+    pub peer: PeerArena,
 }
 
 /// How much longer than everything it waits for a control program may take.
@@ -165,10 +179,14 @@ impl Client {
     /// # Errors
     /// The control program refuses, or is gone.
     pub fn answer(&mut self, time: Duration) -> Result<Option<Answer>> {
+        Ok(self.answer_with_descriptors(time)?.map(|(answer, _)| answer))
+    }
+
+    fn answer_with_descriptors(&mut self, time: Duration) -> Result<Option<(Answer, Vec<OwnedFd>)>> {
         loop {
             match self.channel.receive::<Answer>() {
                 Ok(Some((Answer::Failed(error), _))) => return Err(error),
-                Ok(Some((answer, _))) => return Ok(Some(answer)),
+                Ok(Some(answer)) => return Ok(Some(answer)),
                 Err(Ended::Closed) => return Err(Error::environment("the control program has ended")),
                 Err(Ended::Malformed(what)) => {
                     return Err(Error::environment(format!("the control program says what is no answer: {what}")));
@@ -219,6 +237,35 @@ impl Client {
     fn down(mut self) -> Result<()> {
         self.ask(Request::Down, Vec::new())?;
         self.outcome(ANSWER_TIME_MAX * 2 + GRACE)
+    }
+
+    /// Makes this process an application of a guest. The control program is not needed any more then.
+    ///
+    /// # Errors
+    /// The control program or the guest refuses, or the host has no memory left.
+    pub fn use_stack(mut self, guest: &Name, token: &Token) -> Result<ApplicationEnd> {
+        let silent = || Error::environment("the control program does not say what an application needs");
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let request = Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), token: token.clone() };
+        self.ask(request, Vec::new())?;
+        let Some((Answer::Application { arena_bytes }, doorbell)) = self.answer_with_descriptors(GRACE)? else {
+            return Err(silent());
+        };
+        let [bell, ear]: [OwnedFd; 2] = doorbell.try_into().map_err(|_| silent())?;
+        let (bell, ear) = (Bell::from_fd(bell), Ear::from_fd(ear));
+        let (bell, ear) = (bell.context("cannot use a doorbell")?, ear.context("cannot use a doorbell")?);
+        let bytes = usize::try_from(arena_bytes).map_err(|_| silent())?;
+        let shape = application::shape().ok_or_else(silent)?;
+        let (own, memory) = OwnMemory::create(shape).context("no memory")?;
+        let (arena, arena_memory) = OwnArena::create(bytes).context("no memory for what is sent")?;
+        self.ask(Request::ApplicationMemory, vec![memory, arena_memory])?;
+        let Some((Answer::ApplicationMemory, memory)) = self.answer_with_descriptors(GRACE)? else {
+            return Err(silent());
+        };
+        let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
+        let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
+        let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
+        Ok(ApplicationEnd { link: Link::new(own, memory, bell, ear), arena, peer })
     }
 
     /// Becomes the channel of an external guest.

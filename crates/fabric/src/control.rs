@@ -3,12 +3,14 @@
 //! It is one thread with one event loop, and waits for nobody. No frame passes through it: once a pair is linked, its guests
 //! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
 
+mod applications;
 mod clients;
 mod guests;
 mod log;
 pub mod pairs;
 mod state;
 
+use crate::application::ApplicationId;
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
 use crate::events::Events;
@@ -91,6 +93,9 @@ struct Control {
     pairs: Pairs,
     /// The doorbells of a pair, made for the first of its two orders and taken by the second.
     doorbells: BTreeMap<PairId, (OwnedFd, OwnedFd)>,
+    last_application: u64,
+    /// The applications that use stacks, and whose.
+    applications: BTreeMap<ApplicationId, Name>,
     requests: u64,
     stage: Stage,
     /// Whose connection the network ends with.
@@ -169,6 +174,8 @@ impl Control {
             clients: BTreeMap::new(),
             pairs: Pairs::default(),
             doorbells: BTreeMap::new(),
+            last_application: 0,
+            applications: BTreeMap::new(),
             requests: 0,
             stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX },
             lease: None,

@@ -9,7 +9,6 @@ use crate::node::Node;
 use crate::{launch, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net;
-use siga_stack::tcp::Heap;
 use std::os::fd::OwnedFd;
 
 /// Runs the guest that the control program at the other end of descriptor 0 wants.
@@ -32,7 +31,7 @@ pub fn run() -> Result<()> {
             return Err(error);
         }
     };
-    let mut node = Node::<Heap>::new(config, channel, Some(listener))?;
+    let mut node = Node::new(config, channel, Some(listener))?;
     node.set_confinement(confinement.to_string());
     loop {
         let busy = node.pass();

@@ -4,6 +4,7 @@
 //! and hands out rings. Nothing here takes a protocol decision: that is the stack's, and nothing here touches shared memory:
 //! that is the ring's.
 
+pub mod application;
 pub mod channel;
 pub mod cidr;
 pub mod client;

@@ -94,3 +94,36 @@ pub const SUITORS_MAX: usize = 4;
 pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// The slice of CPU time that processes of a network ask for: the shorter it is, the sooner one that wakes gets its turn.
 pub const SLICE: Duration = Duration::from_micros(100);
+
+/// Applications that use a guest's stack at a time, where the topology sets nothing.
+pub const APPLICATIONS_DEFAULT: u32 = 16;
+/// Most that a topology may set.
+pub const APPLICATIONS_MAX: u32 = 1_024;
+/// Bytes of each of the two arenas of an application, where the topology sets nothing. Memory is taken when it is touched.
+pub const ARENA_BYTES_DEFAULT: u64 = 64 << 20;
+/// Least that a topology may set.
+pub const ARENA_BYTES_MIN: u64 = 1 << 20;
+/// Most that a topology may set.
+pub const ARENA_BYTES_MAX: u64 = 1 << 30;
+/// Sockets of one application.
+pub const APPLICATION_SOCKETS_MAX: usize = 16_384;
+/// Buffers of each ring between an application and its guest. A buffer takes many records, or a datagram.
+pub const APPLICATION_BUFFERS: usize = 64;
+/// Places of bytes in one record, and in one send buffer.
+pub const EXTENTS_MAX: usize = 4_096;
+/// Bytes that an application may have under way over one connection.
+pub const SEND_BYTES_MAX: u64 = 32 << 20;
+/// One in so many blocks of an arena is kept for what is received in order.
+pub const RESERVE_DIVISOR: usize = 8;
+/// Commands of one application before others have their turn.
+pub const COMMANDS_AT_ONCE_MAX: usize = 256;
+/// Events that an application takes before it looks what they mean.
+pub const EVENTS_AT_ONCE_MAX: usize = 256;
+/// Bytes that an application gives to one connection at a time, and that it takes before it tells the guest.
+pub const SEND_AT_ONCE_MAX: usize = 256 << 10;
+/// Connections of one listener that its application is told of before it accepts them.
+pub const INCOMING_MAX: u32 = 64;
+/// Bytes of received datagrams that wait in an application; more are dropped.
+pub const DATAGRAM_QUEUE_BYTES_MAX: usize = 1 << 20;
+/// How often an application that never sleeps asks whether its guest lives.
+pub const EAR_INTERVAL: Duration = Duration::from_millis(1);

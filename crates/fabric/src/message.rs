@@ -3,6 +3,7 @@
 //! *Orders* go from the control program to a guest, *news* come back; *requests* come from the command line and from
 //! applications, *answers* go back. Descriptors that go with a message are named in its documentation, in their order.
 
+use crate::application::ApplicationId;
 use crate::cidr::Cidr;
 use crate::error::Error;
 use crate::name::Name;
@@ -222,6 +223,19 @@ pub enum Order {
         /// Why.
         why: Error,
     },
+    /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at. The guest answers with
+    /// `ApplicationMemory`.
+    Application {
+        /// Its number.
+        application: ApplicationId,
+        /// Bytes of each of the two arenas.
+        arena_bytes: u64,
+    },
+    /// An application's half. Descriptors: the memory of its ring, its arena.
+    ApplicationMemory {
+        /// Its number.
+        application: ApplicationId,
+    },
     /// Counters and settings are wanted: `Report`s follow.
     Report {
         /// Comes back with each.
@@ -273,6 +287,8 @@ pub enum News {
         confinement: String,
         /// Its pairs.
         pairs: Vec<HeldPair>,
+        /// The applications that use its stack.
+        applications: Vec<ApplicationId>,
     },
     /// A pair with a partner is wanted.
     Couple {
@@ -285,6 +301,18 @@ pub enum News {
     Memory {
         /// Its number.
         pair: PairId,
+    },
+    /// The guest's half for an application. Descriptors: the memory of its ring, its arena.
+    ApplicationMemory {
+        /// Its number.
+        application: ApplicationId,
+    },
+    /// An application uses the guest's stack no more.
+    ApplicationEnded {
+        /// Its number.
+        application: ApplicationId,
+        /// What happened.
+        why: Loss,
     },
     /// Both halves are mapped.
     Linked {

@@ -6,10 +6,13 @@
 //! The stack knows each partner as a device of its own, a *port* with one link; a network that joins many has another port
 //! for what goes to all of them.
 
+mod applications;
 mod links;
 mod orders;
+mod serve;
 mod setup;
 
+use crate::application::memory::Memory;
 use crate::channel::Channel;
 use crate::device::Inside;
 use crate::error::Result;
@@ -17,6 +20,7 @@ use crate::events::Events;
 use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
 use crate::port::{Partner, Receiver, Sender};
+use applications::Applications;
 use links::Half;
 use orders::{Capture, OpenPing};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -29,7 +33,6 @@ use siga_stack::forward::Forward;
 use siga_stack::frame::{Payload, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::stack::Handled;
-use siga_stack::tcp::Storage;
 use siga_stack::time::Instant;
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -46,6 +49,8 @@ enum Source {
     Suitor(usize),
     /// The ear of a port.
     Ear(usize),
+    /// The ear of an application.
+    Application(usize),
     /// Something is due.
     Alarm,
     /// Another thread of this process wants the one that waits.
@@ -54,8 +59,8 @@ enum Source {
 
 /// A guest's stack, its devices, and its channel to the control program.
 #[derive(Debug)]
-pub struct Node<S: Storage> {
-    stack: Stack<S>,
+pub struct Node {
+    stack: Stack<Memory>,
     config: GuestConfig,
     confinement: String,
     ports: Ports,
@@ -71,6 +76,7 @@ pub struct Node<S: Storage> {
     halves: Vec<Half>,
     /// The pairs that are linked: port, number, inbound and outbound buffers.
     held: Vec<(usize, PairId, (Buffers, Buffers))>,
+    applications: Applications,
     pings: Vec<OpenPing>,
     capture: Option<Capture>,
     /// The next look for pairs without traffic.
@@ -78,8 +84,6 @@ pub struct Node<S: Storage> {
     scratch: Vec<u8>,
     runs: bool,
     stops: bool,
-    /// Another thread wants the one that waits.
-    woken: bool,
 }
 
 /// The ports, by the stack's numbers of devices.
@@ -156,15 +160,17 @@ impl Wakes {
         Ok(wake)
     }
 
-    /// True if somebody wants this thread; what has been taken already is not there.
-    fn take_wakes(&self) -> bool {
-        self.wake.as_ref().is_some_and(|wake| rustix::io::read(wake, &mut [0u8; 8]).is_ok())
-    }
-
     fn clear_alarm(&self) {
         if let Some(alarm) = &self.alarm {
             // It does not block: what has been taken already is not there.
             let _ = rustix::io::read(alarm, &mut [0u8; 8]);
+        }
+    }
+
+    fn clear_wake(&self) {
+        if let Some(wake) = &self.wake {
+            // As above.
+            let _ = rustix::io::read(wake, &mut [0u8; 8]);
         }
     }
 
@@ -191,14 +197,14 @@ impl Payload for Rest<'_> {
     }
 }
 
-impl<S: Storage> Node<S> {
+impl Node {
     /// A descriptor that is readable when there may be something to do, once [`Node::fall_asleep`] has been called.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.wakes.events.descriptor()
     }
 
     /// The stack.
-    pub fn stack(&mut self) -> &mut Stack<S> {
+    pub(crate) fn stack(&mut self) -> &mut Stack<Memory> {
         &mut self.stack
     }
 
@@ -217,17 +223,12 @@ impl<S: Storage> Node<S> {
         self.stops
     }
 
-    /// An event that ends a wait, and has it say so, when it is written to.
+    /// An event that ends a wait when it is written to.
     ///
     /// # Errors
     /// Out of descriptors.
     pub fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
         self.wakes.wake()
-    }
-
-    /// True once after a wake-up was taken in.
-    pub fn take_woken(&mut self) -> bool {
-        std::mem::take(&mut self.woken)
     }
 
     /// Takes in what has come, does what is due, and sends. True if there was anything.
@@ -244,6 +245,7 @@ impl<S: Storage> Node<S> {
             self.stack.handle_timeout(at);
             busy = true;
         }
+        busy |= self.serve(now, at);
         busy |= self.transmit(now, at);
         self.background(now);
         if busy {
@@ -255,7 +257,8 @@ impl<S: Storage> Node<S> {
     /// Waits until there is something to do, at most for `time`.
     pub fn wait(&mut self, time: Option<Duration>) {
         let deadline = self.deadline(time);
-        let mut waits = Waits { ports: &mut self.ports, wakes: &mut self.wakes, looks: 0 };
+        let mut waits =
+            Waits { ports: &mut self.ports, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
         let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
     }
 
@@ -264,7 +267,8 @@ impl<S: Storage> Node<S> {
     /// # Errors
     /// Out of descriptors.
     pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
-        let mut waits = Waits { ports: &mut self.ports, wakes: &mut self.wakes, looks: 0 };
+        let mut waits =
+            Waits { ports: &mut self.ports, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
         let Ok(asleep) = waits.declare_asleep();
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(Ticks::now()))));
@@ -362,8 +366,8 @@ impl<S: Storage> Node<S> {
 }
 
 /// Takes frames of one port into the stack, and passes on those for others. How many there were, or which port is to go.
-fn take<S: Storage>(
-    stack: &mut Stack<S>,
+fn take(
+    stack: &mut Stack<Memory>,
     ports: &mut Ports,
     at: Instant,
     port: usize,
@@ -455,6 +459,7 @@ impl Ports {
 /// What a node waits for.
 struct Waits<'a> {
     ports: &'a mut Ports,
+    applications: &'a mut Applications,
     wakes: &'a mut Wakes,
     looks: u32,
 }
@@ -476,7 +481,8 @@ impl Sources for Waits<'_> {
             |port: &usize| receivers[*port].ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true));
         Ok(!self.wakes.ready.is_empty()
             || self.ports.hot.iter().any(&mut readable)
-            || self.ports.senders.iter_mut().any(Sender::has_room))
+            || self.ports.senders.iter_mut().any(Sender::has_room)
+            || self.applications.are_ready())
     }
 
     fn declare_asleep(&mut self) -> std::result::Result<bool, Infallible> {
@@ -488,7 +494,9 @@ impl Sources for Waits<'_> {
             receiver.is_hot = false;
             self.ports.hot.pop();
         }
-        Ok(self.ports.senders.iter_mut().all(Sender::want_room) && self.wakes.ready.is_empty())
+        Ok(self.applications.fall_asleep()
+            && self.ports.senders.iter_mut().all(Sender::want_room)
+            && self.wakes.ready.is_empty())
     }
 
     fn sleep(&mut self, time: Option<Duration>) -> std::result::Result<(), Infallible> {

@@ -50,8 +50,26 @@ pub enum Request {
         /// The guest.
         guest: Name,
     },
-    /// The secret with which an external guest attaches.
-    Token(Name),
+    /// A secret of a guest.
+    Token {
+        /// Whose.
+        guest: Name,
+        /// That with which applications use the guest's stack, not that with which the guest attaches.
+        application: bool,
+    },
+    /// This process wants to use the stack of a guest that runs.
+    Application {
+        /// What it speaks.
+        protocol: u32,
+        /// Its version, for messages.
+        version: String,
+        /// Which guest.
+        guest: Name,
+        /// The secret of its applications.
+        token: Token,
+    },
+    /// After `Answer::Application`: this process's half. Descriptors: the memory of its ring, its arena.
+    ApplicationMemory,
     /// This process is a guest of the topology that nobody starts.
     Attach {
         /// What it speaks.
@@ -110,6 +128,13 @@ pub enum Answer {
     },
     /// A secret.
     Token(Token),
+    /// The process is an application of a guest. Descriptors: the bell to ring, the ear to listen at.
+    Application {
+        /// Bytes of each of the two arenas.
+        arena_bytes: u64,
+    },
+    /// The guest's half. Descriptors: the memory of its ring, its arena. Nothing follows.
+    ApplicationMemory,
     /// The process is a guest.
     Welcome,
     /// All is said.

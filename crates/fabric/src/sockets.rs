@@ -3,7 +3,8 @@
 //! An [`Attachment`] is the application's part in a network; sockets are made by it and keep it alive. It may be used by
 //! several threads. Where the stack is in this process (`embedded`), it moves while threads are in operations or waits.
 
-mod embedded;
+pub(crate) mod embedded;
+mod iucv;
 mod provider;
 
 use crate::client::Client;
@@ -15,25 +16,81 @@ use crate::name::Name;
 use crate::node::Node;
 use crate::{rundir, sys};
 use embedded::Embedded;
+use iucv::Iucv;
 use provider::Provider;
 pub use provider::{Readiness, SocketId, SocketOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net;
-use siga_stack::tcp::Heap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// An application's part in a network.
 #[derive(Debug, Clone)]
-pub struct Attachment {
-    provider: Arc<Mutex<Box<dyn Provider>>>,
+pub struct Attachment(Arc<Shared>);
+
+/// What threads share. A thread that is alone waits by the provider's policy, holding the provider. Once another wants it, it is
+/// let go: of those that wait then, one sleeps on the descriptor and moves the provider when it wakes, the others sleep until
+/// somebody has moved it.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    moved: Condvar,
     /// A copy of what the provider has, so that it can be waited for without holding the provider.
-    descriptor: Arc<OwnedFd>,
+    descriptor: OwnedFd,
+    call: Arc<Call>,
+    /// Threads that want the provider while another has it.
+    wanted: AtomicUsize,
+    /// Whoever has the provider waits.
+    waits: AtomicBool,
+}
+
+/// Ends a wait.
+#[derive(Debug)]
+struct Call {
+    /// What the provider waits for too.
+    event: Arc<OwnedFd>,
+    /// It is meant for the poller, which returns.
+    for_poller: AtomicBool,
+}
+
+impl Call {
+    fn ring(&self) {
+        // A write fails only where so many calls are unread that one more makes no difference.
+        let _ = rustix::io::write(&*self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    provider: Box<dyn Provider>,
+    /// A thread sleeps on the descriptor.
+    watched: bool,
+    /// How many sleep until something has moved.
+    followers: usize,
+}
+
+/// The provider, held.
+struct Held<'a>(MutexGuard<'a, State>);
+
+impl Deref for Held<'_> {
+    type Target = dyn Provider;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0.provider
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0.provider
+    }
 }
 
 impl Attachment {
@@ -64,7 +121,7 @@ impl Attachment {
             _ => return Err(Error::environment("the control program did not say what guest this is")),
         };
         net::listen(&listener, 4).context("cannot listen for a later control program")?;
-        let mut node = Node::<Heap>::new(config, channel, Some(listener))?;
+        let mut node = Node::new(config, channel, Some(listener))?;
         node.set_confinement("an application's process".to_owned());
         // Before, packets for partners would find nobody.
         let end = Instant::now() + START_TIME_MAX;
@@ -89,60 +146,148 @@ impl Attachment {
 
     /// Moves whatever can be moved, without waiting: for a process whose sockets rest while others use them from afar.
     pub fn tend(&self) {
-        self.provider().work();
+        self.work(&mut self.provider());
     }
 
-    fn new(provider: Box<dyn Provider>) -> Result<Self> {
+    /// Uses the stack of a guest of a network that is up, with the secret of that guest's applications. The guest serves
+    /// several applications, and each moves by itself: what a process does not receive in time fills its arena, and no other's.
+    ///
+    /// # Errors
+    /// There is no such network, the token is not that of the guest's applications, the guest does not run, is external, or has
+    /// as many applications as it may.
+    pub fn iucv(network: &Name, guest: &Name, token: &Token) -> Result<Self> {
+        Self::iucv_at(&rundir::base(), network, guest, token)
+    }
+
+    /// The same for a network whose files lie below `base`.
+    ///
+    /// # Errors
+    /// As [`Attachment::iucv`].
+    pub fn iucv_at(base: &Path, network: &Name, guest: &Name, token: &Token) -> Result<Self> {
+        isolate::hide()?;
+        // As guests do; the host need not have it.
+        let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        let end = Client::connect_at(base, network)?.use_stack(guest, token)?;
+        Self::new(Box::new(Iucv::new(end).context("out of descriptors")?))
+    }
+
+    fn new(mut provider: Box<dyn Provider>) -> Result<Self> {
         let descriptor = provider.descriptor().try_clone_to_owned().context("out of descriptors")?;
-        Ok(Self { provider: Arc::new(Mutex::new(provider)), descriptor: Arc::new(descriptor) })
+        let event = provider.wake().context("out of descriptors")?;
+        let call = Arc::new(Call { event, for_poller: AtomicBool::new(false) });
+        let state = Mutex::new(State { provider, watched: false, followers: 0 });
+        let (wanted, waits) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Self(Arc::new(Shared { state, moved: Condvar::new(), descriptor, call, wanted, waits })))
     }
 
-    fn provider(&self) -> MutexGuard<'_, Box<dyn Provider>> {
-        self.provider.lock().unwrap_or_else(PoisonError::into_inner)
+    fn provider(&self) -> Held<'_> {
+        let Shared { state, call, wanted, waits, .. } = &*self.0;
+        match state.try_lock() {
+            Ok(state) => return Held(state),
+            Err(TryLockError::Poisoned(state)) => return Held(state.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        // Whoever is about to wait sees the wish, or the wish sees the wait (see `wait`).
+        wanted.fetch_add(1, Ordering::SeqCst);
+        if waits.load(Ordering::SeqCst) {
+            call.ring();
+        }
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.fetch_sub(1, Ordering::SeqCst);
+        Held(state)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.0.wanted.load(Ordering::SeqCst) > 0
+    }
+
+    /// Has the provider move; whoever waits for that looks again.
+    fn work(&self, held: &mut Held<'_>) -> bool {
+        let moved = held.work();
+        if held.0.watched {
+            // What would have woken that thread may have been taken.
+            self.0.call.ring();
+        }
+        if held.0.followers > 0 {
+            self.0.moved.notify_all();
+        }
+        moved
     }
 
     /// Repeats an operation until it does not ask to wait, or the time is over.
     fn until<T>(&self, wait: Waiting, mut operation: impl FnMut(&mut dyn Provider) -> io::Result<T>) -> io::Result<T> {
         let mut provider = self.provider();
-        match operation(&mut **provider) {
+        match operation(&mut *provider) {
             Err(error) if error.kind() == ErrorKind::WouldBlock && wait.blocking => {}
             outcome => return outcome,
         }
         let end = wait.limit.map(|limit| Instant::now() + limit);
         loop {
-            provider.work();
-            match operation(&mut **provider) {
+            self.work(&mut provider);
+            match operation(&mut *provider) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 outcome => return outcome,
             }
-            if provider.ended() {
-                return Err(gone_down());
+            if let Some(why) = provider.ended() {
+                return Err(why);
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(ErrorKind::TimedOut.into());
             }
-            if Arc::strong_count(&self.provider) > 2 {
-                // Other sockets may be in the hands of other threads, which are not to be held up.
-                self.sleep(provider, left)?;
-                provider = self.provider();
-            } else {
-                provider.wait(left);
-            }
+            provider = self.wait(provider, left)?;
         }
     }
 
-    fn sleep(&self, mut provider: MutexGuard<'_, Box<dyn Provider>>, time: Option<Duration>) -> io::Result<()> {
-        let asleep = provider.fall_asleep()?;
-        drop(provider);
-        if !asleep {
-            return Ok(());
+    /// Waits until there may be something to do.
+    fn wait<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
+        if held.0.watched {
+            return Ok(self.follow(held, time));
         }
+        if self.is_wanted() {
+            return self.sleep(held, time);
+        }
+        self.0.waits.store(true, Ordering::SeqCst);
+        if !self.is_wanted() {
+            held.wait(time);
+        }
+        self.0.waits.store(false, Ordering::SeqCst);
+        Ok(held)
+    }
+
+    /// Sleeps without holding the provider.
+    fn sleep<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> io::Result<Held<'a>> {
+        if !held.fall_asleep()? {
+            drop(held);
+            std::thread::yield_now();
+            return Ok(self.provider());
+        }
+        held.0.watched = true;
+        drop(held);
         let limit = time.and_then(|time| Timespec::try_from(time).ok());
-        match poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+        let woken = poll(&mut [PollFd::new(&self.0.descriptor, PollFlags::IN)], limit.as_ref());
+        let mut held = self.provider();
+        held.0.watched = false;
+        // One of those that follow may have to watch from here on.
+        if held.0.followers > 0 {
+            self.0.moved.notify_all();
+        }
+        match woken {
+            Ok(_) | Err(Errno::INTR) => Ok(held),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Sleeps until another thread has moved the provider.
+    fn follow<'a>(&'a self, mut held: Held<'a>, time: Option<Duration>) -> Held<'a> {
+        held.0.followers += 1;
+        let state = match time {
+            None => self.0.moved.wait(held.0).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => self.0.moved.wait_timeout(held.0, time).unwrap_or_else(PoisonError::into_inner).0,
+        };
+        let mut held = Held(state);
+        held.0.followers -= 1;
+        held
     }
 }
 
@@ -417,19 +562,16 @@ impl Poller {
     /// The network has gone down.
     pub fn look(&self, news: &mut Vec<SocketId>) -> io::Result<()> {
         let mut provider = self.attachment.provider();
-        provider.work();
+        self.attachment.work(&mut provider);
         while let Some(socket) = provider.poll_news() {
             news.push(socket);
         }
-        if provider.ended() { Err(gone_down()) } else { Ok(()) }
+        provider.ended().map_or(Ok(()), Err)
     }
 
     /// A handle that ends a wait from another thread.
-    ///
-    /// # Errors
-    /// Out of descriptors.
-    pub fn waker(&self) -> io::Result<Waker> {
-        Ok(Waker { event: self.attachment.provider().wake()? })
+    pub fn waker(&self) -> Waker {
+        Waker { call: Arc::clone(&self.attachment.0.call) }
     }
 
     /// Appends the sockets with news, at least one unless the time is over or somebody ends the wait. None waits without end.
@@ -441,15 +583,15 @@ impl Poller {
         let mut provider = self.attachment.provider();
         loop {
             let before = news.len();
-            let busy = provider.work();
+            let busy = self.attachment.work(&mut provider);
             while let Some(socket) = provider.poll_news() {
                 news.push(socket);
             }
-            if provider.take_woken() || news.len() > before {
+            if self.attachment.0.call.for_poller.swap(false, Ordering::Acquire) || news.len() > before {
                 return Ok(());
             }
-            if provider.ended() {
-                return Err(gone_down());
+            if let Some(why) = provider.ended() {
+                return Err(why);
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -459,33 +601,30 @@ impl Poller {
                 }
                 return Ok(());
             }
-            provider.wait(left);
+            provider = self.attachment.wait(provider, left)?;
         }
     }
 }
 
 impl AsFd for Poller {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.attachment.descriptor.as_fd()
+        self.attachment.0.descriptor.as_fd()
     }
 }
 
 /// Ends the wait of a [`Poller`], or the next one.
 #[derive(Debug, Clone)]
 pub struct Waker {
-    event: Arc<OwnedFd>,
+    call: Arc<Call>,
 }
 
 impl Waker {
     /// Ends it.
     pub fn wake(&self) {
-        // A write fails only where so many wake-ups are unread that one more makes no difference.
-        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
+        // The event's write and read order this before the look.
+        self.call.for_poller.store(true, Ordering::Release);
+        self.call.ring();
     }
-}
-
-fn gone_down() -> io::Error {
-    io::Error::new(ErrorKind::NotConnected, "the network has gone down")
 }
 
 /// Any address and port, of the IP version of another.

@@ -134,6 +134,10 @@ pub struct Guest {
     pub pairs_max: u32,
     /// Bytes of ring memory it may ask for.
     pub ring_bytes_max: u64,
+    /// Applications that may use its stack at a time.
+    pub applications_max: u32,
+    /// Bytes of each of the two arenas of an application.
+    pub arena_bytes: u64,
 }
 
 /// A guest's attachment to a network.

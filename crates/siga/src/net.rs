@@ -110,6 +110,9 @@ pub(crate) enum NetCommand {
         network: Name,
         /// The guest.
         guest: Name,
+        /// That with which applications use the stack of a guest instead.
+        #[arg(long)]
+        application: bool,
     },
     /// Check a topology without starting anything.
     Check {
@@ -176,8 +179,8 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         NetCommand::Stop { network, guest } => request(&network, Request::StopGuest(guest)),
         NetCommand::Grant { network, lan, guest } => request(&network, Request::Grant { network: lan, guest }),
         NetCommand::Revoke { network, lan, guest } => request(&network, Request::Revoke { network: lan, guest }),
-        NetCommand::Token { network, guest } => {
-            for answer in Client::connect(&network)?.request(Request::Token(guest))? {
+        NetCommand::Token { network, guest, application } => {
+            for answer in Client::connect(&network)?.request(Request::Token { guest, application })? {
                 if let Answer::Token(token) = answer {
                     print(&format!("{}\n", token.text()))?;
                 }
@@ -264,6 +267,8 @@ fn status_json(name: &Name, answers: &[Answer]) -> serde_json::Value {
             Answer::Pong { .. }
             | Answer::CaptureEnded { .. }
             | Answer::Token(_)
+            | Answer::Application { .. }
+            | Answer::ApplicationMemory
             | Answer::Welcome
             | Answer::Done
             | Answer::Failed(_) => {}

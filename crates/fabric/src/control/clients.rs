@@ -1,6 +1,7 @@
 //! Whoever asks a control program for something: the command line, and applications that attach.
 
 use super::{Control, Source};
+use crate::application::ApplicationId;
 use crate::channel::{Channel, Ended};
 use crate::error::{Error, Result};
 use crate::limits::ANSWER_TIME_MAX;
@@ -26,6 +27,8 @@ pub(super) struct Client {
 enum Waits {
     /// Nothing: it may ask.
     Nothing,
+    /// The half of a guest whose application it is.
+    Application(ApplicationId),
     /// That all guests run.
     Rising,
     /// That all is down.
@@ -43,7 +46,7 @@ enum Waits {
 impl Client {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.waits {
-            Waits::Nothing | Waits::Rising | Waits::Down | Waits::Capture(_) => None,
+            Waits::Nothing | Waits::Application(_) | Waits::Rising | Waits::Down | Waits::Capture(_) => None,
             Waits::Reports { until, .. } | Waits::Pong { until, .. } | Waits::Guest { until, .. } => Some(*until),
         }
     }
@@ -77,7 +80,10 @@ impl Control {
         match client.channel.receive::<Request>() {
             Ok(None) => {}
             Ok(Some((request, descriptors))) => {
-                if client.waits == Waits::Nothing {
+                if let (Waits::Application(application), Request::ApplicationMemory) = (&client.waits, &request) {
+                    let application = *application;
+                    self.application_memory(application, descriptors);
+                } else if client.waits == Waits::Nothing {
                     self.request(key, request, descriptors);
                 } else {
                     self.fail(key, Error::usage("one request at a time"));
@@ -103,8 +109,12 @@ impl Control {
     }
 
     fn answer(&mut self, key: u64, answer: &Answer) {
+        self.answer_with(key, answer, Vec::new());
+    }
+
+    pub(super) fn answer_with(&mut self, key: u64, answer: &Answer, descriptors: Vec<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&key) else { return };
-        let sent = client.channel.send(answer, Vec::new());
+        let sent = client.channel.send(answer, descriptors);
         self.events.set_behind(key, &client.channel, client.channel.is_behind());
         if sent.is_err() {
             self.drop_client(key);
@@ -112,7 +122,7 @@ impl Control {
     }
 
     /// Says the last of an answer.
-    fn finish(&mut self, key: u64, outcome: Result<()>) {
+    pub(super) fn finish(&mut self, key: u64, outcome: Result<()>) {
         if let Some(client) = self.clients.get_mut(&key) {
             client.waits = Waits::Nothing;
         }
@@ -155,7 +165,11 @@ impl Control {
             Request::StopGuest(name) => self.ask_to_stop(key, &name).map(|()| None),
             Request::Grant { network, guest } => self.set_access(&network, &guest, true).map(Some),
             Request::Revoke { network, guest } => self.set_access(&network, &guest, false).map(Some),
-            Request::Token(guest) => self.token(key, &guest).map(Some),
+            Request::Token { guest, application } => self.token(key, &guest, application).map(Some),
+            Request::Application { protocol, version, guest, token } => {
+                self.ask_for_application(key, (protocol, &version), &guest, &token).map(|()| None)
+            }
+            Request::ApplicationMemory => Err(Error::usage("this process is no application")),
             Request::Attach { protocol, version, guest, token } => {
                 self.ask_to_attach(key, (protocol, &version), &guest, &token);
                 return;
@@ -182,7 +196,7 @@ impl Control {
         Err(Error::usage(format!("there is no guest {guest}")).hint(format!("guests: {}", names.join(", "))))
     }
 
-    fn running(&self, guest: &Name) -> Result<()> {
+    pub(super) fn running(&self, guest: &Name) -> Result<()> {
         self.known(guest)?;
         match self.status_of(guest).map(|status| status.state) {
             Some(GuestState::Running) => Ok(()),
@@ -260,9 +274,10 @@ impl Control {
         }
     }
 
-    fn token(&mut self, key: u64, guest: &Name) -> Result<()> {
+    fn token(&mut self, key: u64, guest: &Name, application: bool) -> Result<()> {
         self.known(guest)?;
-        let token = self.state.secrets[guest].attach.clone();
+        let secrets = &self.state.secrets[guest];
+        let token = if application { &secrets.application } else { &secrets.attach }.clone();
         self.answer(key, &Answer::Token(token));
         Ok(())
     }
@@ -281,11 +296,7 @@ impl Control {
     }
 
     fn may_attach(&self, protocol: u32, version: &str, guest: &Name, token: &Token) -> Result<()> {
-        if protocol != PROTOCOL {
-            let message =
-                format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
-            return Err(Error::environment(message).hint("use one version of siga for both"));
-        }
+        speaks(protocol, version)?;
         let refused = || Error::usage(format!("the token is not that of guest {guest}"));
         let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
         if !secrets.attach.is(token) {
@@ -402,6 +413,16 @@ impl Control {
         self.capture_ended(guest, 0);
     }
 
+    /// The connection of a process that is to become this application.
+    pub(super) fn client_of(&self, application: ApplicationId) -> Option<u64> {
+        let waits = Waits::Application(application);
+        self.clients.iter().find_map(|(key, client)| (client.waits == waits).then_some(*key))
+    }
+
+    pub(super) fn wait_as_application(&mut self, key: u64, application: ApplicationId) {
+        self.wait_for(key, Waits::Application(application));
+    }
+
     /// Answers whoever made a request of a guest.
     pub(super) fn answer_request(&mut self, request: u64, answer: &Answer) {
         let asks = |client: &Client| matches!(client.waits, Waits::Pong { request: asked, .. } if asked == request);
@@ -446,6 +467,7 @@ impl Control {
                 }
                 Waits::Pong { .. } if late => self.finish(key, Err(Error::environment("the guest does not answer"))),
                 Waits::Nothing
+                | Waits::Application(_)
                 | Waits::Rising
                 | Waits::Down
                 | Waits::Capture(_)
@@ -474,4 +496,13 @@ impl Control {
             GuestState::Running | GuestState::Ended | GuestState::Waiting | GuestState::Starting => {}
         }
     }
+}
+
+/// Whether a process speaks as this control program does.
+pub(super) fn speaks(protocol: u32, version: &str) -> Result<()> {
+    if protocol == PROTOCOL {
+        return Ok(());
+    }
+    let message = format!("this process speaks protocol {protocol} (version {version}), the network {PROTOCOL}");
+    Err(Error::environment(message).hint("use one version of siga for both"))
 }

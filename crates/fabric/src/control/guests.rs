@@ -276,6 +276,7 @@ impl Control {
         self.log.line(&format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
         self.send_all(orders);
+        self.applications_gone(name);
         self.guest_silent(name);
         let (rising, falling) = (matches!(self.stage, Stage::Rising { .. }), self.is_falling());
         let external = self.topology.guests[name].external;
@@ -333,7 +334,8 @@ impl Control {
             }
             News::Ready { confinement } => self.guest_ready(name, confinement),
             News::Failed(error) => self.guest_failed(name, error),
-            News::Inventory { confinement, pairs } => {
+            News::Inventory { confinement, pairs, applications } => {
+                self.adopt_applications(name, &applications);
                 pairs.iter().for_each(|held| self.pairs.adopt(name, held));
                 self.guest_ready(name, confinement);
                 self.end_half_known();
@@ -344,6 +346,8 @@ impl Control {
                     self.tell(&order.to, &order.order, vec![memory]);
                 }
             }
+            News::ApplicationMemory { application } => self.guest_memory(name, application, descriptors),
+            News::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
             News::Linked { pair } => self.log_pair(name, pair, "linked"),
             News::Idle { pair } => {
                 let orders = self.pairs.idle(pair, name);

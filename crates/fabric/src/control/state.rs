@@ -32,6 +32,8 @@ pub(crate) struct Secrets {
     pub(crate) control: Token,
     /// With which an external guest proves to the control program which it is.
     pub(crate) attach: Token,
+    /// With which applications prove to the control program that they may use the guest's stack.
+    pub(crate) application: Token,
 }
 
 impl State {
@@ -40,7 +42,7 @@ impl State {
         let draw = || Token::draw().context("cannot draw a secret");
         let mut secrets = BTreeMap::new();
         for guest in topology.guests.keys() {
-            secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()? });
+            secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });
         }
         let (granted, stopped) = (BTreeMap::new(), BTreeSet::new());
         Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped })

@@ -9,7 +9,6 @@ use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
 use siga_stack::frame::DeviceId;
 use siga_stack::stack::Transmit;
-use siga_stack::tcp::Storage;
 use siga_stack::time::Instant;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -37,7 +36,7 @@ pub(super) struct Proposal {
     pub(super) outbound: Buffers,
 }
 
-impl<S: Storage> Node<S> {
+impl Node {
     pub(super) fn has_links(&self) -> bool {
         self.ports.senders.iter().any(Sender::is_linked)
     }

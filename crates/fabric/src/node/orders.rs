@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
 use siga_stack::echo::Ping;
-use siga_stack::tcp::Storage;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ pub(super) struct Capture {
 /// Messages that are taken before traffic has its turn.
 const ORDERS_AT_ONCE_MAX: usize = 64;
 
-impl<S: Storage> Node<S> {
+impl Node {
     /// Tells the control program something. Without one, nobody hears it.
     pub(super) fn tell(&mut self, news: &News, descriptors: Vec<OwnedFd>) {
         let Some((key, channel)) = &mut self.control else { return };
@@ -61,8 +60,9 @@ impl<S: Storage> Node<S> {
                 Source::Listener => self.let_suitors_in(),
                 Source::Suitor(at) => self.hear_suitor(at),
                 Source::Ear(port) => self.ear_heard(now, port),
+                Source::Application(place) => self.application_heard(now, place),
                 Source::Alarm => self.wakes.clear_alarm(),
-                Source::Wake => self.woken |= self.wakes.take_wakes(),
+                Source::Wake => self.wakes.clear_wake(),
             }
         }
     }
@@ -102,6 +102,10 @@ impl<S: Storage> Node<S> {
             Order::Quiesce { pair } => self.quiesce(pair),
             Order::Unpair { pair, why: _ } => self.end_pair(now, pair),
             Order::Refused { device, member, why: _ } => self.refused(&device, &member),
+            Order::Application { application, arena_bytes } => {
+                self.begin_application(application, arena_bytes, descriptors);
+            }
+            Order::ApplicationMemory { application } => self.complete_application(now, application, descriptors),
             Order::Report { request } => self.report(request),
             Order::Ping { request, to, bytes, timeout_ms } => {
                 let span = self.clock.span(Duration::from_millis(timeout_ms.into()));
@@ -152,7 +156,9 @@ impl<S: Storage> Node<S> {
                 self.wakes.events.remove(key, &channel);
                 let Ok(key) = self.wakes.events.add(&channel, Source::Control) else { return };
                 self.control = Some((key, channel));
-                let news = News::Inventory { confinement: self.confinement.clone(), pairs: self.held_pairs() };
+                let confinement = self.confinement.clone();
+                let (pairs, applications) = (self.held_pairs(), self.applications.ids());
+                let news = News::Inventory { confinement, pairs, applications };
                 self.tell(&news, Vec::new());
             }
             Ok(Some(_)) | Err(_) => self.wakes.events.remove(key, &channel),

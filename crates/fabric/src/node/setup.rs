@@ -1,5 +1,6 @@
 //! From a guest's configuration to its stack.
 
+use super::applications::Applications;
 use super::{Clock, Node, Ports, Source, Wakes};
 use crate::channel::Channel;
 use crate::cidr::Cidr;
@@ -15,11 +16,10 @@ use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::frame::DeviceId;
 use siga_stack::route::Prefix;
 use siga_stack::stack::StackConfig;
-use siga_stack::tcp::Storage;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-impl<S: Storage> Node<S> {
+impl Node {
     /// The node of a guest, with its channel to the control program and the socket where a later one may knock.
     ///
     /// # Errors
@@ -54,13 +54,13 @@ impl<S: Storage> Node<S> {
             clock,
             halves: Vec::new(),
             held: Vec::new(),
+            applications: Applications::default(),
             pings: Vec::new(),
             capture: None,
             next_idle_look: now,
             scratch: Vec::new(),
             runs: false,
             stops: false,
-            woken: false,
             config,
         };
         for place in 0..node.config.devices.len() {

@@ -3,10 +3,13 @@
 //! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
 
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
+use crate::application::memory::Memory;
 use crate::message::ReportPart;
 use crate::node::Node;
-use siga_stack::tcp::{Config, Failure, Heap, Keepalive};
+use siga_stack::Stack;
+use siga_stack::tcp::{Config, Failure, Keepalive};
 use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -25,7 +28,7 @@ enum Socket {
 /// A stack in this process.
 #[derive(Debug)]
 pub(super) struct Embedded {
-    node: Node<Heap>,
+    node: Node,
     sockets: HashMap<SocketId, Socket>,
     of_connection: HashMap<TcpId, SocketId>,
     of_listener: HashMap<ListenerId, SocketId>,
@@ -39,7 +42,7 @@ pub(super) struct Embedded {
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 impl Embedded {
-    pub(super) fn new(node: Node<Heap>) -> Self {
+    pub(super) fn new(node: Node) -> Self {
         Self {
             node,
             sockets: HashMap::new(),
@@ -90,21 +93,8 @@ impl Embedded {
 
 impl Provider for Embedded {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId> {
-        let options = tcp_options(options);
-        let id = if local.port() == 0 {
-            let mut ports = EPHEMERAL_PORTS.map(|port| SocketAddr::new(local.ip(), port));
-            let stack = self.node.stack();
-            loop {
-                let at = ports.next().ok_or(ErrorKind::AddrInUse)?;
-                match stack.tcp_listen(at, backlog, &options) {
-                    Err(TcpError::InUse) => {}
-                    outcome => break outcome,
-                }
-            }
-        } else {
-            self.node.stack().tcp_listen(local, backlog, &options)
-        };
-        Ok(self.add(Socket::Listener(id.map_err(tcp_error)?)))
+        let id = listen(self.node.stack(), local, backlog, options)?;
+        Ok(self.add(Socket::Listener(id)))
     }
 
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)> {
@@ -171,17 +161,7 @@ impl Provider for Embedded {
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()> {
         let id = self.connection(socket)?;
         let now = self.node.now();
-        let stack = self.node.stack();
-        let settings = [
-            Some(TcpSetting::NoDelay(options.no_delay)),
-            Some(TcpSetting::Congestion(options.congestion)),
-            Some(TcpSetting::Linger(options.linger.map(Into::into))),
-            Some(TcpSetting::Keepalive(options.keepalive.map(keepalive))),
-            Some(TcpSetting::HopLimit(options.hop_limit)),
-            options.send_buffer.map(TcpSetting::SendBuffer),
-            options.receive_buffer.map(TcpSetting::ReceiveBuffer),
-        ];
-        settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)?;
+        change(self.node.stack(), now, id, options)?;
         self.node.send_now();
         Ok(())
     }
@@ -296,10 +276,6 @@ impl Provider for Embedded {
         self.node.wake()
     }
 
-    fn take_woken(&mut self) -> bool {
-        self.node.take_woken()
-    }
-
     fn wait(&mut self, time: Option<Duration>) {
         self.node.wait(time);
     }
@@ -312,12 +288,46 @@ impl Provider for Embedded {
         self.node.descriptor()
     }
 
-    fn ended(&self) -> bool {
-        self.node.stops()
+    fn ended(&self) -> Option<io::Error> {
+        self.node.stops().then(|| io::Error::new(ErrorKind::NotConnected, "the network has gone down"))
     }
 }
 
-fn tcp_options(options: &SocketOptions) -> TcpOptions {
+/// Listens; port 0 is any.
+pub(crate) fn listen(
+    stack: &mut Stack<Memory>,
+    local: SocketAddr,
+    backlog: usize,
+    options: &SocketOptions,
+) -> io::Result<ListenerId> {
+    let options = tcp_options(options);
+    if local.port() != 0 {
+        return stack.tcp_listen(local, backlog, &options).map_err(tcp_error);
+    }
+    for port in EPHEMERAL_PORTS {
+        match stack.tcp_listen(SocketAddr::new(local.ip(), port), backlog, &options) {
+            Err(TcpError::InUse) => {}
+            outcome => return outcome.map_err(tcp_error),
+        }
+    }
+    Err(ErrorKind::AddrInUse.into())
+}
+
+/// Changes how a connection is.
+pub(crate) fn change(stack: &mut Stack<Memory>, now: Instant, id: TcpId, options: &SocketOptions) -> io::Result<()> {
+    let settings = [
+        Some(TcpSetting::NoDelay(options.no_delay)),
+        Some(TcpSetting::Congestion(options.congestion)),
+        Some(TcpSetting::Linger(options.linger.map(Into::into))),
+        Some(TcpSetting::Keepalive(options.keepalive.map(keepalive))),
+        Some(TcpSetting::HopLimit(options.hop_limit)),
+        options.send_buffer.map(TcpSetting::SendBuffer),
+        options.receive_buffer.map(TcpSetting::ReceiveBuffer),
+    ];
+    settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)
+}
+
+pub(crate) fn tcp_options(options: &SocketOptions) -> TcpOptions {
     let linux = Config::LINUX;
     let receive = options.receive_buffer;
     let config = Config {
@@ -338,7 +348,7 @@ fn keepalive(idle: Duration) -> Keepalive {
     Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
 }
 
-pub(super) fn tcp_error(error: TcpError) -> io::Error {
+pub(crate) fn tcp_error(error: TcpError) -> io::Error {
     let kind = match error {
         TcpError::Closed | TcpError::NotOpen => ErrorKind::NotConnected,
         TcpError::InUse => ErrorKind::AddrInUse,
@@ -347,18 +357,22 @@ pub(super) fn tcp_error(error: TcpError) -> io::Error {
         TcpError::Address | TcpError::Setting(_) | TcpError::Range => ErrorKind::InvalidInput,
         TcpError::Dropped(_) => ErrorKind::NetworkUnreachable,
         TcpError::ShutDown => ErrorKind::BrokenPipe,
-        TcpError::Failed(failure) => match failure {
-            Failure::Refused => ErrorKind::ConnectionRefused,
-            Failure::Reset => ErrorKind::ConnectionReset,
-            Failure::TimedOut => ErrorKind::TimedOut,
-            Failure::Aborted => ErrorKind::ConnectionAborted,
-            Failure::Unreachable => ErrorKind::HostUnreachable,
-        },
+        TcpError::Failed(failure) => failure_kind(failure),
     };
     io::Error::new(kind, format!("{error:?}"))
 }
 
-pub(super) fn udp_error(error: UdpError) -> io::Error {
+pub(crate) fn failure_kind(failure: Failure) -> ErrorKind {
+    match failure {
+        Failure::Refused => ErrorKind::ConnectionRefused,
+        Failure::Reset => ErrorKind::ConnectionReset,
+        Failure::TimedOut => ErrorKind::TimedOut,
+        Failure::Aborted => ErrorKind::ConnectionAborted,
+        Failure::Unreachable => ErrorKind::HostUnreachable,
+    }
+}
+
+pub(crate) fn udp_error(error: UdpError) -> io::Error {
     let kind = match error {
         UdpError::Closed | UdpError::NotConnected => ErrorKind::NotConnected,
         UdpError::InUse => ErrorKind::AddrInUse,

@@ -87,10 +87,8 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn poll_news(&mut self) -> Option<SocketId>;
     /// What the stack has counted, as far as this process may know.
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
-    /// An event that ends a wait, and is told by `take_woken`, when it is written to.
+    /// An event that ends a wait when it is written to.
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>>;
-    /// True once after a wake-up that `work` took in.
-    fn take_woken(&mut self) -> bool;
     /// Waits until there may be work, by the policy of this process.
     fn wait(&mut self, time: Option<Duration>);
     /// Has the descriptor woken by everybody, and when something is due. False if there is work already.
@@ -98,5 +96,5 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     /// Readable, after `fall_asleep`, when there may be work.
     fn descriptor(&self) -> BorrowedFd<'_>;
     /// Why the attachment is of no use any more.
-    fn ended(&self) -> bool;
+    fn ended(&self) -> Option<io::Error>;
 }

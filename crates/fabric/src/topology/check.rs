@@ -99,6 +99,16 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
     let route =
         |written: RouteEntry| route(&written, &devices).map_err(|error| error.at(format!("route to {}", written.to)));
     let routes = entry.route.into_iter().map(route).collect::<Result<_>>()?;
+    let arena_bytes = entry.arena_bytes.unwrap_or(limits::ARENA_BYTES_DEFAULT);
+    if !(limits::ARENA_BYTES_MIN..=limits::ARENA_BYTES_MAX).contains(&arena_bytes) {
+        let (least, most) = (limits::ARENA_BYTES_MIN, limits::ARENA_BYTES_MAX);
+        return Err(Error::usage(format!("arena_bytes of {arena_bytes}: {least} to {most} are possible")));
+    }
+    let applications_max = entry.applications_max.unwrap_or(limits::APPLICATIONS_DEFAULT);
+    if applications_max > limits::APPLICATIONS_MAX {
+        let most = limits::APPLICATIONS_MAX;
+        return Err(Error::usage(format!("applications_max of {applications_max}: 0 to {most} are possible")));
+    }
     Ok(Guest {
         forwarding: entry.forwarding,
         external: entry.external,
@@ -108,6 +118,8 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         routes,
         pairs_max: entry.pairs_max.unwrap_or(limits::PAIRS_DEFAULT),
         ring_bytes_max: entry.ring_bytes_max.unwrap_or(limits::RING_BYTES_DEFAULT),
+        applications_max,
+        arena_bytes,
     })
 }
 

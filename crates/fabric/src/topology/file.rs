@@ -75,6 +75,8 @@ pub(super) struct GuestEntry {
     pub(super) route: Vec<RouteEntry>,
     pub(super) pairs_max: Option<u32>,
     pub(super) ring_bytes_max: Option<u64>,
+    pub(super) applications_max: Option<u32>,
+    pub(super) arena_bytes: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -126,7 +126,7 @@ impl Network {
     }
 
     fn token(&mut self, guest: &str) -> Result<Token> {
-        let answers = self.ask(Ask::Token(guest.parse()?))?;
+        let answers = self.ask(Ask::Token { guest: guest.parse()?, application: false })?;
         let token =
             answers.into_iter().find_map(|answer| if let Answer::Token(token) = answer { Some(token) } else { None });
         token.ok_or_else(|| Error::environment(format!("the control program has no token for {guest}")))

@@ -89,7 +89,7 @@ impl Fabric {
     /// Out of descriptors.
     pub fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
-        let waker = Arc::new(FabricWaker(poller.waker()?));
+        let waker = Arc::new(FabricWaker(poller.waker()));
         let congestion = if reno { "reno" } else { "cubic" };
         let options = SocketOptions { no_delay: true, congestion, ..SocketOptions::default() };
         Ok(Self { attachment, poller, waker, options, tokens: HashMap::new(), news: Vec::new() })

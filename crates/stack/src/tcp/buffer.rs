@@ -24,6 +24,28 @@ pub trait Storage: fmt::Debug + Default {
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize);
     /// Reads bytes.
     fn read(&self, at: usize, into: &mut [u8]);
+
+    /// Bytes of memory that the stack is charged for.
+    fn held(&self) -> usize {
+        self.capacity()
+    }
+
+    /// Whether it may serve another connection once nothing is in it. Memory that belongs to somebody else may not.
+    fn is_common(&self) -> bool {
+        true
+    }
+
+    /// Whether so many bytes can be written at a position; `in_order`: they are the next to become readable. Where not, the
+    /// segment is dropped. Memory with an end of its own tells it here.
+    fn has_room(&self, _at: usize, _bytes: usize, _in_order: bool) -> bool {
+        true
+    }
+
+    /// Nothing before `at` is wanted any more.
+    fn discard(&mut self, _at: usize) {}
+
+    /// Nothing in it is wanted any more, and what comes begins at position 0.
+    fn clear(&mut self) {}
 }
 
 /// Memory of this process.
@@ -85,9 +107,47 @@ impl<S: Storage> Ring<S> {
         self.len
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory there are.
     pub(super) fn capacity(&self) -> usize {
         self.storage.capacity()
+    }
+
+    /// Bytes of memory that the stack is charged for.
+    pub(super) fn held(&self) -> usize {
+        self.storage.held()
+    }
+
+    /// The memory.
+    pub(super) fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// Moves what there is into other memory.
+    pub(super) fn move_into(&mut self, storage: S) {
+        let mut new = Self::new(storage);
+        let mut chunk = [0; 1_024];
+        let mut at = 0;
+        let all = self.len + self.ahead;
+        while at < all {
+            let len = chunk.len().min(all - at);
+            self.peek_ahead(at, &mut chunk[..len]);
+            new.place(at, chunk.as_slice(), 0, len);
+            at += len;
+        }
+        new.extend(self.len);
+        *self = new;
+    }
+
+    /// Takes bytes for readable that `place` has put behind the readable ones, in a way of the memory's own.
+    pub(super) fn push_placed(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
+        place(&mut self.storage);
+        self.len += bytes;
+    }
+
+    /// Whether there is memory for so many bytes, `ahead` behind the readable ones.
+    #[inline]
+    pub(super) fn has_room(&self, ahead: usize, bytes: usize) -> bool {
+        self.storage.has_room(self.position(self.len + ahead), bytes, ahead == 0)
     }
 
     /// Appends readable bytes.
@@ -127,6 +187,10 @@ impl<S: Storage> Ring<S> {
     #[inline]
     pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
         debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
+        self.peek_ahead(at, into);
+    }
+
+    fn peek_ahead(&self, at: usize, into: &mut [u8]) {
         let position = self.position(at);
         let first = into.len().min(self.storage.capacity() - position);
         let (front, back) = into.split_at_mut(first);
@@ -145,6 +209,9 @@ impl<S: Storage> Ring<S> {
         if self.len == 0 && self.ahead == 0 {
             // What is in step stays at the front of the memory, and so in the cache.
             self.head = 0;
+            self.storage.clear();
+        } else {
+            self.storage.discard(self.head);
         }
     }
 
@@ -152,6 +219,7 @@ impl<S: Storage> Ring<S> {
     #[inline]
     pub(super) fn borrow(&mut self, spare: &mut Vec<S>) {
         if self.storage.capacity() == 0
+            && self.storage.is_common()
             && let Some(storage) = spare.pop()
         {
             self.storage = storage;
@@ -161,7 +229,7 @@ impl<S: Storage> Ring<S> {
     /// Lets go of memory that nothing is in, for another, if that is not too much.
     #[inline]
     pub(super) fn give_back(&mut self, spare: &mut Vec<S>) {
-        let empty = self.len == 0 && self.ahead == 0;
+        let empty = self.len == 0 && self.ahead == 0 && self.storage.is_common();
         if empty && (1..=TCP_SPARE_BYTES_MAX).contains(&self.storage.capacity()) && spare.len() < TCP_SPARES_MAX {
             spare.push(std::mem::take(&mut self.storage));
             self.head = 0;
@@ -170,7 +238,7 @@ impl<S: Storage> Ring<S> {
 
     /// Gives the memory back, if nothing is in it.
     pub(super) fn release(&mut self) {
-        if self.len == 0 && self.ahead == 0 {
+        if self.len == 0 && self.ahead == 0 && self.storage.is_common() {
             self.storage.release();
             self.head = 0;
         }

@@ -549,17 +549,49 @@ impl<S: Storage> Connection<S> {
     ///
     /// Errors: this direction is over.
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
-        match self.state {
-            _ if self.shut => return Err(SendError::ShutDown),
-            State::TimeWait { .. } | State::Closed => return Err(SendError::Closed),
-            State::SynSent(_) | State::SynReceived(_) | State::Synchronized(_) => {}
-        }
+        self.may_send()?;
         let len = bytes.len().min(self.send_room());
         self.outgoing.push(&bytes[..len]);
         if let State::Synchronized(open) = &mut self.state {
             open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
         }
         Ok(len)
+    }
+
+    fn may_send(&self) -> Result<(), SendError> {
+        match self.state {
+            _ if self.shut => Err(SendError::ShutDown),
+            State::TimeWait { .. } | State::Closed => Err(SendError::Closed),
+            State::SynSent(_) | State::SynReceived(_) | State::Synchronized(_) => Ok(()),
+        }
+    }
+
+    /// Takes bytes to send that lie where they stay: `place` tells the send buffer's memory where. There is room for any number.
+    ///
+    /// Errors: this direction is over; nothing is placed.
+    pub fn send_placed(&mut self, now: Instant, bytes: usize, place: impl FnOnce(&mut S)) -> Result<(), SendError> {
+        self.may_send()?;
+        self.outgoing.push_placed(bytes, place);
+        if let State::Synchronized(open) = &mut self.state {
+            open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
+    /// Has both buffers in other memory; what is in them moves there.
+    pub fn set_buffers(&mut self, outgoing: S, incoming: S) {
+        self.outgoing.move_into(outgoing);
+        self.incoming.move_into(incoming);
+    }
+
+    /// The memory of the receive buffer.
+    pub fn incoming(&self) -> &S {
+        self.incoming.storage()
+    }
+
+    /// The memory of the send buffer.
+    pub fn outgoing(&self) -> &S {
+        self.outgoing.storage()
     }
 
     /// As [`Connection::send`], for bytes that the peer's application is to be told of before it reads them. Everything written
@@ -603,6 +635,13 @@ impl<S: Storage> Connection<S> {
     pub fn receive(&mut self, now: Instant, into: &mut [u8]) -> usize {
         let len = into.len().min(self.incoming.len());
         self.incoming.peek(0, &mut into[..len]);
+        self.take(now, len);
+        len
+    }
+
+    /// Takes received bytes that were read where they lie; no more than there are.
+    pub fn take(&mut self, now: Instant, bytes: usize) {
+        let len = bytes.min(self.incoming.len());
         self.incoming.consume(len);
         self.urgent_ahead = self.urgent_ahead.saturating_sub(u32::try_from(len).unwrap_or(u32::MAX));
         if len > 0
@@ -611,7 +650,6 @@ impl<S: Storage> Connection<S> {
             let rtt = open.snd.rtt.smoothed();
             open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
         }
-        len
     }
 
     /// Bytes to receive until the end of what the peer marked urgent, which may not all be here; 0: nothing is urgent
@@ -796,7 +834,7 @@ impl<S: Storage> Connection<S> {
             State::Synchronized(open) => open.snd.board.bytes() + open.rcv.gap_bytes(),
             State::SynSent(_) | State::SynReceived(_) | State::TimeWait { .. } | State::Closed => 0,
         };
-        self.outgoing.capacity() + self.incoming.capacity() + lists
+        self.outgoing.held() + self.incoming.held() + lists
     }
 
     /// Bytes that the receive buffer has to have for so much payload of a segment, if that is more than it has; else 0.
@@ -805,6 +843,36 @@ impl<S: Storage> Connection<S> {
         let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
         let bytes = self.incoming.len() + usize::try_from(ahead).unwrap_or(usize::MAX).saturating_add(payload_bytes);
         if bytes > self.incoming.capacity() { bytes } else { 0 }
+    }
+
+    /// Whether the receive buffer's memory has room for so much payload of a segment.
+    #[inline]
+    pub fn has_receive_room(&self, header: &Header, payload_bytes: usize) -> bool {
+        let ahead = match &self.state {
+            State::Synchronized(open) if header.seq.after(open.rcv.nxt) => header.seq.since(open.rcv.nxt),
+            State::Synchronized(_)
+            | State::SynSent(_)
+            | State::SynReceived(_)
+            | State::TimeWait { .. }
+            | State::Closed => 0,
+        };
+        self.incoming.has_room(usize::try_from(ahead).unwrap_or(usize::MAX), payload_bytes)
+    }
+
+    /// The same for payload that is next in order.
+    #[inline]
+    pub fn has_room_for_next(&self, payload_bytes: usize) -> bool {
+        self.incoming.has_room(0, payload_bytes)
+    }
+
+    /// The handshake is done, and the connection is not over.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Synchronized(_))
+    }
+
+    /// The peer has ended its direction; bytes of it may still have to be received.
+    pub fn peer_finished(&self) -> bool {
+        self.peer_finished
     }
 
     /// Bytes that the send buffer takes without growing beyond `bytes`.

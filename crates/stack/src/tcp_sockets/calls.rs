@@ -34,12 +34,15 @@ fn check_packet(hop_limit: u8, service: u8) -> Result<(), TcpError> {
 
 /// The connection that an application knows by this name.
 #[inline]
-fn application_socket<S: Storage>(sockets: &mut Slab<Socket<S>>, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
+pub(super) fn application_socket<S: Storage>(
+    sockets: &mut Slab<Socket<S>>,
+    id: TcpId,
+) -> Result<&mut Socket<S>, TcpError> {
     let socket = sockets.named_mut(id.slot, id.generation);
     socket.filter(|socket| socket.owner == Owner::Application).ok_or(TcpError::Closed)
 }
 
-fn send_error(error: SendError, failure: Option<Failure>) -> TcpError {
+pub(super) fn send_error(error: SendError, failure: Option<Failure>) -> TcpError {
     match (error, failure) {
         (_, Some(failure)) => TcpError::Failed(failure),
         (SendError::ShutDown, None) => TcpError::ShutDown,
@@ -143,13 +146,13 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    fn socket(&self, id: TcpId) -> Result<&Socket<S>, TcpError> {
+    pub(super) fn socket(&self, id: TcpId) -> Result<&Socket<S>, TcpError> {
         let socket = self.tcp.sockets.named(id.slot, id.generation);
         socket.filter(|socket| socket.owner == Owner::Application).ok_or(TcpError::Closed)
     }
 
     #[inline]
-    fn socket_mut(&mut self, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
+    pub(super) fn socket_mut(&mut self, id: TcpId) -> Result<&mut Socket<S>, TcpError> {
         application_socket(&mut self.tcp.sockets, id)
     }
 
@@ -195,7 +198,7 @@ impl<S: Storage> Stack<S> {
 
     /// After an application has written to or read from a connection: what it may do now, it knows.
     #[inline]
-    fn used(&mut self, now: Instant, slot: u32) {
+    pub(super) fn used(&mut self, now: Instant, slot: u32) {
         let tcp = &mut self.tcp;
         let Some(socket) = tcp.sockets.get_mut(slot) else { return };
         tcp.buffers.recount(socket);
@@ -266,7 +269,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Leaves a connection to itself.
-    fn forsake(&mut self, now: Instant, slot: u32) {
+    pub(super) fn forsake(&mut self, now: Instant, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.owner = Owner::Nobody;
         if socket.detached {

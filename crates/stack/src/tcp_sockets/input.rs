@@ -145,6 +145,9 @@ impl<S: Storage> Stack<S> {
         } else if bytes > 0 && socket.connection.receive_growth(arrived.header, bytes) > TCP_SOCKET_BYTES_FREE {
             return Err(TcpDrop::Memory.into());
         }
+        if bytes > 0 && !socket.connection.has_receive_room(arrived.header, bytes) {
+            return Err(TcpDrop::Memory.into());
+        }
         let ce = arrived.congestion_experienced;
         let result = socket.connection.handle_segment(now, arrived.header, ce, arrived.payload, 0);
         if let Owner::Opening(_) = socket.owner {

@@ -129,7 +129,7 @@ impl<S: Storage> Stack<S> {
         plain.len = u32::try_from(text.len).unwrap_or(u32::MAX);
         let tcp = &mut self.tcp;
         let Some((socket, generation)) = tcp.sockets.get_with_generation(slot) else { return false };
-        let scarce = text.len > 0 && tcp.buffers.are_scarce();
+        let scarce = text.len > 0 && (tcp.buffers.are_scarce() || !socket.connection.has_room_for_next(text.len));
         if socket.proven != self.routes_version || matches!(socket.owner, Owner::Opening(_)) || scarce {
             return false;
         }

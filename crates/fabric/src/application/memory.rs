@@ -1,0 +1,407 @@
+//! Memory of TCP buffers: the guest's own, or arenas that it shares with an application.
+//!
+//! A send buffer is a row of places in the application's arena; nothing is copied into it. A receive buffer is a row of
+//! blocks of the guest's arena, written where a segment's bytes belong. Both tell what has happened to them by
+//! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
+
+use super::{BLOCK_BYTES, Extent};
+use crate::limits::{EXTENTS_MAX, RESERVE_DIVISOR};
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_stack::frame::Payload;
+use siga_stack::tcp::{Heap, Storage};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Both arenas of an application, as its guest has them.
+#[derive(Debug)]
+pub(crate) struct Area {
+    sent: PeerArena,
+    pool: Mutex<Pool>,
+    reserve: usize,
+    moved: Mutex<Vec<u32>>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    arena: OwnArena,
+    free: Vec<u32>,
+}
+
+impl Area {
+    pub(crate) fn new(sent: PeerArena, received: OwnArena) -> Self {
+        let free = Extent::all_blocks(received.len());
+        let reserve = free.len() / RESERVE_DIVISOR;
+        Self { sent, pool: Mutex::new(Pool { arena: received, free }), reserve, moved: Mutex::default() }
+    }
+
+    /// Bytes of the application's arena.
+    pub(crate) fn sent_bytes(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Bytes that are free for what is received.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.pool().free.len() * BLOCK_BYTES
+    }
+
+    /// The sockets that have moved since the last time.
+    pub(crate) fn take_moved(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.moved.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there are such sockets.
+    pub(crate) fn has_moved(&self) -> bool {
+        !self.moved.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What has happened to a connection's buffers.
+#[derive(Debug)]
+pub(crate) struct Hint {
+    area: Arc<Area>,
+    socket: u32,
+    moved: AtomicBool,
+    released: AtomicU64,
+    gone: AtomicBool,
+}
+
+impl Hint {
+    pub(crate) fn new(area: &Arc<Area>, socket: u32) -> Arc<Self> {
+        Arc::new(Self {
+            area: Arc::clone(area),
+            socket,
+            moved: AtomicBool::new(false),
+            released: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+        })
+    }
+
+    /// Has the socket looked at.
+    pub(crate) fn mark(&self) {
+        if !self.moved.swap(true, Ordering::Relaxed) {
+            self.area.moved.lock().unwrap_or_else(PoisonError::into_inner).push(self.socket);
+        }
+    }
+
+    /// Bytes are needed no more that never came into a send buffer.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.released.fetch_add(bytes, Ordering::Relaxed);
+        self.mark();
+    }
+
+    /// It is looked at.
+    pub(crate) fn unmark(&self) {
+        self.moved.store(false, Ordering::Relaxed);
+    }
+
+    /// Bytes of the send buffer that are needed no more, ever.
+    pub(crate) fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
+    }
+
+    /// The connection is no more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory of a buffer.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// The guest's own.
+    Own(Heap),
+    /// An application's bytes to send.
+    Sent(Box<Sent>),
+    /// Bytes received for an application.
+    Received(Box<Received>),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Own(Heap::default())
+    }
+}
+
+impl Memory {
+    /// The two buffers of a connection.
+    pub(crate) fn of(hint: &Arc<Hint>) -> (Self, Self) {
+        let sent = Sent { hint: Arc::clone(hint), extents: VecDeque::new(), base: 0, end: 0 };
+        let received = Received { hint: Arc::clone(hint), blocks: VecDeque::new(), base: 0, head: 0 };
+        (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
+    }
+
+    /// Whether it is a send buffer in these arenas.
+    pub(crate) fn is_sent_by(&self, area: &Arc<Area>) -> bool {
+        matches!(self, Self::Sent(sent) if Arc::ptr_eq(&sent.hint.area, area))
+    }
+}
+
+/// Positions do not wrap round: what is in a row of places has no size of its own.
+const CAPACITY: usize = usize::MAX / 2;
+
+impl Storage for Memory {
+    fn capacity(&self) -> usize {
+        match self {
+            Self::Own(heap) => heap.capacity(),
+            Self::Sent(_) | Self::Received(_) => CAPACITY,
+        }
+    }
+
+    fn grow(&mut self, capacity: usize) {
+        match self {
+            Self::Own(heap) => heap.grow(capacity),
+            Self::Sent(_) | Self::Received(_) => {}
+        }
+    }
+
+    fn release(&mut self) {
+        match self {
+            Self::Own(heap) => heap.release(),
+            Self::Sent(_) | Self::Received(_) => {}
+        }
+    }
+
+    fn write(&mut self, at: usize, from: &[u8]) {
+        match self {
+            Self::Own(heap) => heap.write(at, from),
+            Self::Sent(_) => unreachable!("what is sent lies where its application has put it"),
+            Self::Received(received) => received.write(at, from, 0, from.len()),
+        }
+    }
+
+    fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
+        match self {
+            Self::Own(heap) => heap.write_payload(at, payload, from, len),
+            Self::Sent(_) => unreachable!("what is sent lies where its application has put it"),
+            Self::Received(received) => received.write(at, payload, from, len),
+        }
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        match self {
+            Self::Own(heap) => heap.read(at, into),
+            Self::Sent(sent) => sent.read(at, into),
+            Self::Received(received) => received.read(at, into),
+        }
+    }
+
+    fn held(&self) -> usize {
+        match self {
+            Self::Own(heap) => heap.held(),
+            // Arenas are charged to whoever has them, as a whole.
+            Self::Sent(_) | Self::Received(_) => 0,
+        }
+    }
+
+    fn is_common(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
+    fn has_room(&self, at: usize, bytes: usize, in_order: bool) -> bool {
+        match self {
+            Self::Own(_) | Self::Sent(_) => true,
+            Self::Received(received) => received.has_room(at, bytes, in_order),
+        }
+    }
+
+    fn discard(&mut self, at: usize) {
+        match self {
+            Self::Own(_) => {}
+            Self::Sent(sent) => sent.discard(at),
+            Self::Received(received) => received.discard(at),
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Self::Own(_) => {}
+            Self::Sent(sent) => sent.clear(),
+            Self::Received(received) => received.clear(),
+        }
+    }
+}
+
+/// A row of places in an application's arena, each with the position of its first byte.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    hint: Arc<Hint>,
+    extents: VecDeque<(usize, Extent)>,
+    base: usize,
+    end: usize,
+}
+
+impl Sent {
+    /// Whether so many places more are no more than there may be.
+    pub(crate) fn takes(&self, count: usize) -> bool {
+        self.extents.len() + count <= EXTENTS_MAX
+    }
+
+    /// Appends bytes that lie in the arena.
+    pub(crate) fn push(&mut self, extent: Extent) {
+        match self.extents.back_mut() {
+            Some((_, last)) if last.at() + last.len() == extent.at() => last.len += extent.len,
+            Some(_) | None => self.extents.push_back((self.end, extent)),
+        }
+        self.end += extent.len();
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        let first = self.extents.partition_point(|(start, _)| *start <= at).saturating_sub(1);
+        let mut done = 0;
+        for (start, extent) in self.extents.iter().skip(first) {
+            if done == into.len() {
+                break;
+            }
+            let skip = at + done - start;
+            let len = (extent.len() - skip).min(into.len() - done);
+            let copied = self.hint.area.sent.copy_to(extent.at() + skip, &mut into[done..done + len]);
+            debug_assert_eq!(copied, Ok(()), "a place was not checked");
+            done += len;
+        }
+    }
+
+    fn discard(&mut self, at: usize) {
+        if at == self.base {
+            return;
+        }
+        while let Some((start, extent)) = self.extents.front() {
+            if start + extent.len() > at {
+                break;
+            }
+            self.extents.pop_front();
+        }
+        self.release(at - self.base);
+        self.base = at;
+    }
+
+    fn clear(&mut self) {
+        if self.end > self.base {
+            self.release(self.end - self.base);
+        }
+        self.extents.clear();
+        (self.base, self.end) = (0, 0);
+    }
+
+    fn release(&self, bytes: usize) {
+        self.hint.release(bytes as u64);
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.clear();
+        self.hint.gone.store(true, Ordering::Relaxed);
+        self.hint.mark();
+    }
+}
+
+/// A row of blocks of a guest's arena, those of gaps left out. It begins at position `base`, and what is wanted at `head`.
+#[derive(Debug)]
+pub(crate) struct Received {
+    hint: Arc<Hint>,
+    blocks: VecDeque<Option<u32>>,
+    base: usize,
+    head: usize,
+}
+
+impl Received {
+    /// Where `len` bytes lie that are `skip` bytes behind the first.
+    pub(crate) fn extents(&self, skip: usize, len: usize) -> Vec<Extent> {
+        let mut extents: Vec<Extent> = Vec::new();
+        for (block, inside, part) in pieces(self.head + skip - self.base, len) {
+            let Some(place) = self.blocks.get(block).copied().flatten() else { break };
+            let extent = Extent::new(super::size(place) * BLOCK_BYTES + inside, part);
+            match extents.last_mut() {
+                Some(last) if last.at() + last.len() == extent.at() => last.len += extent.len,
+                Some(_) | None => extents.push(extent),
+            }
+        }
+        extents
+    }
+
+    fn has_room(&self, at: usize, bytes: usize, in_order: bool) -> bool {
+        let missing = pieces(at - self.base, bytes)
+            .filter(|(block, _, _)| self.blocks.get(*block).copied().flatten().is_none())
+            .count();
+        let free = self.hint.area.pool().free.len();
+        // What is ahead of a gap must not take the memory that the gap is to be filled from.
+        missing == 0 || missing + if in_order { 0 } else { self.hint.area.reserve } <= free
+    }
+
+    fn write<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, mut from: usize, len: usize) {
+        let mut pool = self.hint.area.pool();
+        for (block, inside, part) in pieces(at - self.base, len) {
+            while self.blocks.len() <= block {
+                self.blocks.push_back(None);
+            }
+            let place = match self.blocks[block] {
+                Some(place) => place,
+                None => {
+                    let Some(place) = pool.free.pop() else { unreachable!("there was room when it was asked for") };
+                    self.blocks[block] = Some(place);
+                    place
+                }
+            };
+            match pool.arena.bytes_mut(super::size(place) * BLOCK_BYTES + inside, part) {
+                Ok(into) => payload.copy_to(from, into),
+                Err(outside) => unreachable!("a block is in its arena: {outside}"),
+            }
+            from += part;
+        }
+        drop(pool);
+        self.hint.mark();
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) {
+        let pool = self.hint.area.pool();
+        let mut done = 0;
+        for (block, inside, part) in pieces(at - self.base, into.len()) {
+            if let Some(place) = self.blocks.get(block).copied().flatten() {
+                let read = pool.arena.read(super::size(place) * BLOCK_BYTES + inside, &mut into[done..done + part]);
+                debug_assert_eq!(read, Ok(()), "a block is in its arena");
+            }
+            done += part;
+        }
+    }
+
+    fn discard(&mut self, at: usize) {
+        self.head = at;
+        if at - self.base < BLOCK_BYTES {
+            return;
+        }
+        let mut pool = self.hint.area.pool();
+        while at - self.base >= BLOCK_BYTES {
+            pool.free.extend(self.blocks.pop_front().flatten());
+            self.base += BLOCK_BYTES;
+        }
+    }
+
+    fn clear(&mut self) {
+        if !self.blocks.is_empty() {
+            self.hint.area.pool().free.extend(self.blocks.drain(..).flatten());
+        }
+        (self.base, self.head) = (0, 0);
+    }
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The pieces of `len` bytes from `at` on that lie in one block each: its place in the row, where in it, how much.
+fn pieces(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    let (mut at, end) = (at, at + len);
+    std::iter::from_fn(move || {
+        let (block, inside) = (at / BLOCK_BYTES, at % BLOCK_BYTES);
+        let part = (BLOCK_BYTES - inside).min(end - at);
+        at += part;
+        (part > 0).then_some((block, inside, part))
+    })
+}

@@ -1,0 +1,483 @@
+//! Records between an application and its guest: one a frame of their link, its kind and socket in the frame's tag, the rest in
+//! the frame, least byte first.
+//!
+//! A record is copied out of the link and then parsed: what the other side changes meanwhile changes nothing. Whatever
+//! is too short, too long or unknown is no record.
+
+use super::Extent;
+use crate::limits::EXTENTS_MAX;
+use crate::sockets::SocketOptions;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// A socket of an application. The application numbers those that it asks for, the guest those that others open.
+pub(crate) type Number = u32;
+
+/// The first number that a guest gives.
+pub(crate) const GUEST_NUMBERS: Number = 1 << 31;
+
+/// From an application to its guest.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    /// A listener is wanted: `Made` or `Refused`, then `Incoming`.
+    Listen { local: SocketAddr, backlog: u32, options: SocketOptions },
+    /// A connection is wanted: `Made` or `Refused`, then `Status`.
+    Connect { local: SocketAddr, remote: SocketAddr, options: SocketOptions },
+    /// A datagram socket is wanted: `Made` or `Refused`.
+    Bind { local: SocketAddr },
+    /// So many incoming connections of a listener were accepted: others may be told.
+    Accepted { count: u32 },
+    /// Bytes to send, in the application's arena.
+    Send { extents: Vec<Extent> },
+    /// Received bytes were copied out.
+    Consumed { bytes: u32 },
+    /// Nothing more is sent.
+    Shutdown,
+    /// A connection is to be otherwise.
+    Set { options: SocketOptions },
+    /// The socket is given up: `Gone`, once nothing of it is needed.
+    Close,
+    /// The same, by a reset.
+    Abort,
+    /// A datagram.
+    SendTo { to: SocketAddr, bytes: Vec<u8> },
+}
+
+/// From a guest to an application.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    /// The socket is there.
+    Made { local: SocketAddr },
+    /// The socket cannot be.
+    Refused { why: ErrorKind },
+    /// A connection of a listener was opened; its number is the record's.
+    Incoming { listener: Number, local: SocketAddr, remote: SocketAddr },
+    /// A connection has moved on.
+    Status(Status),
+    /// A datagram has come.
+    Datagram { from: SocketAddr, bytes: Vec<u8> },
+    /// Nothing of a socket that was given up is needed any more.
+    Gone,
+}
+
+/// What is new of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// It is open.
+    pub(crate) open: bool,
+    /// After what was received nothing comes.
+    pub(crate) ended: bool,
+    /// It is over in both directions.
+    pub(crate) closed: bool,
+    /// Why it failed.
+    pub(crate) failure: Option<ErrorKind>,
+    /// Bytes that were sent and are needed no more, since the last time.
+    pub(crate) released: u32,
+    /// Bytes that it pays to have under way.
+    pub(crate) send_buffer: u32,
+    /// Bytes that were received since the last time, in the guest's arena.
+    pub(crate) received: Vec<Extent>,
+}
+
+/// What errors are told as: their places here.
+const KINDS: [ErrorKind; 15] = [
+    ErrorKind::NotConnected,
+    ErrorKind::AddrInUse,
+    ErrorKind::AddrNotAvailable,
+    ErrorKind::QuotaExceeded,
+    ErrorKind::InvalidInput,
+    ErrorKind::NetworkUnreachable,
+    ErrorKind::BrokenPipe,
+    ErrorKind::ConnectionRefused,
+    ErrorKind::ConnectionReset,
+    ErrorKind::TimedOut,
+    ErrorKind::ConnectionAborted,
+    ErrorKind::HostUnreachable,
+    ErrorKind::PermissionDenied,
+    ErrorKind::NotFound,
+    ErrorKind::Other,
+];
+
+/// Names of congestion controls: their places here.
+const CONGESTION: [&str; 2] = ["cubic", "reno"];
+
+/// Bytes of an address.
+const ADDRESS_BYTES: usize = 19;
+
+/// Bytes of the longest datagram that fits into a frame.
+pub(crate) const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES;
+
+const KIND_SHIFT: u32 = 56;
+
+fn tag(kind: u8, socket: Number) -> u64 {
+    u64::from(kind) << KIND_SHIFT | u64::from(socket)
+}
+
+/// Kind and socket of a tag; the bits between are none's.
+fn split(tag: u64) -> Option<(u8, Number)> {
+    let kind = u8::try_from(tag >> KIND_SHIFT).ok()?;
+    Some((kind, Number::try_from(tag & ((1 << KIND_SHIFT) - 1)).ok()?))
+}
+
+/// The congestion control of that name, as it can be told.
+pub(crate) fn knows_congestion(name: &str) -> bool {
+    CONGESTION.contains(&name)
+}
+
+impl Command {
+    /// Writes it; returns the tag.
+    pub(crate) fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
+        into.clear();
+        let kind = match self {
+            Self::Listen { local, backlog, options } => {
+                put_address(into, *local);
+                into.extend(backlog.to_le_bytes());
+                put_options(into, options);
+                0
+            }
+            Self::Connect { local, remote, options } => {
+                put_address(into, *local);
+                put_address(into, *remote);
+                put_options(into, options);
+                1
+            }
+            Self::Bind { local } => {
+                put_address(into, *local);
+                2
+            }
+            Self::Accepted { count } => {
+                into.extend(count.to_le_bytes());
+                3
+            }
+            Self::Send { extents } => {
+                put_extents(into, extents);
+                4
+            }
+            Self::Consumed { bytes } => {
+                into.extend(bytes.to_le_bytes());
+                5
+            }
+            Self::Shutdown => 6,
+            Self::Set { options } => {
+                put_options(into, options);
+                7
+            }
+            Self::Close => 8,
+            Self::Abort => 9,
+            Self::SendTo { to, bytes } => {
+                put_address(into, *to);
+                into.extend(bytes);
+                10
+            }
+        };
+        tag(kind, socket)
+    }
+
+    /// What a tag and a frame say.
+    pub(crate) fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
+        let (kind, socket) = split(tag)?;
+        let mut from = Reader(bytes);
+        let command = match kind {
+            0 => Self::Listen { local: from.address()?, backlog: from.u32()?, options: from.options()? },
+            1 => Self::Connect { local: from.address()?, remote: from.address()?, options: from.options()? },
+            2 => Self::Bind { local: from.address()? },
+            3 => Self::Accepted { count: from.u32()? },
+            4 => Self::Send { extents: from.extents()? },
+            5 => Self::Consumed { bytes: from.u32()? },
+            6 => Self::Shutdown,
+            7 => Self::Set { options: from.options()? },
+            8 => Self::Close,
+            9 => Self::Abort,
+            10 => Self::SendTo { to: from.address()?, bytes: from.rest() },
+            _ => return None,
+        };
+        from.0.is_empty().then_some((socket, command))
+    }
+}
+
+impl Event {
+    /// Writes it; returns the tag.
+    pub(crate) fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
+        into.clear();
+        let kind = match self {
+            Self::Made { local } => {
+                put_address(into, *local);
+                0
+            }
+            Self::Refused { why } => {
+                into.push(code(*why));
+                1
+            }
+            Self::Incoming { listener, local, remote } => {
+                into.extend(listener.to_le_bytes());
+                put_address(into, *local);
+                put_address(into, *remote);
+                2
+            }
+            Self::Status(status) => {
+                let flags = [status.open, status.ended, status.closed];
+                into.push(put_flags(&flags));
+                into.push(status.failure.map_or(u8::MAX, code));
+                into.extend(status.released.to_le_bytes());
+                into.extend(status.send_buffer.to_le_bytes());
+                put_extents(into, &status.received);
+                3
+            }
+            Self::Datagram { from, bytes } => {
+                put_address(into, *from);
+                into.extend(bytes);
+                4
+            }
+            Self::Gone => 5,
+        };
+        tag(kind, socket)
+    }
+
+    /// What a tag and a frame say.
+    pub(crate) fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
+        let (kind, socket) = split(tag)?;
+        let mut from = Reader(bytes);
+        let event = match kind {
+            0 => Self::Made { local: from.address()? },
+            1 => Self::Refused { why: from.kind()? },
+            2 => Self::Incoming { listener: from.u32()?, local: from.address()?, remote: from.address()? },
+            3 => {
+                let [open, ended, closed] = from.flags()?;
+                let failure = if from.0.first() == Some(&u8::MAX) {
+                    from.u8()?;
+                    None
+                } else {
+                    Some(from.kind()?)
+                };
+                let (released, send_buffer, received) = (from.u32()?, from.u32()?, from.extents()?);
+                Self::Status(Status { open, ended, closed, failure, released, send_buffer, received })
+            }
+            4 => Self::Datagram { from: from.address()?, bytes: from.rest() },
+            5 => Self::Gone,
+            _ => return None,
+        };
+        from.0.is_empty().then_some((socket, event))
+    }
+}
+
+/// The bytes of a record that are not parsed yet.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0).to_vec()
+    }
+
+    fn kind(&mut self) -> Option<ErrorKind> {
+        KINDS.get(usize::from(self.u8()?)).copied()
+    }
+
+    fn flags<const N: usize>(&mut self) -> Option<[bool; N]> {
+        let byte = self.u8()?;
+        (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
+    }
+
+    fn address(&mut self) -> Option<SocketAddr> {
+        let (version, bits, port) = (self.u8()?, self.take::<16>()?, u16::from_le_bytes(self.take()?));
+        let ip = match version {
+            4 => {
+                let (bits, rest) = bits.split_first_chunk::<4>()?;
+                if rest.iter().any(|byte| *byte != 0) {
+                    return None;
+                }
+                IpAddr::V4(Ipv4Addr::from(*bits))
+            }
+            6 => IpAddr::V6(Ipv6Addr::from(bits)),
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip, port))
+    }
+
+    fn extents(&mut self) -> Option<Vec<Extent>> {
+        let mut extents = Vec::new();
+        while !self.0.is_empty() {
+            if extents.len() >= EXTENTS_MAX {
+                return None;
+            }
+            extents.push(Extent { at: self.u32()?, len: self.u32()? });
+        }
+        Some(extents)
+    }
+
+    fn options(&mut self) -> Option<SocketOptions> {
+        let [no_delay, send, receive, linger, keepalive] = self.flags()?;
+        let congestion = CONGESTION.get(usize::from(self.u8()?)).copied()?;
+        let hop_limit = self.u8()?;
+        let buffers = (super::size(self.u32()?), super::size(self.u32()?));
+        let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
+        Some(SocketOptions {
+            no_delay,
+            send_buffer: send.then_some(buffers.0),
+            receive_buffer: receive.then_some(buffers.1),
+            congestion,
+            linger: linger.then_some(times.0),
+            keepalive: keepalive.then_some(times.1),
+            hop_limit,
+        })
+    }
+}
+
+fn code(kind: ErrorKind) -> u8 {
+    let other = KINDS.len() - 1;
+    let place = KINDS.iter().position(|known| *known == kind).unwrap_or(other);
+    u8::try_from(place).unwrap_or(u8::MAX)
+}
+
+fn put_flags(flags: &[bool]) -> u8 {
+    flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag))
+}
+
+fn put_address(into: &mut Vec<u8>, address: SocketAddr) {
+    let (version, bits) = match address.ip() {
+        IpAddr::V4(ip) => {
+            let mut bits = [0; 16];
+            bits[..4].copy_from_slice(&ip.octets());
+            (4, bits)
+        }
+        IpAddr::V6(ip) => (6, ip.octets()),
+    };
+    into.push(version);
+    into.extend(bits);
+    into.extend(address.port().to_le_bytes());
+}
+
+fn put_extents(into: &mut Vec<u8>, extents: &[Extent]) {
+    for extent in extents {
+        into.extend(extent.at.to_le_bytes());
+        into.extend(extent.len.to_le_bytes());
+    }
+}
+
+fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
+    let flags = [
+        options.no_delay,
+        options.send_buffer.is_some(),
+        options.receive_buffer.is_some(),
+        options.linger.is_some(),
+        options.keepalive.is_some(),
+    ];
+    into.push(put_flags(&flags));
+    let congestion = CONGESTION.iter().position(|name| *name == options.congestion);
+    into.push(congestion.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX));
+    into.push(options.hop_limit);
+    for bytes in [options.send_buffer, options.receive_buffer] {
+        into.extend(u32::try_from(bytes.unwrap_or(0)).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    for time in [options.linger, options.keepalive] {
+        let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        into.extend(ns.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands() -> Vec<Command> {
+        let (one, other) = ("10.0.0.1:80".parse().unwrap(), "[fd00::1]:65535".parse().unwrap());
+        let options = SocketOptions {
+            send_buffer: Some(5),
+            linger: Some(Duration::ZERO),
+            congestion: "reno",
+            ..SocketOptions::default()
+        };
+        vec![
+            Command::Listen { local: one, backlog: 7, options },
+            Command::Connect { local: one, remote: other, options: SocketOptions::default() },
+            Command::Bind { local: other },
+            Command::Accepted { count: 3 },
+            Command::Send { extents: vec![Extent { at: 1, len: 2 }, Extent { at: 3, len: u32::MAX }] },
+            Command::Consumed { bytes: 9 },
+            Command::Shutdown,
+            Command::Set { options },
+            Command::Close,
+            Command::Abort,
+            Command::SendTo { to: other, bytes: vec![1, 2, 3] },
+        ]
+    }
+
+    fn events() -> Vec<Event> {
+        let (one, other) = ("10.0.0.1:80".parse().unwrap(), "[fd00::1]:65535".parse().unwrap());
+        let status = Status {
+            open: true,
+            ended: false,
+            closed: true,
+            failure: Some(ErrorKind::ConnectionReset),
+            released: 1,
+            send_buffer: 2,
+            received: vec![Extent { at: 8_192, len: 9 }],
+        };
+        vec![
+            Event::Made { local: one },
+            Event::Refused { why: ErrorKind::AddrInUse },
+            Event::Incoming { listener: 4, local: one, remote: other },
+            Event::Status(Status { failure: None, received: Vec::new(), ..status.clone() }),
+            Event::Status(status),
+            Event::Datagram { from: one, bytes: Vec::new() },
+            Event::Gone,
+        ]
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_shorter_or_longer() {
+        let mut bytes = Vec::new();
+        for command in commands() {
+            let tag = command.write(77, &mut bytes);
+            assert_eq!(Command::parse(tag, &bytes), Some((77, command.clone())));
+            for len in 0..bytes.len() {
+                assert_ne!(Command::parse(tag, &bytes[..len]), Some((77, command.clone())));
+            }
+            if !matches!(command, Command::SendTo { .. }) {
+                bytes.push(0);
+                assert_eq!(Command::parse(tag, &bytes), None, "{command:?}");
+            }
+        }
+        for event in events() {
+            let tag = event.write(u32::MAX, &mut bytes);
+            assert_eq!(Event::parse(tag, &bytes), Some((u32::MAX, event.clone())));
+            if !matches!(event, Event::Datagram { .. }) {
+                bytes.push(0);
+                assert_eq!(Event::parse(tag, &bytes), None, "{event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bits_that_mean_nothing_are_no_record() {
+        assert!(Command::parse(tag(8, 1), &[]).is_some());
+        assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
+        assert_eq!(Command::parse(tag(11, 1), &[]), None);
+        assert_eq!(Event::parse(tag(6, 1), &[]), None);
+        let mut bytes = Vec::new();
+        let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap() }.write(1, &mut bytes);
+        bytes[5] = 1;
+        assert_eq!(Command::parse(kind, &bytes), None, "an address of IPv4 has 32 bits");
+        let many = vec![Extent { at: 0, len: 1 }; EXTENTS_MAX + 1];
+        let kind = Command::Send { extents: many }.write(1, &mut bytes);
+        assert_eq!(Command::parse(kind, &bytes), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! Applications of a node: their coming, their going, and when they are looked at. What they ask for is in `serve.rs`.
+
+use super::serve::Served;
+use super::{Node, Source};
+use crate::application::memory::Area;
+use crate::application::record::{GUEST_NUMBERS, Number};
+use crate::application::{ApplicationId, shape};
+use crate::limits::APPLICATION_BUFFERS;
+use crate::message::{Loss, News};
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::clock::Ticks;
+use siga_ring::{Bell, Consumer, Ear, Link, OwnMemory, PeerMemory, Producer};
+use siga_stack::tcp_sockets::{ListenerId, TcpId};
+use siga_stack::udp::UdpId;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The applications that use a node's stack.
+#[derive(Debug, Default)]
+pub(super) struct Applications {
+    /// By their places, which events and tables name.
+    pub(super) all: Vec<Option<Application>>,
+    pub(super) of_connection: HashMap<TcpId, (usize, Number)>,
+    pub(super) of_listener: HashMap<ListenerId, (usize, Number)>,
+    pub(super) of_datagrams: HashMap<UdpId, (usize, Number)>,
+}
+
+/// An application.
+#[derive(Debug)]
+pub(super) struct Application {
+    pub(super) id: ApplicationId,
+    ear: (u64, Ear),
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Its own half has not come.
+    Half(Box<(OwnMemory, OwnArena, Bell, usize)>),
+    Linked(Box<Client>),
+}
+
+/// An application that is linked.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) commands: Consumer,
+    pub(super) events: Producer,
+    pub(super) area: Arc<Area>,
+    pub(super) sockets: HashMap<Number, Served>,
+    /// Sockets with something to tell that did not fit yet.
+    pub(super) behind: Vec<Number>,
+    /// Listeners whose connections wait for memory.
+    pub(super) starved: Vec<Number>,
+    /// The record that is being written.
+    pub(super) record: Vec<u8>,
+    pub(super) next: Number,
+    /// Nothing is taken from it before the ring to it has room again.
+    pub(super) stalled: bool,
+    pub(super) is_hot: bool,
+    pub(super) last_traffic: Ticks,
+}
+
+impl Client {
+    fn new(now: Ticks, mut events: Producer, commands: Consumer, area: Area) -> Self {
+        events.set_packing(true);
+        Self {
+            commands,
+            events,
+            area: Arc::new(area),
+            sockets: HashMap::new(),
+            behind: Vec::new(),
+            starved: Vec::new(),
+            record: Vec::new(),
+            next: GUEST_NUMBERS,
+            stalled: false,
+            is_hot: true,
+            last_traffic: now,
+        }
+    }
+
+    /// There is something to take, or room to tell what waited for it.
+    fn is_ready(&mut self) -> bool {
+        // A violation is told by the next use.
+        if self.stalled {
+            self.events.room().map_or(true, |room| room > 1)
+        } else {
+            self.commands.is_ready().unwrap_or(true)
+        }
+    }
+
+    /// Asks for a ring; false: there is something to do.
+    pub(super) fn falls_asleep(&mut self) -> bool {
+        let asleep =
+            if self.stalled { self.events.want_room(APPLICATION_BUFFERS / 2) } else { self.commands.declare_asleep() };
+        let asleep = asleep.unwrap_or(false);
+        self.is_hot &= !asleep;
+        asleep
+    }
+
+    pub(super) fn heat(&mut self) {
+        self.commands.awake();
+        self.is_hot = true;
+    }
+}
+
+impl Applications {
+    pub(super) fn client(&mut self, place: usize) -> Option<&mut Client> {
+        match &mut self.all.get_mut(place)?.as_mut()?.stage {
+            Stage::Linked(client) => Some(client),
+            Stage::Half(_) => None,
+        }
+    }
+
+    fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
+        self.all.iter_mut().flatten().filter_map(|application| match &mut application.stage {
+            Stage::Linked(client) => Some(&mut **client),
+            Stage::Half(_) => None,
+        })
+    }
+
+    pub(super) fn are_ready(&mut self) -> bool {
+        self.clients().any(|client| client.area.has_moved() || client.is_hot && client.is_ready())
+    }
+
+    pub(super) fn fall_asleep(&mut self) -> bool {
+        self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
+    }
+
+    pub(super) fn ids(&self) -> Vec<ApplicationId> {
+        self.all.iter().flatten().map(|application| application.id).collect()
+    }
+}
+
+impl Node {
+    /// Makes the own half for an application.
+    pub(super) fn begin_application(&mut self, id: ApplicationId, arena_bytes: u64, descriptors: Vec<OwnedFd>) {
+        match self.try_begin_application(id, arena_bytes, descriptors) {
+            Ok(memory) => self.tell(&News::ApplicationMemory { application: id }, memory),
+            Err(why) => self.tell(&News::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new()),
+        }
+    }
+
+    fn try_begin_application(
+        &mut self,
+        id: ApplicationId,
+        arena_bytes: u64,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Vec<OwnedFd>, String> {
+        let [bell, ear]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the doorbells are missing")?;
+        let (bell, ear) = Bell::from_fd(bell)
+            .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
+            .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
+        let bytes = usize::try_from(arena_bytes).map_err(|_| "no arena is so large")?;
+        let no_memory = |error: std::io::Error| format!("no memory: {error}");
+        let (own, memory) = OwnMemory::create(shape().ok_or("no ring is so")?).map_err(no_memory)?;
+        let (arena, arena_memory) = OwnArena::create(bytes).map_err(no_memory)?;
+        let all = &mut self.applications.all;
+        let place = all.iter().position(Option::is_none).unwrap_or(all.len());
+        let key = self.wakes.events.add(&ear, Source::Application(place)).map_err(|error| error.to_string())?;
+        let stage = Stage::Half(Box::new((own, arena, bell, bytes)));
+        let application = Some(Application { id, ear: (key, ear), stage });
+        match all.get_mut(place) {
+            Some(free) => *free = application,
+            None => all.push(application),
+        }
+        Ok(vec![memory, arena_memory])
+    }
+
+    /// An application's half has come: it may ask.
+    pub(super) fn complete_application(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
+        let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
+        let Some(place) = self.applications.all.iter().position(is) else { return };
+        let Some(Application { ear: (key, ear), stage: Stage::Half(half), .. }) = self.applications.all[place].take()
+        else {
+            return;
+        };
+        let (own, arena, bell, bytes) = *half;
+        match map(bytes, descriptors) {
+            Ok((peer, sent)) => {
+                let Link { producer, consumer, ear } = Link::new(own, peer, bell, ear);
+                let client = Client::new(now, producer, consumer, Area::new(sent, arena));
+                let stage = Stage::Linked(Box::new(client));
+                self.applications.all[place] = Some(Application { id, ear: (key, ear), stage });
+            }
+            Err(why) => {
+                self.wakes.events.remove(key, &ear);
+                self.tell(&News::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
+            }
+        }
+    }
+
+    /// An application has rung, or its process is gone.
+    pub(super) fn application_heard(&mut self, now: Ticks, place: usize) {
+        let Some(application) = self.applications.all.get_mut(place).and_then(Option::as_mut) else { return };
+        let heard = application.ear.1.drain();
+        if heard.is_ok_and(|heard| !heard.hung_up) {
+            if let Stage::Linked(client) = &mut application.stage {
+                client.last_traffic = now;
+                client.heat();
+            }
+            return;
+        }
+        self.end_application(now, place, Loss::PeerGone);
+    }
+
+    /// Ends an application: its connections by resets; whatever it held is free.
+    pub(super) fn end_application(&mut self, now: Ticks, place: usize, why: Loss) {
+        let Some(application) = self.applications.all.get_mut(place).and_then(Option::take) else { return };
+        self.wakes.events.remove(application.ear.0, &application.ear.1);
+        if let Stage::Linked(client) = application.stage {
+            let at = self.clock.instant(now);
+            for served in client.sockets.values() {
+                match served {
+                    Served::Listener { id, .. } => _ = self.stack.tcp_unlisten(at, *id),
+                    Served::Datagrams { id } => _ = self.stack.udp_close(*id),
+                    Served::Connection { .. } => {}
+                }
+            }
+            self.stack.tcp_abort_those(at, |memory| memory.is_sent_by(&client.area));
+            let all = &mut self.applications;
+            all.of_connection.retain(|_, (of, _)| *of != place);
+            all.of_listener.retain(|_, (of, _)| *of != place);
+            all.of_datagrams.retain(|_, (of, _)| *of != place);
+        }
+        self.tell(&News::ApplicationEnded { application: application.id, why }, Vec::new());
+    }
+}
+
+/// Maps an application's half.
+fn map(bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(PeerMemory, PeerArena), String> {
+    let [memory, sent]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the memory is missing")?;
+    let peer = PeerMemory::map(memory, shape().ok_or("no ring is so")?).map_err(|error| error.to_string())?;
+    let sent = PeerArena::map(sent, bytes).map_err(|error| error.to_string())?;
+    Ok((peer, sent))
+}

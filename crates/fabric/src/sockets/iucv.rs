@@ -1,0 +1,771 @@
+//! Sockets of a stack that runs in a guest: this process is one of the guest's applications.
+//!
+//! What is sent is copied into blocks of this process's arena, which stay as they are until the guest says that their bytes are
+//! needed no more; what was received is copied out of the guest's arena. The stack goes on by itself, whatever this process
+//! does. A word of the guest that cannot be true ends the attachment with an error that says so.
+
+mod ends;
+
+use super::provider::{Provider, Readiness, SocketId, SocketOptions};
+use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
+use crate::application::{BLOCK_BYTES, Extent, size};
+use crate::client::ApplicationEnd;
+use crate::limits::{
+    ANSWER_TIME_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, EXTENTS_MAX, SEND_AT_ONCE_MAX,
+};
+use crate::message::ReportPart;
+use ends::Ends;
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::clock::Ticks;
+use siga_ring::wait::{Mode, Sources, Waiter};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A stack in another process.
+#[derive(Debug)]
+pub(super) struct Iucv {
+    link: Ends,
+    /// Bytes to send, and the blocks of it that are free.
+    arena: OwnArena,
+    free: Vec<u32>,
+    /// Bytes received.
+    peer: PeerArena,
+    sockets: HashMap<Number, Socket>,
+    next: Number,
+    news: VecDeque<SocketId>,
+    /// Commands that found no room.
+    behind: VecDeque<(Number, Command)>,
+    /// Sockets that could not send for want of a block or of room for the command.
+    starved: Vec<Number>,
+    /// Bytes taken that the guest was not told of at once.
+    untold: usize,
+    waiter: Waiter,
+    next_look: Ticks,
+    record: Vec<u8>,
+    ended: Option<(ErrorKind, String)>,
+}
+
+#[derive(Debug)]
+struct Socket {
+    kind: Kind,
+    stage: Stage,
+    /// It is among the news, or nothing is to be told of it yet.
+    announced: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The guest has not said whether it can be.
+    Asked,
+    /// The same, and it is to be given up if it can be.
+    Unwanted,
+    Made(SocketAddr),
+    Refused(ErrorKind),
+    /// It was given up; its blocks are needed until the guest says otherwise.
+    Closing,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Connection(Box<Connection>),
+    Listener { incoming: VecDeque<Number> },
+    Datagrams { queue: VecDeque<(SocketAddr, Vec<u8>)>, bytes: usize },
+}
+
+#[derive(Debug)]
+struct Connection {
+    remote: SocketAddr,
+    open: bool,
+    ended: bool,
+    closed: bool,
+    failure: Option<ErrorKind>,
+    shut: bool,
+    /// Blocks with bytes under way, the oldest first, and how many bytes each.
+    blocks: VecDeque<(u32, usize)>,
+    /// How far the last of them is filled.
+    filled: usize,
+    under_way: usize,
+    send_buffer: usize,
+    received: VecDeque<Extent>,
+    unread: usize,
+}
+
+impl Connection {
+    fn new(remote: SocketAddr) -> Self {
+        Self {
+            remote,
+            open: false,
+            ended: false,
+            closed: false,
+            failure: None,
+            shut: false,
+            blocks: VecDeque::new(),
+            filled: 0,
+            under_way: 0,
+            send_buffer: 0,
+            received: VecDeque::new(),
+            unread: 0,
+        }
+    }
+
+    fn readiness(&self) -> Readiness {
+        let readable = self.unread > 0 || self.ended || self.closed;
+        let writable = self.closed || self.open && !self.shut && self.under_way < self.send_buffer;
+        Readiness { readable, writable, closed: self.closed }
+    }
+
+    /// Blocks all of whose bytes are needed no more; none if there were not so many bytes.
+    fn release(&mut self, mut bytes: usize, free: &mut Vec<u32>) -> Option<()> {
+        self.under_way = self.under_way.checked_sub(bytes)?;
+        while bytes > 0 {
+            let (block, under_way) = self.blocks.front_mut()?;
+            let part = bytes.min(*under_way);
+            (*under_way, bytes) = (*under_way - part, bytes - part);
+            if *under_way == 0 {
+                free.push(*block);
+                self.blocks.pop_front();
+            }
+        }
+        Some(())
+    }
+
+    /// Takes note of what the guest tells; none if it cannot be.
+    fn follow(&mut self, status: Status, arena_bytes: usize, free: &mut Vec<u32>) -> Option<()> {
+        self.release(size(status.released), free)?;
+        let bytes: usize = status.received.iter().map(|extent| extent.len()).sum();
+        let inside = status.received.iter().all(|extent| extent.is_inside(arena_bytes));
+        let fits = self.unread + bytes <= arena_bytes && self.received.len() + status.received.len() <= 2 * EXTENTS_MAX;
+        if !inside || !fits {
+            return None;
+        }
+        self.unread += bytes;
+        self.received.extend(status.received);
+        (self.open, self.closed) = (status.open, status.closed);
+        self.ended |= status.ended;
+        self.failure = self.failure.or(status.failure);
+        self.send_buffer = size(status.send_buffer);
+        Some(())
+    }
+}
+
+impl Iucv {
+    pub(super) fn new(end: ApplicationEnd) -> io::Result<Self> {
+        let ApplicationEnd { link, arena, peer } = end;
+        let free = Extent::all_blocks(arena.len());
+        Ok(Self {
+            link: Ends::new(link)?,
+            arena,
+            free,
+            peer,
+            sockets: HashMap::new(),
+            next: 0,
+            news: VecDeque::new(),
+            behind: VecDeque::new(),
+            starved: Vec::new(),
+            untold: 0,
+            waiter: Waiter::new(Mode::Adaptive),
+            next_look: Ticks(0),
+            record: Vec::new(),
+            ended: None,
+        })
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        self.end().map_or(Ok(()), Err)
+    }
+
+    fn end(&self) -> Option<io::Error> {
+        self.ended.as_ref().map(|(kind, why)| io::Error::new(*kind, why.clone()))
+    }
+
+    fn give_up_guest(&mut self, kind: ErrorKind, why: String) {
+        if self.ended.is_none() {
+            self.ended = Some((kind, why));
+        }
+    }
+
+    fn violated(&mut self, what: &str) {
+        self.give_up_guest(ErrorKind::InvalidData, format!("the guest broke the contract: {what}"));
+    }
+
+    /// A number for a socket, which is asked for by `command`.
+    fn ask(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
+        self.alive()?;
+        while self.sockets.contains_key(&self.next) {
+            self.next = (self.next + 1) % GUEST_NUMBERS;
+        }
+        let number = self.next;
+        self.next = (self.next + 1) % GUEST_NUMBERS;
+        self.sockets.insert(number, Socket { kind, stage: Stage::Asked, announced: false });
+        self.tell(number, command);
+        self.link.commands.publish();
+        Ok(number)
+    }
+
+    /// Has a command on its way, or kept until there is room.
+    fn tell(&mut self, number: Number, command: Command) {
+        if !self.behind.is_empty() || !self.try_tell(number, &command) {
+            self.behind.push_back((number, command));
+        }
+    }
+
+    /// False if there is no room.
+    fn try_tell(&mut self, number: Number, command: &Command) -> bool {
+        let tag = command.write(number, &mut self.record);
+        match self.link.commands.reserve(self.record.len()) {
+            Ok(Some(into)) => into.copy_from_slice(&self.record),
+            Ok(None) => return false,
+            Err(error) => {
+                self.violated(&error.to_string());
+                return true;
+            }
+        }
+        self.link.commands.commit(self.record.len(), tag);
+        true
+    }
+
+    /// Has on its way what waits. True if that lets sockets go on that could not.
+    fn flush(&mut self) -> bool {
+        while let Some((number, command)) = self.behind.pop_front() {
+            if !self.try_tell(number, &command) {
+                self.behind.push_front((number, command));
+                break;
+            }
+        }
+        self.untold = 0;
+        self.link.commands.publish();
+        // Without a free block it is an event that lets them go on.
+        let could_go_on = !self.starved.is_empty() && !self.free.is_empty();
+        self.link.wants_room = !self.behind.is_empty() || could_go_on;
+        let goes_on = could_go_on && self.behind.is_empty() && self.link.has_room();
+        let starved = if goes_on { std::mem::take(&mut self.starved) } else { Vec::new() };
+        for number in &starved {
+            self.announce(*number);
+        }
+        !starved.is_empty()
+    }
+
+    fn announce(&mut self, number: Number) {
+        if let Some(socket) = self.sockets.get_mut(&number)
+            && !socket.announced
+        {
+            socket.announced = true;
+            self.news.push_back(SocketId(number.into()));
+        }
+    }
+
+    fn socket(&mut self, id: SocketId) -> io::Result<(Number, &mut Socket)> {
+        let number = Number::try_from(id.0).map_err(|_| ErrorKind::InvalidInput)?;
+        let socket = self.sockets.get_mut(&number).ok_or(ErrorKind::InvalidInput)?;
+        Ok((number, socket))
+    }
+
+    fn connection(&mut self, id: SocketId) -> io::Result<(Number, Stage, &mut Connection)> {
+        self.alive()?;
+        let (number, socket) = self.socket(id)?;
+        match &mut socket.kind {
+            Kind::Connection(connection) => Ok((number, socket.stage, connection)),
+            Kind::Listener { .. } | Kind::Datagrams { .. } => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Waits until the guest has said what became of a socket: it answers at once.
+    fn settle(&mut self, number: Number) -> io::Result<SocketAddr> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        loop {
+            self.alive()?;
+            match self.sockets.get(&number).map(|socket| socket.stage) {
+                Some(Stage::Made(local)) => return Ok(local),
+                Some(Stage::Refused(why)) => return Err(why.into()),
+                Some(Stage::Unwanted | Stage::Closing) | None => return Err(ErrorKind::NotConnected.into()),
+                Some(Stage::Asked) => {}
+            }
+            if !self.work() {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                self.wait(Some(left));
+            }
+        }
+    }
+
+    /// A socket that the guest has to agree to before it is of use.
+    fn open(&mut self, kind: Kind, command: Command) -> io::Result<SocketId> {
+        let number = self.ask(kind, command)?;
+        match self.settle(number) {
+            Ok(_) => Ok(SocketId(number.into())),
+            Err(error) => {
+                self.close(SocketId(number.into()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes note of what the guest says; an error says what cannot be true.
+    fn hear(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
+        if let Event::Incoming { listener, local, remote } = event {
+            return self.hear_incoming(number, listener, local, remote);
+        }
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        match event {
+            Event::Made { local } => match socket.stage {
+                Stage::Asked => {
+                    socket.stage = Stage::Made(local);
+                    Ok(())
+                }
+                Stage::Unwanted => {
+                    socket.stage = Stage::Closing;
+                    self.tell(number, Command::Close);
+                    Ok(())
+                }
+                Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that there is already"),
+            },
+            Event::Refused { why } => match socket.stage {
+                Stage::Asked => {
+                    socket.stage = Stage::Refused(why);
+                    if let Kind::Connection(connection) = &mut socket.kind {
+                        (connection.closed, connection.failure) = (true, Some(why));
+                    }
+                    self.announce(number);
+                    Ok(())
+                }
+                Stage::Unwanted => {
+                    self.sockets.remove(&number);
+                    Ok(())
+                }
+                Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal of what there is"),
+            },
+            Event::Status(status) => self.hear_status(number, status),
+            Event::Datagram { from, bytes } => match &mut socket.kind {
+                Kind::Datagrams { queue, bytes: held } => {
+                    if *held + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
+                        // An empty one takes memory too.
+                        *held += bytes.len().max(1);
+                        queue.push_back((from, bytes));
+                        self.announce(number);
+                    }
+                    Ok(())
+                }
+                Kind::Connection(_) | Kind::Listener { .. } => Err("a datagram for what takes none"),
+            },
+            Event::Gone if socket.stage == Stage::Closing => {
+                if let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.remove(&number) {
+                    self.free.extend(connection.blocks.iter().map(|(block, _)| *block));
+                }
+                Ok(())
+            }
+            Event::Gone => Err("an end of what was not given up"),
+            Event::Incoming { .. } => Ok(()),
+        }
+    }
+
+    fn hear_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
+        let arena_bytes = self.peer.len();
+        let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
+            return Err("a state of what is no connection");
+        };
+        let before = connection.readiness();
+        connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
+        let now = connection.readiness();
+        let more = now.readable && (connection.unread > 0 || !before.readable) || now.writable && !before.writable;
+        if *stage == Stage::Closing {
+            (connection.unread, connection.received) = (0, VecDeque::new());
+        } else if more || now.closed && !before.closed {
+            self.announce(number);
+        }
+        Ok(())
+    }
+
+    fn hear_incoming(
+        &mut self,
+        number: Number,
+        listener: Number,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), &'static str> {
+        if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
+            return Err("a number that cannot be given");
+        }
+        let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
+        let wanted = of.stage != Stage::Closing;
+        let Kind::Listener { incoming } = &mut of.kind else { return Err("a connection of no listener") };
+        if wanted {
+            incoming.push_back(number);
+        }
+        let kind = Kind::Connection(Box::new(Connection::new(remote)));
+        self.sockets.insert(number, Socket { kind, stage: Stage::Made(local), announced: true });
+        if wanted {
+            self.announce(listener);
+        } else {
+            self.abort(SocketId(number.into()));
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into blocks, as many as there are; where they lie.
+    fn place(&mut self, number: Number, bytes: &[u8]) -> Vec<Extent> {
+        let mut extents: Vec<Extent> = Vec::new();
+        let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&number) else {
+            return extents;
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if connection.blocks.is_empty() || connection.filled == BLOCK_BYTES {
+                let Some(block) = self.free.pop() else { break };
+                connection.blocks.push_back((block, 0));
+                connection.filled = 0;
+            }
+            let Some((block, under_way)) = connection.blocks.back_mut() else { break };
+            let (part, behind) = rest.split_at(rest.len().min(BLOCK_BYTES - connection.filled));
+            let at = size(*block) * BLOCK_BYTES + connection.filled;
+            let written = self.arena.write(at, part);
+            debug_assert_eq!(written, Ok(()), "a block is in its arena");
+            *under_way += part.len();
+            connection.filled += part.len();
+            connection.under_way += part.len();
+            let extent = Extent::new(at, part.len());
+            match extents.last_mut() {
+                Some(last) if last.at() + last.len() == at => last.len += extent.len,
+                Some(_) | None => extents.push(extent),
+            }
+            rest = behind;
+        }
+        extents
+    }
+
+    fn starve(&mut self, number: Number) -> io::Error {
+        if !self.starved.contains(&number) {
+            self.starved.push(number);
+        }
+        self.link.wants_room = !self.free.is_empty();
+        ErrorKind::WouldBlock.into()
+    }
+
+    /// Tells that bytes were copied out: soon where they are many.
+    fn consume(&mut self, number: Number, bytes: usize) {
+        self.tell(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
+        self.untold += bytes;
+        if self.untold >= SEND_AT_ONCE_MAX {
+            self.flush();
+        }
+    }
+
+    fn give_up(&mut self, id: SocketId, command: Command) {
+        let Ok((number, socket)) = self.socket(id) else { return };
+        match socket.stage {
+            Stage::Asked => socket.stage = Stage::Unwanted,
+            Stage::Refused(_) => _ = self.sockets.remove(&number),
+            Stage::Unwanted | Stage::Closing => {}
+            Stage::Made(_) => {
+                socket.stage = Stage::Closing;
+                let orphans = match &mut socket.kind {
+                    Kind::Listener { incoming } => std::mem::take(incoming),
+                    Kind::Connection(_) | Kind::Datagrams { .. } => VecDeque::new(),
+                };
+                orphans.into_iter().for_each(|orphan| self.give_up(SocketId(orphan.into()), Command::Abort));
+                self.tell(number, command);
+                self.link.commands.publish();
+            }
+        }
+    }
+
+    /// Whether bytes of connections that were closed are still on their way.
+    fn lingers(&self) -> bool {
+        let lingering = |socket: &Socket| {
+            let sends = matches!(&socket.kind, Kind::Connection(connection) if connection.under_way > 0);
+            socket.stage == Stage::Closing && sends
+        };
+        self.ended.is_none() && self.sockets.values().any(lingering)
+    }
+}
+
+/// What was written before a connection was closed is delivered, if it can be soon.
+impl Drop for Iucv {
+    fn drop(&mut self) {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        while self.lingers() && Instant::now() < until {
+            if !self.work() {
+                self.wait(Some(until.saturating_duration_since(Instant::now())));
+            }
+        }
+    }
+}
+
+impl Provider for Iucv {
+    fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId> {
+        check(options)?;
+        let backlog = u32::try_from(backlog).map_err(|_| ErrorKind::InvalidInput)?;
+        self.open(Kind::Listener { incoming: VecDeque::new() }, Command::Listen { local, backlog, options: *options })
+    }
+
+    fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)> {
+        self.alive()?;
+        let (number, socket) = self.socket(listener)?;
+        let Kind::Listener { incoming } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        self.tell(number, Command::Accepted { count: 1 });
+        let id = SocketId(accepted.into());
+        // Nothing was told of it before.
+        self.socket(id)?.1.announced = false;
+        self.announce(accepted);
+        let (_, _, connection) = self.connection(id)?;
+        Ok((id, connection.remote))
+    }
+
+    fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId> {
+        check(options)?;
+        let kind = Kind::Connection(Box::new(Connection::new(remote)));
+        let number = self.ask(kind, Command::Connect { local, remote, options: *options })?;
+        Ok(SocketId(number.into()))
+    }
+
+    fn connected(&mut self, socket: SocketId) -> io::Result<bool> {
+        let (_, _, connection) = self.connection(socket)?;
+        match connection.failure {
+            Some(failure) if connection.unread == 0 => Err(failure.into()),
+            Some(_) | None => Ok(connection.open || connection.closed),
+        }
+    }
+
+    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
+        let (number, _, connection) = self.connection(socket)?;
+        if connection.shut {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if connection.closed {
+            return Err(connection.failure.unwrap_or(ErrorKind::NotConnected).into());
+        }
+        let room = connection.send_buffer.saturating_sub(connection.under_way);
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if !connection.open || room == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        if !self.behind.is_empty() || !self.link.has_room() || self.free.is_empty() {
+            return Err(self.starve(number));
+        }
+        let extents = self.place(number, &bytes[..bytes.len().min(room).min(SEND_AT_ONCE_MAX)]);
+        let sent = extents.iter().map(|extent| extent.len()).sum();
+        if sent == 0 {
+            return Err(self.starve(number));
+        }
+        self.tell(number, Command::Send { extents });
+        self.link.commands.publish();
+        Ok(sent)
+    }
+
+    fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize> {
+        let (number, _, _) = self.connection(socket)?;
+        let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&number) else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        let mut done = 0;
+        while done < into.len() {
+            let Some(extent) = connection.received.front_mut() else { break };
+            let part = extent.len().min(into.len() - done);
+            let copied = self.peer.copy_to(extent.at(), &mut into[done..done + part]);
+            debug_assert_eq!(copied, Ok(()), "a place was not checked");
+            *extent = Extent::new(extent.at() + part, extent.len() - part);
+            if extent.len == 0 {
+                connection.received.pop_front();
+            }
+            done += part;
+        }
+        connection.unread -= done;
+        if done > 0 {
+            self.consume(number, done);
+            return Ok(done);
+        }
+        match connection.failure {
+            _ if connection.unread > 0 => Ok(0),
+            _ if connection.ended => Ok(0),
+            Some(failure) => Err(failure.into()),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()> {
+        let (number, _, connection) = self.connection(socket)?;
+        match how {
+            Shutdown::Write | Shutdown::Both => {
+                connection.shut = true;
+                self.settle(number)?;
+                self.tell(number, Command::Shutdown);
+                self.link.commands.publish();
+            }
+            // What still comes is for whoever reads, and nobody need.
+            Shutdown::Read => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()> {
+        check(options)?;
+        let (number, _, _) = self.connection(socket)?;
+        self.settle(number)?;
+        self.tell(number, Command::Set { options: *options });
+        self.link.commands.publish();
+        Ok(())
+    }
+
+    fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {
+        self.open(Kind::Datagrams { queue: VecDeque::new(), bytes: 0 }, Command::Bind { local })
+    }
+
+    fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.alive()?;
+        let (number, known) = self.socket(socket)?;
+        if bytes.len() > DATAGRAM_BYTES_MAX || !matches!(known.kind, Kind::Datagrams { .. }) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        if !self.behind.is_empty() || !self.link.has_room() {
+            return Err(self.starve(number));
+        }
+        self.tell(number, Command::SendTo { to, bytes: bytes.to_vec() });
+        self.link.commands.publish();
+        Ok(bytes.len())
+    }
+
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.alive()?;
+        let (_, known) = self.socket(socket)?;
+        let Kind::Datagrams { queue, bytes: held } = &mut known.kind else {
+            return Err(ErrorKind::InvalidInput.into());
+        };
+        let (from, bytes) = queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        *held -= bytes.len().max(1);
+        let count = bytes.len().min(into.len());
+        into[..count].copy_from_slice(&bytes[..count]);
+        Ok((count, from))
+    }
+
+    fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
+        let (number, _) = self.socket(socket)?;
+        let local = self.settle(number)?;
+        let (_, known) = self.socket(socket)?;
+        match &known.kind {
+            Kind::Connection(connection) => Ok((local, Some(connection.remote))),
+            Kind::Listener { .. } | Kind::Datagrams { .. } => Ok((local, None)),
+        }
+    }
+
+    fn close(&mut self, socket: SocketId) {
+        self.give_up(socket, Command::Close);
+    }
+
+    fn abort(&mut self, socket: SocketId) {
+        self.give_up(socket, Command::Abort);
+    }
+
+    fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
+        self.alive()?;
+        let (_, known) = self.socket(socket)?;
+        Ok(match &known.kind {
+            Kind::Connection(connection) => connection.readiness(),
+            Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
+            Kind::Datagrams { queue, .. } => Readiness { readable: !queue.is_empty(), writable: true, closed: false },
+        })
+    }
+
+    fn work(&mut self) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        let now = Ticks::now();
+        if self.link.was_woken() || now >= self.next_look {
+            let interval = u64::try_from(EAR_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
+            self.next_look = Ticks(now.0 + self.waiter.rate().ticks(interval).0);
+            self.link.look();
+        }
+        let mut count = 0;
+        while count < EVENTS_AT_ONCE_MAX {
+            let frame = match self.link.events.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(violation) => {
+                    self.violated(&violation.to_string());
+                    return true;
+                }
+            };
+            count += 1;
+            self.record.resize(frame.len(), 0);
+            frame.copy_to(0, &mut self.record);
+            let Some((number, event)) = Event::parse(frame.tag(), &self.record) else {
+                self.violated("what it says is no event");
+                return true;
+            };
+            if let Err(what) = self.hear(number, event) {
+                self.violated(&format!("it tells of {what}, socket {number}"));
+                return true;
+            }
+        }
+        if count == 0 && self.link.hung_up {
+            self.give_up_guest(ErrorKind::NotConnected, "the guest has ended".to_owned());
+        }
+        let goes_on = self.flush();
+        if count > 0 {
+            self.waiter.had_traffic();
+        }
+        count > 0 || goes_on
+    }
+
+    fn poll_news(&mut self) -> Option<SocketId> {
+        while let Some(id) = self.news.pop_front() {
+            // What was closed meanwhile has no news.
+            if let Ok((_, socket)) = self.socket(id) {
+                socket.announced = false;
+                if socket.stage != Stage::Closing {
+                    return Some(id);
+                }
+            }
+        }
+        None
+    }
+
+    fn report(&mut self) -> io::Result<Vec<ReportPart>> {
+        // What the stack has counted is the guest's own.
+        Ok(Vec::new())
+    }
+
+    fn wake(&mut self) -> io::Result<Arc<OwnedFd>> {
+        Ok(self.link.wake())
+    }
+
+    fn wait(&mut self, time: Option<Duration>) {
+        if self.ended.is_some() {
+            return;
+        }
+        let span = |time: Duration| self.waiter.rate().ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(span(time).0)));
+        let Ok(_woken) = self.waiter.wait(&mut self.link, deadline);
+    }
+
+    fn fall_asleep(&mut self) -> io::Result<bool> {
+        if self.flush() || self.ended.is_some() {
+            return Ok(false);
+        }
+        let Ok(asleep) = self.link.declare_asleep();
+        Ok(asleep)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.link.descriptor()
+    }
+
+    fn ended(&self) -> Option<io::Error> {
+        self.end()
+    }
+}
+
+/// What the guest would refuse without a word.
+fn check(options: &SocketOptions) -> io::Result<()> {
+    crate::application::record::knows_congestion(options.congestion)
+        .then_some(())
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no such congestion control"))
+}

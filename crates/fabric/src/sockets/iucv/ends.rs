@@ -1,0 +1,121 @@
+//! An application's ends of the link to its guest, and what it waits for: rings of the guest, and calls of its own threads.
+
+use crate::events::Events;
+use rustix::event::{EventfdFlags, eventfd};
+use siga_ring::wait::Sources;
+use siga_ring::{Consumer, Ear, Link, Producer};
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The link to the guest.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) commands: Producer,
+    pub(super) events: Consumer,
+    /// Room for commands is waited for.
+    pub(super) wants_room: bool,
+    /// The guest's process is gone.
+    pub(super) hung_up: bool,
+    ear: Ear,
+    wake: Arc<OwnedFd>,
+    wakes: Events<Source>,
+    /// What the kernel has told and nobody has looked at.
+    ready: Vec<Source>,
+    asleep: bool,
+    looks: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Ear,
+    Wake,
+}
+
+/// A look at the kernel's side of things is as dear as so many at memory.
+const LOOKS_A_SYSTEM_CALL: u32 = 64;
+
+impl Ends {
+    pub(super) fn new(link: Link) -> io::Result<Self> {
+        let Link { producer: mut commands, consumer: events, ear } = link;
+        commands.set_packing(true);
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mut wakes = Events::new().map_err(io::Error::other)?;
+        wakes.add(&ear, Source::Ear).map_err(io::Error::other)?;
+        wakes.add(&*wake, Source::Wake).map_err(io::Error::other)?;
+        let (wants_room, hung_up, asleep) = (false, false, false);
+        Ok(Self { commands, events, wants_room, hung_up, ear, wake, wakes, ready: Vec::new(), asleep, looks: 0 })
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wakes.descriptor()
+    }
+
+    pub(super) fn wake(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.wake)
+    }
+
+    /// Whether there is room for any command.
+    pub(super) fn has_room(&mut self) -> bool {
+        // A violation is told by the next use.
+        self.commands.room().map_or(true, |room| room > 1)
+    }
+
+    /// Somebody was asked to ring, or has.
+    pub(super) fn was_woken(&self) -> bool {
+        self.asleep || !self.ready.is_empty()
+    }
+
+    /// Takes what the kernel has to tell.
+    pub(super) fn look(&mut self) {
+        self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
+        self.take_rings();
+    }
+
+    fn take_rings(&mut self) {
+        self.events.awake();
+        self.asleep = false;
+        for source in self.ready.drain(..) {
+            match source {
+                // What cannot be heard is over.
+                Source::Ear => self.hung_up |= self.ear.drain().is_ok_and(|heard| heard.hung_up),
+                // It does not block: what has been taken already is not there.
+                Source::Wake => _ = rustix::io::read(&self.wake, &mut [0; 8]),
+            }
+        }
+    }
+}
+
+impl Sources for Ends {
+    type Error = Infallible;
+
+    fn is_ready(&mut self) -> Result<bool, Infallible> {
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
+            self.wakes.wait(Some(Duration::ZERO), &mut self.ready);
+        }
+        // A violation is told by the next use.
+        Ok(self.hung_up
+            || !self.ready.is_empty()
+            || self.events.is_ready().unwrap_or(true)
+            || self.wants_room && self.has_room())
+    }
+
+    fn declare_asleep(&mut self) -> Result<bool, Infallible> {
+        let asleep = !self.hung_up && self.events.declare_asleep().unwrap_or(false);
+        let half = self.commands.shape().buffer_count() / 2;
+        self.asleep = asleep && (!self.wants_room || self.commands.want_room(half).unwrap_or(false));
+        Ok(self.asleep)
+    }
+
+    fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
+        self.wakes.wait(time, &mut self.ready);
+        Ok(())
+    }
+
+    fn awake(&mut self) {
+        self.take_rings();
+    }
+}
