@@ -7,6 +7,7 @@ use crate::limits::{
     HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_TIMEOUT,
 };
 use crate::time::Instant;
+use smoltcp::wire::IPV6_HEADER_LEN;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -100,7 +101,9 @@ impl Reassembly {
     ) -> Result<Option<Datagram>, FragmentDrop> {
         let end = piece.offset + piece.bytes.len();
         let uneven = piece.more && !piece.bytes.len().is_multiple_of(8);
-        if piece.bytes.is_empty() || uneven || piece.head.len() + end > usize::from(u16::MAX) {
+        // IPv6 tells the length of what follows its fixed header, IPv4 that of everything.
+        let untold = if key.from.is_ipv6() { IPV6_HEADER_LEN } else { 0 };
+        if piece.bytes.is_empty() || uneven || piece.head.len().saturating_sub(untold) + end > usize::from(u16::MAX) {
             return Err(FragmentDrop::Malformed);
         }
         if self.bytes + piece.bytes.len() + piece.head.len() > REASSEMBLY_BYTES_MAX {
@@ -205,6 +208,7 @@ mod tests {
     use super::*;
     use crate::time::Duration;
     use proptest::prelude::*;
+    use std::net::Ipv6Addr;
 
     const HEAD: &[u8] = b"head";
     const NOW: Instant = Instant::from_ns(0);
@@ -270,6 +274,23 @@ mod tests {
             assert_eq!(r.add(NOW, key(1), &piece(offset, &bytes, more)), Err(FragmentDrop::Malformed));
         }
         assert!(r.entries.is_empty());
+    }
+
+    #[test]
+    fn the_longest_datagram_of_each_ip_version_is_put_together() {
+        let v6 = |ident| DatagramKey { from: Ipv6Addr::LOCALHOST.into(), to: Ipv6Addr::LOCALHOST.into(), ..key(ident) };
+        for (key, head, most) in [(key(1), 20, 65_535 - 20), (v6(1), 40, 65_535), (v6(2), 48, 65_535 - 8)] {
+            let head = vec![0; head];
+            let mut r = Reassembly::default();
+            let first = Piece { head: &head, ..piece(0, &[1; 65_504], true) };
+            assert_eq!(r.add(NOW, key, &first), Ok(None));
+            let rest = vec![2; most + 1 - 65_504];
+            let more = Piece { head: &head, ..piece(65_504, &rest, false) };
+            assert_eq!(r.add(NOW, key, &more), Err(FragmentDrop::Malformed), "{most}");
+            let last = Piece { head: &head, ..piece(65_504, &rest[1..], false) };
+            assert_eq!(r.add(NOW, key, &last).unwrap().map(|whole| whole.payload.len()), Some(most));
+            assert_nothing_left(&mut r);
+        }
     }
 
     #[test]
