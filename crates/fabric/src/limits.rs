@@ -115,12 +115,17 @@ pub const EXTENTS_MAX: usize = 4_096;
 pub const SEND_BYTES_MAX: u64 = 32 << 20;
 /// One in so many blocks of an arena is kept for what is received in order.
 pub const RESERVE_DIVISOR: usize = 8;
+/// Answers to commands that wait for room; while there are so many, no command is taken.
+pub const REPLIES_MAX: usize = 1_024;
 /// Commands of one application before others have their turn.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;
 /// Events that an application takes before it looks what they mean.
 pub const EVENTS_AT_ONCE_MAX: usize = 256;
-/// Bytes that an application gives to one connection at a time, and that it takes before it tells the guest.
+/// Bytes that an application gives to one connection at a time.
 pub const SEND_AT_ONCE_MAX: usize = 256 << 10;
+/// Bytes that an application takes before it tells the guest, unless a receive buffer was asked for that is no four times as
+/// large. No more than a segment over memory has, for less of which no receiver opens its window (RFC 9293, 3.8.6.2.2).
+pub const CONSUMED_UNTOLD_MAX: usize = 32 << 10;
 /// Connections of one listener that its application is told of before it accepts them.
 pub const INCOMING_MAX: u32 = 64;
 /// Bytes of received datagrams that wait in an application; more are dropped.

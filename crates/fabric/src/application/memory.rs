@@ -10,7 +10,7 @@ use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::frame::Payload;
 use siga_stack::tcp::{Heap, Storage};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Both arenas of an application, as its guest has them.
@@ -20,6 +20,8 @@ pub(crate) struct Area {
     pool: Mutex<Pool>,
     reserve: usize,
     moved: Mutex<Vec<u32>>,
+    /// Places of all send buffers. A block's bytes are of one socket and lie in a row, so there are no more than blocks.
+    places: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -32,7 +34,13 @@ impl Area {
     pub(crate) fn new(sent: PeerArena, received: OwnArena) -> Self {
         let free = Extent::all_blocks(received.len());
         let reserve = free.len() / RESERVE_DIVISOR;
-        Self { sent, pool: Mutex::new(Pool { arena: received, free }), reserve, moved: Mutex::default() }
+        Self {
+            sent,
+            pool: Mutex::new(Pool { arena: received, free }),
+            reserve,
+            moved: Mutex::default(),
+            places: AtomicUsize::new(0),
+        }
     }
 
     /// Bytes of the application's arena.
@@ -236,16 +244,21 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether so many places more are no more than there may be.
+    /// Whether so many places more are no more than there may be: in this buffer, and in all of the application.
     pub(crate) fn takes(&self, count: usize) -> bool {
-        self.extents.len() + count <= EXTENTS_MAX
+        // The first may go on where the last ends.
+        let most = self.hint.area.sent_bytes() / BLOCK_BYTES + 1;
+        self.extents.len() + count <= EXTENTS_MAX && self.hint.area.places.load(Ordering::Relaxed) + count <= most
     }
 
     /// Appends bytes that lie in the arena.
     pub(crate) fn push(&mut self, extent: Extent) {
         match self.extents.back_mut() {
             Some((_, last)) if last.at() + last.len() == extent.at() => last.len += extent.len,
-            Some(_) | None => self.extents.push_back((self.end, extent)),
+            Some(_) | None => {
+                self.extents.push_back((self.end, extent));
+                self.hint.area.places.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.end += extent.len();
     }
@@ -274,6 +287,7 @@ impl Sent {
                 break;
             }
             self.extents.pop_front();
+            self.hint.area.places.fetch_sub(1, Ordering::Relaxed);
         }
         self.release(at - self.base);
         self.base = at;
@@ -283,6 +297,7 @@ impl Sent {
         if self.end > self.base {
             self.release(self.end - self.base);
         }
+        self.hint.area.places.fetch_sub(self.extents.len(), Ordering::Relaxed);
         self.extents.clear();
         (self.base, self.end) = (0, 0);
     }

@@ -3,16 +3,16 @@
 use super::serve::Served;
 use super::{Node, Source};
 use crate::application::memory::Area;
-use crate::application::record::{GUEST_NUMBERS, Number};
+use crate::application::record::{Event, GUEST_NUMBERS, Number};
 use crate::application::{ApplicationId, shape};
-use crate::limits::APPLICATION_BUFFERS;
+use crate::limits::{APPLICATION_BUFFERS, REPLIES_MAX};
 use crate::message::{Loss, News};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Consumer, Ear, Link, OwnMemory, PeerMemory, Producer};
 use siga_stack::tcp_sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -48,15 +48,19 @@ pub(super) struct Client {
     pub(super) events: Producer,
     pub(super) area: Arc<Area>,
     pub(super) sockets: HashMap<Number, Served>,
-    /// Sockets with something to tell that did not fit yet.
+    /// Answers to commands that did not fit yet. They go first.
+    pub(super) replies: VecDeque<(Number, Event)>,
+    /// Sockets with something to tell, each once.
     pub(super) behind: Vec<Number>,
-    /// Listeners whose connections wait for memory.
+    /// Listeners whose connections wait for memory, each once.
     pub(super) starved: Vec<Number>,
     /// The record that is being written.
     pub(super) record: Vec<u8>,
     pub(super) next: Number,
-    /// Nothing is taken from it before the ring to it has room again.
-    pub(super) stalled: bool,
+    /// There was no room to tell all.
+    pub(super) wants_room: bool,
+    /// Its process is gone. What it asked for before is done.
+    pub(super) is_gone: bool,
     pub(super) is_hot: bool,
     pub(super) last_traffic: Ticks,
 }
@@ -69,31 +73,37 @@ impl Client {
             events,
             area: Arc::new(area),
             sockets: HashMap::new(),
+            replies: VecDeque::new(),
             behind: Vec::new(),
             starved: Vec::new(),
             record: Vec::new(),
             next: GUEST_NUMBERS,
-            stalled: false,
+            wants_room: false,
+            is_gone: false,
             is_hot: true,
             last_traffic: now,
         }
     }
 
+    /// Commands are taken while their answers can be kept, whether there is room to tell anything or not: an application that
+    /// waits for this guest may be the one that takes what it is told.
+    pub(super) fn takes_commands(&self) -> bool {
+        self.replies.len() < REPLIES_MAX
+    }
+
     /// There is something to take, or room to tell what waited for it.
     fn is_ready(&mut self) -> bool {
         // A violation is told by the next use.
-        if self.stalled {
-            self.events.room().map_or(true, |room| room > 1)
-        } else {
-            self.commands.is_ready().unwrap_or(true)
-        }
+        self.is_gone
+            || self.wants_room && self.events.room().map_or(true, |room| room > 1)
+            || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
     }
 
     /// Asks for a ring; false: there is something to do.
     pub(super) fn falls_asleep(&mut self) -> bool {
-        let asleep =
-            if self.stalled { self.events.want_room(APPLICATION_BUFFERS / 2) } else { self.commands.declare_asleep() };
-        let asleep = asleep.unwrap_or(false);
+        let waits_for_room = !self.wants_room || self.events.want_room(APPLICATION_BUFFERS / 2).unwrap_or(false);
+        let waits_for_commands = !self.takes_commands() || self.commands.declare_asleep().unwrap_or(false);
+        let asleep = waits_for_room && waits_for_commands && !self.is_gone;
         self.is_hot &= !asleep;
         asleep
     }
@@ -194,14 +204,16 @@ impl Node {
     pub(super) fn application_heard(&mut self, now: Ticks, place: usize) {
         let Some(application) = self.applications.all.get_mut(place).and_then(Option::as_mut) else { return };
         let heard = application.ear.1.drain();
-        if heard.is_ok_and(|heard| !heard.hung_up) {
-            if let Stage::Linked(client) = &mut application.stage {
+        let lives = heard.is_ok_and(|heard| !heard.hung_up);
+        match &mut application.stage {
+            Stage::Linked(client) => {
+                client.is_gone |= !lives;
                 client.last_traffic = now;
                 client.heat();
             }
-            return;
+            Stage::Half(_) if lives => {}
+            Stage::Half(_) => self.end_application(now, place, Loss::PeerGone),
         }
-        self.end_application(now, place, Loss::PeerGone);
     }
 
     /// Ends an application: its connections by resets; whatever it held is free.
@@ -213,7 +225,7 @@ impl Node {
             for served in client.sockets.values() {
                 match served {
                     Served::Listener { id, .. } => _ = self.stack.tcp_unlisten(at, *id),
-                    Served::Datagrams { id } => _ = self.stack.udp_close(*id),
+                    Served::Datagrams { id, .. } => _ = self.stack.udp_close(*id),
                     Served::Connection { .. } => {}
                 }
             }

@@ -1,8 +1,9 @@
 //! What applications ask of a node's stack, and what they are told.
 //!
-//! Nothing waits for an application: commands are taken only while there is room to answer, news of a connection are what has
-//! changed of it since it was last told of, and a listener's connections are told as far as they are accepted. What an
-//! application says is checked whole before any of it is done; what is against the contract ends the application.
+//! Nothing waits for an application: commands are taken whether it takes what it is told or not, as long as their answers are
+//! no more than may be kept; news of a connection are what has changed of it since it was last told of, and a listener's
+//! connections are told as far as they are accepted. What an application says is checked whole before any of it is done; what
+//! is against the contract ends the application.
 
 use super::Node;
 use super::applications::Client;
@@ -35,9 +36,11 @@ pub(super) enum Served {
         id: ListenerId,
         credit: u32,
         receive_bytes: usize,
+        is_noted: bool,
     },
     Datagrams {
         id: UdpId,
+        is_noted: bool,
     },
 }
 
@@ -75,6 +78,10 @@ impl Node {
                 continue;
             }
             match self.take_commands(now, at, place) {
+                Ok(0) if self.applications.client(place).is_some_and(|client| client.is_gone) => {
+                    self.end_application(now, place, Loss::PeerGone);
+                    busy = true;
+                }
                 Ok(count) => busy |= count > 0,
                 Err(why) => self.end_application(now, place, Loss::Violation(why)),
             }
@@ -94,8 +101,7 @@ impl Node {
         let mut count = 0;
         while count < COMMANDS_AT_ONCE_MAX {
             let Some(client) = self.applications.client(place) else { break };
-            client.stalled = !client.has_room()?;
-            if client.stalled {
+            if !client.takes_commands() {
                 break;
             }
             let Some(frame) = client.commands.next_frame().map_err(|violation| violation.to_string())? else { break };
@@ -131,7 +137,7 @@ impl Node {
             Command::Bind { local } => self.begin(place, socket, |node| {
                 let id = node.stack.udp_bind(local).map_err(udp_error)?;
                 node.applications.of_datagrams.insert(id, (place, socket));
-                Ok((Served::Datagrams { id }, node.stack.udp_local(id).map_err(udp_error)?))
+                Ok((Served::Datagrams { id, is_noted: false }, node.stack.udp_local(id).map_err(udp_error)?))
             }),
             Command::Accepted { count } => self.accepted(place, socket, count),
             Command::Send { extents } => self.send(at, place, socket, &extents),
@@ -151,7 +157,7 @@ impl Node {
             Command::Close => self.give_up(at, place, socket, false),
             Command::Abort => self.give_up(at, place, socket, true),
             Command::SendTo { to, bytes } => {
-                let Some(Served::Datagrams { id }) = self.served(place, socket) else {
+                let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
                     return Err(violated("a datagram", socket));
                 };
                 let id = *id;
@@ -196,7 +202,8 @@ impl Node {
             }
             Err(why) => Event::Refused { why: why.kind() },
         };
-        client.tell(socket, &event)
+        client.replies.push_back((socket, event));
+        Ok(())
     }
 
     fn begin_listening(
@@ -211,7 +218,7 @@ impl Node {
         self.applications.of_listener.insert(id, (place, socket));
         let receive_bytes = options.receive_buffer.unwrap_or(Config::LINUX.receive_buffer_bytes);
         let local = self.stack.tcp_listener_address(id).map_err(tcp_error)?;
-        Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes }, local))
+        Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes, is_noted: false }, local))
     }
 
     fn begin_connection(
@@ -242,12 +249,12 @@ impl Node {
     fn accepted(&mut self, place: usize, socket: Number, count: u32) -> Outcome {
         let Some(client) = self.applications.client(place) else { return Ok(()) };
         match client.sockets.get_mut(&socket) {
-            Some(Served::Listener { credit, .. }) if count <= INCOMING_MAX - *credit => *credit += count,
+            Some(Served::Listener { credit, .. }) if (1..=INCOMING_MAX - *credit).contains(&count) => *credit += count,
             Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. }) | None => {
                 return Err(violated("more accepted than told of", socket));
             }
         }
-        client.behind.push(socket);
+        client.note(socket);
         Ok(())
     }
 
@@ -317,18 +324,18 @@ impl Node {
             Some(Served::Listener { id, .. }) => {
                 let id = *id;
                 client.sockets.remove(&socket);
-                let told = client.tell(socket, &Event::Gone);
+                client.replies.push_back((socket, Event::Gone));
                 self.applications.of_listener.remove(&id);
                 let _ = self.stack.tcp_unlisten(at, id);
-                told
+                Ok(())
             }
-            Some(Served::Datagrams { id }) => {
+            Some(Served::Datagrams { id, .. }) => {
                 let id = *id;
                 client.sockets.remove(&socket);
-                let told = client.tell(socket, &Event::Gone);
+                client.replies.push_back((socket, Event::Gone));
                 self.applications.of_datagrams.remove(&id);
                 let _ = self.stack.udp_close(id);
-                told
+                Ok(())
             }
             Some(Served::Connection { .. }) | None => Err(violated("nothing to give up", socket)),
         }
@@ -343,16 +350,12 @@ impl Node {
             };
             let Some((place, socket)) = owner.copied() else { continue };
             let Some(client) = self.applications.client(place) else { continue };
-            match client.sockets.get(&socket) {
-                Some(Served::Connection { hint, .. }) => hint.mark(),
-                Some(Served::Listener { .. } | Served::Datagrams { .. }) => client.behind.push(socket),
-                None => {}
-            }
+            client.note(socket);
         }
         while let Some(id) = self.stack.udp_poll_ready() {
             let Some((place, socket)) = self.applications.of_datagrams.get(&id).copied() else { continue };
             if let Some(client) = self.applications.client(place) {
-                client.behind.push(socket);
+                client.note(socket);
             }
         }
     }
@@ -362,6 +365,10 @@ impl Node {
         let mut told = false;
         loop {
             let Some(client) = self.applications.client(place) else { return Ok(told) };
+            if !client.tell_replies()? {
+                return Ok(told);
+            }
+            client.wants_room = false;
             client.behind.extend(client.area.take_moved());
             let sockets = std::mem::take(&mut client.behind);
             if sockets.is_empty() {
@@ -371,18 +378,21 @@ impl Node {
             for (done, socket) in sockets.iter().enumerate() {
                 let Some(client) = self.applications.client(place) else { return Ok(told) };
                 if !client.has_room()? {
-                    client.stalled = true;
                     client.behind.extend_from_slice(&sockets[done..]);
-                    client.events.publish();
-                    // Room is looked for where commands are.
-                    client.is_hot = true;
+                    client.stall();
                     return Ok(told);
                 }
                 told = true;
-                match client.sockets.get(socket) {
+                match client.sockets.get_mut(socket) {
                     Some(Served::Connection { .. }) => self.tell_of_connection(place, *socket)?,
-                    Some(Served::Listener { .. }) => self.tell_of_listener(place, *socket)?,
-                    Some(Served::Datagrams { .. }) => self.tell_of_datagrams(place, *socket)?,
+                    Some(Served::Listener { is_noted, .. }) => {
+                        *is_noted = false;
+                        self.tell_of_listener(place, *socket)?;
+                    }
+                    Some(Served::Datagrams { is_noted, .. }) => {
+                        *is_noted = false;
+                        self.tell_of_datagrams(place, *socket)?;
+                    }
                     None => {}
                 }
             }
@@ -418,7 +428,8 @@ impl Node {
     fn tell_of_listener(&mut self, place: usize, socket: Number) -> Outcome {
         loop {
             let Some(client) = self.applications.client(place) else { return Ok(()) };
-            let Some(Served::Listener { id, credit, receive_bytes }) = client.sockets.get_mut(&socket) else {
+            let full = client.sockets.len() >= APPLICATION_SOCKETS_MAX;
+            let Some(Served::Listener { id, credit, receive_bytes, is_noted }) = client.sockets.get_mut(&socket) else {
                 return Ok(());
             };
             let id = *id;
@@ -427,12 +438,13 @@ impl Node {
             }
             // What has come before the connection is accepted has to fit.
             let needed = *receive_bytes + 2 * BLOCK_BYTES;
-            if client.area.free_bytes() < needed || client.sockets.len() >= APPLICATION_SOCKETS_MAX {
+            if client.area.free_bytes() < needed || full {
+                *is_noted = true;
                 client.starved.push(socket);
                 return Ok(());
             }
             if !client.has_room()? {
-                client.behind.push(socket);
+                client.note(socket);
                 return Ok(());
             }
             self.tell_of_incoming(place, socket, id)?;
@@ -462,10 +474,10 @@ impl Node {
     fn tell_of_datagrams(&mut self, place: usize, socket: Number) -> Outcome {
         loop {
             let Some(client) = self.applications.client(place) else { return Ok(()) };
-            let Some(Served::Datagrams { id }) = client.sockets.get(&socket) else { return Ok(()) };
+            let Some(Served::Datagrams { id, .. }) = client.sockets.get(&socket) else { return Ok(()) };
             let id = *id;
             if !client.has_room()? {
-                client.behind.push(socket);
+                client.note(socket);
                 return Ok(());
             }
             let Ok(Some(datagram)) = self.stack.udp_receive(id) else { return Ok(()) };
@@ -508,6 +520,39 @@ impl Client {
     /// Whether there is room for any event.
     fn has_room(&mut self) -> Result<bool, String> {
         self.events.room().map(|room| room > 1).map_err(|violation| violation.to_string())
+    }
+
+    /// Has a socket looked at when it is told of news.
+    fn note(&mut self, socket: Number) {
+        match self.sockets.get_mut(&socket) {
+            Some(Served::Connection { hint, .. }) => hint.mark(),
+            Some(Served::Listener { is_noted, .. } | Served::Datagrams { is_noted, .. }) => {
+                let was_noted = std::mem::replace(is_noted, true);
+                self.behind.extend((!was_noted).then_some(socket));
+            }
+            None => {}
+        }
+    }
+
+    /// Waits for room, which is looked for where commands are.
+    fn stall(&mut self) {
+        self.events.publish();
+        self.wants_room = true;
+        self.is_hot = true;
+    }
+
+    /// Tells what was answered; false if there was no room for all.
+    fn tell_replies(&mut self) -> Result<bool, String> {
+        while !self.replies.is_empty() {
+            if !self.has_room()? {
+                self.stall();
+                return Ok(false);
+            }
+            if let Some((socket, event)) = self.replies.pop_front() {
+                self.tell(socket, &event)?;
+            }
+        }
+        Ok(true)
     }
 
     fn advance(&mut self) {

@@ -7,11 +7,12 @@
 mod ends;
 
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
-use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
+use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
 use crate::application::{BLOCK_BYTES, Extent, size};
 use crate::client::ApplicationEnd;
 use crate::limits::{
-    ANSWER_TIME_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, EXTENTS_MAX, SEND_AT_ONCE_MAX,
+    ANSWER_TIME_MAX, CONSUMED_UNTOLD_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, EXTENTS_MAX,
+    SEND_AT_ONCE_MAX,
 };
 use crate::message::ReportPart;
 use ends::Ends;
@@ -39,10 +40,13 @@ pub(super) struct Iucv {
     news: VecDeque<SocketId>,
     /// Commands that found no room.
     behind: VecDeque<(Number, Command)>,
+    /// The guest took no commands for so long that nobody waits for that any more.
+    guest_rests: bool,
     /// Sockets that could not send for want of a block or of room for the command.
     starved: Vec<Number>,
-    /// Bytes taken that the guest was not told of at once.
+    /// Bytes taken that the guest was not told of at once, and how many these may be.
     untold: usize,
+    untold_max: usize,
     waiter: Waiter,
     next_look: Ticks,
     record: Vec<u8>,
@@ -165,8 +169,10 @@ impl Iucv {
             next: 0,
             news: VecDeque::new(),
             behind: VecDeque::new(),
+            guest_rests: false,
             starved: Vec::new(),
             untold: 0,
+            untold_max: CONSUMED_UNTOLD_MAX,
             waiter: Waiter::new(Mode::Adaptive),
             next_look: Ticks(0),
             record: Vec::new(),
@@ -201,8 +207,7 @@ impl Iucv {
         let number = self.next;
         self.next = (self.next + 1) % GUEST_NUMBERS;
         self.sockets.insert(number, Socket { kind, stage: Stage::Asked, announced: false });
-        self.tell(number, command);
-        self.link.commands.publish();
+        self.tell_at_once(number, command);
         Ok(number)
     }
 
@@ -210,6 +215,33 @@ impl Iucv {
     fn tell(&mut self, number: Number, command: Command) {
         if !self.behind.is_empty() || !self.try_tell(number, &command) {
             self.behind.push_back((number, command));
+        }
+    }
+
+    /// Waits until all commands are on their way: nobody may call in again who could send them. The guest takes commands
+    /// whatever the network does, so this takes as long as the guest needs to have its turn.
+    fn press(&mut self) {
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        while !self.behind.is_empty() && self.ended.is_none() && !self.guest_rests {
+            if !self.work() {
+                let left = until.saturating_duration_since(Instant::now());
+                self.guest_rests = left.is_zero();
+                self.wait(Some(left));
+            }
+        }
+    }
+
+    /// Has a command on its way that others need not follow.
+    fn tell_at_once(&mut self, number: Number, command: Command) {
+        self.tell(number, command);
+        self.link.commands.publish();
+        self.press();
+    }
+
+    /// Takes what the guest has told meanwhile, if there is any of it: who only writes and closes would find no room.
+    fn catch_up(&mut self) {
+        if self.link.events.is_ready().unwrap_or(true) {
+            self.work();
         }
     }
 
@@ -235,6 +267,7 @@ impl Iucv {
                 self.behind.push_front((number, command));
                 break;
             }
+            self.guest_rests = false;
         }
         self.untold = 0;
         self.link.commands.publish();
@@ -450,9 +483,20 @@ impl Iucv {
     fn consume(&mut self, number: Number, bytes: usize) {
         self.tell(number, Command::Consumed { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) });
         self.untold += bytes;
-        if self.untold >= SEND_AT_ONCE_MAX {
+        if self.untold >= self.untold_max {
             self.flush();
         }
+        self.press();
+    }
+
+    /// Refuses options that the guest would refuse without a word, and takes note of the others.
+    fn check(&mut self, options: &SocketOptions) -> io::Result<()> {
+        if !knows_congestion(options.congestion) {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "no such congestion control"));
+        }
+        let window = options.receive_buffer.unwrap_or(usize::MAX);
+        self.untold_max = self.untold_max.min(window / 4);
+        Ok(())
     }
 
     fn give_up(&mut self, id: SocketId, command: Command) {
@@ -480,7 +524,7 @@ impl Iucv {
             let sends = matches!(&socket.kind, Kind::Connection(connection) if connection.under_way > 0);
             socket.stage == Stage::Closing && sends
         };
-        self.ended.is_none() && self.sockets.values().any(lingering)
+        self.ended.is_none() && !self.guest_rests && (!self.behind.is_empty() || self.sockets.values().any(lingering))
     }
 }
 
@@ -498,7 +542,7 @@ impl Drop for Iucv {
 
 impl Provider for Iucv {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId> {
-        check(options)?;
+        self.check(options)?;
         let backlog = u32::try_from(backlog).map_err(|_| ErrorKind::InvalidInput)?;
         self.open(Kind::Listener { incoming: VecDeque::new() }, Command::Listen { local, backlog, options: *options })
     }
@@ -509,6 +553,7 @@ impl Provider for Iucv {
         let Kind::Listener { incoming } = &mut socket.kind else { return Err(ErrorKind::InvalidInput.into()) };
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.tell(number, Command::Accepted { count: 1 });
+        self.press();
         let id = SocketId(accepted.into());
         // Nothing was told of it before.
         self.socket(id)?.1.announced = false;
@@ -518,7 +563,7 @@ impl Provider for Iucv {
     }
 
     fn connect(&mut self, local: SocketAddr, remote: SocketAddr, options: &SocketOptions) -> io::Result<SocketId> {
-        check(options)?;
+        self.check(options)?;
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
         let number = self.ask(kind, Command::Connect { local, remote, options: *options })?;
         Ok(SocketId(number.into()))
@@ -533,6 +578,7 @@ impl Provider for Iucv {
     }
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
+        self.catch_up();
         let (number, _, connection) = self.connection(socket)?;
         if connection.shut {
             return Err(ErrorKind::BrokenPipe.into());
@@ -596,8 +642,7 @@ impl Provider for Iucv {
             Shutdown::Write | Shutdown::Both => {
                 connection.shut = true;
                 self.settle(number)?;
-                self.tell(number, Command::Shutdown);
-                self.link.commands.publish();
+                self.tell_at_once(number, Command::Shutdown);
             }
             // What still comes is for whoever reads, and nobody need.
             Shutdown::Read => {}
@@ -606,11 +651,10 @@ impl Provider for Iucv {
     }
 
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()> {
-        check(options)?;
+        self.check(options)?;
         let (number, _, _) = self.connection(socket)?;
         self.settle(number)?;
-        self.tell(number, Command::Set { options: *options });
-        self.link.commands.publish();
+        self.tell_at_once(number, Command::Set { options: *options });
         Ok(())
     }
 
@@ -656,11 +700,15 @@ impl Provider for Iucv {
     }
 
     fn close(&mut self, socket: SocketId) {
+        self.catch_up();
         self.give_up(socket, Command::Close);
+        self.press();
     }
 
     fn abort(&mut self, socket: SocketId) {
+        self.catch_up();
         self.give_up(socket, Command::Abort);
+        self.press();
     }
 
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
@@ -761,11 +809,4 @@ impl Provider for Iucv {
     fn ended(&self) -> Option<io::Error> {
         self.end()
     }
-}
-
-/// What the guest would refuse without a word.
-fn check(options: &SocketOptions) -> io::Result<()> {
-    crate::application::record::knows_congestion(options.congestion)
-        .then_some(())
-        .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "no such congestion control"))
 }

@@ -141,3 +141,12 @@ pub(crate) fn source(attachment: &Attachment, to: &str, bytes: u64, mut each: im
     stream.read_exact(&mut total).unwrap();
     assert_eq!(u64::from_le_bytes(total), bytes);
 }
+
+/// Waits for what comes by itself.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
