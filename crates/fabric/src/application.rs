@@ -20,6 +20,9 @@ pub struct ApplicationId(pub u64);
 /// Bytes of a block, by which both sides divide their arenas. What lies in it is of one socket.
 pub(crate) const BLOCK_BYTES: usize = 8_192;
 
+/// Free buffers in which any record has room, behind those that lie in a buffer already.
+pub(crate) const ROOM: usize = 2;
+
 /// The shape of both rings.
 pub(crate) fn shape() -> Option<Shape> {
     Shape::new(BUFFER_BYTES_MAX, APPLICATION_BUFFERS)

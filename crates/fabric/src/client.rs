@@ -6,7 +6,7 @@ use crate::control::CONTROL_ARGUMENTS;
 use crate::error::{Error, IoContext, Result};
 use crate::launch::{Process, Program};
 use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX};
-use crate::message::{PROTOCOL, Token};
+use crate::message::{PROTOCOL, Token, Waiting};
 use crate::name::Name;
 use crate::request::{Answer, Request};
 use crate::rundir::{self, RunDir};
@@ -36,6 +36,8 @@ pub struct ApplicationEnd {
     pub arena: OwnArena,
     /// What is received.
     pub peer: PeerArena,
+    /// How the guest waits, and its applications.
+    pub waiting: Waiting,
 }
 
 /// How much longer than everything it waits for a control program may take.
@@ -248,7 +250,8 @@ impl Client {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request = Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), token: token.clone() };
         self.ask(request, Vec::new())?;
-        let Some((Answer::Application { arena_bytes }, doorbell)) = self.answer_with_descriptors(GRACE)? else {
+        let Some((Answer::Application { arena_bytes, waiting }, doorbell)) = self.answer_with_descriptors(GRACE)?
+        else {
             return Err(silent());
         };
         let [bell, ear]: [OwnedFd; 2] = doorbell.try_into().map_err(|_| silent())?;
@@ -265,7 +268,7 @@ impl Client {
         let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
         let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
         let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
-        Ok(ApplicationEnd { link: Link::new(own, memory, bell, ear), arena, peer })
+        Ok(ApplicationEnd { link: Link::new(own, memory, bell, ear), arena, peer, waiting })
     }
 
     /// Becomes the channel of an external guest.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::name::Name;
 use crate::topology::{Full, NetworkKind, Route};
 use serde::{Deserialize, Serialize};
+use siga_ring::wait::Mode;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -114,6 +115,16 @@ pub enum Waiting {
     Blocking,
     /// Never sleeps.
     Polling,
+}
+
+impl From<Waiting> for Mode {
+    fn from(waiting: Waiting) -> Self {
+        match waiting {
+            Waiting::Adaptive => Self::Adaptive,
+            Waiting::Blocking => Self::Blocking,
+            Waiting::Polling => Self::Polling,
+        }
+    }
 }
 
 /// All that a guest needs to run its stack.
@@ -402,6 +413,8 @@ pub enum ReportPart {
     Device(DeviceReport),
     /// One link.
     Link(LinkReport),
+    /// An application that uses the stack from its own process; there is one of these alone where it reports itself.
+    Application(ApplicationReport),
     /// The stack as a whole; nothing follows.
     Stack(StackReport),
 }
@@ -426,6 +439,21 @@ pub struct LinkReport {
     pub pair: Option<PairId>,
     /// Counters by name.
     pub counters: BTreeMap<String, u64>,
+}
+
+/// What there is between an application and its guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplicationReport {
+    /// The number that the control program gave it; the application itself does not know it.
+    pub application: Option<u64>,
+    /// Its sockets, those included that were given up and are still needed.
+    pub sockets: u64,
+    /// Bytes that are free for what it receives; as it says itself, for what it sends.
+    pub free_bytes: u64,
+    /// Counters of the link by name, as this side sees them.
+    pub counters: BTreeMap<String, u64>,
+    /// Times in nanoseconds: spent copying, and of the application itself, waiting.
+    pub times_ns: BTreeMap<String, u64>,
 }
 
 /// What a stack holds and has dropped, and how its process waits.

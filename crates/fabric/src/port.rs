@@ -9,7 +9,8 @@ use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SP
 use crate::message::{GuestDevice, LinkReport, MemberId, PairId};
 use crate::name::Name;
 use crate::topology::{Full, NetworkKind};
-use siga_ring::clock::Ticks;
+use siga_ring::clock::{Rate, Ticks};
+use siga_ring::wait::WaitCounters;
 use siga_ring::{Consumer, Ear, Producer, Violation};
 use siga_stack::frame::Marks;
 use siga_stack::route::Prefix;
@@ -347,6 +348,16 @@ pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
     counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// What a wait has cost, by name, in nanoseconds.
+pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
+    named([
+        ("waiting", rate.ns(counters.wait_ticks)),
+        ("yielding", rate.ns(counters.yield_ticks)),
+        ("given_away", rate.ns(counters.given_away_ticks)),
+        ("asleep", rate.ns(counters.sleep_ticks)),
+    ])
+}
+
 /// Adds counters up.
 pub(crate) fn add(all: &mut Counters, more: &Counters) {
     for (name, value) in more {
@@ -354,7 +365,7 @@ pub(crate) fn add(all: &mut Counters, more: &Counters) {
     }
 }
 
-fn producer_counters(ring: &Producer) -> Counters {
+pub(crate) fn producer_counters(ring: &Producer) -> Counters {
     let counters = ring.counters();
     named([
         ("frames_sent", counters.frames),
@@ -368,7 +379,7 @@ fn producer_counters(ring: &Producer) -> Counters {
     ])
 }
 
-fn consumer_counters(ring: &Consumer) -> Counters {
+pub(crate) fn consumer_counters(ring: &Consumer) -> Counters {
     let counters = ring.counters();
     named([
         ("frames_received", counters.frames),

@@ -4,7 +4,7 @@
 //! a guest's: orders come and news go.
 
 use crate::error::Error;
-use crate::message::{ReportPart, Token};
+use crate::message::{ReportPart, Token, Waiting};
 use crate::name::Name;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -132,6 +132,8 @@ pub enum Answer {
     Application {
         /// Bytes of each of the two arenas.
         arena_bytes: u64,
+        /// How the guest waits, and its applications.
+        waiting: Waiting,
     },
     /// The guest's half. Descriptors: the memory of its ring, its arena. Nothing follows.
     ApplicationMemory,

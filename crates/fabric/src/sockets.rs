@@ -136,7 +136,8 @@ impl Attachment {
         Self::new(Box::new(Embedded::new(node)))
     }
 
-    /// What the guest's stack has counted: its devices, their links, the stack.
+    /// What was counted: where the stack is in this process, its devices, their links, and the stack; else what is between this
+    /// process and the guest.
     ///
     /// # Errors
     /// The attachment has ended.
@@ -150,7 +151,7 @@ impl Attachment {
     }
 
     /// Uses the stack of a guest of a network that is up, with the secret of that guest's applications. The guest serves
-    /// several applications, and each moves by itself: what a process does not receive in time fills its arena, and no other's.
+    /// several applications, which wait as their guest does, and each moves by itself: what a process does not receive in time fills its arena, and no other's.
     ///
     /// # Errors
     /// There is no such network, the token is not that of the guest's applications, the guest does not run, is external, or has
@@ -215,13 +216,17 @@ impl Attachment {
     }
 
     /// Repeats an operation until it does not ask to wait, or the time is over.
-    fn until<T>(&self, wait: Waiting, mut operation: impl FnMut(&mut dyn Provider) -> io::Result<T>) -> io::Result<T> {
+    fn until<T>(
+        &self,
+        patience: Patience,
+        mut operation: impl FnMut(&mut dyn Provider) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut provider = self.provider();
         match operation(&mut *provider) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && wait.blocking => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock && patience.blocking => {}
             outcome => return outcome,
         }
-        let end = wait.limit.map(|limit| Instant::now() + limit);
+        let end = patience.limit.map(|limit| Instant::now() + limit);
         loop {
             self.work(&mut provider);
             match operation(&mut *provider) {
@@ -293,12 +298,12 @@ impl Attachment {
 
 /// How an operation waits.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct Patience {
     blocking: bool,
     limit: Option<Duration>,
 }
 
-impl Default for Waiting {
+impl Default for Patience {
     fn default() -> Self {
         Self { blocking: true, limit: None }
     }
@@ -309,24 +314,24 @@ impl Default for Waiting {
 struct Handle {
     attachment: Attachment,
     id: SocketId,
-    waiting: Mutex<Waiting>,
+    patience: Mutex<Patience>,
 }
 
 impl Handle {
     fn new(attachment: &Attachment, id: SocketId) -> Self {
-        Self { attachment: attachment.clone(), id, waiting: Mutex::default() }
+        Self { attachment: attachment.clone(), id, patience: Mutex::default() }
     }
 
-    fn waiting(&self) -> Waiting {
-        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn patience(&self) -> Patience {
+        *self.patience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_waiting(&self, change: impl FnOnce(&mut Waiting)) {
-        change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+    fn set_patience(&self, change: impl FnOnce(&mut Patience)) {
+        change(&mut self.patience.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn until<T>(&self, operation: impl FnMut(&mut dyn Provider) -> io::Result<T>) -> io::Result<T> {
-        self.attachment.until(self.waiting(), operation)
+        self.attachment.until(self.patience(), operation)
     }
 }
 
@@ -347,12 +352,12 @@ macro_rules! common {
 
             /// Whether operations answer `WouldBlock` instead of waiting. At first they wait.
             pub fn set_nonblocking(&self, nonblocking: bool) {
-                self.0.set_waiting(|waiting| waiting.blocking = !nonblocking);
+                self.0.set_patience(|patience| patience.blocking = !nonblocking);
             }
 
             /// How long operations wait before they answer `TimedOut`; at first without end.
             pub fn set_timeout(&self, limit: Option<Duration>) {
-                self.0.set_waiting(|waiting| waiting.limit = limit);
+                self.0.set_patience(|patience| patience.limit = limit);
             }
 
             /// The own end.

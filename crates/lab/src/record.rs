@@ -109,10 +109,13 @@ pub struct CpuRecord {
 /// How the processes of a siga network used their time; the run times of client and server stand beside it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestsRecord {
-    /// The client's, by its stack's clock.
+    /// The client's, by its own clock.
     pub client: GuestTimes,
-    /// The server's, by its stack's clock.
+    /// The server's, by its own clock.
     pub server: GuestTimes,
+    /// Where client and server are applications of guests, these guests: run time, and how they used it by their stacks' clocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<((ProcessCpu, GuestTimes), (ProcessCpu, GuestTimes))>,
     /// Run time of the router, and how it used it by its stack's clock.
     pub router: Option<(ProcessCpu, GuestTimes)>,
     /// Run time of the control program.

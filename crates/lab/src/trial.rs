@@ -134,7 +134,7 @@ impl Bench<'_> {
 
 fn io_name(plan: &Plan, cell: &Cell) -> Result<String> {
     let (serving, asleep) = match cell.path.parse()? {
-        Route::Guests(_) => ("embedded", "adaptive"),
+        Route::Guests(path) => (path.attach.name(), "adaptive"),
         Route::Built(_) | Route::Places(..) if plan.processes => ("process per pair", "block"),
         Route::Built(_) | Route::Places(..) => ("epoll", "block"),
     };

@@ -3,6 +3,8 @@
 //! An arena has no order of its own: what lies where, and when it may be read, is told over a link or a socket. It is sealed as
 //! the memory of a link is, and its size is agreed beforehand.
 
+use crate::clock::Ticks;
+use crate::counters::CopyMeter;
 use crate::limits::ARENA_BYTES_MAX;
 use crate::map::{Region, View};
 use crate::memory;
@@ -106,6 +108,7 @@ impl OwnArena {
 #[derive(Debug)]
 pub struct PeerArena {
     view: View,
+    meter: CopyMeter,
 }
 
 impl PeerArena {
@@ -117,7 +120,7 @@ impl PeerArena {
         if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
             return Err(MapError::Host(io::ErrorKind::InvalidInput.into()));
         }
-        Ok(Self { view: memory::map(fd, bytes)? })
+        Ok(Self { view: memory::map(fd, bytes)?, meter: CopyMeter::default() })
     }
 
     /// Bytes of the arena.
@@ -136,8 +139,18 @@ impl PeerArena {
     /// They are not in the arena.
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> Result<(), OutOfArena> {
         OutOfArena::check(at, into.len(), self.len())?;
-        self.view.copy_to(at, into);
+        self.meter.measure(into.len(), || self.view.copy_to(at, into));
         Ok(())
+    }
+
+    /// Bytes copied out so far.
+    pub fn copied_bytes(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    /// Time of copying them out: of large copies all, of small ones a sample.
+    pub fn copy_ticks(&self) -> Ticks {
+        self.meter.ticks()
     }
 }
 

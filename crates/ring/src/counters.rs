@@ -1,7 +1,7 @@
 //! What each end counts, and the time its copies take.
 
 use crate::clock::Ticks;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Doorbells of one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,41 +59,47 @@ const SAMPLE: u32 = 32;
 /// A small copy that took longer was interrupted, and stands for itself only.
 const SAMPLE_TICKS_MAX: u64 = 20_000;
 
-/// The time and bytes of copies, through a shared reference.
+/// The time and bytes of copies, through a shared reference. Counts of two threads that copy at the same time may be lost:
+/// adding them up in one step each would cost as much as a small copy.
 #[derive(Debug, Default)]
 pub(crate) struct CopyMeter {
-    bytes: Cell<u64>,
-    ticks: Cell<u64>,
-    until_sample: Cell<u32>,
+    bytes: AtomicU64,
+    ticks: AtomicU64,
+    until_sample: AtomicU32,
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl CopyMeter {
     /// Counts a copy of so many bytes.
     pub(crate) fn measure(&self, bytes: usize, copy: impl FnOnce()) {
-        self.bytes.update(|all| all.wrapping_add(u64::try_from(bytes).unwrap_or(u64::MAX)));
+        add(&self.bytes, u64::try_from(bytes).unwrap_or(u64::MAX));
         let large = bytes >= TIMED_BYTES_MIN;
-        if !large && self.until_sample.get() > 0 {
-            self.until_sample.update(|left| left - 1);
+        let left = self.until_sample.load(Ordering::Relaxed);
+        if !large && left > 0 {
+            self.until_sample.store(left - 1, Ordering::Relaxed);
             return copy();
         }
         let begun = Ticks::now();
         copy();
         let took = Ticks::now().since(begun).0;
         let stands_for = if large || took > SAMPLE_TICKS_MAX { 1 } else { u64::from(SAMPLE) };
-        self.ticks.update(|all| all.wrapping_add(took.wrapping_mul(stands_for)));
+        add(&self.ticks, took.wrapping_mul(stands_for));
         if !large {
-            self.until_sample.set(SAMPLE - 1);
+            self.until_sample.store(SAMPLE - 1, Ordering::Relaxed);
         }
     }
 
     /// All bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.get()
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// All time so far.
     pub(crate) fn ticks(&self) -> Ticks {
-        Ticks(self.ticks.get())
+        Ticks(self.ticks.load(Ordering::Relaxed))
     }
 }
 

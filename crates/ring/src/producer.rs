@@ -177,6 +177,18 @@ impl Producer {
         Ok(self.free())
     }
 
+    /// Whether so many buffers are free; the peer is only asked where it is not known that they are.
+    ///
+    /// # Errors
+    /// The peer broke the contract.
+    pub fn has_room(&mut self, buffers: usize) -> Result<bool, Violation> {
+        self.check()?;
+        if self.free() < buffers {
+            self.refresh()?;
+        }
+        Ok(self.free() >= buffers)
+    }
+
     /// How many published buffers the peer has not given back.
     ///
     /// # Errors

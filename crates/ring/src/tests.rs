@@ -108,6 +108,19 @@ fn a_full_ring_takes_no_frame_until_a_buffer_is_given_back() {
 }
 
 #[test]
+fn room_for_several_is_asked_of_the_peer_where_one_is_known_to_be_free() {
+    let mut pair = Pair::of(3);
+    for number in 1..=9 {
+        assert!(pair.a.producer.has_room(2).unwrap(), "{number}");
+        assert!(send(&mut pair.a, &content(number, 9), 0));
+        assert!(receive(&mut pair.b).is_some());
+        assert!(receive(&mut pair.b).is_none());
+    }
+    assert!(send(&mut pair.a, &content(1, 9), 0) && send(&mut pair.a, &content(2, 9), 0));
+    assert!(!pair.a.producer.has_room(2).unwrap() && pair.a.producer.has_room(1).unwrap());
+}
+
+#[test]
 fn packed_frames_share_buffers_and_wait_until_one_is_full_or_they_are_published() {
     let mut pair = Pair::of(4);
     pair.a.producer.set_packing(true);

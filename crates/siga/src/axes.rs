@@ -11,7 +11,8 @@ use std::net::IpAddr;
 /// Shown below the options of `run` and `plan`.
 pub(crate) const HELP: &str = "\
 Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap: the kernel's
-            hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own
+            hipersockets, hipersockets-routed, vctc, vctc-routed: siga's own, each also as ...-iucv:
+            hipersockets-iucv, hipersockets-routed-iucv, vctc-iucv, vctc-routed-iucv
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,

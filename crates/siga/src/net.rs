@@ -4,7 +4,7 @@ use crate::{print, tell};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use siga_fabric::client::{self, Client};
-use siga_fabric::message::{DeviceReport, LinkReport, ReportPart, StackReport};
+use siga_fabric::message::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, GuestState, GuestStatus, NetworkStatus, Request};
 use siga_fabric::rundir::{self, RunDir};
@@ -309,6 +309,7 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
             match part {
                 ReportPart::Device(device) => device_text(&mut text, guest, device),
                 ReportPart::Link(link) => link_text(&mut text, link),
+                ReportPart::Application(application) => application_text(&mut text, guest, application),
                 ReportPart::Stack(stack) => stack_text(&mut text, stack),
             }
         }
@@ -343,6 +344,14 @@ fn link_text(text: &mut String, report: &LinkReport) {
     let pair = report.pair.map_or_else(|| "no pair".to_owned(), |pair| format!("pair {}", pair.0));
     let _ = writeln!(text, "  to {} ({pair})", report.member);
     counters_text(text, &report.counters);
+}
+
+fn application_text(text: &mut String, guest: &Name, report: &ApplicationReport) {
+    let number = report.application.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let (sockets, kilobytes) = (report.sockets, report.free_bytes >> 10);
+    let _ = writeln!(text, "\napplication {number} of guest {guest}\n  {sockets} sockets, {kilobytes} KB free");
+    counters_text(text, &report.counters);
+    counters_text(text, &report.times_ns);
 }
 
 fn stack_text(text: &mut String, report: &StackReport) {

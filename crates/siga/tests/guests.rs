@@ -10,6 +10,11 @@ use std::fs;
 
 const PATHS: [&str; 4] = ["hipersockets", "hipersockets-routed", "vctc", "vctc-routed"];
 
+/// The same with applications that are processes of their own.
+const IUCV_PATHS: [&str; 4] = ["hipersockets-iucv", "hipersockets-routed-iucv", "vctc-iucv", "vctc-routed-iucv"];
+
+const WORKLOADS: &str = "rr-200-1000,crr-64-8k,strg-20m,strp:200k/20,udp-rr:64/64";
+
 /// Short trials into directory `run`, though long enough for three processes to have a turn on a busy host.
 fn measure(bench: &Bench, arguments: &str) {
     bench.run(&format!("run --out run {arguments} --seconds 0.2 --warm-up 0 --trials 1")).ok();
@@ -41,9 +46,23 @@ fn assert_nothing_left(bench: &Bench, guests: &[u32]) {
 #[test]
 fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
     let bench = Bench::new();
-    let workloads = "rr-200-1000,crr-64-8k,strg-20m,strp:200k/20,udp-rr:64/64";
-    let paths = PATHS.join(",");
-    measure(&bench, &format!("--path {paths} --workload {workloads} --clients 3"));
+    let cells = measured(&bench, PATHS, "embedded, adaptive");
+    assert!(cells.iter().all(|cell| cell["cpu"]["guests"]["applications"].is_null()));
+    assert_spent(&cells, &["tcpip1", "tcpip3"]);
+    assert_nothing_left(&bench, &[]);
+}
+
+#[test]
+fn applications_of_guests_are_accounted_apart_from_their_stacks() {
+    let bench = Bench::new();
+    let cells = measured(&bench, IUCV_PATHS, "iucv, adaptive");
+    assert_spent(&cells, &["tcpip1", "tcpip3", "applications"]);
+    assert_nothing_left(&bench, &[]);
+}
+
+/// The cells of short trials of every workload on some paths, each of which is sound by itself.
+fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
+    measure(bench, &format!("--path {} --workload {WORKLOADS} --clients 3", paths.join(",")));
     let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
     let cells = json["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4 * 5);
@@ -51,25 +70,28 @@ fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
         let flags: Vec<&str> = cell["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).collect();
         // How steady a rate is depends on what else the host does.
         assert!(flags.iter().all(|flag| flag.contains("rate collapsed")), "{cell:#}");
-        assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == "embedded, adaptive");
+        assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == io);
         assert_adds_up(cell);
-    }
-    // The kernel splits run time by ticks: a short trial beside busy processes may have none in one of the parts.
-    for (ran, part) in [("tcpip1", "virtual"), ("tcpip1", "cp"), ("tcpip3", "virtual"), ("tcpip3", "cp")] {
-        let spent = |cell: &Value| cell["cpu"]["guests"][ran][part].as_f64().unwrap();
-        assert!(
-            cells.iter().all(|cell| spent(cell) >= 0.0) && cells.iter().any(|cell| spent(cell) > 0.0),
-            "{ran} {part}"
-        );
     }
     for record in bench.lines("paths.jsonl") {
         let record: Value = serde_json::from_str(&record).unwrap();
         let devices = record["interfaces"].as_object().unwrap();
-        let routed = record["cell"]["path"].as_str().unwrap().ends_with("-routed");
+        let routed = record["cell"]["path"].as_str().unwrap().contains("-routed");
         assert_eq!(devices.len(), if routed { 4 } else { 2 }, "{record}");
         assert!(devices.values().all(|text| text.as_str().unwrap().starts_with("mtu=57344 ")), "{record}");
     }
-    assert_nothing_left(&bench, &[]);
+    cells.clone()
+}
+
+/// The kernel splits run time by ticks: a short trial beside busy processes may have none in one of the parts.
+fn assert_spent(cells: &[Value], who: &[&str]) {
+    for (ran, part) in who.iter().flat_map(|ran| [(ran, "virtual"), (ran, "cp")]) {
+        let spent = |cell: &Value| cell["cpu"]["guests"][ran][part].as_f64().unwrap();
+        assert!(
+            cells.iter().all(|cell| spent(cell) >= -1e-9) && cells.iter().any(|cell| spent(cell) > 0.0),
+            "{ran} {part}"
+        );
+    }
 }
 
 /// Parts and residue are the total, and each component is its virtual time, CP's and its wait.
@@ -80,8 +102,9 @@ fn assert_adds_up(cell: &Value) {
     let guests = cpu["guests"].as_object().unwrap();
     let names: Vec<&str> = guests.keys().map(String::as_str).collect();
     assert_eq!(names, ["applications", "cp", "other", "tcpip1", "tcpip2", "tcpip3"]);
-    assert!(guests["applications"].is_null());
-    assert_eq!(guests["tcpip2"].is_null(), !cell["path"].as_str().unwrap().ends_with("-routed"));
+    let path = cell["path"].as_str().unwrap();
+    assert_eq!(guests["applications"].is_null(), !path.ends_with("-iucv"));
+    assert_eq!(guests["tcpip2"].is_null(), !path.contains("-routed"));
     let mut sum = cpu["residue"].as_f64().unwrap();
     for (name, part) in guests.iter().filter(|(_, part)| !part.is_null()) {
         let figure = |name: &str| part[name].as_f64().unwrap();
@@ -94,13 +117,20 @@ fn assert_adds_up(cell: &Value) {
 #[test]
 fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
     let bench = Bench::new();
-    measure(&bench, "--path hipersockets-routed --workload rr-1-1 --clients 1 --mtu 1500 --wait poll --ipv6");
-    let trials = bench.trials();
-    assert_eq!(trials[0]["io"], "embedded, poll");
+    let paths = "hipersockets-routed,hipersockets-routed-iucv";
+    measure(&bench, &format!("--path {paths} --workload rr-1-1 --clients 1 --mtu 1500 --wait poll --ipv6"));
+    let mut trials = bench.trials();
+    trials.sort_by_key(|trial| trial["io"].to_string());
+    assert_eq!(
+        (trials[0]["io"].as_str().unwrap(), trials[1]["io"].as_str().unwrap()),
+        ("embedded, poll", "iucv, poll")
+    );
     // Who polls does not sleep: waiting is what its time goes into while it is not the one that has something to do.
-    let guests = &trials[0]["cpu"]["guests"];
     let looking = |times: &Value| times["looking_ns"].as_u64().unwrap() + times["yielding_ns"].as_u64().unwrap();
-    assert!(looking(&guests["client"]) > 0 && looking(&guests["router"][1]) > 0, "{guests:#}");
+    for guests in trials.iter().map(|trial| &trial["cpu"]["guests"]) {
+        assert!(looking(&guests["client"]) > 0 && looking(&guests["router"][1]) > 0, "{guests:#}");
+    }
+    assert!(looking(&trials[1]["cpu"]["guests"]["stacks"][0][1]) > 0, "{:#}", trials[1]);
     let record: Value = serde_json::from_str(&bench.lines("paths.jsonl")[0]).unwrap();
     assert!(
         record["interfaces"].as_object().unwrap().values().all(|text| text.as_str().unwrap().starts_with("mtu=1500 "))

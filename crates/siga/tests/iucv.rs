@@ -114,6 +114,30 @@ fn datagrams_come_whole_with_their_senders() {
 }
 
 #[test]
+fn datagrams_to_and_fro_never_find_a_ring_full_that_is_emptied_each_time() {
+    let network = Network::up("to-and-fro", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let socket = UdpSocket::bind(&client, "10.0.1.1:0".parse().unwrap()).unwrap();
+    let served = UdpSocket::bind(&server, "10.0.2.2:53".parse().unwrap()).unwrap();
+    for socket in [&socket, &served] {
+        socket.set_timeout(Some(Duration::from_secs(10)));
+    }
+    let mut read = [0; 8];
+    // More of them than the rings have buffers.
+    for number in 0..500_u64 {
+        for (from, to, at) in
+            [(&socket, &served, "10.0.2.2:53".parse().unwrap()), (&served, &socket, socket.local_addr().unwrap())]
+        {
+            from.set_nonblocking(true);
+            from.send_to(&number.to_le_bytes(), at).unwrap_or_else(|error| panic!("datagram {number}: {error}"));
+            from.set_nonblocking(false);
+            assert_eq!(to.recv_from(&mut read).unwrap().0, 8);
+            assert_eq!(u64::from_le_bytes(read), number);
+        }
+    }
+}
+
+#[test]
 fn a_poller_tells_of_sockets_and_can_be_polled_itself() {
     let network = Network::up("poller", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));

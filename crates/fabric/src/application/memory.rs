@@ -53,6 +53,16 @@ impl Area {
         self.pool().free.len() * BLOCK_BYTES
     }
 
+    /// Bytes read of what the application sends.
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        self.sent.copied_bytes()
+    }
+
+    /// Ticks spent reading it.
+    pub(crate) fn copy_ticks(&self) -> u64 {
+        self.sent.copy_ticks().0
+    }
+
     /// The sockets that have moved since the last time.
     pub(crate) fn take_moved(&self) -> Vec<u32> {
         std::mem::take(&mut *self.moved.lock().unwrap_or_else(PoisonError::into_inner))

@@ -7,6 +7,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::message::{Loss, Order, Token};
 use crate::name::Name;
 use crate::request::Answer;
+use crate::topology;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::OwnedFd;
 
@@ -31,10 +32,10 @@ impl Control {
         let application = ApplicationId(self.last_application);
         self.applications.insert(application, guest.clone());
         self.log.line(&format!("guest {guest}: application {}: attached", application.0));
-        let arena_bytes = self.topology.guests[guest].arena_bytes;
+        let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
         self.wait_as_application(key, application);
         self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest]);
-        self.answer_with(key, &Answer::Application { arena_bytes }, vec![bell_application, ear_application]);
+        self.answer_with(key, &Answer::Application { arena_bytes, waiting }, vec![bell_application, ear_application]);
         Ok(())
     }
 

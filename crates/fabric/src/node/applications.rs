@@ -4,11 +4,12 @@ use super::serve::Served;
 use super::{Node, Source};
 use crate::application::memory::Area;
 use crate::application::record::{Event, GUEST_NUMBERS, Number};
-use crate::application::{ApplicationId, shape};
+use crate::application::{ApplicationId, ROOM, shape};
 use crate::limits::{APPLICATION_BUFFERS, REPLIES_MAX};
-use crate::message::{Loss, News};
+use crate::message::{ApplicationReport, Loss, News};
+use crate::port;
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::clock::Ticks;
+use siga_ring::clock::{Rate, Ticks};
 use siga_ring::{Bell, Consumer, Ear, Link, OwnMemory, PeerMemory, Producer};
 use siga_stack::tcp_sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
@@ -24,6 +25,8 @@ pub(super) struct Applications {
     pub(super) of_connection: HashMap<TcpId, (usize, Number)>,
     pub(super) of_listener: HashMap<ListenerId, (usize, Number)>,
     pub(super) of_datagrams: HashMap<UdpId, (usize, Number)>,
+    /// Ticks spent copying for those that have ended.
+    past_copy_ticks: u64,
 }
 
 /// An application.
@@ -95,7 +98,7 @@ impl Client {
     fn is_ready(&mut self) -> bool {
         // A violation is told by the next use.
         self.is_gone
-            || self.wants_room && self.events.room().map_or(true, |room| room > 1)
+            || self.wants_room && self.events.has_room(ROOM).unwrap_or(true)
             || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
     }
 
@@ -111,6 +114,23 @@ impl Client {
     pub(super) fn heat(&mut self) {
         self.commands.awake();
         self.is_hot = true;
+    }
+
+    fn copy_ticks(&self) -> u64 {
+        self.commands.counters().copy_ticks.0 + self.area.copy_ticks()
+    }
+
+    fn report(&self, id: ApplicationId, rate: &Rate) -> ApplicationReport {
+        let mut counters = port::producer_counters(&self.events);
+        port::add(&mut counters, &port::consumer_counters(&self.commands));
+        port::add(&mut counters, &port::named([("copied_bytes", self.area.copied_bytes())]));
+        ApplicationReport {
+            application: Some(id.0),
+            sockets: self.sockets.len() as u64,
+            free_bytes: self.area.free_bytes() as u64,
+            counters,
+            times_ns: port::named([("copying", rate.ns(Ticks(self.copy_ticks())))]),
+        }
     }
 }
 
@@ -135,6 +155,22 @@ impl Applications {
 
     pub(super) fn fall_asleep(&mut self) -> bool {
         self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
+    }
+
+    /// Ticks spent copying what applications had to say and to send.
+    pub(super) fn copy_ticks(&self) -> u64 {
+        let linked = |application: &Application| match &application.stage {
+            Stage::Linked(client) => client.copy_ticks(),
+            Stage::Half(_) => 0,
+        };
+        self.past_copy_ticks + self.all.iter().flatten().map(linked).sum::<u64>()
+    }
+
+    pub(super) fn reports(&self, rate: &Rate) -> impl Iterator<Item = ApplicationReport> {
+        self.all.iter().flatten().filter_map(|application| match &application.stage {
+            Stage::Linked(client) => Some(client.report(application.id, rate)),
+            Stage::Half(_) => None,
+        })
     }
 
     pub(super) fn ids(&self) -> Vec<ApplicationId> {
@@ -221,6 +257,7 @@ impl Node {
         let Some(application) = self.applications.all.get_mut(place).and_then(Option::take) else { return };
         self.wakes.events.remove(application.ear.0, &application.ear.1);
         if let Stage::Linked(client) = application.stage {
+            self.applications.past_copy_ticks += client.copy_ticks();
             let at = self.clock.instant(now);
             for served in client.sockets.values() {
                 match served {

@@ -237,6 +237,7 @@ impl Node {
             parts.push(ReportPart::Device(DeviceReport { device, counters: all }));
             parts.extend(links.into_iter().map(ReportPart::Link));
         }
+        parts.extend(self.applications.reports(&self.clock.rate).map(ReportPart::Application));
         parts.push(ReportPart::Stack(self.stack_report()));
         parts
     }
@@ -244,20 +245,14 @@ impl Node {
     fn stack_report(&self) -> StackReport {
         let drops = self.stack.drops().iter().filter(|(_, count)| *count > 0);
         let memory = self.stack.memory();
-        let ns = |ticks: u64| self.clock.rate.ns(Ticks(ticks));
-        let copying = self.ports.receivers.iter().map(port::Receiver::copy_ticks).sum();
-        let waits = self.waiter.counters();
-        let times = [
-            ("copying", ns(copying)),
-            ("waiting", ns(waits.wait_ticks.0)),
-            ("yielding", ns(waits.yield_ticks.0)),
-            ("given_away", ns(waits.given_away_ticks.0)),
-            ("asleep", ns(waits.sleep_ticks.0)),
-        ];
+        let copying = self.ports.receivers.iter().map(port::Receiver::copy_ticks).sum::<u64>();
+        let copying = Ticks(copying + self.applications.copy_ticks());
+        let mut times_ns = port::wait_times(&self.waiter.counters(), &self.clock.rate);
+        times_ns.insert("copying".to_owned(), self.clock.rate.ns(copying));
         StackReport {
             drops: drops.map(|(reason, count)| (reason.to_string(), count)).collect(),
             memory: memory.0.iter().map(|part| (part.name.to_owned(), (part.held * part.bytes_each) as u64)).collect(),
-            times_ns: times.into_iter().map(|(name, time)| (name.to_owned(), time)).collect(),
+            times_ns,
             connections: memory.held("TCP connections") as u64,
         }
     }

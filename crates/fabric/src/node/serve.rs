@@ -9,7 +9,7 @@ use super::Node;
 use super::applications::Client;
 use crate::application::memory::{Area, Hint, Memory};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
-use crate::application::{BLOCK_BYTES, Extent, size};
+use crate::application::{BLOCK_BYTES, Extent, ROOM, size};
 use crate::limits::{APPLICATION_SOCKETS_MAX, COMMANDS_AT_ONCE_MAX, HOT_TIME, INCOMING_MAX, SEND_BYTES_MAX};
 use crate::message::Loss;
 use crate::sockets::SocketOptions;
@@ -519,7 +519,7 @@ impl Told {
 impl Client {
     /// Whether there is room for any event.
     fn has_room(&mut self) -> Result<bool, String> {
-        self.events.room().map(|room| room > 1).map_err(|violation| violation.to_string())
+        self.events.has_room(ROOM).map_err(|violation| violation.to_string())
     }
 
     /// Has a socket looked at when it is told of news.

@@ -5,12 +5,12 @@ use super::{Clock, Node, Ports, Source, Wakes};
 use crate::channel::Channel;
 use crate::cidr::Cidr;
 use crate::error::{Error, IoContext, Result};
-use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Waiting};
+use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
 use crate::topology::NetworkKind;
 use siga_ring::clock::Ticks;
-use siga_ring::wait::{Mode, Waiter};
+use siga_ring::wait::Waiter;
 use siga_stack::Stack;
 use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::frame::DeviceId;
@@ -34,11 +34,7 @@ impl Node {
         if let Some(listener) = &listener {
             wakes.events.add(listener, Source::Listener)?;
         }
-        let waiter = Waiter::new(match config.waiting {
-            Waiting::Adaptive => Mode::Adaptive,
-            Waiting::Blocking => Mode::Blocking,
-            Waiting::Polling => Mode::Polling,
-        });
+        let waiter = Waiter::new(config.waiting.into());
         let now = Ticks::now();
         let clock = Clock { start: now, rate: waiter.rate() };
         let mut node = Self {

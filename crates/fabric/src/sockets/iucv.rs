@@ -14,11 +14,12 @@ use crate::limits::{
     ANSWER_TIME_MAX, CONSUMED_UNTOLD_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, EXTENTS_MAX,
     SEND_AT_ONCE_MAX,
 };
-use crate::message::ReportPart;
+use crate::message::{ApplicationReport, ReportPart};
+use crate::port;
 use ends::Ends;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
-use siga_ring::wait::{Mode, Sources, Waiter};
+use siga_ring::wait::{Sources, Waiter};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -158,7 +159,7 @@ impl Connection {
 
 impl Iucv {
     pub(super) fn new(end: ApplicationEnd) -> io::Result<Self> {
-        let ApplicationEnd { link, arena, peer } = end;
+        let ApplicationEnd { link, arena, peer, waiting } = end;
         let free = Extent::all_blocks(arena.len());
         Ok(Self {
             link: Ends::new(link)?,
@@ -173,7 +174,7 @@ impl Iucv {
             starved: Vec::new(),
             untold: 0,
             untold_max: CONSUMED_UNTOLD_MAX,
-            waiter: Waiter::new(Mode::Adaptive),
+            waiter: Waiter::new(waiting.into()),
             next_look: Ticks(0),
             record: Vec::new(),
             ended: None,
@@ -777,8 +778,21 @@ impl Provider for Iucv {
     }
 
     fn report(&mut self) -> io::Result<Vec<ReportPart>> {
-        // What the stack has counted is the guest's own.
-        Ok(Vec::new())
+        let rate = self.waiter.rate();
+        let mut counters = port::producer_counters(&self.link.commands);
+        let taken = self.link.events.counters();
+        port::add(&mut counters, &port::consumer_counters(&self.link.events));
+        port::add(&mut counters, &port::named([("copied_bytes", self.peer.copied_bytes())]));
+        let mut times_ns = port::wait_times(&self.waiter.counters(), &rate);
+        let copying = Ticks(taken.copy_ticks.0 + self.peer.copy_ticks().0);
+        times_ns.insert("copying".to_owned(), rate.ns(copying));
+        Ok(vec![ReportPart::Application(ApplicationReport {
+            application: None,
+            sockets: self.sockets.len() as u64,
+            free_bytes: (self.free.len() * BLOCK_BYTES) as u64,
+            counters,
+            times_ns,
+        })])
     }
 
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>> {

@@ -85,7 +85,7 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn work(&mut self) -> bool;
     /// The next socket that can do what it could not before.
     fn poll_news(&mut self) -> Option<SocketId>;
-    /// What the stack has counted, as far as this process may know.
+    /// What was counted, as far as this process may know.
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
     /// An event that ends a wait when it is written to.
     fn wake(&mut self) -> io::Result<Arc<OwnedFd>>;

@@ -1,4 +1,4 @@
-//! What a guest's stack says of the time of its process, and of what it lost.
+//! What a guest's stack says of the time of its process, and of what it lost; of an application, what it says of its own time.
 
 use serde::{Deserialize, Serialize};
 use siga_fabric::message::{DeviceReport, ReportPart};
@@ -29,6 +29,15 @@ pub struct GuestTimes {
 }
 
 impl GuestTimes {
+    fn of(times_ns: &BTreeMap<String, u64>) -> Self {
+        let time = |name: &str| times_ns.get(name).copied().unwrap_or(0);
+        Self {
+            copying_ns: time("copying"),
+            looking_ns: time("waiting").saturating_sub(time("yielding")),
+            yielding_ns: time("yielding").saturating_sub(time("given_away")),
+        }
+    }
+
     /// Spent since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
@@ -53,13 +62,13 @@ impl GuestCounters {
                     counters.devices.insert(device.device.name.to_string(), settings(device));
                 }
                 ReportPart::Link(_) => {}
+                // One that reports itself; what a guest says of its applications is part of its own times.
+                ReportPart::Application(application) if application.application.is_none() => {
+                    counters.times = GuestTimes::of(&application.times_ns);
+                }
+                ReportPart::Application(_) => {}
                 ReportPart::Stack(stack) => {
-                    let time = |name: &str| stack.times_ns.get(name).copied().unwrap_or(0);
-                    counters.times = GuestTimes {
-                        copying_ns: time("copying"),
-                        looking_ns: time("waiting").saturating_sub(time("yielding")),
-                        yielding_ns: time("yielding").saturating_sub(time("given_away")),
-                    };
+                    counters.times = GuestTimes::of(&stack.times_ns);
                     counters.stack_drops.clone_from(&stack.drops);
                 }
             }

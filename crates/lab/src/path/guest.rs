@@ -1,7 +1,8 @@
 //! Paths over siga's own network: which there are, what they take, and the topology of each.
 //!
-//! Client and server are external guests, processes of the laboratory with a stack in them. The way between them is one
-//! network, or that of Figure 1: a virtual CTC to a router, and from there the network that the path is named after.
+//! The way between client and server is one network, or that of Figure 1: a virtual CTC to a router, and from there the
+//! network that the path is named after. Client and server are processes of the laboratory: guests with a stack in them
+//! (`embedded`), or applications of guests that are processes of their own (`iucv`).
 
 use crate::error::{Error, Result};
 use crate::level::Level;
@@ -25,6 +26,26 @@ pub enum Medium {
     Vctc,
 }
 
+/// How client and server get at their stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Attach {
+    /// The stack is in the process of the driver.
+    Embedded,
+    /// The stack is a guest's, a process of its own that the driver's shares memory with.
+    Iucv,
+}
+
+impl Attach {
+    /// The word for it in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Iucv => "iucv",
+        }
+    }
+}
+
 /// A path over siga's own network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GuestPath {
@@ -32,15 +53,21 @@ pub struct GuestPath {
     pub medium: Medium,
     /// The client is on another, and a guest routes.
     pub routed: bool,
+    /// How client and server get at their stacks.
+    pub attach: Attach,
 }
 
 impl GuestPath {
     /// All of them, in the order of help texts.
-    pub const ALL: [Self; 4] = [
-        Self { medium: Medium::Hipersockets, routed: false },
-        Self { medium: Medium::Hipersockets, routed: true },
-        Self { medium: Medium::Vctc, routed: false },
-        Self { medium: Medium::Vctc, routed: true },
+    pub const ALL: [Self; 8] = [
+        Self { medium: Medium::Hipersockets, routed: false, attach: Attach::Embedded },
+        Self { medium: Medium::Hipersockets, routed: true, attach: Attach::Embedded },
+        Self { medium: Medium::Vctc, routed: false, attach: Attach::Embedded },
+        Self { medium: Medium::Vctc, routed: true, attach: Attach::Embedded },
+        Self { medium: Medium::Hipersockets, routed: false, attach: Attach::Iucv },
+        Self { medium: Medium::Hipersockets, routed: true, attach: Attach::Iucv },
+        Self { medium: Medium::Vctc, routed: false, attach: Attach::Iucv },
+        Self { medium: Medium::Vctc, routed: true, attach: Attach::Iucv },
     ];
 
     /// The MTU when none is asked for: the largest that every network here takes.
@@ -48,21 +75,31 @@ impl GuestPath {
 
     /// The name used on the command line and in plans.
     pub fn name(self) -> &'static str {
-        match (self.medium, self.routed) {
-            (Medium::Hipersockets, false) => "hipersockets",
-            (Medium::Hipersockets, true) => "hipersockets-routed",
-            (Medium::Vctc, false) => "vctc",
-            (Medium::Vctc, true) => "vctc-routed",
+        match (self.medium, self.routed, self.attach) {
+            (Medium::Hipersockets, false, Attach::Embedded) => "hipersockets",
+            (Medium::Hipersockets, true, Attach::Embedded) => "hipersockets-routed",
+            (Medium::Vctc, false, Attach::Embedded) => "vctc",
+            (Medium::Vctc, true, Attach::Embedded) => "vctc-routed",
+            (Medium::Hipersockets, false, Attach::Iucv) => "hipersockets-iucv",
+            (Medium::Hipersockets, true, Attach::Iucv) => "hipersockets-routed-iucv",
+            (Medium::Vctc, false, Attach::Iucv) => "vctc-iucv",
+            (Medium::Vctc, true, Attach::Iucv) => "vctc-routed-iucv",
         }
     }
 
     /// One line for help texts.
     pub fn about(self) -> &'static str {
-        match (self.medium, self.routed) {
-            (Medium::Hipersockets, false) => "siga: two guests on one HiperSockets network",
-            (Medium::Hipersockets, true) => "siga: client, virtual CTC, router, HiperSockets, server (Figure 1)",
-            (Medium::Vctc, false) => "siga: two guests joined by a virtual CTC",
-            (Medium::Vctc, true) => "siga: client, virtual CTC, router, virtual CTC, server",
+        match (self.medium, self.routed, self.attach) {
+            (Medium::Hipersockets, false, Attach::Embedded) => "siga: two guests on one HiperSockets network",
+            (Medium::Hipersockets, true, Attach::Embedded) => {
+                "siga: client, virtual CTC, router, HiperSockets, server (Figure 1)"
+            }
+            (Medium::Vctc, false, Attach::Embedded) => "siga: two guests joined by a virtual CTC",
+            (Medium::Vctc, true, Attach::Embedded) => "siga: client, virtual CTC, router, virtual CTC, server",
+            (Medium::Hipersockets, false, Attach::Iucv) => "siga: applications of two guests on HiperSockets",
+            (Medium::Hipersockets, true, Attach::Iucv) => "siga: Figure 1, its applications over IUCV",
+            (Medium::Vctc, false, Attach::Iucv) => "siga: applications of two guests joined by a virtual CTC",
+            (Medium::Vctc, true, Attach::Iucv) => "siga: applications of two guests behind virtual CTCs and a router",
         }
     }
 
@@ -141,14 +178,18 @@ impl GuestSpec {
         };
         let mut text = format!("[network.lan]\n{medium}\n");
         let [client, router, server] = NAMES;
+        let end = match self.path.attach {
+            Attach::Embedded => "external = true",
+            Attach::Iucv => "external = false",
+        };
         if self.path.routed {
             text += "[network.link]\ntype = \"vctc\"\nbuffer = 65535\n";
-            self.guest(&mut text, client, "external = true", &[("link", 1, 1)], &[(2, 1, 2)]);
+            self.guest(&mut text, client, end, &[("link", 1, 1)], &[(2, 1, 2)]);
             self.guest(&mut text, router, "forwarding = true", &[("link", 1, 2), ("lan", 2, 1)], &[]);
-            self.guest(&mut text, server, "external = true", &[("lan", 2, 2)], &[(1, 2, 1)]);
+            self.guest(&mut text, server, end, &[("lan", 2, 2)], &[(1, 2, 1)]);
         } else {
-            self.guest(&mut text, client, "external = true", &[("lan", 1, 1)], &[]);
-            self.guest(&mut text, server, "external = true", &[("lan", 1, 2)], &[]);
+            self.guest(&mut text, client, end, &[("lan", 1, 1)], &[]);
+            self.guest(&mut text, server, end, &[("lan", 1, 2)], &[]);
         }
         text
     }
@@ -204,6 +245,8 @@ mod tests {
                     assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
                     let waits = siga_fabric::message::Waiting::Polling;
                     assert!(topology.guests.values().all(|guest| guest.waiting == waits));
+                    let external = topology.guests.values().filter(|guest| guest.external).count();
+                    assert_eq!(external, if path.attach == Attach::Embedded { 2 } else { 0 });
                 }
             }
         }

@@ -33,8 +33,11 @@ pub(super) enum Request {
         /// As for `Build`.
         parent: u32,
     },
-    /// Read what the router has counted.
-    Router,
+    /// Read what a guest has counted.
+    Guest {
+        /// Its place in `NAMES`.
+        guest: usize,
+    },
 }
 
 /// Serves one coordinator from standard input until its end; call it from a process that has made no thread.
@@ -58,7 +61,7 @@ pub fn keep() -> Result<()> {
         Some(Request::Build { parent, .. } | Request::Raise { parent, .. }) if orphaned(parent) => Ok(()),
         Some(Request::Build { spec, .. }) => keep_namespaces(&spec, &mut output, &mut requests),
         Some(Request::Raise { spec, .. }) => raised::keep(&spec, &mut output, &mut requests),
-        Some(Request::Counters | Request::Router) => Err(not_for_people()),
+        Some(Request::Counters | Request::Guest { .. }) => Err(not_for_people()),
     }
 }
 
@@ -83,7 +86,7 @@ fn keep_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
     while let Some(request) = next(requests)? {
         match request {
             Request::Counters => write_outcome(output, network.counters())?,
-            Request::Build { .. } | Request::Raise { .. } | Request::Router => {
+            Request::Build { .. } | Request::Raise { .. } | Request::Guest { .. } => {
                 write_outcome::<()>(output, Err(Error::usage("a keeper builds one path only")))?;
             }
         }

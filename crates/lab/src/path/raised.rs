@@ -3,7 +3,7 @@
 //! The network's files lie in a directory of its own. It hangs on the keeper's connection to its control program: should
 //! the keeper be killed, the control program ends all guests and removes the directory.
 
-use super::guest::{GuestSpec, NAMES};
+use super::guest::{Attach, GuestSpec, NAMES};
 use super::keeper::{self, Request};
 use crate::control::{Lines, Worker, write_outcome};
 use crate::error::{Error, Result};
@@ -35,8 +35,8 @@ pub struct Raised {
     pub client: Token,
     /// What the server attaches with.
     pub server: Token,
-    /// The process of the router, where there is one.
-    pub router: Option<u32>,
+    /// The processes of client's guest, router and server's guest, of those that there are.
+    pub guests: [Option<u32>; 3],
     /// The process of the control program.
     pub control: u32,
 }
@@ -65,12 +65,12 @@ impl Net {
         Ok(Self { raised, keeper })
     }
 
-    /// What the router has counted.
+    /// What a guest has counted, by its place in [`NAMES`].
     ///
     /// # Errors
     /// Environment: the keeper or the network is gone or does not answer.
-    pub fn router_report(&mut self) -> Result<Vec<ReportPart>> {
-        self.keeper.ask(&Request::Router, ANSWER_TIME_MAX)
+    pub fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
+        self.keeper.ask(&Request::Guest { guest }, ANSWER_TIME_MAX)
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn keep(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
     };
     while let Some(request) = keeper::next(requests)? {
         match request {
-            Request::Router => write_outcome(output, network.report(NAMES[1]))?,
+            Request::Guest { guest } => write_outcome(output, network.report(guest))?,
             Request::Build { .. } | Request::Raise { .. } | Request::Counters => {
                 write_outcome::<()>(output, Err(Error::usage("this keeper has a network of guests")))?;
             }
@@ -110,10 +110,11 @@ impl Network {
             let _ = std::fs::remove_dir(&base);
         })?;
         let mut network = Self { leased };
+        let attach = spec.path.attach;
         let raised = Raised {
-            client: network.token(NAMES[0])?,
-            server: network.token(NAMES[2])?,
-            router: network.pid(NAMES[1])?,
+            client: network.token(NAMES[0], attach)?,
+            server: network.token(NAMES[2], attach)?,
+            guests: network.pids()?,
             control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
             base,
             network: name,
@@ -125,22 +126,25 @@ impl Network {
         self.leased.client.request(request).map_err(Error::from)
     }
 
-    fn token(&mut self, guest: &str) -> Result<Token> {
-        let answers = self.ask(Ask::Token { guest: guest.parse()?, application: false })?;
+    fn token(&mut self, guest: &str, attach: Attach) -> Result<Token> {
+        let application = attach == Attach::Iucv;
+        let answers = self.ask(Ask::Token { guest: guest.parse()?, application })?;
         let token =
             answers.into_iter().find_map(|answer| if let Answer::Token(token) = answer { Some(token) } else { None });
         token.ok_or_else(|| Error::environment(format!("the control program has no token for {guest}")))
     }
 
-    fn pid(&mut self, guest: &str) -> Result<Option<u32>> {
+    fn pids(&mut self) -> Result<[Option<u32>; 3]> {
         let answers = self.ask(Ask::Status { detail: false })?;
-        let mut states =
-            answers.into_iter().filter_map(|answer| if let Answer::Guest(state) = answer { Some(state) } else { None });
-        Ok(states.find(|state| state.name.as_str() == guest).and_then(|state| state.pid))
+        let state = |answer| if let Answer::Guest(state) = answer { Some(state) } else { None };
+        let states: Vec<_> = answers.into_iter().filter_map(state).collect();
+        let pid = |name: &str| states.iter().find(|state| state.name.as_str() == name).and_then(|state| state.pid);
+        Ok(NAMES.map(pid))
     }
 
-    fn report(&mut self, guest: &str) -> Result<Vec<ReportPart>> {
-        let answers = self.ask(Ask::Report(guest.parse()?))?;
+    fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
+        let name = NAMES.get(guest).ok_or_else(|| Error::usage("no such guest"))?;
+        let answers = self.ask(Ask::Report(name.parse()?))?;
         let part = |answer| if let Answer::Report { part, .. } = answer { Some(part) } else { None };
         Ok(answers.into_iter().filter_map(part).collect())
     }

@@ -107,11 +107,12 @@ fn guests(cpu: &Cpu) -> Option<Value> {
     let control = cpu.control.as_ref()?;
     let [client, router, server] = NAMES;
     let mut guests = serde_json::Map::new();
-    guests.insert(client.into(), component(&cpu.client));
+    // A driver that runs in the process of its stack is not told apart from that.
+    let (of_client, of_server) = cpu.applications.unwrap_or_default();
+    guests.insert(client.into(), component(&cpu.client.without(&of_client)));
     guests.insert(router.into(), json!(cpu.router.as_ref().map(component)));
-    guests.insert(server.into(), component(&cpu.server));
-    // The driver runs in the process of its stack, where nothing tells the two apart.
-    guests.insert("applications".into(), Value::Null);
+    guests.insert(server.into(), component(&cpu.server.without(&of_server)));
+    guests.insert("applications".into(), json!(cpu.applications.map(|(one, other)| component(&one.plus(other)))));
     guests.insert("cp".into(), component(control));
     guests.insert("other".into(), component(&cpu.other.without(control)));
     Some(Value::Object(guests))

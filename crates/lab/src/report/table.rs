@@ -284,6 +284,7 @@ mod tests {
             server: component(0.1),
             other: component(0.1),
             control: None,
+            applications: None,
             residue: -0.4,
             utilisation: 0.0,
         };

@@ -1,10 +1,10 @@
-//! The sockets of a guest of siga's own network: the stack runs in this process and moves with the driver.
+//! The sockets of a guest of siga's own network: the stack runs in this process and moves with the driver, or in the guest's own.
 //!
-//! Everything is done on the driver's thread, without a thread or queue between it and the stack. A wait is the guest's:
-//! it polls, yields and sleeps by the policy that the network's topology gives it. While a driver rests between
-//! operations nothing would move, so it has to `tend`.
+//! Everything is done on the driver's thread, without a thread or queue between it and the stack. A wait is the guest's: it
+//! polls, yields and sleeps by the policy that the network's topology gives it. While a driver rests between operations nothing in this process would move, so it has to `tend`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
+use crate::path::guest::Attach;
 use serde::{Deserialize, Serialize};
 use siga_fabric::message;
 use siga_fabric::name::Name;
@@ -29,15 +29,21 @@ pub struct FabricOptions {
     pub token: message::Token,
     /// `reno` instead of `cubic`.
     pub reno: bool,
+    /// Where the stack is.
+    pub attach: Attach,
 }
 
 impl FabricOptions {
-    /// Becomes the guest. How an application gets at its stack is decided here: the stack is in this process.
+    /// Becomes the guest, or an application of it.
     ///
     /// # Errors
-    /// Environment: the network is gone or has this guest already.
+    /// Environment: the network is gone or has this guest already, or the guest does not run.
     pub fn attach(&self) -> crate::Result<Attachment> {
-        Ok(Attachment::embedded_at(&self.base, &self.network, &self.guest, &self.token)?)
+        let Self { base, network, guest, token, .. } = self;
+        Ok(match self.attach {
+            Attach::Embedded => Attachment::embedded_at(base, network, guest, token)?,
+            Attach::Iucv => Attachment::iucv_at(base, network, guest, token)?,
+        })
     }
 }
 

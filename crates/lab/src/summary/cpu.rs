@@ -24,6 +24,8 @@ pub struct Cpu {
     pub other: Component,
     /// Of `other`, the control program of a network of guests, where there is one.
     pub control: Option<Component>,
+    /// Of `client` and `server`, the applications, where their stacks are in other processes.
+    pub applications: Option<(Component, Component)>,
     /// Total minus all components: what the method cannot place.
     pub residue: f64,
     /// Utilisation of all processors, 0 to 100.
@@ -59,6 +61,18 @@ impl Component {
         let yielding = (times.yielding_ns as f64).min(run - user);
         let (user, wait) = (user - copying - looking, looking + yielding);
         Self { total: run, user, kernel: run - user - wait, wait, uncertainty: 0.0 }
+    }
+
+    /// Of two parts together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            total: self.total + other.total,
+            user: self.user + other.user,
+            kernel: self.kernel + other.kernel,
+            wait: self.wait + other.wait,
+            uncertainty: self.uncertainty.hypot(other.uncertainty),
+        }
     }
 
     /// What is left of it without a part.
@@ -158,6 +172,7 @@ pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
         server: server.per(units),
         other: other.per(units),
         control: None,
+        applications: None,
         residue: residue * 1e-6 / units.max(f64::MIN_POSITIVE),
         utilisation: utilisation(trial),
     }
@@ -167,13 +182,18 @@ pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
 pub(crate) fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
-    let client = Component::guest(cpu.client, guests.client);
-    let server = Component::guest(cpu.server, guests.server);
+    let ends = [Component::guest(cpu.client, guests.client), Component::guest(cpu.server, guests.server)];
+    let stack = |(process, times): (ProcessCpu, GuestTimes)| Component::guest(process, times);
+    let [client, server] = match guests.stacks {
+        Some((client, server)) => [ends[0].plus(stack(client)), ends[1].plus(stack(server))],
+        None => ends,
+    };
     let router = guests.router.map(|(process, times)| Component::guest(process, times));
     // Whatever the control program does is done for guests.
     let control = Component::split(guests.control.run_ns as f64, 0.0, 0.0);
-    let processes =
-        [Some(cpu.client), Some(cpu.server), guests.router.map(|(process, _)| process), Some(guests.control)];
+    let stacks = guests.stacks.map(|(client, server)| client.0.plus(server.0));
+    let router_process = guests.router.map(|(process, _)| process);
+    let processes = [Some(cpu.client), Some(cpu.server), router_process, stacks, Some(guests.control)];
     let known: ProcessCpu = processes.into_iter().flatten().fold(ProcessCpu::default(), ProcessCpu::plus);
     let rest = cpu.busy_ns as f64 - known.run_ns as f64;
     let rest_user = (cpu.user_tick_ns as f64 - known.user_ns as f64).clamp(0.0, rest.max(0.0));
@@ -191,6 +211,7 @@ pub(crate) fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
         server: server.per(units),
         other: other.per(units),
         control: Some(control.per(units)),
+        applications: guests.stacks.map(|_| (ends[0].per(units), ends[1].per(units))),
         residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
         utilisation: utilisation(trial),
     }
@@ -215,6 +236,7 @@ pub(crate) fn by_tick(trial: &TrialRecord) -> Cpu {
         server: server.per(units),
         other: other.per(units),
         control: None,
+        applications: None,
         residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
         utilisation: utilisation(trial),
     }

@@ -73,13 +73,22 @@ impl Way {
 /// Run time of a process, and what the stack in it has counted.
 type Counted = (ProcessCpu, GuestCounters);
 
+/// Run times of the guests that have processes of their own, and of the control program.
+fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
+    let mut times = [None; 3];
+    for (time, pid) in times.iter_mut().zip(net.raised.guests) {
+        *time = pid.map(ProcessCpu::of).transpose()?;
+    }
+    Ok((times, ProcessCpu::of(net.raised.control)?))
+}
+
 /// What everybody on a path has counted.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) client: Spent,
     pub(super) server: Spent,
-    /// Of a network of guests: its router, its control program.
-    guests: Option<(Option<Counted>, ProcessCpu)>,
+    /// Of a network of guests: those with a process of their own, by their places in [`NAMES`], and its control program.
+    guests: Option<([Option<Counted>; 3], ProcessCpu)>,
 }
 
 /// Network namespaces of the components, 0 where unknown (another host).
@@ -247,20 +256,20 @@ impl Scene {
             let server = read(&mut self.server)?;
             return Ok(Reading { client: read(&mut self.client)?, server, guests: None });
         };
-        let run_times = |net: &Net| -> Result<(Option<ProcessCpu>, ProcessCpu)> {
-            Ok((net.raised.router.map(ProcessCpu::of).transpose()?, ProcessCpu::of(net.raised.control)?))
-        };
-        let report = |net: &mut Net| -> Result<Option<GuestCounters>> {
-            let has_router = net.raised.router.is_some();
-            has_router.then(|| net.router_report().map(|parts| GuestCounters::of(&parts))).transpose()
-        };
-        // Asking the router costs it and the control program time that is not the path's.
+        // Asking guests costs them and the control program time that is not the path's.
         let early = if first { None } else { Some(run_times(net)?) };
-        let counters = report(net)?;
+        let mut counters = [None, None, None];
+        for (guest, counters) in counters.iter_mut().enumerate() {
+            if net.raised.guests[guest].is_some() {
+                *counters = Some(GuestCounters::of(&net.report(guest)?));
+            }
+        }
         let server = read(&mut self.server)?;
         let client = read(&mut self.client)?;
-        let (router, control) = early.map_or_else(|| run_times(net), Ok)?;
-        Ok(Reading { client, server, guests: Some((router.zip(counters), control)) })
+        let (times, control) = early.map_or_else(|| run_times(net), Ok)?;
+        let mut counted = times.into_iter().zip(counters).map(|(times, counters)| times.zip(counters));
+        let guests = std::array::from_fn(|_| counted.next().flatten());
+        Ok(Reading { client, server, guests: Some((guests, control)) })
     }
 
     /// Reads the counters of each host involved. This process reads those of its own, so that no end is charged for it.
@@ -320,26 +329,26 @@ impl Scene {
 }
 
 impl Reading {
-    /// The guests' own counters: client, router, server.
+    /// The guests' own counters: client, router, server. A guest without a process of its own is in the end's.
     fn guests(&self) -> [Option<&GuestCounters>; 3] {
-        let router = self.guests.as_ref().and_then(|(router, _)| router.as_ref());
-        [self.client.guest.as_ref(), router.map(|(_, counters)| counters), self.server.guest.as_ref()]
+        let own = |at: usize| self.guests.as_ref().and_then(|(guests, _)| guests[at].as_ref().map(|(_, own)| own));
+        [own(0).or(self.client.guest.as_ref()), own(1), own(2).or(self.server.guest.as_ref())]
     }
 
     /// How the guests have used their time since `earlier`.
     pub(super) fn guests_since(&self, earlier: &Self) -> Option<GuestsRecord> {
-        let (router, control) = self.guests.as_ref()?;
-        let (router_before, control_before) = earlier.guests.as_ref()?;
-        let times = |counters: Option<&GuestCounters>| counters.map(|counters| counters.times).unwrap_or_default();
-        let ([client, _, server], [client_before, _, server_before]) = (self.guests(), earlier.guests());
-        let router = router
-            .as_ref()
-            .zip(router_before.as_ref())
-            .map(|(after, before)| (after.0.since(before.0), after.1.times.since(before.1.times)));
+        let (guests, control) = self.guests.as_ref()?;
+        let (guests_before, control_before) = earlier.guests.as_ref()?;
+        let times = |end: &Spent| end.guest.as_ref().map(|counters| counters.times).unwrap_or_default();
+        let since = |at: usize| {
+            let (after, before) = (guests[at].as_ref()?, guests_before[at].as_ref()?);
+            Some((after.0.since(before.0), after.1.times.since(before.1.times)))
+        };
         Some(GuestsRecord {
-            client: times(client).since(times(client_before)),
-            server: times(server).since(times(server_before)),
-            router,
+            client: times(&self.client).since(times(&earlier.client)),
+            server: times(&self.server).since(times(&earlier.server)),
+            router: since(1),
+            stacks: since(0).zip(since(2)),
             control: control.since(*control_before),
         })
     }
@@ -364,6 +373,7 @@ fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Wa
             guest: guest.parse()?,
             token: token.clone(),
             reno: congestion == "reno",
+            attach: path.attach,
         }))
     };
     let at = SocketAddr::new(spec.server_address(), plan.reach.port);

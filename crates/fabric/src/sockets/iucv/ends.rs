@@ -1,5 +1,6 @@
 //! An application's ends of the link to its guest, and what it waits for: rings of the guest, and calls of its own threads.
 
+use crate::application::ROOM;
 use crate::events::Events;
 use rustix::event::{EventfdFlags, eventfd};
 use siga_ring::wait::Sources;
@@ -60,7 +61,7 @@ impl Ends {
     /// Whether there is room for any command.
     pub(super) fn has_room(&mut self) -> bool {
         // A violation is told by the next use.
-        self.commands.room().map_or(true, |room| room > 1)
+        self.commands.has_room(ROOM).unwrap_or(true)
     }
 
     /// Somebody was asked to ring, or has.
