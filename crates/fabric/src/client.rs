@@ -184,7 +184,11 @@ impl Client {
         Ok(self.answer_with_descriptors(time)?.map(|(answer, _)| answer))
     }
 
-    fn answer_with_descriptors(&mut self, time: Duration) -> Result<Option<(Answer, Vec<OwnedFd>)>> {
+    /// As [`Client::answer`], with the descriptors that come with it.
+    ///
+    /// # Errors
+    /// As [`Client::answer`].
+    pub fn answer_with_descriptors(&mut self, time: Duration) -> Result<Option<(Answer, Vec<OwnedFd>)>> {
         loop {
             match self.channel.receive::<Answer>() {
                 Ok(Some((Answer::Failed(error), _))) => return Err(error),

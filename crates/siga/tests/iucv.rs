@@ -5,8 +5,7 @@
 #[path = "common/network.rs"]
 mod network;
 
-use network::{Network, content, sink, source, until};
-use siga_fabric::client::Client;
+use network::{Network, PATIENCE, content, kill, sink, source, wait_until};
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -20,11 +19,6 @@ const SERVER: &str = "10.0.2.2:7";
 
 /// Tests that want to be killed run their victim as a process of its own: this test binary with this in its environment.
 const VICTIM: &str = "SIGA_TEST_VICTIM";
-
-fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-}
 
 #[test]
 fn streams_cross_the_router_whole_both_ways_over_both_ip_versions() {
@@ -102,7 +96,7 @@ fn datagrams_come_whole_with_their_senders() {
             let mut bytes = vec![0; len];
             content(len as u64, &mut bytes);
             socket.send_to(&bytes, at.parse().unwrap()).unwrap();
-            served.set_timeout(Some(Duration::from_secs(10)));
+            served.set_timeout(Some(PATIENCE));
             let mut read = vec![0; 65_536];
             let (count, from) = served.recv_from(&mut read).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
             assert_eq!(from, socket.local_addr().unwrap());
@@ -120,7 +114,7 @@ fn datagrams_to_and_fro_never_find_a_ring_full_that_is_emptied_each_time() {
     let socket = UdpSocket::bind(&client, "10.0.1.1:0".parse().unwrap()).unwrap();
     let served = UdpSocket::bind(&server, "10.0.2.2:53".parse().unwrap()).unwrap();
     for socket in [&socket, &served] {
-        socket.set_timeout(Some(Duration::from_secs(10)));
+        socket.set_timeout(Some(PATIENCE));
     }
     let mut read = [0; 8];
     // More of them than the rings have buffers.
@@ -235,7 +229,9 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
     let network = Network::up("killed", FIGURE_1);
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
-    let before = network.stack("tcpip1");
+    // The links between guests are made when something first goes over them.
+    network.text(&["ping", "killed", "tcpip1", "10.0.2.2", "-c", "1"]);
+    let (before, held) = (network.stack("tcpip1"), network.held("tcpip1"));
     let mut child = start_victim(&network, 20);
     let mut streams: Vec<TcpStream> = (0..20).map(|_| listener.accept().unwrap().0).collect();
     let mut buffer = vec![0; 1 << 16];
@@ -247,7 +243,7 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
     let killed = Instant::now();
     child.wait().unwrap();
     for stream in &mut streams {
-        stream.set_timeout(Some(Duration::from_secs(5)));
+        stream.set_timeout(Some(PATIENCE));
         let error = loop {
             if let Err(error) = stream.read(&mut buffer) {
                 break error;
@@ -256,14 +252,46 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
     println!("all know {:?} after the kill", killed.elapsed());
-    until("something is left", || {
+    wait_until("something is left", || {
         let after = network.stack("tcpip1");
-        after["connections"] == 0 && after["memory"]["TCP connections"] == before["memory"]["TCP connections"]
+        after["connections"] == 0
+            && after["memory"]["TCP connections"] == before["memory"]["TCP connections"]
+            && network.held("tcpip1") == held
     });
     assert!(network.log().contains("ended: the partner is gone"), "{}", network.log());
     // Its addresses and its place are free.
     let another = network.application("tcpip1");
     drop(TcpListener::bind(&another, "10.0.1.1:99".parse().unwrap()).unwrap());
+}
+
+#[test]
+fn applications_that_come_and_go_leave_their_guest_and_the_control_program_as_they_were() {
+    let network = Network::up("come", FIGURE_1);
+    let server = network.application("tcpip3");
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let visit = || {
+        let client = network.application("tcpip1");
+        let mut stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
+        let (mut served, _) = listener.accept().unwrap();
+        stream.write_all(b"good-bye").unwrap();
+        // What was closed before the application ended is an end, and not a reset.
+        drop((stream, client));
+        served.set_timeout(Some(PATIENCE));
+        let mut all = Vec::new();
+        served.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"good-bye");
+    };
+    visit();
+    let is_rid_of_them = || {
+        let log = network.log();
+        let count = |what: &str| log.lines().filter(|line| line.contains("application") && line.contains(what)).count();
+        count(": attached") == count(": ended:") + 1
+    };
+    wait_until("the first is still known", is_rid_of_them);
+    let held = network.held("tcpip1");
+    (0..30).for_each(|_| visit());
+    wait_until("some are still known", is_rid_of_them);
+    wait_until("descriptors or mappings are left", || network.held("tcpip1") == held);
 }
 
 #[test]
@@ -277,7 +305,7 @@ fn a_killed_guest_ends_its_applications_which_attach_again() {
     let error = served.read(&mut [0]).unwrap_err();
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotConnected, "the guest has ended"));
     assert!(TcpListener::bind(&server, "10.0.2.2:9".parse().unwrap()).is_err());
-    until("the guest does not run again", || {
+    wait_until("the guest does not run again", || {
         let status = network.status();
         let guests = status["guests"].as_array().unwrap();
         guests.iter().any(|guest| guest["name"] == "tcpip3" && guest["state"] == "running" && guest["restarts"] == 1)
@@ -291,92 +319,6 @@ fn a_killed_guest_ends_its_applications_which_attach_again() {
     });
     // The stack that knows nothing of the old connection resets it.
     let _ = stream.write_all(b"hello");
-    stream.set_timeout(Some(Duration::from_secs(10)));
+    stream.set_timeout(Some(PATIENCE));
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-}
-
-/// Sends commands as they are given, and reads what comes until the guest hangs up. False if it goes on serving.
-fn is_given_up(network: &Network, commands: &[(u64, Vec<u8>)]) -> bool {
-    let token = network.application_token("tcpip1");
-    let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-    let mut end = client.use_stack(&"tcpip1".parse().unwrap(), &token).unwrap();
-    for (tag, bytes) in commands {
-        while let Ok(None) = end.link.producer.reserve(bytes.len()) {
-            if end.link.ear.has_hung_up().unwrap() {
-                return true;
-            }
-        }
-        end.link.producer.reserve(bytes.len()).unwrap().unwrap().copy_from_slice(bytes);
-        end.link.producer.commit(bytes.len(), *tag);
-        end.link.producer.publish();
-        while end.link.consumer.next_frame().unwrap().is_some() {}
-    }
-    let until = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < until {
-        if end.link.ear.has_hung_up().unwrap() {
-            return true;
-        }
-        while end.link.consumer.next_frame().unwrap().is_some() {}
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    false
-}
-
-#[test]
-fn an_application_against_the_contract_ends_alone_and_is_logged() {
-    let network = Network::up("hostile", FIGURE_1);
-    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
-    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
-    let mut stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
-    let (mut served, _) = listener.accept().unwrap();
-    let mut echo = || {
-        stream.write_all(b"still there").unwrap();
-        served.read_exact(&mut [0; 11]).unwrap();
-    };
-    let tag = |kind: u64, socket: u64| kind << 56 | socket;
-    let address = |port: u16| {
-        let mut bytes = vec![4, 10, 0, 1, 1];
-        bytes.resize(17, 0);
-        bytes.extend(port.to_le_bytes());
-        bytes
-    };
-    let (bind, bound) = (tag(2, 5), address(1_000));
-    let cases = [
-        ("5 bytes that are no command", vec![(tag(11, 0), vec![0; 5])]),
-        ("that are no command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
-        ("that are no command", vec![(bind, bound[..18].to_vec())]),
-        ("a number that cannot be given, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
-        ("a number that cannot be given", vec![(tag(2, 1 << 31), bound.clone())]),
-        ("no connection, socket 5", vec![(bind, bound.clone()), (tag(4, 5), vec![0; 8])]),
-        ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
-        ("nothing to give up, socket 9", vec![(tag(8, 9), Vec::new())]),
-        ("more accepted than told of", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
-        ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
-    ];
-    for (why, commands) in cases {
-        assert!(is_given_up(&network, &commands), "{why}");
-        until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
-        echo();
-    }
-    // Bytes at random, from a seed that is told where it matters.
-    for seed in 1..=20_u64 {
-        let mut state = seed;
-        let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
-        };
-        let commands: Vec<(u64, Vec<u8>)> = (0..200)
-            .map(|_| {
-                let bytes = (0..random() % 40).map(|_| random().to_le_bytes()[0]).collect();
-                (tag(random() % 11, random() % 8), bytes)
-            })
-            .collect();
-        assert!(is_given_up(&network, &commands), "seed {seed}");
-        echo();
-    }
-    // A flood of what is allowed holds nobody up, and is allowed.
-    let flood: Vec<_> = (0..5_000).flat_map(|_| [(bind, bound.clone()), (tag(8, 5), Vec::new())]).collect();
-    assert!(!is_given_up(&network, &flood));
-    echo();
-    assert_eq!(network.stack("tcpip1")["connections"], 1);
 }

@@ -5,7 +5,7 @@
 #[path = "common/network.rs"]
 mod network;
 
-use network::{Network, content, until};
+use network::{Network, content, wait_until};
 use siga_fabric::sockets::{TcpListener, TcpStream};
 use std::io::{Read, Write};
 
@@ -55,5 +55,5 @@ fn thousands_of_sockets_take_no_descriptor_each() {
         assert_eq!(read, bytes);
     }
     drop(pairs);
-    until("connections are left", || network.stack("tcpip3")["connections"] == 0);
+    wait_until("connections are left", || network.stack("tcpip3")["connections"] == 0);
 }

@@ -1,23 +1,15 @@
 //! Virtual networks end to end: the program starts them, this process is their external guests.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
+#[path = "common/network.rs"]
+mod network;
+
+use network::{Network, PATIENCE, kill, sink, source, wait_until};
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
-use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, Request};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
-use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::Read;
 use std::time::{Duration, Instant};
-
-/// How long anything may take. Whoever waits longer fails, so that a test that has failed elsewhere ends.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A network that is up as long as this lives.
-struct Network {
-    name: Name,
-    base: tempfile::TempDir,
-}
 
 const FIGURE_1: &str = r#"
 [network.link]
@@ -40,115 +32,6 @@ external = true
 device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
 route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
 "#;
-
-impl Network {
-    fn up(name: &str, topology: &str) -> Self {
-        let base = tempfile::tempdir().unwrap();
-        let network = Self { name: name.parse().unwrap(), base };
-        let path = network.base.path().join(format!("{name}.toml"));
-        std::fs::write(&path, topology).unwrap();
-        let output = network.siga(&["up", path.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        network
-    }
-
-    fn run_dir(&self) -> PathBuf {
-        self.base.path().join("run")
-    }
-
-    fn siga(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
-        command.arg("net").args(arguments).env("SIGA_RUN_DIR", self.run_dir());
-        command.output().unwrap()
-    }
-
-    fn text(&self, arguments: &[&str]) -> String {
-        let output = self.siga(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn attach(&self, guest: &str) -> Attachment {
-        let token = self.text(&["token", self.name.as_str(), guest]);
-        let token = Token::claimed(token.trim());
-        Attachment::embedded_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &token).unwrap()
-    }
-
-    fn status(&self) -> serde_json::Value {
-        serde_json::from_str(&self.text(&["status", self.name.as_str(), "--format", "json"])).unwrap()
-    }
-
-    fn pid(&self, guest: &str) -> i32 {
-        self.pid_of(guest).unwrap()
-    }
-
-    fn pid_of(&self, guest: &str) -> Option<i32> {
-        let status = self.status();
-        let guest = status["guests"].as_array().unwrap().iter().find(|entry| entry["name"] == guest).unwrap();
-        guest["pid"].as_i64().map(|pid| pid.try_into().unwrap())
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let output = self.siga(&["down", self.name.as_str()]);
-        if !std::thread::panicking() {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            assert!(!self.run_dir().join(self.name.as_str()).exists());
-        } else if let Ok(log) = std::fs::read_to_string(self.run_dir().join(self.name.as_str()).join("log")) {
-            eprintln!("{log}");
-        }
-    }
-}
-
-/// The bytes of a stream by their place.
-fn content(at: u64, into: &mut [u8]) {
-    for (place, byte) in (at..).zip(into) {
-        *byte = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56).to_le_bytes()[0];
-    }
-}
-
-/// Serves one connection: what comes is checked, then a word says how much it was.
-fn sink(listener: &TcpListener) -> (u64, Vec<Duration>) {
-    listener.set_timeout(Some(PATIENCE));
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.set_timeout(Some(PATIENCE));
-    let (mut buffer, mut expected) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    let (mut total, mut gaps, mut last) = (0, Vec::new(), Instant::now());
-    loop {
-        let count = stream.read(&mut buffer).unwrap();
-        gaps.push(last.elapsed());
-        last = Instant::now();
-        if count == 0 {
-            break;
-        }
-        content(total, &mut expected[..count]);
-        assert!(buffer[..count] == expected[..count], "wrong bytes near {total}");
-        total += count as u64;
-    }
-    stream.write_all(&total.to_le_bytes()).unwrap();
-    gaps.sort();
-    gaps.reverse();
-    (total, gaps)
-}
-
-fn source(attachment: &Attachment, to: &str, bytes: u64, mut each: impl FnMut(u64)) {
-    let mut stream = TcpStream::connect(attachment, to.parse().unwrap()).unwrap();
-    stream.set_timeout(Some(PATIENCE));
-    let mut buffer = vec![0; 1 << 16];
-    let mut sent = 0;
-    while sent < bytes {
-        let part = usize::try_from((bytes - sent).min(1 << 16)).unwrap();
-        content(sent, &mut buffer[..part]);
-        stream.write_all(&buffer[..part]).unwrap();
-        sent += part as u64;
-        each(sent);
-    }
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut total = [0; 8];
-    stream.read_exact(&mut total).unwrap();
-    assert_eq!(u64::from_le_bytes(total), bytes);
-}
 
 #[test]
 fn a_stream_crosses_the_router_whole_over_both_ip_versions() {
@@ -186,24 +69,6 @@ fn a_router_that_is_killed_in_mid_transfer_loses_no_byte() {
     let status = network.status();
     let router = status["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == "router").unwrap().clone();
     assert_eq!(router["restarts"], 1);
-}
-
-/// Ends a process for good and returns when it has ended: nobody finds its sockets any more.
-fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
-    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
-    let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
-    let limit = rustix::event::Timespec::try_from(PATIENCE).unwrap();
-    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)).unwrap(), 1, "process {pid:?} does not end");
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The process that holds a network's lock.

@@ -408,7 +408,11 @@ impl Node {
                 client.sockets.remove(&socket);
                 return client.tell(socket, &Event::Gone);
             }
-            return Ok(());
+            // What it still sends is delivered by and by, and an application that ends waits for that.
+            return match told.release(hint.released()) {
+                Some(status) => client.tell(socket, &Event::Status(status)),
+                None => Ok(()),
+            };
         }
         let (id, skip) = (*id, told.unread);
         let Ok(progress) = self.stack.tcp_progress(id) else { return Ok(()) };
@@ -489,6 +493,16 @@ impl Node {
 }
 
 impl Told {
+    /// What is to be told of a connection that was given up; none if there is nothing.
+    fn release(&mut self, released: u64) -> Option<Status> {
+        let freed = released - self.released;
+        self.released = released;
+        let (open, ended, closed) = (self.open, self.ended, self.closed);
+        let released = u32::try_from(freed).unwrap_or(u32::MAX);
+        let (failure, send_buffer, received) = (None, 0, Vec::new());
+        (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
+    }
+
     /// What is to be told so that an application knows all; none if it does.
     fn catch_up(&mut self, progress: &Progress, released: u64, received: Vec<Extent>) -> Option<Status> {
         let new: usize = received.iter().map(|extent| extent.len()).sum();

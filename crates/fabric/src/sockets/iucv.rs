@@ -5,14 +5,16 @@
 //! does. A word of the guest that cannot be true ends the attachment with an error that says so.
 
 mod ends;
+#[cfg(test)]
+mod tests;
 
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
 use crate::application::{BLOCK_BYTES, Extent, size};
 use crate::client::ApplicationEnd;
 use crate::limits::{
-    ANSWER_TIME_MAX, CONSUMED_UNTOLD_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, EXTENTS_MAX,
-    SEND_AT_ONCE_MAX,
+    ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL,
+    EVENTS_AT_ONCE_MAX, EXTENTS_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
 };
 use crate::message::{ApplicationReport, ReportPart};
 use crate::port;
@@ -152,7 +154,7 @@ impl Connection {
         (self.open, self.closed) = (status.open, status.closed);
         self.ended |= status.ended;
         self.failure = self.failure.or(status.failure);
-        self.send_buffer = size(status.send_buffer);
+        self.send_buffer = size(status.send_buffer).min(usize::try_from(SEND_BYTES_MAX).unwrap_or(usize::MAX));
         Some(())
     }
 }
@@ -202,6 +204,9 @@ impl Iucv {
     /// A number for a socket, which is asked for by `command`.
     fn ask(&mut self, kind: Kind, command: Command) -> io::Result<Number> {
         self.alive()?;
+        if self.sockets.len() >= APPLICATION_SOCKETS_MAX {
+            return Err(ErrorKind::QuotaExceeded.into());
+        }
         while self.sockets.contains_key(&self.next) {
             self.next = (self.next + 1) % GUEST_NUMBERS;
         }
@@ -425,9 +430,14 @@ impl Iucv {
         if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
             return Err("a number that cannot be given");
         }
+        // The own sockets and those that the guest may give a number are each no more than so many.
+        let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
         let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
         let wanted = of.stage != Stage::Closing;
         let Kind::Listener { incoming } = &mut of.kind else { return Err("a connection of no listener") };
+        if full || incoming.len() >= size(INCOMING_MAX) {
+            return Err("more connections than it may");
+        }
         if wanted {
             incoming.push_back(number);
         }

@@ -1,5 +1,5 @@
 //! A network that a test brings up, and what runs over it.
-#![allow(dead_code, reason = "each test file uses what it needs")]
+#![allow(dead_code, clippy::print_stdout, reason = "each test file uses what it needs, and tests say what they skip")]
 
 use siga_fabric::message::Token;
 use siga_fabric::name::Name;
@@ -9,10 +9,13 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+/// How long anything may take. Whoever waits longer fails, so that a test that has failed elsewhere ends.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A network that is up as long as this lives.
 pub(crate) struct Network {
     pub(crate) name: Name,
-    base: tempfile::TempDir,
+    pub(crate) base: tempfile::TempDir,
 }
 
 impl Network {
@@ -68,6 +71,18 @@ impl Network {
         reports.clone().find(of).unwrap()["part"]["stack"].clone()
     }
 
+    /// Descriptors of a guest's process, and files that it has mapped, as far as this process may know.
+    pub(crate) fn held(&self, guest: &str) -> Option<(usize, usize)> {
+        let place = format!("/proc/{}", self.pid(guest));
+        let descriptors = std::fs::read_dir(format!("{place}/fd"));
+        let maps = std::fs::read_to_string(format!("{place}/maps"));
+        let (Ok(descriptors), Ok(maps)) = (descriptors, maps) else {
+            println!("skipped, because this process may not look at a guest's descriptors: root may");
+            return None;
+        };
+        Some((descriptors.count(), maps.lines().filter(|line| line.contains("/memfd:")).count()))
+    }
+
     /// The control program's log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.run_dir().join(self.name.as_str()).join("log")).unwrap()
@@ -78,9 +93,13 @@ impl Network {
     }
 
     pub(crate) fn pid(&self, guest: &str) -> i32 {
+        self.pid_of(guest).unwrap()
+    }
+
+    pub(crate) fn pid_of(&self, guest: &str) -> Option<i32> {
         let status = self.status();
         let guest = status["guests"].as_array().unwrap().iter().find(|entry| entry["name"] == guest).unwrap();
-        guest["pid"].as_i64().unwrap().try_into().unwrap()
+        guest["pid"].as_i64().map(|pid| pid.try_into().unwrap())
     }
 }
 
@@ -105,7 +124,9 @@ pub(crate) fn content(at: u64, into: &mut [u8]) {
 
 /// Serves one connection: what comes is checked, then a word says how much it was.
 pub(crate) fn sink(listener: &TcpListener) -> (u64, Vec<Duration>) {
+    listener.set_timeout(Some(PATIENCE));
     let (mut stream, _) = listener.accept().unwrap();
+    stream.set_timeout(Some(PATIENCE));
     let (mut buffer, mut expected) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let (mut total, mut gaps, mut last) = (0, Vec::new(), Instant::now());
     loop {
@@ -127,6 +148,7 @@ pub(crate) fn sink(listener: &TcpListener) -> (u64, Vec<Duration>) {
 
 pub(crate) fn source(attachment: &Attachment, to: &str, bytes: u64, mut each: impl FnMut(u64)) {
     let mut stream = TcpStream::connect(attachment, to.parse().unwrap()).unwrap();
+    stream.set_timeout(Some(PATIENCE));
     let mut buffer = vec![0; 1 << 16];
     let mut sent = 0;
     while sent < bytes {
@@ -142,11 +164,21 @@ pub(crate) fn source(attachment: &Attachment, to: &str, bytes: u64, mut each: im
     assert_eq!(u64::from_le_bytes(total), bytes);
 }
 
+/// Ends a process for good and returns when it has ended: nobody finds its sockets any more.
+pub(crate) fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
+    let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec::try_from(PATIENCE).unwrap();
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)).unwrap(), 1, "process {pid:?} does not end");
+}
+
 /// Waits for what comes by itself.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

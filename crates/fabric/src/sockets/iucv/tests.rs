@@ -1,0 +1,231 @@
+//! An application whose guest says what cannot be: the attachment ends with an error that says what, and nothing else happens.
+
+use super::super::provider::{Provider, SocketId, SocketOptions};
+use super::Iucv;
+use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
+use crate::application::{Extent, shape};
+use crate::client::ApplicationEnd;
+use crate::limits::INCOMING_MAX;
+use crate::message::Waiting;
+use rustix::pipe::{PipeFlags, pipe_with};
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+const ARENA_BYTES: usize = 1 << 20;
+
+/// An application, and its guest as a test plays it.
+struct Scene {
+    application: Iucv,
+    guest: Link,
+    _received: OwnArena,
+    _sent: PeerArena,
+}
+
+fn local() -> SocketAddr {
+    "10.0.0.1:80".parse().unwrap()
+}
+
+fn remote() -> SocketAddr {
+    "10.0.0.2:4000".parse().unwrap()
+}
+
+fn status() -> Status {
+    Status { open: true, ended: false, closed: false, failure: None, released: 0, send_buffer: 9_000, received: vec![] }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let bell = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+        let ((ear_guest, bell_application), (ear_application, bell_guest)) = (bell(), bell());
+        let shape = shape().unwrap();
+        let (own, own_fd) = OwnMemory::create(shape).unwrap();
+        let (of_guest, guest_fd) = OwnMemory::create(shape).unwrap();
+        let (arena, sent_fd) = OwnArena::create(ARENA_BYTES).unwrap();
+        let (received, received_fd) = OwnArena::create(ARENA_BYTES).unwrap();
+        let link = |own, fd, bell, ear| {
+            let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
+            Link::new(own, PeerMemory::map(fd, shape).unwrap(), bell, ear)
+        };
+        let end = ApplicationEnd {
+            link: link(own, guest_fd, bell_application, ear_application),
+            arena,
+            peer: PeerArena::map(received_fd, ARENA_BYTES).unwrap(),
+            waiting: Waiting::Blocking,
+        };
+        let mut guest = link(of_guest, own_fd, bell_guest, ear_guest);
+        guest.producer.set_packing(true);
+        let sent = PeerArena::map(sent_fd, ARENA_BYTES).unwrap();
+        Self { application: Iucv::new(end).unwrap(), guest, _received: received, _sent: sent }
+    }
+
+    fn put(&mut self, tag: u64, bytes: &[u8]) {
+        self.guest.producer.reserve(bytes.len()).unwrap().unwrap().copy_from_slice(bytes);
+        self.guest.producer.commit(bytes.len(), tag);
+        self.guest.producer.publish();
+    }
+
+    fn tell(&mut self, number: Number, event: &Event) {
+        let mut bytes = Vec::new();
+        let tag = event.write(number, &mut bytes);
+        self.put(tag, &bytes);
+    }
+
+    fn commands(&mut self) -> Vec<(Number, Command)> {
+        let mut all = Vec::new();
+        while let Some(frame) = self.guest.consumer.next_frame().unwrap() {
+            let mut bytes = vec![0; frame.len()];
+            frame.copy_to(0, &mut bytes);
+            all.push(Command::parse(frame.tag(), &bytes).unwrap());
+        }
+        all
+    }
+
+    /// A connection that is open: number 0.
+    fn connected() -> (Self, SocketId) {
+        let mut scene = Self::new();
+        let socket = scene.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+        assert!(matches!(scene.commands()[..], [(0, Command::Connect { .. })]));
+        scene.tell(0, &Event::Made { local: local() });
+        scene.tell(0, &Event::Status(status()));
+        assert!(scene.application.work() && scene.application.connected(socket).unwrap());
+        (scene, socket)
+    }
+
+    /// A listener, number 0, as the guest sees it; the application has not taken its answer.
+    fn listening() -> Self {
+        let mut scene = Self::new();
+        scene.tell(0, &Event::Made { local: local() });
+        scene.application.listen(local(), 5, &SocketOptions::default()).unwrap();
+        scene
+    }
+
+    fn assert_ends(mut self, why: &str) {
+        self.application.work();
+        let error = self.application.ended().unwrap_or_else(|| panic!("{why}: it goes on"));
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(error.to_string().contains(why), "{error}: {why}");
+        let after = self.application.connect(local(), remote(), &SocketOptions::default()).unwrap_err();
+        assert_eq!(after.to_string(), error.to_string(), "nothing goes on");
+        assert!(!self.application.work());
+    }
+}
+
+#[test]
+fn bytes_that_are_no_event_end_the_attachment() {
+    let mut scene = Scene::new();
+    scene.put(u64::MAX, &[1, 2, 3]);
+    scene.assert_ends("what it says is no event");
+}
+
+#[test]
+fn events_of_what_there_is_not_end_the_attachment() {
+    let cases = [
+        (7, Event::Made { local: local() }, "a socket that there is not, socket 7"),
+        (7, Event::Gone, "a socket that there is not"),
+        (0, Event::Made { local: local() }, "a socket that there is already, socket 0"),
+        (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal of what there is"),
+        (0, Event::Gone, "an end of what was not given up"),
+        (0, Event::Datagram { from: remote(), bytes: vec![1] }, "a datagram for what takes none"),
+        (
+            GUEST_NUMBERS,
+            Event::Incoming { listener: 0, local: local(), remote: remote() },
+            "a connection of no listener",
+        ),
+        (
+            GUEST_NUMBERS,
+            Event::Incoming { listener: 9, local: local(), remote: remote() },
+            "a connection of no listener",
+        ),
+        (1, Event::Incoming { listener: 0, local: local(), remote: remote() }, "a number that cannot be given"),
+    ];
+    for (number, event, why) in cases {
+        let (mut scene, _) = Scene::connected();
+        scene.tell(number, &event);
+        scene.assert_ends(why);
+    }
+    let mut scene = Scene::listening();
+    scene.tell(0, &Event::Status(status()));
+    scene.assert_ends("a state of what is no connection");
+}
+
+#[test]
+fn states_that_cannot_be_end_the_attachment() {
+    let outside = [
+        Extent { at: 0, len: 0 },
+        Extent { at: 1 << 20, len: 1 },
+        Extent { at: (1 << 20) - 1, len: 2 },
+        Extent { at: u32::MAX, len: u32::MAX },
+    ];
+    let received = |extents: &[Extent]| Status { received: extents.to_vec(), ..status() };
+    let mut cases: Vec<Vec<Status>> = outside.iter().map(|extent| vec![received(&[*extent])]).collect();
+    // More than an arena has, in one record and in several.
+    cases.push(vec![received(&[Extent { at: 0, len: 1 << 20 }, Extent { at: 0, len: 1 }])]);
+    cases.push(vec![received(&[Extent { at: 0, len: 1 << 20 }]), received(&[Extent { at: 0, len: 1 }])]);
+    cases.push(vec![received(&[Extent { at: 0, len: 1 }; 4_096]); 3]);
+    cases.push(vec![Status { released: 10_001, ..status() }]);
+    cases.push(vec![Status { released: 9_000, ..status() }, Status { released: 1, ..status() }]);
+    for states in cases {
+        let (mut scene, socket) = Scene::connected();
+        assert_eq!(scene.application.send(socket, &[7; 10_000]).unwrap(), 9_000);
+        states.iter().for_each(|status| scene.tell(0, &Event::Status(status.clone())));
+        scene.assert_ends("a state that cannot be, socket 0");
+    }
+}
+
+#[test]
+fn a_guest_that_floods_a_listener_ends_the_attachment() {
+    let mut scene = Scene::listening();
+    let incoming = Event::Incoming { listener: 0, local: local(), remote: remote() };
+    for number in 0..INCOMING_MAX {
+        scene.tell(GUEST_NUMBERS + number, &incoming);
+        assert!(scene.application.work() && scene.application.ended().is_none());
+    }
+    scene.tell(GUEST_NUMBERS + INCOMING_MAX, &incoming);
+    scene.assert_ends("more connections than it may");
+}
+
+#[test]
+fn what_a_guest_says_at_random_ends_the_attachment_at_worst() {
+    for seed in 1..=200_u64 {
+        let (mut scene, socket) = Scene::connected();
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        for _ in 0..50 {
+            let bytes: Vec<u8> = (0..random() % 60).map(|_| (random() % 9).to_le_bytes()[0]).collect();
+            scene.put(((random() % 7) << 56) | (random() % 3), &bytes);
+            scene.application.work();
+            let _ = scene.application.receive(socket, &mut [0; 99]);
+            let _ = scene.application.send(socket, &[1; 99]);
+        }
+        if let Some(error) = scene.application.ended() {
+            assert!(error.to_string().starts_with("the guest broke the contract: "), "seed {seed}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_takes_no_commands_costs_who_closes_a_bounded_time_once() {
+    let (mut scene, _) = Scene::connected();
+    let begun = std::time::Instant::now();
+    // Each is asked for in a buffer of its own; the ring has 64.
+    for number in 1..200 {
+        let socket = scene.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+        assert_eq!(socket, SocketId(number));
+    }
+    assert!(scene.application.guest_rests && begun.elapsed() >= crate::limits::ANSWER_TIME_MAX);
+    // When it does, everything comes, in order.
+    let mut told = Vec::new();
+    while told.len() < 199 {
+        let more = scene.commands();
+        assert!(!more.is_empty(), "{} of 199 have come", told.len());
+        told.extend(more.into_iter().map(|(number, _)| u64::from(number)));
+        scene.application.work();
+    }
+    assert_eq!(told, (1..200).collect::<Vec<u64>>());
+    assert!(!scene.application.guest_rests);
+}

@@ -1,0 +1,353 @@
+//! Applications that break the contract with their guest: each is given up alone, with the reason, and nobody else notices.
+#![allow(clippy::unwrap_used, reason = "tests assert by unwrapping")]
+
+#[path = "common/network.rs"]
+mod network;
+
+use network::{Network, PATIENCE, sink, source, wait_until};
+use siga_fabric::client::{ApplicationEnd, Client};
+use siga_fabric::message::PROTOCOL;
+use siga_fabric::request::{Answer, Request};
+use siga_fabric::sockets::{TcpListener, TcpStream};
+use siga_ring::arena::OwnArena;
+use siga_ring::{PeerMemory, Shape};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+const FIGURE_1: &str = include_str!("../../../topologies/figure-1.toml");
+
+const SERVER: &str = "10.0.2.2:7";
+
+/// Commands and events by their numbers in records.
+const LISTEN: u64 = 0;
+const CONNECT: u64 = 1;
+const BIND: u64 = 2;
+const ACCEPTED: u64 = 3;
+const SEND: u64 = 4;
+const CONSUMED: u64 = 5;
+const SHUTDOWN: u64 = 6;
+const CLOSE: u64 = 8;
+const ABORT: u64 = 9;
+const STATUS: u64 = 3;
+
+/// Bytes of each arena.
+const ARENA_BYTES: u32 = 64 << 20;
+
+fn tag(kind: u64, socket: u64) -> u64 {
+    kind << 56 | socket
+}
+
+fn address(ip: [u8; 4], port: u16) -> Vec<u8> {
+    let mut bytes = vec![4];
+    bytes.extend(ip);
+    bytes.resize(17, 0);
+    bytes.extend(port.to_le_bytes());
+    bytes
+}
+
+/// Options that are as they are if nothing is asked for.
+fn options() -> Vec<u8> {
+    let mut bytes = vec![0, 0, 64];
+    bytes.resize(3 + 2 * 4 + 2 * 8, 0);
+    bytes
+}
+
+fn extents(all: &[(u32, u32)]) -> Vec<u8> {
+    all.iter().flat_map(|(at, len)| [at.to_le_bytes(), len.to_le_bytes()].concat()).collect()
+}
+
+/// An application of the client's guest, as a test plays it.
+fn raw(network: &Network) -> ApplicationEnd {
+    let token = network.application_token("tcpip1");
+    let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let mut end = client.use_stack(&"tcpip1".parse().unwrap(), &token).unwrap();
+    end.link.producer.set_packing(true);
+    end
+}
+
+/// False if there is no room.
+fn put(end: &mut ApplicationEnd, tag: u64, bytes: &[u8]) -> bool {
+    let Ok(Some(place)) = end.link.producer.reserve(bytes.len()) else { return false };
+    place.copy_from_slice(bytes);
+    end.link.producer.commit(bytes.len(), tag);
+    end.link.producer.publish();
+    true
+}
+
+/// The next event: its tag and its bytes.
+fn event(end: &mut ApplicationEnd) -> (u64, Vec<u8>) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(frame) = end.link.consumer.next_frame().unwrap() {
+            let mut bytes = vec![0; frame.len()];
+            frame.copy_to(0, &mut bytes);
+            return (frame.tag(), bytes);
+        }
+        assert!(Instant::now() < until, "the guest tells nothing");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// An application with an open connection, number 1, to who accepts it.
+fn connected(network: &Network, listener: &TcpListener) -> (ApplicationEnd, TcpStream) {
+    let mut end = raw(network);
+    let bytes = [address([0; 4], 0), address([10, 0, 2, 2], 7), options()].concat();
+    assert!(put(&mut end, tag(CONNECT, 1), &bytes));
+    loop {
+        let (kind, bytes) = event(&mut end);
+        if kind == tag(STATUS, 1) && bytes[0] & 1 == 1 {
+            break;
+        }
+    }
+    let served = listener.accept().unwrap().0;
+    served.set_timeout(Some(PATIENCE));
+    (end, served)
+}
+
+/// Sends commands as they are given, and reads what comes until the guest hangs up. False if it goes on serving.
+fn is_given_up(network: &Network, commands: &[(u64, Vec<u8>)]) -> bool {
+    let mut end = raw(network);
+    for (tag, bytes) in commands {
+        while !put(&mut end, *tag, bytes) {
+            if end.link.ear.has_hung_up().unwrap() {
+                return true;
+            }
+        }
+        while end.link.consumer.next_frame().unwrap().is_some() {}
+    }
+    hangs_up(&mut end)
+}
+
+/// The guest gives an application up.
+fn hangs_up(end: &mut ApplicationEnd) -> bool {
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        if end.link.ear.has_hung_up().unwrap() {
+            return true;
+        }
+        while end.link.consumer.next_frame().unwrap().is_some() {}
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
+#[test]
+fn an_application_against_the_contract_ends_alone_and_is_logged() {
+    let network = Network::up("hostile", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    let mut echo = || {
+        stream.write_all(b"still there").unwrap();
+        served.read_exact(&mut [0; 11]).unwrap();
+    };
+    let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
+    let cases = [
+        ("5 bytes that are no command", vec![(tag(11, 0), vec![0; 5])]),
+        ("that are no command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
+        ("that are no command", vec![(bind, bound[..18].to_vec())]),
+        ("a number that cannot be given, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
+        ("a number that cannot be given", vec![(tag(2, 1 << 31), bound.clone())]),
+        ("no connection, socket 5", vec![(bind, bound.clone()), (tag(4, 5), vec![0; 8])]),
+        ("no connection, socket 9", vec![(tag(5, 9), vec![1, 0, 0, 0])]),
+        ("nothing to give up, socket 9", vec![(tag(8, 9), Vec::new())]),
+        ("more accepted than told of", vec![(tag(3, 9), vec![1, 0, 0, 0])]),
+        ("a datagram, socket 9", vec![(tag(10, 9), bound.clone())]),
+    ];
+    for (why, commands) in cases {
+        assert!(is_given_up(&network, &commands), "{why}");
+        wait_until(why, || network.log().contains(&format!("violation: {}", why)) || network.log().contains(why));
+        echo();
+    }
+    // Bytes at random, from a seed that is told where it matters.
+    for seed in 1..=20_u64 {
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let commands: Vec<(u64, Vec<u8>)> = (0..200)
+            .map(|_| {
+                let bytes = (0..random() % 40).map(|_| random().to_le_bytes()[0]).collect();
+                (tag(random() % 11, random() % 8), bytes)
+            })
+            .collect();
+        assert!(is_given_up(&network, &commands), "seed {seed}");
+        echo();
+    }
+    // A flood of what is allowed holds nobody up, and is allowed.
+    let flood: Vec<_> = (0..5_000).flat_map(|_| [(bind, bound.clone()), (tag(8, 5), Vec::new())]).collect();
+    assert!(!is_given_up(&network, &flood));
+    echo();
+    assert_eq!(network.stack("tcpip1")["connections"], 1);
+}
+
+#[test]
+fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() {
+    let network = Network::up("open", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
+    let (mut served, _) = listener.accept().unwrap();
+    let good = (tag(SEND, 1), extents(&[(0, 10_000)]));
+    // A place between two others is not told as one with either.
+    let apart: Vec<(u32, u32)> = (0..4_000).map(|place| (place * 16_384 % ARENA_BYTES, 1)).collect();
+    let many: Vec<_> = (0..3).map(|_| (tag(SEND, 1), extents(&apart))).collect();
+    let whole = (tag(SEND, 1), extents(&[(0, ARENA_BYTES)]));
+    let consumed = |bytes: u32| (tag(CONSUMED, 1), bytes.to_le_bytes().to_vec());
+    let listen = (tag(LISTEN, 2), [address([10, 0, 1, 1], 9), vec![9, 0, 0, 0], options()].concat());
+    let places = "places that are not in the arena, socket 1";
+    let cases = [
+        (places, vec![(tag(SEND, 1), extents(&[(0, 0)]))]),
+        (places, vec![(tag(SEND, 1), Vec::new())]),
+        (places, vec![good.clone(), (tag(SEND, 1), extents(&[(ARENA_BYTES - 1, 2)]))]),
+        (places, vec![(tag(SEND, 1), extents(&[(0, 1), (ARENA_BYTES, 1)]))]),
+        (places, vec![(tag(SEND, 1), extents(&[(u32::MAX, u32::MAX)]))]),
+        ("more bytes under way than there may be, socket 1", vec![whole]),
+        ("more places than there may be, socket 1", many),
+        ("32776 bytes that are no command", vec![(tag(SEND, 1), extents(&[(0, 1); 4_097]))]),
+        ("more consumed than told of, socket 1", vec![consumed(1)]),
+        ("more consumed than told of, socket 1", vec![consumed(0)]),
+        ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), good.clone()]),
+        ("no connection, socket 1", vec![(tag(ABORT, 1), Vec::new()), (tag(SHUTDOWN, 1), Vec::new())]),
+        ("nothing to give up, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())]),
+        ("a number that cannot be given, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),
+        ("a datagram, socket 1", vec![(tag(10, 1), address([10, 0, 2, 2], 8))]),
+        ("more accepted than told of, socket 1", vec![(tag(ACCEPTED, 1), vec![1, 0, 0, 0])]),
+        ("more accepted than told of, socket 2", vec![listen.clone(), (tag(ACCEPTED, 2), vec![1, 0, 0, 0])]),
+        ("more accepted than told of, socket 2", vec![listen, (tag(ACCEPTED, 2), vec![0; 4])]),
+    ];
+    for (why, commands) in cases {
+        let (mut end, mut theirs) = connected(&network, &listener);
+        let logged = network.log().matches(why).count();
+        for (tag, bytes) in commands {
+            put(&mut end, tag, &bytes);
+        }
+        assert!(hangs_up(&mut end), "{why}");
+        wait_until(why, || network.log().matches(&format!("violation: {why}")).count() > logged);
+        // Its connection is reset, whatever was sent before.
+        let error = theirs.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+        assert!(matches!(error, Err(std::io::ErrorKind::ConnectionReset) | Ok(_)), "{why}: {error:?}");
+        stream.write_all(b"still there").unwrap();
+        served.read_exact(&mut [0; 11]).unwrap();
+    }
+    wait_until("connections are left", || network.stack("tcpip1")["connections"] == 1);
+    assert_eq!(network.status()["guests"][0]["restarts"], 0);
+}
+
+#[test]
+fn bytes_that_change_while_they_are_sent_arrive_as_some_bytes() {
+    let network = Network::up("flip", FIGURE_1);
+    let server = network.application("tcpip3");
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let (mut end, mut served) = connected(&network, &listener);
+    let mut bytes = vec![0; 64 << 10];
+    for turn in 0..200_u32 {
+        assert!(put(&mut end, tag(SEND, 1), &extents(&[(0, 64 << 10)])));
+        for at in 0..8 {
+            end.arena.write(at << 13, &turn.to_le_bytes().repeat(2_048)).unwrap();
+        }
+        served.read_exact(&mut bytes).unwrap();
+        while end.link.consumer.next_frame().unwrap().is_some() {}
+    }
+    assert!(put(&mut end, tag(CLOSE, 1), &[]));
+    assert_eq!(served.read(&mut bytes).unwrap(), 0);
+}
+
+#[test]
+fn an_application_that_takes_no_events_holds_up_itself_alone() {
+    let network = Network::up("deaf", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let mut end = raw(&network);
+    let local = address([10, 0, 1, 1], 1_000);
+    // Answers fill the ring to it, then what the guest keeps, then the ring from it.
+    let mut asked = 0_u64;
+    let mut full = 0;
+    while full < 50 {
+        let (kind, bytes): (u64, &[u8]) = if asked.is_multiple_of(2) { (BIND, &local) } else { (CLOSE, &[]) };
+        if put(&mut end, tag(kind, 5), bytes) {
+            (asked, full) = (asked + 1, 0);
+        } else {
+            full += 1;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(asked < 10_000_000, "there is no end to what the guest takes");
+    }
+    assert!(asked > 1_024, "{asked}");
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| sink(&listener));
+        source(&client, SERVER, 8 << 20, |_| {});
+        assert_eq!(served.join().unwrap().0, 8 << 20);
+    });
+    // It has broken nothing: when it listens, every command is answered, in order.
+    for number in 0..asked {
+        let (kind, _) = event(&mut end);
+        assert_eq!(kind >> 56, if number.is_multiple_of(2) { 0 } else { 5 }, "answer {number} of {asked}");
+    }
+    assert!(!end.link.ear.has_hung_up().unwrap());
+}
+
+/// A number that looks like none, from another.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// Where the count of filled buffers lies in a ring's memory, and its buffers (ARCHITECTURE.md, "The ring").
+const PRODUCED: usize = 256;
+const BUFFERS: usize = 4_096;
+
+#[test]
+fn commands_that_change_while_they_are_read_end_their_author_at_worst() {
+    let network = Network::up("change", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let token = network.application_token("tcpip1");
+    for seed in 1..=6 {
+        let mut control = Client::connect_at(&network.run_dir(), &network.name).unwrap();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let guest = "tcpip1".parse().unwrap();
+        let ask = Request::Application { protocol: PROTOCOL, version, guest, token: token.clone() };
+        control.ask(ask, Vec::new()).unwrap();
+        let (answer, bells) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
+        let Answer::Application { arena_bytes, .. } = answer else { panic!("{answer:?}") };
+        // To its owner an area of bytes, to the guest the memory of a link.
+        let shape = Shape::new(65_536, 64).unwrap();
+        let (mut memory, memory_fd) = OwnArena::create(shape.memory_bytes()).unwrap();
+        let (_arena, arena_fd) = OwnArena::create(usize::try_from(arena_bytes).unwrap()).unwrap();
+        control.ask(Request::ApplicationMemory, vec![memory_fd, arena_fd]).unwrap();
+        let (_, mut theirs) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
+        let _theirs = PeerMemory::map(theirs.remove(0), shape).unwrap();
+        let bell = siga_ring::Bell::from_fd(bells.into_iter().next().unwrap()).unwrap();
+        let mut state = seed;
+        let kinds = [LISTEN, CONNECT, BIND, SEND, CONSUMED, CLOSE];
+        let write = |memory: &mut OwnArena, state: &mut u64| {
+            let head = BUFFERS + usize::try_from(next(state) % 64).unwrap() * (64 + 65_536) + 48;
+            let kind = kinds[usize::try_from(next(state) % 6).unwrap()];
+            let bytes = [address([10, 0, 1, 1], 0), address([10, 0, 2, 2], 7), options()].concat();
+            let len = [27, 19, 8, 4, 0, bytes.len() as u64][usize::try_from(next(state) % 6).unwrap()];
+            memory.write(head, &(len | 1 << 63).to_ne_bytes()).unwrap();
+            memory.write(head + 8, &tag(kind, next(state) % 4).to_ne_bytes()).unwrap();
+            memory.write(head + 16, &bytes).unwrap();
+        };
+        for _ in 0..2_000 {
+            write(&mut memory, &mut state);
+        }
+        for produced in 1..=64_u64 {
+            memory.write(PRODUCED, &produced.to_ne_bytes()).unwrap();
+            bell.ring();
+            for _ in 0..500 {
+                write(&mut memory, &mut state);
+            }
+        }
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| sink(&listener));
+            source(&client, SERVER, 1 << 20, |_| {});
+            assert_eq!(served.join().unwrap().0, 1 << 20, "seed {seed}");
+        });
+    }
+    assert_eq!(network.status()["guests"][0]["restarts"], 0);
+    wait_until("some are left", || network.stack("tcpip1")["connections"] == 0);
+}
