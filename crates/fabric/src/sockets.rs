@@ -249,7 +249,8 @@ impl Attachment {
         if held.0.watched {
             return Ok(self.follow(held, time));
         }
-        if self.is_wanted() {
+        // Whoever follows wants the provider when its time is over, and does not say so.
+        if self.is_wanted() || held.0.followers > 0 {
             return self.sleep(held, time);
         }
         self.0.waits.store(true, Ordering::SeqCst);

@@ -5,7 +5,7 @@
 #[path = "common/network.rs"]
 mod network;
 
-use network::{Network, PATIENCE, content, kill, sink, source, wait_until};
+use network::{Network, PATIENCE, content, kill, sink, source, use_beside_a_waiting_thread, wait_until};
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -194,6 +194,12 @@ fn a_poller_tells_of_sockets_and_can_be_polled_itself() {
     sent += served.write(&chunk).unwrap();
     served.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(reader.join().unwrap(), sent);
+}
+
+#[test]
+fn who_waits_for_a_guests_sockets_holds_up_no_other_thread() {
+    let network = Network::up("threads", FIGURE_1);
+    use_beside_a_waiting_thread(&network.application("tcpip1"), "10.0.1.1:0");
 }
 
 /// Not a test by itself: the process that another one kills.

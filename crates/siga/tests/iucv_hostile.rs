@@ -209,7 +209,7 @@ fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() 
         ("32776 bytes that are no command", vec![(tag(SEND, 1), extents(&[(0, 1); 4_097]))]),
         ("more consumed than told of, socket 1", vec![consumed(1)]),
         ("more consumed than told of, socket 1", vec![consumed(0)]),
-        ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), good.clone()]),
+        ("no connection, socket 1", vec![(tag(CLOSE, 1), Vec::new()), good]),
         ("no connection, socket 1", vec![(tag(ABORT, 1), Vec::new()), (tag(SHUTDOWN, 1), Vec::new())]),
         ("nothing to give up, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())]),
         ("a number that cannot be given, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),

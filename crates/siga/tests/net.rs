@@ -4,7 +4,7 @@
 #[path = "common/network.rs"]
 mod network;
 
-use network::{Network, PATIENCE, kill, sink, source, wait_until};
+use network::{Network, PATIENCE, kill, sink, source, use_beside_a_waiting_thread, wait_until};
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
 use siga_fabric::request::{Answer, Request};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
@@ -45,6 +45,12 @@ fn a_stream_crosses_the_router_whole_over_both_ip_versions() {
             assert_eq!(served.join().unwrap().0, 16 << 20);
         });
     }
+}
+
+#[test]
+fn who_waits_for_sockets_of_the_own_stack_holds_up_no_other_thread() {
+    let network = Network::up("threads", FIGURE_1);
+    use_beside_a_waiting_thread(&network.attach("client"), "10.0.1.1:0");
 }
 
 #[test]

@@ -3,10 +3,11 @@
 
 use siga_fabric::message::Token;
 use siga_fabric::name::Name;
-use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
+use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything may take. Whoever waits longer fails, so that a test that has failed elsewhere ends.
@@ -181,4 +182,26 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Uses an attachment from one thread while another waits for its sockets.
+pub(crate) fn use_beside_a_waiting_thread(attachment: &Attachment, local: &str) {
+    let poller = Poller::new(attachment);
+    let (waker, waits) = (poller.waker(), AtomicBool::new(true));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            poller.wait(&mut Vec::new(), Some(PATIENCE)).unwrap();
+            waits.store(false, Ordering::SeqCst);
+        });
+        for turn in 0..50 {
+            // Sometimes the other has not begun to wait, mostly it sleeps.
+            std::thread::sleep(Duration::from_millis(turn % 5));
+            let socket = UdpSocket::bind(attachment, local.parse().unwrap()).unwrap();
+            socket.set_timeout(Some(Duration::from_millis(1)));
+            assert_eq!(socket.recv_from(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+            assert!(waits.load(Ordering::SeqCst), "turn {turn}: the other has been waited for, or woken for nothing");
+        }
+        waker.wake();
+    });
+    assert!(!waits.into_inner());
 }
