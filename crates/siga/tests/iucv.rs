@@ -275,19 +275,26 @@ fn applications_that_come_and_go_leave_their_guest_and_the_control_program_as_th
     let network = Network::up("come", FIGURE_1);
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
-    let visit = || {
+    let visit = |waits_for_answer: bool| {
         let client = network.application("tcpip1");
         let mut stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
         let (mut served, _) = listener.accept().unwrap();
-        stream.write_all(b"good-bye").unwrap();
+        served.set_timeout(Some(PATIENCE));
+        if waits_for_answer {
+            stream.write_all(b"hello").unwrap();
+            served.read_exact(&mut [0; 5]).unwrap();
+            served.write_all(b"hello").unwrap();
+            stream.read_exact(&mut [0; 5]).unwrap();
+        } else {
+            stream.write_all(b"good-bye").unwrap();
+        }
         // What was closed before the application ended is an end, and not a reset.
         drop((stream, client));
-        served.set_timeout(Some(PATIENCE));
         let mut all = Vec::new();
         served.read_to_end(&mut all).unwrap();
-        assert_eq!(all, b"good-bye");
+        assert_eq!(all, if waits_for_answer { b"".as_slice() } else { b"good-bye" });
     };
-    visit();
+    visit(true);
     let is_rid_of_them = || {
         let log = network.log();
         let count = |what: &str| log.lines().filter(|line| line.contains("application") && line.contains(what)).count();
@@ -295,7 +302,7 @@ fn applications_that_come_and_go_leave_their_guest_and_the_control_program_as_th
     };
     wait_until("the first is still known", is_rid_of_them);
     let held = network.held("tcpip1");
-    (0..30).for_each(|_| visit());
+    (0..30).for_each(|turn| visit(turn % 2 == 0));
     wait_until("some are still known", is_rid_of_them);
     wait_until("descriptors or mappings are left", || network.held("tcpip1") == held);
 }
