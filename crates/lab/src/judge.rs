@@ -312,7 +312,7 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
 }
 
 /// What a run compares by itself: each further level with the first; with a single level, each path that has a node in
-/// the middle with the same path without it.
+/// the middle with the same path without it, and each over siga's own network with the kernel's through as many nodes.
 ///
 /// # Errors
 /// Environment: a damaged record.
@@ -335,6 +335,10 @@ fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> 
     for cell in cells {
         let base = crate::summary::base_of(cell).filter(|base| known.contains(base));
         let entry = base.map(|base| (Subject::Paths, base.path, cell.path.clone()));
+        paths.extend(entry.filter(|entry| !paths.contains(entry)));
+        let kernel =
+            crate::summary::kernel_path_of(&cell.path).filter(|path| cells.iter().any(|cell| cell.path == *path));
+        let entry = kernel.map(|path| (Subject::Paths, path.to_owned(), cell.path.clone()));
         paths.extend(entry.filter(|entry| !paths.contains(entry)));
     }
     paths

@@ -51,7 +51,8 @@ pub struct Plan {
     pub ipv6: bool,
     /// A process per pair instead of all pairs in one epoll process.
     pub processes: bool,
-    /// Sleep (`block`) or spin (`poll`) while nothing can go on.
+    /// While nothing can go on: sleep (`block`), ask again and again (`poll`), or ask while that pays and then sleep
+    /// (`adaptive`: siga's own networks alone).
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub wait: Wait,
     /// Who closes a CRR connection first.
@@ -304,9 +305,10 @@ pub struct Matrix {
     pub skipped: Vec<(Cell, String)>,
 }
 
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("default", include_str!("../../../plans/default.toml")),
     ("guests", include_str!("../../../plans/guests.toml")),
+    ("hop", include_str!("../../../plans/hop.toml")),
     ("mtu", include_str!("../../../plans/mtu.toml")),
     ("paths", include_str!("../../../plans/paths.toml")),
 ];
@@ -600,10 +602,15 @@ impl Plan {
 
     /// Why a cell of the matrix makes no sense on its path; an error where the user asked for just this.
     fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
+        let adaptive =
+            || format!("ends of {route} sleep (block) or ask (poll); only siga's own networks do either as it pays");
         let (lacks, range) = match route {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
             Route::Places(..) => {
+                if self.wait == Wait::Adaptive {
+                    return Ok(Some(adaptive()));
+                }
                 let settings = level.settings();
                 return Ok(if !settings.is_empty() {
                     let settings = settings.join(", ");
@@ -615,6 +622,9 @@ impl Plan {
         };
         if lacks.is_some() {
             return Ok(lacks);
+        }
+        if self.wait == Wait::Adaptive && !matches!(route, Route::Guests(_)) {
+            return Ok(Some(adaptive()));
         }
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
             && asked != own
@@ -720,8 +730,21 @@ mod tests {
     fn the_default_plan_is_what_the_documents_say() {
         let plan = Plan::load("default").unwrap();
         let matrix = plan.matrix().unwrap();
-        assert_eq!(matrix.cells.len(), 18);
+        // The first path is the base of the others.
+        assert_eq!(plan.paths, ["veth-routed", "hipersockets-routed"]);
+        assert_eq!(plan.workloads, ["rr-200-1000", "crr-64-8k", "strg-20m"]);
+        assert_eq!((plan.clients.as_slice(), plan.wait), ([1, 10].as_slice(), Wait::Block));
+        assert_eq!(matrix.cells.len(), 12);
+        let mtu = |path: &str| matrix.cells.iter().find(|cell| cell.path == path).and_then(|cell| cell.mtu);
+        assert_eq!((mtu("veth-routed"), mtu("hipersockets-routed")), (Some(1_500), Some(57_344)));
         assert_eq!(plan.budget_seconds, Some(150.0));
+    }
+
+    #[test]
+    fn what_a_router_hop_costs_is_a_plan_by_its_name() {
+        let plan = Plan::load("hop").unwrap();
+        assert_eq!(plan.paths, ["veth", "veth-routed", "loopback"]);
+        assert_eq!((plan.matrix().unwrap().cells.len(), plan.budget_seconds), (18, Some(150.0)));
     }
 
     #[test]

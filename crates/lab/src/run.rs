@@ -110,7 +110,7 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
             Ok(profiler) => Ok(Some(profiler)),
             Err(error) => {
                 let reason = error.message();
-                watch.note(&format!("no profile ({reason}): the router's cost comes from `subtract`"));
+                watch.note(&format!("no profile ({reason}): what a router of the kernel costs shows as the difference to the path without it"));
                 Ok(None)
             }
         },

@@ -4,12 +4,15 @@
 //! up. CPU time is charged to components by the best method the trials allow; under `subtract` the router is the mean
 //! difference to the path without it, trial by trial. What a component did in user mode is virtual, the rest is CP.
 
+mod beside;
 mod cpu;
 mod hop;
 
+pub use beside::Beside;
 pub use cpu::{Component, Cpu};
 pub use hop::Hop;
 
+pub(crate) use beside::kernel_path_of;
 pub(crate) use cpu::{by_processes, by_profile, by_tick};
 pub(crate) use hop::{base_of, cpu_ms};
 
@@ -65,6 +68,8 @@ pub struct Reduced {
     pub cells: Vec<Summary>,
     /// What each router hop costs, by difference of two paths.
     pub hops: Vec<Hop>,
+    /// How siga's own networks do beside the kernel's.
+    pub beside: Vec<Beside>,
     /// Cells without a figure.
     pub skipped: Vec<Skipped>,
 }
@@ -79,6 +84,7 @@ pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
         cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
     }
     let hops = hop::all(&cells, &run.trials);
+    let beside = beside::all(&cells, &run.trials);
     let mut skipped: Vec<Skipped> = Vec::new();
     for entry in &run.skipped {
         let measured = cells.iter().any(|summary| summary.cell == entry.cell);
@@ -86,7 +92,7 @@ pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
             skipped.push(entry.clone());
         }
     }
-    Ok(Reduced { cells, hops, skipped })
+    Ok(Reduced { cells, hops, beside, skipped })
 }
 
 /// The trials of a cell that nothing was wrong with; all of them if something was wrong with each.

@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{CpuRecord, PathRecord, TrialRecord};
-use crate::socket::kernel::Wait;
 use crate::workload::Shape;
 use scene::{Reading, Scene};
 use std::collections::BTreeMap;
@@ -133,16 +132,12 @@ impl Bench<'_> {
 }
 
 fn io_name(plan: &Plan, cell: &Cell) -> Result<String> {
-    let (serving, asleep) = match cell.path.parse()? {
-        Route::Guests(path) => (path.attach.name(), "adaptive"),
-        Route::Built(_) | Route::Places(..) if plan.processes => ("process per pair", "block"),
-        Route::Built(_) | Route::Places(..) => ("epoll", "block"),
+    let serving = match cell.path.parse()? {
+        Route::Guests(path) => path.attach.name(),
+        Route::Built(_) | Route::Places(..) if plan.processes => "process per pair",
+        Route::Built(_) | Route::Places(..) => "epoll",
     };
-    let waiting = match plan.wait {
-        Wait::Block => asleep,
-        Wait::Poll => "poll",
-    };
-    Ok(format!("{serving}, {waiting}"))
+    Ok(format!("{serving}, {}", plan.wait.name()))
 }
 
 fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {

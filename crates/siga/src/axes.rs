@@ -18,7 +18,7 @@ Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
             nft-100-rules, conntrack, or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
-Plans:      default, guests, mtu, paths, or a TOML file
+Plans:      default, guests, hop, mtu, paths, or a TOML file
 
 Examples:
   siga run --path veth,veth-routed --workload rr-200-1000 --clients 1,10 --trials 6
@@ -26,6 +26,7 @@ Examples:
   siga run --path loopback --workload rr-1-1 --processes --wait poll --client-cpus 0 --server-cpus 1
   siga run --path veth --workload rr-200-1000 --rate 5000
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
+  siga run hop
   siga plan paths --clients 1,10,100
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
 
@@ -68,8 +69,9 @@ pub(crate) struct Axes {
     /// A process per pair (up to 1,000) instead of all pairs in one epoll process.
     #[arg(long)]
     processes: bool,
-    /// Sleep (block) or spin (poll) while nothing can go on.
-    #[arg(long, value_parser = wait, value_name = "block|poll")]
+    /// While nothing can go on: sleep (block), ask again and again (poll), or ask while that pays and then sleep
+    /// (adaptive: siga's own networks alone).
+    #[arg(long, value_parser = wait, value_name = "block|adaptive|poll")]
     wait: Option<Wait>,
     /// Who closes a CRR connection first.
     #[arg(long, value_parser = close, value_name = "server|client")]
@@ -199,11 +201,7 @@ fn plant(plan: &mut Plan, text: &str) -> Result<()> {
 }
 
 fn wait(text: &str) -> std::result::Result<Wait, String> {
-    match text {
-        "block" => Ok(Wait::Block),
-        "poll" => Ok(Wait::Poll),
-        _ => Err("block or poll".into()),
-    }
+    Wait::ALL.into_iter().find(|wait| wait.name() == text).ok_or_else(|| "block, adaptive or poll".into())
 }
 
 fn close(text: &str) -> std::result::Result<Close, String> {

@@ -29,8 +29,9 @@ use std::process::ExitCode;
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  \
-        siga run                                    what a router hop costs on this host (two and a half minutes)\n  \
-        siga run --quick                            a smoke run of the same (half a minute)\n  \
+        siga run                                    siga's own network beside the kernel's (two and a half minutes)\n  \
+        siga run hop                                what a router hop costs on this host\n  \
+        siga run --quick                            a smoke run of the first (some seconds)\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
         siga show runs/DIR --format json            a run again, in another form\n  \
@@ -51,8 +52,8 @@ struct Cli {
 enum Command {
     /// Measure network paths.
     ///
-    /// Without arguments: the default plan, which compares a direct path, the same through a router, and loopback. Every
-    /// axis can be set here or in a plan; lists are separated by commas.
+    /// Without arguments: the default plan, which compares siga's own network with the kernel's, each with a router between
+    /// client and server. Every axis can be set here or in a plan; lists are separated by commas.
     #[command(after_help = axes::HELP)]
     Run(Box<measure::RunArgs>),
     /// Print the matrix of a plan and how long it will take.

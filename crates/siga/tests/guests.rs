@@ -46,7 +46,7 @@ fn assert_nothing_left(bench: &Bench, guests: &[u32]) {
 #[test]
 fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
     let bench = Bench::new();
-    let cells = measured(&bench, PATHS, "embedded, adaptive");
+    let cells = measured(&bench, PATHS, "embedded, block");
     assert!(cells.iter().all(|cell| cell["cpu"]["guests"]["applications"].is_null()));
     assert_spent(&cells, &["tcpip1", "tcpip3"]);
     assert_nothing_left(&bench, &[]);
@@ -55,7 +55,7 @@ fn every_workload_crosses_every_siga_network_and_its_figures_add_up() {
 #[test]
 fn applications_of_guests_are_accounted_apart_from_their_stacks() {
     let bench = Bench::new();
-    let cells = measured(&bench, IUCV_PATHS, "iucv, adaptive");
+    let cells = measured(&bench, IUCV_PATHS, "iucv, block");
     assert_spent(&cells, &["tcpip1", "tcpip3", "applications"]);
     assert_nothing_left(&bench, &[]);
 }
@@ -138,6 +138,38 @@ fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
 }
 
 #[test]
+fn who_blocks_never_asks_and_who_adapts_does() {
+    let bench = Bench::new();
+    for (wait, asks) in [("block", false), ("adaptive", true)] {
+        measure(&bench, &format!("--path hipersockets-routed --workload rr-1-1 --clients 1 --wait {wait}"));
+        let trial = &bench.trials()[0];
+        assert_eq!(trial["io"], format!("embedded, {wait}"));
+        let guests = &trial["cpu"]["guests"];
+        for times in [&guests["client"], &guests["router"][1]] {
+            assert_eq!(times["yielding_ns"].as_u64().unwrap() > 0, asks, "{wait}: {guests:#}");
+        }
+        fs::remove_dir_all(bench.path("run")).unwrap();
+    }
+}
+
+#[test]
+fn the_default_plan_sets_sigas_network_beside_the_kernels() {
+    let bench = Bench::new();
+    if !common::paths_build(&bench) {
+        return;
+    }
+    let ended = bench.run("run --out run --seconds 0.1 --warm-up 0 --trials 2 --workload rr-200-1000 --clients 1").ok();
+    assert!(ended.out.starts_with("Through a router, siga's own network is faster than the kernel's in "), "{ended}");
+    assert!(ended.out.contains("ends of both wait by `block`"), "{ended}");
+    let json: Value = serde_json::from_str(&bench.run("show run --format json").ok().out).unwrap();
+    let beside = &json["beside"][0];
+    assert_eq!((&beside["path"], &beside["kernel"]), (&"hipersockets-routed".into(), &"veth-routed".into()));
+    assert!(beside["rate_ratio"]["value"].as_f64().unwrap() > 0.0 && beside["cpu_ratio"]["count"] == 2, "{beside:#}");
+    let compared = bench.run("show run").ok();
+    assert_eq!(compared.out, ended.out);
+}
+
+#[test]
 fn what_a_siga_network_has_not_is_skipped_with_the_reason() {
     let bench = Bench::new();
     let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;
@@ -146,6 +178,7 @@ fn what_a_siga_network_has_not_is_skipped_with_the_reason() {
     assert!(planned(&format!("{both} --plant router=5")).contains("kernel's routers alone"));
     assert!(planned(&format!("{both} --level gro-off")).contains("level gro-off sets gro of the kernel's networks"));
     assert!(planned(&format!("{both} --level bbr")).contains("siga's stack has cubic and reno"));
+    assert!(planned(&format!("{both} --wait adaptive")).contains("ends of veth-routed sleep (block) or ask (poll)"));
     assert!(planned(&format!("{both} --mtu 65535")).contains("takes an MTU of 576 to 57344 bytes"));
     bench.run("plan --path hipersockets --processes").refused(2, &["no cell of the plan can be"]);
 }

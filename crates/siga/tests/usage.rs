@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 /// Arguments, and words that the message must have.
 const REFUSED: &[(&str, &[&str])] = &[
-    ("run nosuch", &["unknown plan `nosuch`", "default, guests, mtu, paths"]),
+    ("run nosuch", &["unknown plan `nosuch`", "default, guests, hop, mtu, paths"]),
     ("run absent.toml", &["cannot read plan absent.toml"]),
     ("run misspelt.toml", &["misspelt.toml", "line 2", "workload"]),
     ("run --path vlan", &["unknown path `vlan`", "veth-routed"]),
@@ -48,7 +48,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("run --write x", &["`x` is no size"]),
     ("run --seed 18446744073709551615", &["seed", "9223372036854775807"]),
     ("run --client-cpus zero", &["`zero` is no list of CPUs"]),
-    ("run --wait maybe", &["block or poll"]),
+    ("run --wait maybe", &["block, adaptive or poll"]),
     ("run --close both", &["server or client"]),
     ("run --plant client", &["`client` plants nothing", "--plant client=US"]),
     ("run --plant moon=1", &["`moon=1` plants nothing"]),

@@ -147,7 +147,7 @@ pub fn examine(tell: &mut dyn FnMut(&str)) -> Result<Examination> {
     if control::interrupted() {
         return Err(Error::incomplete("interrupted"));
     }
-    examination.fit = probe::DEFAULT_PATHS.iter().any(|kind| examination.has(Group::Paths, kind.name()));
+    examination.fit = probe::DEFAULT_PATHS.iter().any(|path| examination.has(Group::Paths, path));
     examination.summary = summary(&examination);
     Ok(examination)
 }

@@ -4,6 +4,7 @@
 //! network that the path is named after. Client and server are processes of the laboratory: guests with a stack in them
 //! (`embedded`), or applications of guests that are processes of their own (`iucv`).
 
+use super::PathKind;
 use crate::error::{Error, Result};
 use crate::level::Level;
 use crate::socket::kernel::Wait;
@@ -125,6 +126,11 @@ impl GuestPath {
         }
     }
 
+    /// The kernel's path that leads through as many nodes.
+    pub fn of_kernel(self) -> PathKind {
+        if self.routed { PathKind::VethRouted } else { PathKind::Veth }
+    }
+
     /// The path that differs from this one only by the absence of the router.
     pub fn without_router(self) -> Option<Self> {
         self.routed.then_some(Self { routed: false, ..self })
@@ -196,9 +202,9 @@ impl GuestSpec {
 
     /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
-        // As the kernel's sockets are either asleep or asking, these are.
         let waiting = match self.wait {
-            Wait::Block => "adaptive",
+            Wait::Block => "blocking",
+            Wait::Adaptive => "adaptive",
             Wait::Poll => "polling",
         };
         let bits = if self.ipv6 { 64 } else { 24 };

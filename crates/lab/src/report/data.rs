@@ -4,7 +4,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::histogram::Percentiles;
 use crate::path::guest::NAMES;
 use crate::store::Run;
-use crate::summary::{Component, Cpu, Hop, Reduced, Summary};
+use crate::summary::{Beside, Component, Cpu, Hop, Reduced, Summary};
 use crate::text;
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 pub(super) fn json(run: &Run, reduced: &Reduced) -> Result<String> {
     let cells: Vec<Value> = reduced.cells.iter().map(cell).collect();
     let hops: Vec<Value> = reduced.hops.iter().map(hop).collect();
+    let beside: Vec<Value> = reduced.beside.iter().map(one_beside).collect();
     let skipped: Vec<Value> = reduced
         .skipped
         .iter()
@@ -34,6 +35,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced) -> Result<String> {
         "environment": run.environment,
         "cells": all,
         "hops": hops,
+        "beside": beside,
         "damage": run.damage,
     });
     let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
@@ -129,6 +131,21 @@ fn hop(hop: &Hop) -> Value {
         "cpu_msec": hop.cpu,
         "rate_ratio": hop.rate_ratio,
         "latency_p50_us": hop.latency_us,
+    })
+}
+
+fn one_beside(one: &Beside) -> Value {
+    json!({
+        "path": one.cell.path,
+        "kernel": one.kernel.path,
+        "workload": one.cell.workload.to_string(),
+        "mtu": one.cell.mtu,
+        "kernel_mtu": one.kernel.mtu,
+        "clients": one.cell.clients,
+        "level": one.cell.level,
+        "wait": one.wait,
+        "rate_ratio": one.rate,
+        "cpu_ratio": one.cpu,
     })
 }
 

@@ -1,8 +1,9 @@
 //! Sentences and numbers for people.
 
 use crate::account::Method;
+use crate::plan::Cell;
 use crate::stats::Estimate;
-use crate::summary::{Hop, Reduced, Summary};
+use crate::summary::{Beside, Hop, Reduced, Summary};
 use crate::workload::{Shape, Unit};
 
 /// A number with three significant digits and commas between thousands.
@@ -43,8 +44,81 @@ pub(super) fn pairs(count: u32) -> String {
     if count == 1 { "1 pair".into() } else { format!("{count} pairs") }
 }
 
-/// What each hop costs, most telling workload first; empty when nothing was measured with and without a hop.
+/// How siga's own networks do beside the kernel's, then what each hop costs; empty when there is nothing to compare.
 pub(super) fn headline(reduced: &Reduced) -> String {
+    let parts = [beside(&reduced.beside), hops(reduced)];
+    parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
+}
+
+/// A sentence a path of siga's, then a line a workload and number of pairs.
+fn beside(all: &[Beside]) -> String {
+    let mut groups: Vec<Vec<&Beside>> = Vec::new();
+    for one in all {
+        let same = |group: &&mut Vec<&Beside>| {
+            let (own, other) = (&group[0].cell, &one.cell);
+            (&own.path, own.mtu, &own.level) == (&other.path, other.mtu, &other.level)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups.iter().map(|group| beside_of(group)).collect::<Vec<_>>().join("\n")
+}
+
+/// In how many an interval lies above 1, and in how many below.
+fn clear(estimates: &[&Estimate]) -> (usize, usize) {
+    let above = estimates.iter().filter(|estimate| estimate.low.is_some_and(|low| low > 1.0)).count();
+    let below = estimates.iter().filter(|estimate| estimate.high.is_some_and(|high| high < 1.0)).count();
+    (above, below)
+}
+
+fn beside_of(group: &[&Beside]) -> String {
+    let first = group[0];
+    let routed = first.kernel.path == "veth-routed";
+    let way = if routed { "Through a router" } else { "Without a router between" };
+    let rates: Vec<&Estimate> = group.iter().map(|one| &one.rate).collect();
+    let cpus: Vec<&Estimate> = group.iter().map(|one| &one.cpu).collect();
+    let ((faster, slower), (dearer, cheaper)) = (clear(&rates), clear(&cpus));
+    let mut text = if rates.iter().all(|rate| rate.low.is_none()) {
+        format!("{way}, siga's own network beside the kernel's, by one trial each:")
+    } else {
+        format!(
+            "{way}, siga's own network is faster than the kernel's in {faster} of {} cases and slower in {slower}; \
+             it takes less CPU time a unit in {cheaper} and more in {dearer}:",
+            group.len()
+        )
+    };
+    let side = |cell: &Cell| match cell.mtu {
+        Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
+        None => cell.path.clone(),
+    };
+    let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
+    for one in group {
+        let what = match one.cell.workload.unit() {
+            Unit::Transaction => "transaction",
+            Unit::Megabyte => "megabyte",
+        };
+        text += &format!(
+            "\n  {}, {}: {}x the rate{}, {}x the CPU time a {what}{}",
+            one.cell.workload,
+            pairs(one.cell.clients),
+            number(one.rate.value),
+            interval(&one.rate, 1.0, ""),
+            number(one.cpu.value),
+            interval(&one.cpu, 1.0, "")
+        );
+    }
+    format!(
+        "{text}\n  ({} against {}{level}; ends of both wait by `{}`)",
+        side(&first.cell),
+        side(&first.kernel),
+        first.wait
+    )
+}
+
+/// What each hop costs, most telling workload first.
+fn hops(reduced: &Reduced) -> String {
     let mut hops: Vec<&Hop> = reduced.hops.iter().filter(|hop| hop.cell.level == "plain").collect();
     if hops.is_empty() {
         hops = reduced.hops.iter().collect();
@@ -123,7 +197,38 @@ pub(super) fn spread(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::number;
+    use super::{beside, number};
+    use crate::stats::Estimate;
+    use crate::summary::{Beside, trial_of};
+
+    #[test]
+    fn siga_beside_the_kernel_is_told_with_what_an_interval_leaves_open() {
+        let one = |clients: u32, rate: Estimate, cpu: Estimate| {
+            let mut cell = trial_of("hipersockets-routed", 0, 1, None).cell;
+            (cell.clients, cell.mtu) = (clients, Some(57_344));
+            let kernel = trial_of("veth-routed", 0, 1, None).cell;
+            Beside { cell, kernel, rate, cpu, wait: "block".into() }
+        };
+        let of = |value: f64, low: f64, high: f64| Estimate { value, low: Some(low), high: Some(high), count: 6 };
+        let all = [one(1, of(2.0, 1.5, 2.5), of(0.5, 0.4, 0.6)), one(10, of(0.9, 0.8, 0.95), of(1.1, 0.9, 1.3))];
+        let text = beside(&all);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(
+            lines[0].starts_with("Through a router, siga's own network is faster than the kernel's in 1 of 2 cases")
+        );
+        assert!(lines[0].ends_with("slower in 1; it takes less CPU time a unit in 1 and more in 0:"), "{text}");
+        assert!(lines[2].contains("10 pairs: 0.900x the rate (95%: 0.800 to 0.950), 1.10x the CPU time"), "{text}");
+        assert!(lines[3].contains("57,344 against veth-routed with MTU 1,500; ends of both wait by `block`"), "{text}");
+
+        let alone = |value| Estimate { value, low: None, high: None, count: 1 };
+        let text = beside(&[one(1, alone(2.0), alone(0.5))]);
+        assert!(
+            text.starts_with("Through a router, siga's own network beside the kernel's, by one trial each:"),
+            "{text}"
+        );
+        assert_eq!(beside(&[]), "");
+    }
 
     #[test]
     fn numbers_have_three_digits_and_commas() {

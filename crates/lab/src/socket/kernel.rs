@@ -29,8 +29,24 @@ use std::time::{Duration, Instant};
 pub enum Wait {
     /// Sleeps in the kernel.
     Block,
+    /// Asks and yields while that pays, then sleeps: guests of siga's own networks alone.
+    Adaptive,
     /// Asks again and again, at the price of a CPU.
     Poll,
+}
+
+impl Wait {
+    /// All of them, in the order of help texts.
+    pub const ALL: [Self; 3] = [Self::Block, Self::Adaptive, Self::Poll];
+
+    /// The name used on the command line and in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Adaptive => "adaptive",
+            Self::Poll => "poll",
+        }
+    }
 }
 
 /// How the sockets are made and served.
@@ -318,7 +334,10 @@ impl Sockets for Kernel {
             }
             return Ok(());
         }
-        let timeout = if self.options.wait == Wait::Poll { Some(Duration::ZERO) } else { timeout };
+        let timeout = match self.options.wait {
+            Wait::Poll => Some(Duration::ZERO),
+            Wait::Block | Wait::Adaptive => timeout,
+        };
         let timeout = timeout.map(timespec);
         let mut space = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];
         let events = match epoll::wait(&self.epoll, &mut space[..], timeout.as_ref()) {

@@ -36,11 +36,27 @@ pub(super) fn has_router(cell: &Cell) -> bool {
 }
 
 /// Trials of the two cells that stood side by side in a round.
-fn rounds<'a>(trials: &'a [TrialRecord], cell: &Cell, base: &Cell) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+pub(super) fn rounds<'a>(
+    trials: &'a [TrialRecord],
+    cell: &Cell,
+    base: &Cell,
+) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
     let sound = |wanted: &Cell| super::sound(trials, wanted);
     let bases = sound(base);
     let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.slot() == trial.slot())?));
     sound(cell).into_iter().filter_map(pair).collect()
+}
+
+/// A figure of the first of each pair as a multiple of the second's: the geometric mean.
+pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&TrialRecord) -> f64) -> Option<Estimate> {
+    let logs: Vec<f64> = pairs.iter().map(|(one, other)| (figure(one) / figure(other)).ln()).collect();
+    let ratio = estimate(&logs)?;
+    Some(Estimate {
+        value: ratio.value.exp(),
+        low: ratio.low.map(f64::exp),
+        high: ratio.high.map(f64::exp),
+        count: ratio.count,
+    })
 }
 
 /// CPU milliseconds per unit of the whole host, whoever spent them.
@@ -61,18 +77,11 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Hop> {
         let base = base_of(&summary.cell)?;
         let base_summary = cells.iter().find(|other| other.cell == base)?;
         let pairs = rounds(trials, &summary.cell, &base);
-        let logs: Vec<f64> = pairs.iter().map(|(with, without)| (with.rate() / without.rate()).ln()).collect();
-        let ratio = estimate(&logs)?;
         Some(Hop {
             cell: summary.cell.clone(),
             base,
             cpu: cpu_difference(trials, &summary.cell)?,
-            rate_ratio: Estimate {
-                value: ratio.value.exp(),
-                low: ratio.low.map(f64::exp),
-                high: ratio.high.map(f64::exp),
-                count: ratio.count,
-            },
+            rate_ratio: ratio(&pairs, TrialRecord::rate)?,
             latency_us: summary.latency.p50.zip(base_summary.latency.p50).map(|(with, without)| with - without),
         })
     };
