@@ -12,6 +12,7 @@ mod rfc;
 mod ring;
 mod schema;
 mod sim;
+mod soak;
 mod tidy;
 
 use std::path::Path;
@@ -57,6 +58,8 @@ enum Task {
     Miri,
     /// Run the simulated world: one seed with its trace, or as many as there is time for
     Sim(sim::Options),
+    /// Use a virtual network for an hour while its guests are killed, and count what its processes hold (root counts all)
+    Soak(soak::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {
         /// Only compare them with the types
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Task::Loom => ring::loom(root),
         Task::Miri => ring::miri(root),
         Task::Sim(options) => sim::run(root, &options),
+        Task::Soak(options) => soak::run(root, &options),
         Task::Schema { check } => schema::run(root, check),
     };
     match outcome {

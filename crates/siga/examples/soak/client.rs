@@ -1,0 +1,229 @@
+//! The client: traffic of every kind through the router, every byte of it checked.
+//!
+//! A connection to the server that is open has to outlive whatever is done to others: its failure is a finding. One that does
+//! not come to be is counted, since a router may be away; who started this knows when that may be.
+
+use super::Outcome;
+use super::exchange::{Content, Head, PIECE_BYTES_MAX, PORT};
+use super::report::Report;
+use siga_fabric::sockets::{Attachment, SocketOptions, TcpStream, UdpSocket};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The server, reached through the router.
+pub(super) const SERVER: &str = "10.0.2.2";
+const SERVER_IPV6: &str = "fd00:2::2";
+/// Another server there, which is killed now and then.
+pub(super) const OTHER: &str = "10.0.2.3";
+/// How long an operation may wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an echoed datagram may take; later ones count as lost.
+const ECHO_TIME: Duration = Duration::from_millis(300);
+/// Exchanges of a connection before another is made.
+const EXCHANGES: u32 = 5_000;
+/// Streams are of so many bytes and so many times two, up to 64 MB.
+const STREAM_BYTES_MIN: u64 = 1 << 20;
+
+fn at(host: &str) -> Outcome<SocketAddr> {
+    let text = if host.contains(':') { format!("[{host}]:{PORT}") } else { format!("{host}:{PORT}") };
+    text.parse().map_err(|error| format!("{text}: {error}"))
+}
+
+fn connect(attachment: &Attachment, to: SocketAddr) -> io::Result<TcpStream> {
+    let options = SocketOptions { no_delay: true, ..SocketOptions::default() };
+    let stream = TcpStream::begin(attachment, to, &options)?;
+    stream.set_timeout(Some(PATIENCE));
+    // Nothing can be sent before it is open, not even nothing.
+    let _nothing = (&stream).write(&[])?;
+    Ok(stream)
+}
+
+/// One exchange: `progress` is told of bytes that are gone.
+fn exchange(stream: &mut TcpStream, content: &Content, head: Head, mut progress: impl FnMut(u64)) -> io::Result<()> {
+    let piece = content.at(0, head.request);
+    let mut sent = piece.len() as u64;
+    stream.write_all(&[&head.bytes(), piece].concat())?;
+    progress(sent);
+    while sent < head.request {
+        let piece = content.at(sent, head.request - sent);
+        stream.write_all(piece)?;
+        sent += piece.len() as u64;
+        progress(piece.len() as u64);
+    }
+    let mut buffer = [0; PIECE_BYTES_MAX];
+    let mut received = 0;
+    while received < head.response {
+        let room = usize::try_from(head.response - received).unwrap_or(buffer.len()).min(buffer.len());
+        let count = stream.read(&mut buffer[..room])?;
+        if count == 0 {
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, "the server ended it early"));
+        }
+        if buffer[..count] != *content.at(received, count as u64) {
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("wrong bytes near {received}")));
+        }
+        received += count as u64;
+    }
+    if head.last && stream.read(&mut buffer)? != 0 {
+        return Err(io::Error::new(ErrorKind::InvalidData, "bytes after the last"));
+    }
+    Ok(())
+}
+
+/// Traffic of every kind, a thread each, until the network goes down.
+pub(super) fn traffic(attachment: &Attachment, report: &Report) -> Outcome<()> {
+    let (server, server_ipv6, other) = (at(SERVER)?, at(SERVER_IPV6)?, at(OTHER)?);
+    report.say("ready");
+    std::thread::scope(|scope| {
+        scope.spawn(|| streams(attachment, report, server));
+        scope.spawn(|| exchanges(attachment, report, server_ipv6));
+        scope.spawn(|| connections(attachment, report, server));
+        scope.spawn(|| datagrams(attachment, report, server));
+        scope.spawn(|| others(attachment, report, other));
+    });
+    Ok(())
+}
+
+/// A connection, or a failure that is counted.
+fn patient(attachment: &Attachment, report: &Report, to: SocketAddr) -> TcpStream {
+    loop {
+        match connect(attachment, to) {
+            Ok(stream) => return stream,
+            Err(_) => {
+                report.add("connects_failed", 1);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+/// Streams of many sizes, one after the other.
+fn streams(attachment: &Attachment, report: &Report, to: SocketAddr) {
+    let content = Content::new();
+    for round in 0_u32.. {
+        let mut stream = patient(attachment, report, to);
+        let head = Head { request: STREAM_BYTES_MIN << (round % 7), response: 8, last: true };
+        match exchange(&mut stream, &content, head, |bytes| report.add("stream_bytes", bytes)) {
+            Ok(()) => report.add("streams", 1),
+            Err(error) => report.finding(&format!("a stream of {} bytes to the server failed: {error}", head.request)),
+        }
+    }
+}
+
+/// Exchanges on connections that last.
+fn exchanges(attachment: &Attachment, report: &Report, to: SocketAddr) {
+    let content = Content::new();
+    loop {
+        let mut stream = patient(attachment, report, to);
+        for left in (0..EXCHANGES).rev() {
+            let begun = Instant::now();
+            match exchange(&mut stream, &content, Head { request: 200, response: 1_000, last: left == 0 }, |_| {}) {
+                Ok(()) => report.add("exchanges", 1),
+                Err(error) => {
+                    report.finding(&format!("an exchange with the server failed: {error}"));
+                    break;
+                }
+            }
+            report.most("exchange_us_max", u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+}
+
+/// A connection for each exchange.
+fn connections(attachment: &Attachment, report: &Report, to: SocketAddr) {
+    let content = Content::new();
+    loop {
+        let mut stream = patient(attachment, report, to);
+        match exchange(&mut stream, &content, Head { request: 64, response: 8_192, last: true }, |_| {}) {
+            Ok(()) => report.add("connections", 1),
+            Err(error) => report.finding(&format!("a connection to the server failed: {error}")),
+        }
+    }
+}
+
+/// Datagrams that come back, or are lost.
+fn datagrams(attachment: &Attachment, report: &Report, to: SocketAddr) {
+    let content = Content::new();
+    let any = SocketAddr::from(([0, 0, 0, 0], 0));
+    let mut buffer = [0; 2_048];
+    for number in 0_u64.. {
+        let Ok(socket) = UdpSocket::bind(attachment, any) else {
+            report.finding("no socket for datagrams");
+            return;
+        };
+        socket.set_timeout(Some(ECHO_TIME));
+        let bytes = content.at(number, 1_200);
+        let echoed = socket.send_to(bytes, to).and_then(|_| socket.recv_from(&mut buffer));
+        match echoed {
+            Ok((count, from)) if from == to && buffer[..count] == *bytes => report.add("datagrams", 1),
+            Ok((count, from)) => report.finding(&format!("{count} bytes from {from} are not what was sent to {to}")),
+            Err(_) => {
+                report.add("datagrams_lost", 1);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// Exchanges with a server that is killed: failures are counted, wrong bytes are a finding.
+fn others(attachment: &Attachment, report: &Report, to: SocketAddr) {
+    let content = Content::new();
+    loop {
+        let head = Head { request: 20_000, response: 20_000, last: true };
+        let outcome = connect(attachment, to).and_then(|mut stream| exchange(&mut stream, &content, head, |_| {}));
+        match outcome {
+            Ok(()) => report.add("others", 1),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                report.finding(&format!("the other server sent something else: {error}"));
+            }
+            Err(_) => {
+                report.add("others_failed", 1);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// One stream.
+pub(super) fn copy(attachment: &Attachment, report: &Report, bytes: u64) -> Outcome<()> {
+    let mut stream = connect(attachment, at(SERVER)?).map_err(|error| format!("connecting: {error}"))?;
+    let begun = Instant::now();
+    let head = Head { request: bytes, response: 8, last: true };
+    exchange(&mut stream, &Content::new(), head, |bytes| report.add("stream_bytes", bytes))
+        .map_err(|error| format!("the stream failed: {error}"))?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let rate = bytes as f64 / seconds / 1e6;
+    report.say(&format!("result {bytes} bytes, every one as it was sent, in {seconds:.1} s: {rate:.0} MB/s"));
+    Ok(())
+}
+
+/// A connection for each transaction, from several threads.
+pub(super) fn crr(attachment: &Attachment, report: &Report, count: u64, clients: u32) -> Outcome<()> {
+    let to = at(SERVER)?;
+    let (left, failed) = (AtomicU64::new(count), AtomicU64::new(0));
+    let take = || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                let content = Content::new();
+                let head = Head { request: 64, response: 8_192, last: true };
+                while take() {
+                    let stream = connect(attachment, to);
+                    match stream.and_then(|mut stream| exchange(&mut stream, &content, head, |_| {})) {
+                        Ok(()) => report.add("connections", 1),
+                        Err(error) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            report.finding(&format!("a transaction failed: {error}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    let (failed, rate) = (failed.into_inner(), count as f64 / seconds);
+    report.say(&format!("result {count} transactions, {failed} of them failed, in {seconds:.1} s: {rate:.0} a second"));
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The network under all of it: Figure 1 with two further guests on its HiperSockets network, as `siga net` brings it up.
+
+use super::{Outcome, count};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What it is called.
+pub(super) const NAME: &str = "soak";
+
+/// The router and a bystander are the control program's to start. Client, server and other are processes of ours. Pairs are not
+/// given back, so that what processes hold is the same whenever they are at rest.
+const TOPOLOGY: &str = r#"
+[network.link]
+type = "vctc"
+buffer = 65535
+idle_seconds = 86400
+[network.lan]
+type = "hipersockets"
+access = "restricted"
+grant = ["router", "server", "other", "bystander"]
+idle_seconds = 86400
+[guest.client]
+external = true
+device = [{ network = "link", addresses = ["10.0.1.1/24", "fd00:1::1/64"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.1.2" }, { to = "default", via = "fd00:1::2" }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24", "fd00:1::2/64"], mtu = 57344 },
+    { network = "lan", addresses = ["10.0.2.1/24", "fd00:2::1/64"] },
+]
+[guest.server]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
+route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
+[guest.other]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.3/24"] }]
+route = [{ to = "default", via = "10.0.2.1" }]
+[guest.bystander]
+device = [{ network = "lan", addresses = ["10.0.2.4/24"] }]
+route = [{ to = "default", via = "10.0.2.1" }]
+"#;
+
+/// How long anything of the control program's may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A network that is up as long as this lives.
+#[derive(Debug)]
+pub(super) struct Network {
+    program: PathBuf,
+    base: tempfile::TempDir,
+    is_up: bool,
+}
+
+impl Network {
+    /// Brings it up.
+    pub(super) fn up() -> Outcome<Self> {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let program = own.ancestors().nth(2).unwrap_or(Path::new("/")).join("siga");
+        if !program.is_file() {
+            return Err(format!("there is no {}; `cargo xtask soak` builds it", program.display()));
+        }
+        let base = tempfile::tempdir().map_err(|error| format!("no directory for the network's files: {error}"))?;
+        let mut network = Self { program, base, is_up: true };
+        std::fs::write(network.topology(), TOPOLOGY).map_err(|error| error.to_string())?;
+        if let Err(error) = network.control_program() {
+            network.is_up = false;
+            return Err(error);
+        }
+        Ok(network)
+    }
+
+    fn topology(&self) -> PathBuf {
+        self.base.path().join(format!("{NAME}.toml"))
+    }
+
+    /// Starts a control program: the first, or the successor of one that is gone.
+    pub(super) fn control_program(&self) -> Outcome<()> {
+        self.siga(&["up", &self.topology().display().to_string()]).map(|_| ())
+    }
+
+    /// Where networks' files lie.
+    pub(super) fn run_dir(&self) -> PathBuf {
+        self.base.path().join("run")
+    }
+
+    /// `siga net` with these words; what it prints.
+    pub(super) fn siga(&self, words: &[&str]) -> Outcome<String> {
+        let mut command = Command::new(&self.program);
+        command.arg("net").args(words).env("SIGA_RUN_DIR", self.run_dir()).stdin(Stdio::null());
+        // An interrupt is for who started it.
+        let output =
+            command.process_group(0).output().map_err(|error| format!("{}: {error}", self.program.display()))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+        Err(format!("siga net {} ended with {}: {said}", words.join(" "), output.status))
+    }
+
+    /// The secret of a guest.
+    pub(super) fn token(&self, guest: &str) -> Outcome<String> {
+        self.siga(&["token", NAME, guest]).map(|text| text.trim().to_owned())
+    }
+
+    /// The process of a guest that runs.
+    pub(super) fn guest(&self, name: &str) -> Outcome<Option<u32>> {
+        let text = self.siga(&["status", NAME, "--format", "json"])?;
+        let status: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("status: {error}"))?;
+        let guests = status["guests"].as_array().ok_or("a status without guests")?;
+        let guest = guests.iter().find(|guest| guest["name"] == name).ok_or(format!("no guest {name}"))?;
+        let pid = guest["pid"].as_u64().filter(|_| guest["state"] == "running");
+        Ok(pid.and_then(|pid| u32::try_from(pid).ok()))
+    }
+
+    /// The process of a guest, once it runs and is not `old`.
+    pub(super) fn guest_other_than(&self, name: &str, old: u32) -> Outcome<u32> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.guest(name)? {
+                Some(pid) if pid != old => return Ok(pid),
+                _ if Instant::now() > end => return Err(format!("{name} does not run again within {PATIENCE:?}")),
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// The control program.
+    pub(super) fn control(&self) -> Outcome<u32> {
+        let all = count::processes(&format!("net\0control\0{}", self.run_dir().display()));
+        match all.as_slice() {
+            [one] => Ok(*one),
+            _ => Err(format!("{} control programs run: {all:?}", all.len())),
+        }
+    }
+
+    /// Names of the files in the network's directory.
+    pub(super) fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.run_dir().join(NAME)).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Takes it down; its directory has to be gone then.
+    pub(super) fn down(&mut self) -> Outcome<()> {
+        self.is_up = false;
+        self.siga(&["down", NAME])?;
+        if self.run_dir().join(NAME).exists() {
+            return Err(format!("{} is left", self.run_dir().join(NAME).display()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if self.is_up {
+            // Something has failed before, which is what is told.
+            let _ = self.siga(&["down", NAME]);
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The course of it: the network up, workers in their places, disturbances in turn, counts in between, everything down.
+
+use super::count::{self, Held};
+use super::disturb::{Disturbance, Draw};
+use super::network::{NAME, Network};
+use super::{Outcome, worker::TOKEN};
+use siga_lab::control::{catch_interrupts, interrupted};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long a worker may take until it is ready, and traffic until it goes on.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Connections to a server that was cut off may still fail for so long: a pair that was refused is asked for again after 5 s.
+const AFTERMATH: Duration = Duration::from_secs(8);
+/// How often what processes hold is counted.
+const COUNT_EVERY: Duration = Duration::from_secs(60);
+/// How long processes may take to come to rest before they are counted.
+const SETTLE_MAX: Duration = Duration::from_secs(15);
+/// How long processes may live after the network went down: they end by themselves then.
+const GONE_MAX: Duration = Duration::from_secs(3);
+/// A disturbance after which traffic took longer is told at once.
+const LONG: Duration = Duration::from_secs(3);
+/// Findings after which there is no use in going on.
+const FINDINGS_MAX: usize = 20;
+/// Counts of the client that have to grow after a disturbance.
+const GROWING: [&str; 5] = ["stream_bytes", "exchanges", "connections", "datagrams", "others"];
+
+/// What a worker has said.
+#[derive(Debug, Default)]
+struct Said {
+    counts: BTreeMap<String, u64>,
+    findings: Vec<String>,
+    results: Vec<String>,
+    ready: bool,
+}
+
+/// A process with a guest in it. It is killed when it is dropped.
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    said: Arc<Mutex<Said>>,
+}
+
+impl Worker {
+    fn start(network: &Network, guest: &str, words: &[&str]) -> Outcome<Self> {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(own);
+        command
+            .arg("worker")
+            .arg("--base")
+            .arg(network.run_dir())
+            .args(["--network", NAME, "--guest", guest])
+            .args(words);
+        command.env(TOKEN, network.token(guest)?).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(|error| format!("cannot start {guest}: {error}"))?;
+        let said: Arc<Mutex<Said>> = Arc::default();
+        let (heard, output) = (Arc::clone(&said), child.stdout.take().ok_or("a worker without output")?);
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&line);
+            }
+        });
+        Ok(Self { child, said })
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.said().counts.get(name).copied().unwrap_or(0)
+    }
+
+    fn is_over(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn ready(mut self, guest: &str) -> Outcome<Self> {
+        let end = Instant::now() + PATIENCE;
+        while !self.said().ready {
+            if self.is_over() || Instant::now() > end {
+                let why = self.said().findings.join("; ");
+                return Err(format!("{guest} is not ready: {why}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(self)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Said {
+    fn hear(&mut self, line: &str) {
+        match line.split_once(' ') {
+            Some(("count", rest)) => {
+                if let Some((name, count)) =
+                    rest.split_once(' ').and_then(|(name, count)| Some((name, count.parse().ok()?)))
+                {
+                    self.counts.insert(name.to_owned(), count);
+                }
+            }
+            Some(("finding", text)) => self.findings.push(text.to_owned()),
+            Some(("result", text)) => self.results.push(text.to_owned()),
+            _ if line.starts_with("ready") => self.ready = true,
+            _ => {}
+        }
+    }
+}
+
+/// One client's task beside a server, without disturbances.
+pub(super) fn alone(task: &[&str]) -> Outcome<()> {
+    catch_interrupts().map_err(|error| error.to_string())?;
+    let mut network = Network::up()?;
+    let server = Worker::start(&network, "server", &["--serve"])?.ready("the server")?;
+    let router = network.guest("router")?.ok_or("there is no router")?;
+    let before = Held::of(router);
+    let mut client = Worker::start(&network, "client", task)?;
+    let mut told = Instant::now();
+    while !client.is_over() {
+        if interrupted() {
+            return Err("interrupted".to_owned());
+        }
+        if told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            let held = [("client", client.child.id()), ("router", router), ("server", server.child.id())];
+            eprintln!("{}", counts(&client.said().counts));
+            for (who, pid) in held {
+                if let Ok(held) = Held::of(pid) {
+                    eprintln!("  {who}: {held}");
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Its last lines are on their way.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut findings = client.said().findings.clone();
+    findings.extend(server.said().findings.clone());
+    let results = client.said().results.clone();
+    if network.guest("router")? != Some(router) {
+        findings.push("the router is another than at the beginning".to_owned());
+    }
+    if let (Ok(before), Ok(after)) = (before, Held::of(router)) {
+        eprintln!("router before: {before}\nrouter after:  {after}");
+    }
+    drop((client, server));
+    network.down()?;
+    results.iter().for_each(|result| eprintln!("{result}"));
+    findings.iter().take(FINDINGS_MAX).for_each(|finding| eprintln!("finding: {finding}"));
+    match (findings.len(), results.len()) {
+        (0, 1) => Ok(()),
+        (0, _) => Err("the client has no result".to_owned()),
+        (count, _) => Err(format!("{count} findings")),
+    }
+}
+
+fn counts(counts: &BTreeMap<String, u64>) -> String {
+    counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Everything that is under way.
+struct Soak {
+    network: Network,
+    client: Worker,
+    server: Worker,
+    other: Worker,
+    begun: Instant,
+    findings: Vec<String>,
+    /// By process: what it held when it was first counted.
+    first: BTreeMap<(String, u32), Held>,
+    files: Vec<String>,
+    /// Every process of the network that there was.
+    processes: BTreeSet<(String, u32)>,
+    done: BTreeMap<Disturbance, (u32, Duration)>,
+    counted: u32,
+    cut_off: Option<Instant>,
+    connects_failed: u64,
+    connects_excused: u64,
+    uncounted: Option<String>,
+}
+
+/// Soaks for so long.
+pub(super) fn run(time: Duration, seed: Option<u64>) -> Outcome<()> {
+    catch_interrupts().map_err(|error| error.to_string())?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let seed = seed.unwrap_or(now);
+    eprintln!("soak for {}, seed {seed}", humantime::format_duration(time));
+    let mut soak = Soak::start()?;
+    let outcome = soak.go_on(time, seed);
+    soak.end(outcome, seed)
+}
+
+impl Soak {
+    fn start() -> Outcome<Self> {
+        let network = Network::up()?;
+        let server = Worker::start(&network, "server", &["--serve"])?.ready("the server")?;
+        let other = Worker::start(&network, "other", &["--serve"])?.ready("the other server")?;
+        let client = Worker::start(&network, "client", &["--traffic"])?.ready("the client")?;
+        let uncounted = Held::of(server.child.id()).err();
+        Ok(Self {
+            network,
+            client,
+            server,
+            other,
+            begun: Instant::now(),
+            findings: Vec::new(),
+            first: BTreeMap::new(),
+            files: Vec::new(),
+            processes: BTreeSet::new(),
+            done: BTreeMap::new(),
+            counted: 0,
+            cut_off: None,
+            connects_failed: 0,
+            connects_excused: 0,
+            uncounted,
+        })
+    }
+
+    fn go_on(&mut self, time: Duration, seed: u64) -> Outcome<()> {
+        let mut draw = Draw(seed);
+        self.progress("the beginning", &BTreeMap::new())?;
+        self.count()?;
+        let mut counted = Instant::now();
+        while self.begun.elapsed() < time {
+            if !self.rest(Duration::from_millis(500 + draw.below(3_000)))? {
+                return Err("interrupted".to_owned());
+            }
+            let what = draw.disturbance();
+            self.disturb(what)?;
+            let before = self.client.said().counts.clone();
+            let gap = self.progress(what.name(), &before)?;
+            let entry = self.done.entry(what).or_default();
+            *entry = (entry.0 + 1, entry.1.max(gap));
+            if counted.elapsed() >= COUNT_EVERY {
+                self.count()?;
+                counted = Instant::now();
+                self.tell();
+            }
+        }
+        self.count()
+    }
+
+    /// Does something to a guest.
+    fn disturb(&mut self, what: Disturbance) -> Outcome<()> {
+        self.remember()?;
+        if what.cuts_the_server_off() {
+            self.cut_off = Some(Instant::now());
+        }
+        what.commit(&self.network, self.other.child.id()).map_err(|error| format!("{}: {error}", what.name()))?;
+        if what == Disturbance::KillOther {
+            self.other = Worker::start(&self.network, "other", &["--serve"])?.ready("the other server")?;
+        }
+        if what.cuts_the_server_off() {
+            self.cut_off = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Waits until every kind of traffic has gone on from `before`; how long the slowest took.
+    fn progress(&mut self, after: &str, before: &BTreeMap<String, u64>) -> Outcome<Duration> {
+        let begun = Instant::now();
+        let mut slowest = String::new();
+        loop {
+            let still: Vec<&str> = {
+                let said = self.client.said();
+                let of = |counts: &BTreeMap<String, u64>, name: &str| counts.get(name).copied().unwrap_or(0);
+                GROWING.into_iter().filter(|name| of(&said.counts, name) <= of(before, name)).collect()
+            };
+            self.judge()?;
+            if still.is_empty() {
+                if begun.elapsed() > LONG {
+                    eprintln!("after {after} it took {:?} until this went on: {slowest}", begun.elapsed());
+                }
+                return Ok(begun.elapsed());
+            }
+            slowest = still.join(", ");
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("after {after} no progress for {PATIENCE:?}: {slowest}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Lets traffic go on for a while; false if somebody wants an end.
+    fn rest(&mut self, time: Duration) -> Outcome<bool> {
+        let end = Instant::now() + time;
+        while Instant::now() < end && !interrupted() {
+            self.judge()?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(!interrupted())
+    }
+
+    /// Hears what workers found, and whether connections failed that had no reason to.
+    fn judge(&mut self) -> Outcome<()> {
+        for worker in [&self.client, &self.server, &self.other] {
+            self.findings.append(&mut worker.said().findings);
+        }
+        let failed = self.client.count("connects_failed");
+        let more = failed.saturating_sub(self.connects_failed);
+        if more > 0 && self.cut_off.is_some_and(|since| since.elapsed() < AFTERMATH) {
+            self.connects_excused += more;
+        } else if more > 0 {
+            self.findings.push(format!("{more} connections to the server failed while nothing was in their way"));
+        }
+        self.connects_failed = failed;
+        for (who, worker) in [("client", &mut self.client), ("server", &mut self.server), ("other", &mut self.other)] {
+            if worker.is_over() {
+                return Err(format!("the {who}'s process has ended"));
+            }
+        }
+        if self.findings.len() > FINDINGS_MAX { Err("too many findings".to_owned()) } else { Ok(()) }
+    }
+
+    /// The processes there are now, by what they are.
+    fn members(&self) -> Outcome<Vec<(String, u32)>> {
+        let mut all = vec![("control program".to_owned(), self.network.control()?)];
+        for name in ["router", "bystander"] {
+            all.push((name.to_owned(), self.network.guest(name)?.ok_or(format!("{name} does not run"))?));
+        }
+        for (name, worker) in [("client", &self.client), ("server", &self.server), ("other", &self.other)] {
+            all.push((name.to_owned(), worker.child.id()));
+        }
+        Ok(all)
+    }
+
+    fn remember(&mut self) -> Outcome<()> {
+        self.processes.extend(self.members()?);
+        Ok(())
+    }
+
+    /// Compares what every process holds with what it held when it was first counted, once it has come to rest.
+    fn count(&mut self) -> Outcome<()> {
+        self.remember()?;
+        // A pair of the bystander's with the router, as there was at the first count.
+        self.network.siga(&["ping", NAME, "router", "10.0.2.4", "-c", "1"])?;
+        self.rest(Duration::from_secs(2))?;
+        let files = self.network.files();
+        if self.files.is_empty() {
+            self.files = files;
+        } else if self.files != files {
+            self.findings.push(format!("the network's files were {:?} and are {files:?}", self.files));
+        }
+        self.counted += 1;
+        if self.uncounted.is_some() {
+            return Ok(());
+        }
+        for (name, pid) in self.members()? {
+            let first = self.first.entry((name.clone(), pid)).or_insert(Held::of(pid)?).clone();
+            let begun = Instant::now();
+            while let Some(more) = Held::of(pid)?.grown_since(&first) {
+                if begun.elapsed() > SETTLE_MAX {
+                    self.findings.push(format!("{name} ({pid}) leaks: {more}"));
+                    break;
+                }
+                self.rest(Duration::from_millis(200))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self) {
+        let disturbances: u32 = self.done.values().map(|(count, _)| count).sum();
+        eprintln!(
+            "{:>6.0} s: {disturbances} disturbances, {} findings; {}",
+            self.begun.elapsed().as_secs_f64(),
+            self.findings.len(),
+            counts(&self.client.said().counts)
+        );
+    }
+
+    /// Takes everything down and says what there was.
+    fn end(mut self, outcome: Outcome<()>, seed: u64) -> Outcome<()> {
+        self.tell();
+        for (what, (count, gap)) in &self.done {
+            let name = what.name();
+            eprintln!("{count:>6} x {name}: all traffic went on after at most {:.0} ms", gap.as_secs_f64() * 1e3);
+        }
+        eprintln!("{} connections failed while a router or the server was away", self.connects_excused);
+        for (name, pid) in self.members().unwrap_or_default() {
+            if let (Some(first), Ok(last)) = (self.first.get(&(name.clone(), pid)), Held::of(pid)) {
+                eprintln!("{name} at first: {first}\n{name} at last:  {last}");
+            }
+        }
+        match &self.uncounted {
+            Some(why) => eprintln!("what processes hold was not counted, because {why}"),
+            None => eprintln!("what processes hold was counted {} times", self.counted),
+        }
+        let remembered = self.remember();
+        let Self { mut network, client, server, other, processes, mut findings, .. } = self;
+        drop((client, server, other));
+        findings.extend([outcome, remembered, network.down()].into_iter().filter_map(Result::err));
+        let end = Instant::now() + GONE_MAX;
+        let is_left = |member: &&(String, u32)| count::lives(member.1);
+        while processes.iter().any(|member| is_left(&member)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let left: Vec<_> = processes.iter().filter(is_left).collect();
+        if !left.is_empty() {
+            findings.push(format!("processes are left {GONE_MAX:?} after the network went down: {left:?}"));
+        }
+        findings.iter().for_each(|finding| eprintln!("finding: {finding}"));
+        match findings.len() {
+            0 => Ok(()),
+            count => Err(format!("{count} findings; again by --seed {seed}, as far as time allows")),
+        }
+    }
+}

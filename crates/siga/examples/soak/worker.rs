@@ -1,0 +1,73 @@
+//! A guest's process: attaches, does its part, and dies with who started it.
+
+use super::report::Report;
+use super::{Outcome, client, hold, server};
+use clap::Args;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use siga_fabric::message::Token;
+use siga_fabric::name::Name;
+use siga_fabric::sockets::Attachment;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The environment's variable with the guest's secret.
+pub(super) const TOKEN: &str = "SIGA_SOAK_TOKEN";
+
+/// Which guest, and what it does.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Where networks' files lie
+    #[arg(long)]
+    base: PathBuf,
+    /// The network
+    #[arg(long)]
+    network: Name,
+    /// The guest
+    #[arg(long)]
+    guest: Name,
+    /// Serves
+    #[arg(long)]
+    serve: bool,
+    /// Traffic of every kind, without end
+    #[arg(long)]
+    traffic: bool,
+    /// A stream of so many bytes
+    #[arg(long)]
+    copy: Option<u64>,
+    /// So many connections, one after the other
+    #[arg(long)]
+    crr: Option<u64>,
+    /// By so many at a time
+    #[arg(long, default_value_t = 1)]
+    clients: u32,
+    /// So many connections at a time
+    #[arg(long)]
+    hold: Option<u32>,
+    /// For so long
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+/// Does it.
+pub(super) fn run(options: &Options) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
+    let token = Token::claimed(std::env::var(TOKEN).map_err(|error| format!("{TOKEN}: {error}"))?);
+    let attachment = Attachment::embedded_at(&options.base, &options.network, &options.guest, &token)
+        .map_err(|error| error.to_string())?;
+    let report = Report::start();
+    let outcome = match options {
+        Options { serve: true, .. } => server::run(&attachment, &report),
+        Options { traffic: true, .. } => client::traffic(&attachment, &report),
+        Options { copy: Some(bytes), .. } => client::copy(&attachment, &report, *bytes),
+        Options { crr: Some(count), clients, .. } => client::crr(&attachment, &report, *count, *clients),
+        Options { hold: Some(count), seconds, .. } => {
+            hold::run(&attachment, &report, *count, Duration::from_secs(*seconds))
+        }
+        _ => Err("nothing to do".to_owned()),
+    };
+    if let Err(error) = &outcome {
+        report.finding(error);
+    }
+    report.tell();
+    outcome
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask soak` in short: each of its runs finds nothing wrong, and leaves nothing behind.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what was measured")]
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a run may take. Whoever takes longer is killed and fails.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Its parts with tests of their own.
+#[path = "../examples/soak/count.rs"]
+#[allow(dead_code, reason = "the program uses all of it")]
+mod count;
+#[path = "../examples/soak/exchange.rs"]
+#[allow(dead_code, reason = "the program uses all of it")]
+mod exchange;
+
+/// As in the program.
+type Outcome<T> = Result<T, String>;
+
+/// The program, which cargo builds with the tests of all targets (`--test soak` alone leaves it as it was).
+fn program() -> PathBuf {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_siga")).parent().unwrap().join("examples/soak");
+    assert!(program.is_file(), "`cargo build --package siga --example soak` builds {}", program.display());
+    program
+}
+
+/// Runs it in a directory of its own; how it ended, and what it said.
+fn run(arguments: &str, meanwhile: impl FnOnce(u32)) -> (Option<i32>, String) {
+    let place = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program());
+    command.args(arguments.split(' ')).env("TMPDIR", place.path()).process_group(0);
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let said = std::thread::spawn(move || std::io::read_to_string(&mut stderr).unwrap());
+    meanwhile(child.id());
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = said.join().unwrap();
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "{arguments} left something behind: {said}");
+    (status.code(), said)
+}
+
+fn sound(arguments: &str) -> String {
+    let (status, said) = run(arguments, |_| {});
+    assert_eq!(status, Some(0), "{arguments}: {said}");
+    println!("{said}");
+    said
+}
+
+#[test]
+fn a_long_stream_crosses_the_router_and_every_byte_is_checked() {
+    assert!(sound("copy --bytes 50000000").contains("50000000 bytes, every one as it was sent"));
+}
+
+#[test]
+fn transactions_with_connections_of_their_own_cross_the_router_without_an_error() {
+    assert!(sound("crr --count 500 --clients 1").contains("500 transactions, 0 of them failed"));
+}
+
+#[test]
+fn connections_are_held_open_through_the_router_and_used_now_and_then() {
+    assert!(sound("hold --count 300 --for 3s").contains("300 connections open at a time"));
+}
+
+#[test]
+fn a_soak_goes_through_deaths_of_guests_and_finds_nothing() {
+    let said = sound("soak --for 12s --seed 3");
+    assert!(said.contains("all traffic went on after at most"), "{said}");
+    assert!(said.contains("what processes hold was counted") || said.contains("was not counted, because"), "{said}");
+}
+
+#[test]
+fn an_interrupted_soak_takes_its_network_down() {
+    let (status, said) = run("soak --for 10m", |pid| {
+        std::thread::sleep(Duration::from_secs(3));
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    });
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+}

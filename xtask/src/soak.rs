@@ -1,0 +1,86 @@
+//! Real use of a virtual network: the program that `crates/siga/examples/soak` is, built with optimisation beside `siga`.
+//!
+//! It takes this process's place once it is built, so that an interrupt reaches what has something to clean up.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::command;
+
+const BUILD: &str = "cargo build --release --locked --package siga --bin siga --example soak";
+const RUN: &str = "cargo run --quiet --release --locked --package siga --example soak --";
+
+/// What to do.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// One long run instead of the soak
+    task: Option<Task>,
+    /// How long the soak or `hold` takes (90s, 10m, 1h); without it 1h, or 10m
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time)]
+    time: Option<Duration>,
+    /// What the soak does to whom follows from it
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// The runs that nothing disturbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Task {
+    /// One stream of 10 GB through the router
+    Copy,
+    /// 1,000,000 connections through the router, one for each transaction
+    Crr,
+    /// 10,000 connections through the router, open at a time
+    Hold,
+}
+
+/// Builds it and becomes it.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    let words = words(options)?;
+    command::run(command::command(root, BUILD))?;
+    let mut soak = command::command(root, RUN);
+    Err(format!("cannot start it: {}", soak.args(words).exec()))
+}
+
+/// What the program is called with.
+fn words(options: &Options) -> Result<Vec<String>, String> {
+    let name = match options.task {
+        None => "soak",
+        Some(Task::Hold) => "hold",
+        Some(Task::Copy) => "copy",
+        Some(Task::Crr) => "crr",
+    };
+    let mut words = vec![name.to_owned()];
+    if let Some(time) = options.time {
+        if matches!(options.task, Some(Task::Copy | Task::Crr)) {
+            return Err(format!("{name} takes as long as it takes; leave out --for"));
+        }
+        words.extend(["--for".to_owned(), format!("{}s", time.as_secs())]);
+    }
+    if let Some(seed) = options.seed {
+        if options.task.is_some() {
+            return Err(format!("nothing in {name} is drawn; leave out --seed"));
+        }
+        words.extend(["--seed".to_owned(), seed.to_string()]);
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_is_given_what_it_takes_and_nothing_else() {
+        let time = Some(Duration::from_secs(60));
+        let of = |task, time, seed| words(&Options { task, time, seed });
+        assert_eq!(of(None, time, Some(7)).unwrap(), ["soak", "--for", "60s", "--seed", "7"]);
+        assert_eq!(of(Some(Task::Hold), time, None).unwrap(), ["hold", "--for", "60s"]);
+        assert_eq!(of(Some(Task::Copy), None, None).unwrap(), ["copy"]);
+        assert!(of(Some(Task::Crr), time, None).unwrap_err().contains("--for"));
+        assert!(of(Some(Task::Hold), None, Some(7)).unwrap_err().contains("--seed"));
+    }
+}
