@@ -201,6 +201,36 @@ fn a_revoked_guest_is_cut_off_and_a_granted_one_joined_while_it_runs() {
     assert_eq!(ping(), Some(0));
 }
 
+#[test]
+fn a_refusal_is_forgotten_once_the_partner_is_granted_access_anew() {
+    let network = Network::up(
+        "anew",
+        r#"
+        [network.lan]
+        type = "hipersockets"
+        access = "restricted"
+        grant = ["hub", "one", "two"]
+        [guest.hub]
+        pairs_max = 1
+        device = [{ network = "lan", addresses = ["10.0.2.1/24"] }]
+        [guest.one]
+        device = [{ network = "lan", addresses = ["10.0.2.2/24"] }]
+        [guest.two]
+        device = [{ network = "lan", addresses = ["10.0.2.3/24"] }]
+        "#,
+    );
+    let ping = |to: &str| network.siga(&["ping", "anew", "hub", to, "-c", "1", "-W", "0.3"]).status.code();
+    let refusals = || {
+        let log = std::fs::read_to_string(network.run_dir().join("anew/log")).unwrap();
+        log.lines().filter(|line| line.contains("hub.dev0 does not couple to two.dev0")).count()
+    };
+    assert_eq!((ping("10.0.2.2"), ping("10.0.2.3"), ping("10.0.2.3")), (Some(0), Some(4), Some(4)));
+    assert_eq!(refusals(), 1, "who was refused does not ask again for some time");
+    network.text(&["revoke", "anew", "lan", "two"]);
+    network.text(&["grant", "anew", "lan", "two"]);
+    assert_eq!((ping("10.0.2.3"), refusals()), (Some(4), 2), "the grant is a reason to ask");
+}
+
 /// Memory of a partner that says whatever `words` say: pairs of a place and a value.
 fn crafted_memory(bytes: usize, words: &[(u64, u64)]) -> std::os::fd::OwnedFd {
     use rustix::fs::{MemfdFlags, SealFlags};

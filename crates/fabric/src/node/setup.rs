@@ -125,7 +125,11 @@ impl Node {
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
         let own = self.config.devices[place].clone();
         let port = match self.port_of(device, &member.id) {
-            Some(known) => known,
+            Some(known) => {
+                // Whoever is told of anew was granted access since: a refusal before that counts no more.
+                self.ports.senders[known].refused_until = None;
+                known
+            }
             None if matches!(own.kind, NetworkKind::Vctc { .. }) => {
                 let main = self.main_ports[place];
                 self.ports.senders[main].partner = Partner::Member(member.id.clone());
