@@ -93,6 +93,8 @@ fn beside_of(group: &[&Beside]) -> String {
         Some(mtu) => format!("{} with MTU {}", cell.path, number(mtu.into())),
         None => cell.path.clone(),
     };
+    // That there is one trial is told above.
+    let if_known = |of: &Estimate| of.low.map(|_| interval(of, 1.0, "")).unwrap_or_default();
     let level = if first.cell.level == "plain" { String::new() } else { format!(", level {}", first.cell.level) };
     for one in group {
         let what = match one.cell.workload.unit() {
@@ -104,9 +106,9 @@ fn beside_of(group: &[&Beside]) -> String {
             one.cell.workload,
             pairs(one.cell.clients),
             number(one.rate.value),
-            interval(&one.rate, 1.0, ""),
+            if_known(&one.rate),
             number(one.cpu.value),
-            interval(&one.cpu, 1.0, "")
+            if_known(&one.cpu)
         );
     }
     format!(
@@ -227,6 +229,7 @@ mod tests {
             text.starts_with("Through a router, siga's own network beside the kernel's, by one trial each:"),
             "{text}"
         );
+        assert!(text.contains("1 pair: 2.00x the rate, 0.500x the CPU time a transaction\n"), "{text}");
         assert_eq!(beside(&[]), "");
     }
 
