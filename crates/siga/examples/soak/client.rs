@@ -19,6 +19,8 @@ const SERVER_IPV6: &str = "fd00:2::2";
 pub(super) const OTHER: &str = "10.0.2.3";
 /// How long an operation may wait.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same where the server may have died: whoever only waits for its answer is never told.
+const DEAD_AFTER: Duration = Duration::from_secs(5);
 /// How long an echoed datagram may take; later ones count as lost.
 const ECHO_TIME: Duration = Duration::from_millis(300);
 /// Exchanges of a connection before another is made.
@@ -31,10 +33,10 @@ fn at(host: &str) -> Outcome<SocketAddr> {
     text.parse().map_err(|error| format!("{text}: {error}"))
 }
 
-fn connect(attachment: &Attachment, to: SocketAddr) -> io::Result<TcpStream> {
+fn connect(attachment: &Attachment, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     let options = SocketOptions { no_delay: true, ..SocketOptions::default() };
     let stream = TcpStream::begin(attachment, to, &options)?;
-    stream.set_timeout(Some(PATIENCE));
+    stream.set_timeout(Some(patience));
     // Nothing can be sent before it is open, not even nothing.
     let _nothing = (&stream).write(&[])?;
     Ok(stream)
@@ -88,7 +90,7 @@ pub(super) fn traffic(attachment: &Attachment, report: &Report) -> Outcome<()> {
 /// A connection, or a failure that is counted.
 fn patient(attachment: &Attachment, report: &Report, to: SocketAddr) -> TcpStream {
     loop {
-        match connect(attachment, to) {
+        match connect(attachment, to, PATIENCE) {
             Ok(stream) => return stream,
             Err(_) => {
                 report.add("connects_failed", 1);
@@ -171,7 +173,8 @@ fn others(attachment: &Attachment, report: &Report, to: SocketAddr) {
     let content = Content::new();
     loop {
         let head = Head { request: 20_000, response: 20_000, last: true };
-        let outcome = connect(attachment, to).and_then(|mut stream| exchange(&mut stream, &content, head, |_| {}));
+        let outcome =
+            connect(attachment, to, DEAD_AFTER).and_then(|mut stream| exchange(&mut stream, &content, head, |_| {}));
         match outcome {
             Ok(()) => report.add("others", 1),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -187,7 +190,7 @@ fn others(attachment: &Attachment, report: &Report, to: SocketAddr) {
 
 /// One stream.
 pub(super) fn copy(attachment: &Attachment, report: &Report, bytes: u64) -> Outcome<()> {
-    let mut stream = connect(attachment, at(SERVER)?).map_err(|error| format!("connecting: {error}"))?;
+    let mut stream = connect(attachment, at(SERVER)?, PATIENCE).map_err(|error| format!("connecting: {error}"))?;
     let begun = Instant::now();
     let head = Head { request: bytes, response: 8, last: true };
     exchange(&mut stream, &Content::new(), head, |bytes| report.add("stream_bytes", bytes))
@@ -210,7 +213,7 @@ pub(super) fn crr(attachment: &Attachment, report: &Report, count: u64, clients:
                 let content = Content::new();
                 let head = Head { request: 64, response: 8_192, last: true };
                 while take() {
-                    let stream = connect(attachment, to);
+                    let stream = connect(attachment, to, PATIENCE);
                     match stream.and_then(|mut stream| exchange(&mut stream, &content, head, |_| {})) {
                         Ok(()) => report.add("connections", 1),
                         Err(error) => {
