@@ -5,6 +5,7 @@
 //! until the application has taken them; records only tell where. What a record says is checked by whoever reads it: neither side
 //! trusts the other.
 
+pub(crate) mod breach;
 pub(crate) mod memory;
 pub(crate) mod record;
 

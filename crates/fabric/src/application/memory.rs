@@ -335,14 +335,17 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Where `len` bytes lie that are `skip` bytes behind the first.
+    /// Where `len` bytes lie that are `skip` bytes behind the first; the first of them, if they are in more places than a record
+    /// tells.
     pub(crate) fn extents(&self, skip: usize, len: usize) -> Vec<Extent> {
         let mut extents: Vec<Extent> = Vec::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {
             let Some(place) = self.blocks.get(block).copied().flatten() else { break };
             let extent = Extent::new(super::size(place) * BLOCK_BYTES + inside, part);
+            let is_full = extents.len() == EXTENTS_MAX;
             match extents.last_mut() {
                 Some(last) if last.at() + last.len() == extent.at() => last.len += extent.len,
+                Some(_) | None if is_full => break,
                 Some(_) | None => extents.push(extent),
             }
         }
@@ -429,4 +432,34 @@ fn pieces(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize)> 
         at += part;
         (part > 0).then_some((block, inside, part))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_places_than_a_record_tells_are_told_by_several() {
+        const BYTES: usize = 128 << 20;
+        let (_sent, sent_fd) = OwnArena::create(BYTES).unwrap();
+        let (received, _) = OwnArena::create(BYTES).unwrap();
+        let area = Arc::new(Area::new(PeerArena::map(sent_fd, BYTES).unwrap(), received));
+        let mut rows = [0, 1].map(|socket| match Memory::of(&Hint::new(&area, socket)) {
+            (_, Memory::Received(row)) => row,
+            (_, Memory::Own(_) | Memory::Sent(_)) => unreachable!("the second buffer receives"),
+        });
+        let blocks = EXTENTS_MAX + 900;
+        for at in 0..blocks {
+            // No two blocks of a row lie side by side.
+            rows.iter_mut().for_each(|row| row.write(at * BLOCK_BYTES, [7; BLOCK_BYTES].as_slice(), 0, BLOCK_BYTES));
+        }
+        let told = |skip: usize| -> (usize, usize) {
+            let extents = rows[0].extents(skip, blocks * BLOCK_BYTES - skip);
+            (extents.len(), extents.iter().map(|extent| extent.len()).sum())
+        };
+        assert_eq!(told(0), (EXTENTS_MAX, EXTENTS_MAX * BLOCK_BYTES));
+        assert_eq!(told(EXTENTS_MAX * BLOCK_BYTES), (900, 900 * BLOCK_BYTES));
+        drop(rows);
+        assert_eq!(area.free_bytes(), BYTES);
+    }
 }

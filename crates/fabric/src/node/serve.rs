@@ -7,6 +7,7 @@
 
 use super::Node;
 use super::applications::Client;
+use crate::application::breach::Breach;
 use crate::application::memory::{Area, Hint, Memory};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{BLOCK_BYTES, Extent, ROOM, size};
@@ -59,12 +60,7 @@ pub(super) struct Told {
     is_forsaken: bool,
 }
 
-/// What an application did against the contract.
-type Outcome = Result<(), String>;
-
-fn violated(what: &str, socket: Number) -> String {
-    format!("{what}, socket {socket}")
-}
+type Outcome = Result<(), Breach>;
 
 impl Node {
     /// Takes commands of applications, and tells them what is new. True if there was anything.
@@ -83,20 +79,20 @@ impl Node {
                     busy = true;
                 }
                 Ok(count) => busy |= count > 0,
-                Err(why) => self.end_application(now, place, Loss::Violation(why)),
+                Err(breach) => self.end_application(now, place, Loss::Violation(breach.to_string())),
             }
         }
         self.note_news();
         for place in 0..self.applications.all.len() {
             match self.tell_application(place) {
                 Ok(told) => busy |= told,
-                Err(why) => self.end_application(now, place, Loss::Violation(why)),
+                Err(breach) => self.end_application(now, place, Loss::Violation(breach.to_string())),
             }
         }
         busy
     }
 
-    fn take_commands(&mut self, now: Ticks, at: Instant, place: usize) -> Result<usize, String> {
+    fn take_commands(&mut self, now: Ticks, at: Instant, place: usize) -> Result<usize, Breach> {
         let mut bytes = std::mem::take(&mut self.scratch);
         let mut count = 0;
         while count < COMMANDS_AT_ONCE_MAX {
@@ -104,11 +100,11 @@ impl Node {
             if !client.takes_commands() {
                 break;
             }
-            let Some(frame) = client.commands.next_frame().map_err(|violation| violation.to_string())? else { break };
+            let Some(frame) = client.commands.next_frame()? else { break };
             bytes.resize(frame.len(), 0);
             frame.copy_to(0, &mut bytes);
             let parsed = Command::parse(frame.tag(), &bytes);
-            let (socket, command) = parsed.ok_or_else(|| format!("{} bytes that are no command", bytes.len()))?;
+            let (socket, command) = parsed.ok_or(Breach::NoCommand(bytes.len()))?;
             self.command(at, place, socket, command)?;
             count += 1;
         }
@@ -158,7 +154,7 @@ impl Node {
             Command::Abort => self.give_up(at, place, socket, true),
             Command::SendTo { to, bytes } => {
                 let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
-                    return Err(violated("a datagram", socket));
+                    return Err(Breach::NoDatagrams(socket));
                 };
                 let id = *id;
                 // As the network, a stack may lose a datagram.
@@ -172,11 +168,11 @@ impl Node {
         self.applications.client(place)?.sockets.get_mut(&socket)
     }
 
-    fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, String> {
+    fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, Breach> {
         match self.served(place, socket) {
             Some(Served::Connection { id, told, .. }) if !told.is_forsaken => Ok(*id),
             Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. }) | None => {
-                Err(violated("no connection", socket))
+                Err(Breach::NoConnection(socket))
             }
         }
     }
@@ -190,7 +186,7 @@ impl Node {
     ) -> Outcome {
         let Some(client) = self.applications.client(place) else { return Ok(()) };
         if socket >= GUEST_NUMBERS || client.sockets.contains_key(&socket) {
-            return Err(violated("a number that cannot be given", socket));
+            return Err(Breach::Number(socket));
         }
         let full = client.sockets.len() >= APPLICATION_SOCKETS_MAX;
         let made = if full { Err(ErrorKind::QuotaExceeded.into()) } else { make(self) };
@@ -251,7 +247,7 @@ impl Node {
         match client.sockets.get_mut(&socket) {
             Some(Served::Listener { credit, .. }) if (1..=INCOMING_MAX - *credit).contains(&count) => *credit += count,
             Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. }) | None => {
-                return Err(violated("more accepted than told of", socket));
+                return Err(Breach::Accepted(socket));
             }
         }
         client.note(socket);
@@ -264,12 +260,12 @@ impl Node {
         let arena_bytes = client.area.sent_bytes();
         let Some(Served::Connection { hint, told, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
         if extents.is_empty() || !extents.iter().all(|extent| extent.is_inside(arena_bytes)) {
-            return Err(violated("places that are not in the arena", socket));
+            return Err(Breach::Places(socket));
         }
         let bytes: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
         told.sent += bytes;
         if told.sent - hint.released() > SEND_BYTES_MAX {
-            return Err(violated("more bytes under way than there may be", socket));
+            return Err(Breach::UnderWay(socket));
         }
         let hint = Arc::clone(hint);
         let takes = match self.stack.tcp_outgoing(id) {
@@ -277,7 +273,7 @@ impl Node {
             Ok(Memory::Own(_) | Memory::Received(_)) | Err(_) => true,
         };
         if !takes {
-            return Err(violated("more places than there may be", socket));
+            return Err(Breach::PlaceCount(socket));
         }
         let place = |memory: &mut Memory| {
             if let Memory::Sent(sent) = memory {
@@ -297,7 +293,7 @@ impl Node {
         let Some(client) = self.applications.client(place) else { return Ok(()) };
         let Some(Served::Connection { hint, told, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
         if bytes == 0 || bytes > told.unread {
-            return Err(violated("more consumed than told of", socket));
+            return Err(Breach::Consumed(socket));
         }
         told.unread -= bytes;
         hint.mark();
@@ -337,7 +333,7 @@ impl Node {
                 let _ = self.stack.udp_close(id);
                 Ok(())
             }
-            Some(Served::Connection { .. }) | None => Err(violated("nothing to give up", socket)),
+            Some(Served::Connection { .. }) | None => Err(Breach::NothingToGiveUp(socket)),
         }
     }
 
@@ -361,7 +357,7 @@ impl Node {
     }
 
     /// Tells an application what is new, as far as there is room. True if anything was.
-    fn tell_application(&mut self, place: usize) -> Result<bool, String> {
+    fn tell_application(&mut self, place: usize) -> Result<bool, Breach> {
         let mut told = false;
         loop {
             let Some(client) = self.applications.client(place) else { return Ok(told) };
@@ -423,6 +419,10 @@ impl Node {
         let Some(client) = self.applications.client(place) else { return Ok(()) };
         let Some(Served::Connection { hint, told, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
         let status = told.catch_up(&progress, hint.released(), received);
+        if status.is_some() && told.unread < progress.received {
+            // In more places than a record tells.
+            hint.mark();
+        }
         match status {
             Some(status) => client.tell(socket, &Event::Status(status)),
             None => Ok(()),
@@ -532,8 +532,8 @@ impl Told {
 
 impl Client {
     /// Whether there is room for any event.
-    fn has_room(&mut self) -> Result<bool, String> {
-        self.events.has_room(ROOM).map_err(|violation| violation.to_string())
+    fn has_room(&mut self) -> Result<bool, Breach> {
+        Ok(self.events.has_room(ROOM)?)
     }
 
     /// Has a socket looked at when it is told of news.
@@ -556,7 +556,7 @@ impl Client {
     }
 
     /// Tells what was answered; false if there was no room for all.
-    fn tell_replies(&mut self) -> Result<bool, String> {
+    fn tell_replies(&mut self) -> Result<bool, Breach> {
         while !self.replies.is_empty() {
             if !self.has_room()? {
                 self.stall();
@@ -576,9 +576,9 @@ impl Client {
     /// Tells of an event, for which there is room.
     fn tell(&mut self, socket: Number, event: &Event) -> Outcome {
         let tag = event.write(socket, &mut self.record);
-        match self.events.reserve(self.record.len()).map_err(|error| error.to_string())? {
+        match self.events.reserve(self.record.len())? {
             Some(into) => into.copy_from_slice(&self.record),
-            None => return Err("an event without room".to_owned()),
+            None => unreachable!("an event is told where there is room for it"),
         }
         self.events.commit(self.record.len(), tag);
         Ok(())

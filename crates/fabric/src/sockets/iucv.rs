@@ -14,7 +14,7 @@ use crate::application::{BLOCK_BYTES, Extent, size};
 use crate::client::ApplicationEnd;
 use crate::limits::{
     ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL,
-    EVENTS_AT_ONCE_MAX, EXTENTS_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
+    EVENTS_AT_ONCE_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
 };
 use crate::message::{ApplicationReport, ReportPart};
 use crate::port;
@@ -145,12 +145,20 @@ impl Connection {
         self.release(size(status.released), free)?;
         let bytes: usize = status.received.iter().map(|extent| extent.len()).sum();
         let inside = status.received.iter().all(|extent| extent.is_inside(arena_bytes));
-        let fits = self.unread + bytes <= arena_bytes && self.received.len() + status.received.len() <= 2 * EXTENTS_MAX;
-        if !inside || !fits {
+        if !inside || self.unread + bytes > arena_bytes {
             return None;
         }
         self.unread += bytes;
-        self.received.extend(status.received);
+        for extent in status.received {
+            match self.received.back_mut() {
+                Some(last) if last.at() + last.len() == extent.at() => last.len += extent.len,
+                Some(_) | None => self.received.push_back(extent),
+            }
+        }
+        // What a block has of a connection lies in a row.
+        if self.received.len() > arena_bytes / BLOCK_BYTES + 1 {
+            return None;
+        }
         (self.open, self.closed) = (status.open, status.closed);
         self.ended |= status.ended;
         self.failure = self.failure.or(status.failure);
