@@ -151,7 +151,8 @@ impl Attachment {
     }
 
     /// Uses the stack of a guest of a network that is up, with the secret of that guest's applications. The guest serves
-    /// several applications, which wait as their guest does, and each moves by itself: what a process does not receive in time fills its arena, and no other's.
+    /// several, which wait as it does, and each moves by itself: what a process does not receive in time fills its arena, and no
+    /// other's.
     ///
     /// # Errors
     /// There is no such network, the token is not that of the guest's applications, the guest does not run, is external, or has

@@ -366,11 +366,15 @@ impl Node {
             }
             client.wants_room = false;
             client.behind.extend(client.area.take_moved());
-            let sockets = std::mem::take(&mut client.behind);
-            if sockets.is_empty() {
+            if client.behind.is_empty() {
                 client.events.publish();
                 return Ok(told);
             }
+            if !client.has_room()? {
+                client.stall();
+                return Ok(told);
+            }
+            let sockets = std::mem::take(&mut client.behind);
             for (done, socket) in sockets.iter().enumerate() {
                 let Some(client) = self.applications.client(place) else { return Ok(told) };
                 if !client.has_room()? {
