@@ -82,7 +82,9 @@ fn build(kind: PathKind) -> Result<Vec<String>> {
 fn without(kind: PathKind) -> &'static str {
     match kind {
         PathKind::Veth => "no direct path to compare others with; its cells are skipped",
-        PathKind::VethRouted => "no figure for a router hop; its cells are skipped",
+        PathKind::VethRouted => {
+            "no figure for a router hop, and nothing that siga's own network stands beside; its cells are skipped"
+        }
         PathKind::Loopback | PathKind::Unix | PathKind::Bridge | PathKind::Macvlan => "its cells are skipped",
         PathKind::Sockmap => "its cells are skipped; nothing else needs it",
     }
