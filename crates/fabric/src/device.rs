@@ -23,17 +23,39 @@ pub(crate) enum Sent {
     Full,
 }
 
-/// Builds the next packet in the place it is given; none if there is nothing to send, or if the packet is too long for every
-/// buffer.
-pub(crate) type Build<'a> = dyn FnMut(&mut [u8]) -> Option<Transmit> + 'a;
+/// Where packets come from.
+pub(crate) trait Source {
+    /// The next packet has no more bytes than this; 0 if there is none.
+    fn bytes_max(&mut self) -> usize;
+
+    /// Builds the next packet in the place it is given; none if there is none, or if the place is too small.
+    fn build(&mut self, into: &mut [u8]) -> Option<Transmit>;
+}
+
+/// A packet of known length, put in place by a closure.
+pub(crate) struct Whole<F> {
+    pub(crate) packet: Transmit,
+    pub(crate) fill: F,
+}
+
+impl<F: FnMut(&mut [u8])> Source for Whole<F> {
+    fn bytes_max(&mut self) -> usize {
+        self.packet.len
+    }
+
+    fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
+        (self.fill)(into.get_mut(..self.packet.len)?);
+        Some(self.packet)
+    }
+}
 
 /// The sending half of a device.
 pub(crate) trait Outbound: fmt::Debug + Send {
-    /// Puts a packet into a buffer that has room for at least `need` bytes, or for one of the largest packets.
+    /// Puts the next packet into a buffer.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
-    fn send(&mut self, ring: &mut Producer, need: usize, build: &mut Build<'_>) -> Result<Sent, Violation>;
+    fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation>;
 
     /// Hands over what is in buffers, by the rule of the type. What is held back waits until so many buffers are free; 0 if
     /// nothing is.

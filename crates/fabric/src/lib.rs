@@ -10,6 +10,7 @@ pub mod cidr;
 pub mod client;
 pub mod control;
 mod device;
+pub mod driver;
 pub mod error;
 mod events;
 pub mod guest;

@@ -23,6 +23,8 @@ pub const ROUTES_MAX: usize = 1_024;
 pub const BUFFER_COUNT_MIN: u16 = 8;
 /// See [`BUFFER_COUNT_MIN`].
 pub const BUFFER_COUNT_MAX: u16 = 128;
+/// Buffers that are handed over together, where drivers do so at all: a partner on another CPU begins before all are filled.
+pub const BULK_BUFFERS: usize = 4;
 /// Buffers where nothing is asked for.
 pub const BUFFER_COUNT_DEFAULT: u16 = 16;
 /// What a HiperSockets frame has beyond the MTU (devices.md, HiperSockets).

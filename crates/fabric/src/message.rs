@@ -5,6 +5,7 @@
 
 use crate::application::ApplicationId;
 use crate::cidr::Cidr;
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
 use crate::topology::{Full, NetworkKind, Route};
@@ -127,6 +128,17 @@ impl From<Waiting> for Mode {
     }
 }
 
+impl Waiting {
+    /// The name in topologies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Adaptive => "adaptive",
+            Self::Blocking => "blocking",
+            Self::Polling => "polling",
+        }
+    }
+}
+
 /// All that a guest needs to run its stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestConfig {
@@ -161,6 +173,8 @@ pub struct GuestDevice {
     pub buffer_count: u16,
     /// What happens to a frame for which the partner has no empty buffer.
     pub full: Full,
+    /// How it moves frames.
+    pub driver: Driver,
     /// After so many seconds without traffic a pair is given back.
     pub idle_seconds: u32,
 }

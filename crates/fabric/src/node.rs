@@ -14,7 +14,7 @@ mod setup;
 
 use crate::application::memory::Memory;
 use crate::channel::Channel;
-use crate::device::Inside;
+use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
 use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
@@ -30,9 +30,9 @@ use siga_ring::clock::Ticks;
 use siga_ring::wait::{Sources, Waiter};
 use siga_stack::Stack;
 use siga_stack::forward::Forward;
-use siga_stack::frame::{Payload, Received};
+use siga_stack::frame::{DeviceId, Payload, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::stack::Handled;
+use siga_stack::stack::{Handled, Transmit};
 use siga_stack::time::Instant;
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -197,6 +197,23 @@ impl Payload for Rest<'_> {
     }
 }
 
+/// What the stack has for a port.
+struct Own<'a> {
+    stack: &'a mut Stack<Memory>,
+    at: Instant,
+    id: DeviceId,
+}
+
+impl device::Source for Own<'_> {
+    fn bytes_max(&mut self) -> usize {
+        self.stack.next_frame_bytes_max(self.at, self.id)
+    }
+
+    fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
+        self.stack.poll_transmit(self.at, self.id, into)
+    }
+}
+
 impl Node {
     /// A descriptor that is readable when there may be something to do, once [`Node::fall_asleep`] has been called.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
@@ -346,8 +363,7 @@ impl Node {
                 if !(wants || sender.is_dirty || sender.has_room()) {
                     continue;
                 }
-                let stack = &mut self.stack;
-                match sender.transmit(&mut |into| stack.poll_transmit(at, id, into)) {
+                match sender.transmit(&mut Own { stack: &mut self.stack, at, id }) {
                     Ok(more) => busy |= more || wants,
                     Err(violation) => self.lose(port, Loss::Violation(violation.to_string())),
                 }

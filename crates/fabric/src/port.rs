@@ -4,7 +4,8 @@
 //! dropped and counted (`drop`); a packet that is passed on waits in a queue with a bound, so that one slow partner never
 //! holds up the others. A *receiver* is polled while there is traffic, and else has asked for a ring.
 
-use crate::device::{self, Inbound, Outbound, Sent};
+use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
+use crate::driver::Driver;
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
 use crate::message::{GuestDevice, LinkReport, MemberId, PairId};
 use crate::name::Name;
@@ -41,8 +42,8 @@ pub(crate) struct Sender {
     ring: Option<Producer>,
     outbound: Box<dyn Outbound>,
     kind: NetworkKind,
-    mtu: usize,
     full: Full,
+    driver: Driver,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
     /// Memory of packets that have gone, for the next that wait: fresh memory costs more than the copy into it.
@@ -70,7 +71,7 @@ struct SenderCounters {
 
 impl Sender {
     pub(crate) fn new(partner: Partner, place: usize, device: &GuestDevice) -> Self {
-        let GuestDevice { kind, mtu, full, .. } = *device;
+        let GuestDevice { kind, full, driver, .. } = *device;
         Self {
             partner,
             device: place,
@@ -79,8 +80,8 @@ impl Sender {
             ring: None,
             outbound: device::halves(kind).0,
             kind,
-            mtu: mtu.into(),
             full,
+            driver,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             spare: Vec::new(),
@@ -94,8 +95,9 @@ impl Sender {
         }
     }
 
-    pub(crate) fn link(&mut self, pair: PairId, ring: Producer) {
+    pub(crate) fn link(&mut self, pair: PairId, mut ring: Producer) {
         self.unlink();
+        self.driver.prepare(&mut ring, self.kind);
         self.outbound = device::halves(self.kind).0;
         (self.pair, self.ring) = (Some(pair), Some(ring));
         (self.quiet, self.asked, self.is_dirty, self.wanted) = (false, false, true, 0);
@@ -128,12 +130,9 @@ impl Sender {
     /// # Errors
     /// The partner broke the ring's contract.
     pub(crate) fn offer(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Violation> {
-        if let Some(ring) = self.ring.as_mut().filter(|_| self.backlog.is_empty() && !self.quiet) {
-            let mut build = |into: &mut [u8]| {
-                fill(into.get_mut(..len)?);
-                Some(Transmit { len, marks })
-            };
-            match self.outbound.send(ring, len, &mut build)? {
+        let straight = self.driver.copy_once && self.backlog.is_empty() && !self.quiet;
+        if let Some(ring) = self.ring.as_mut().filter(|_| straight) {
+            match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut *fill })? {
                 Sent::Packet => {
                     self.is_dirty = true;
                     return Ok(());
@@ -170,15 +169,13 @@ impl Sender {
     ///
     /// # Errors
     /// The partner broke the ring's contract.
-    pub(crate) fn transmit(&mut self, build: &mut device::Build<'_>) -> Result<bool, Violation> {
+    pub(crate) fn transmit(&mut self, source: &mut dyn Source) -> Result<bool, Violation> {
         let Some(ring) = self.ring.as_mut().filter(|_| !self.quiet) else { return Ok(false) };
         let mut full = false;
         while let Some((bytes, marks)) = self.backlog.front() {
-            let mut copy = |into: &mut [u8]| {
-                into.get_mut(..bytes.len())?.copy_from_slice(bytes);
-                Some(Transmit { len: bytes.len(), marks: *marks })
-            };
-            match self.outbound.send(ring, bytes.len(), &mut copy)? {
+            let packet = Transmit { len: bytes.len(), marks: *marks };
+            match self.outbound.send(ring, &mut Whole { packet, fill: |into: &mut [u8]| into.copy_from_slice(bytes) })? {
+                Sent::Full if self.full == Full::Drop => ring.count_target_full(),
                 Sent::Full => {
                     full = true;
                     break;
@@ -195,7 +192,7 @@ impl Sender {
         }
         let mut count = 0;
         while !full && count < TRANSMIT_AT_ONCE_MAX {
-            match self.outbound.send(ring, self.mtu, build)? {
+            match self.outbound.send(ring, source)? {
                 Sent::Packet => count += 1,
                 Sent::Nothing => break,
                 Sent::Full => full = true,
@@ -204,7 +201,7 @@ impl Sender {
         if full && self.full == Full::Drop {
             let mut nowhere = vec![0; self.outbound.packet_bytes_max()];
             for _ in 0..DROPS_AT_ONCE_MAX {
-                if build(&mut nowhere).is_none() {
+                if source.build(&mut nowhere).is_none() {
                     break;
                 }
                 ring.count_target_full();

@@ -7,6 +7,7 @@ mod check;
 mod file;
 
 use crate::cidr::Cidr;
+use crate::driver::Driver;
 use crate::error::Result;
 use crate::limits;
 use crate::message::Waiting;
@@ -21,6 +22,8 @@ use std::net::IpAddr;
 pub struct Topology {
     /// What it is called, if the file says so.
     pub name: Option<Name>,
+    /// How all guests move frames.
+    pub driver: Driver,
     /// The networks.
     pub networks: BTreeMap<Name, Network>,
     /// The guests.
@@ -166,6 +169,16 @@ pub enum Full {
     /// It waits until there is one.
     #[default]
     Pending,
+}
+
+impl Full {
+    /// The name in topologies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Pending => "pending",
+        }
+    }
 }
 
 /// A route of a guest.

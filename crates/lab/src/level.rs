@@ -9,6 +9,9 @@ use crate::limits;
 use crate::path::PathKind;
 use crate::plan::Plant;
 use serde::{Deserialize, Serialize};
+use siga_fabric::driver::Driver;
+use siga_fabric::message::Waiting;
+use siga_fabric::topology::Full;
 use std::collections::BTreeMap;
 
 /// What a level sets on a built path.
@@ -43,6 +46,9 @@ pub struct Level {
     /// server. It includes no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables: Option<String>,
+    /// How siga's own networks are driven; `None`: as they are at their best. No kernel path has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guests: Option<Guests>,
     /// Known costs planted at this level, instead of the plan's; `None`: the plan's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plant: Option<Plant>,
@@ -51,9 +57,31 @@ pub struct Level {
     pub sysctl: BTreeMap<String, String>,
 }
 
-const SHIPPED: [(&str, &str); 12] = [
+/// What a level sets on every guest of a path over siga's own networks, in the words of topologies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Guests {
+    /// How guests wait for traffic: `adaptive`, `blocking`, `polling`; `None`: as the plan's sockets do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub waiting: Option<Waiting>,
+    /// What happens to a frame for which the partner has no empty buffer: `drop`, `pending`.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub full: Full,
+    /// Buffers of each ring; `None`: as many as devices have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffer_count: Option<u16>,
+    /// How frames are moved.
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, bool>"))]
+    pub driver: Driver,
+}
+
+const SHIPPED: [(&str, &str); 14] = [
     ("plain", include_str!("../../../levels/plain.toml")),
     ("aa", include_str!("../../../levels/aa.toml")),
+    ("420", include_str!("../../../levels/420.toml")),
+    ("430", include_str!("../../../levels/430.toml")),
     ("bigtcp", include_str!("../../../levels/bigtcp.toml")),
     ("gro-on", include_str!("../../../levels/gro-on.toml")),
     ("gro-off", include_str!("../../../levels/gro-off.toml")),
@@ -111,6 +139,7 @@ impl Level {
             ("tso", self.tso.is_some()),
             ("big_tcp_bytes", self.big_tcp_bytes.is_some()),
             ("nftables", self.nftables.is_some()),
+            ("guests", self.guests.is_some()),
             ("sysctl", !self.sysctl.is_empty()),
         ];
         all.into_iter().filter_map(|(name, is_set)| is_set.then_some(name)).collect()

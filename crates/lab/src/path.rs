@@ -102,6 +102,9 @@ impl PathKind {
     /// What a level sets that the type does not have, as a reason for not building it; `None` if it has all.
     pub fn lacks(self, level: &Level) -> Option<String> {
         let name = &level.name;
+        if level.guests.is_some() {
+            return Some(format!("level {name} sets siga's own guests, and {self} is the kernel's"));
+        }
         match self {
             Self::Unix if level.mtu.is_some() => Some(format!("unix has no frames, and level {name} sets their MTU")),
             Self::Unix if level.nftables.is_some() => {

@@ -99,6 +99,11 @@ impl Producer {
         self.packing = packing;
     }
 
+    /// Whether frames share a buffer.
+    pub fn packs(&self) -> bool {
+        self.packing
+    }
+
     /// How many buffers at most wait to be published together; at first 1: each is published when it is filled.
     pub fn set_bulk(&mut self, buffers: usize) {
         self.bulk = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);

@@ -320,10 +320,6 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
 fn device_text(text: &mut String, guest: &Name, report: &DeviceReport) {
     let device = &report.device;
     let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
-    let full = match device.full {
-        siga_fabric::topology::Full::Drop => "drop",
-        siga_fabric::topology::Full::Pending => "pending",
-    };
     let _ = writeln!(text, "\ndevice {} of guest {guest}", device.name);
     for (key, value) in [
         ("network", device.network.to_string()),
@@ -331,11 +327,13 @@ fn device_text(text: &mut String, guest: &Name, report: &DeviceReport) {
         ("addresses", addresses.join(" ")),
         ("mtu", device.mtu.to_string()),
         ("buffer_count", device.buffer_count.to_string()),
-        ("full", full.to_owned()),
+        ("full", device.full.name().to_owned()),
         ("idle_seconds", device.idle_seconds.to_string()),
-        ("large_segments", device.kind.takes_large_segments().to_string()),
     ] {
         let _ = writeln!(text, "  {key:<24}{value:>14}");
+    }
+    for (feature, is_on) in device.driver.features() {
+        let _ = writeln!(text, "  {feature:<24}{:>14}", if is_on { "on" } else { "off" });
     }
     counters_text(text, &report.counters);
 }

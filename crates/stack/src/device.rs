@@ -178,6 +178,12 @@ impl Device {
         Some((outgoing, skip))
     }
 
+    /// The length of the frame that waits for the owner.
+    pub(crate) fn next_bytes(&self) -> Option<usize> {
+        let skip = LINK_BYTES - self.link_bytes();
+        self.queue.front().map(|frame| frame.bytes.len() - skip)
+    }
+
     /// No frame waits for the owner.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {

@@ -298,8 +298,17 @@ impl<S: Storage> Stack<S> {
         !self.devices.get(usize::from(device.0)).is_none_or(Device::is_idle) || self.tcp.is_pending(device)
     }
 
-    /// Builds the next frame that a device is to send. `into` has to have room for the device's MTU and link header; where large
-    /// segments are agreed, they are made as large as it has room for. A frame that it has no room for stays.
+    /// A bound of the length of the next frame that a device is to send, 0 if there is none: what is known of it without
+    /// building it.
+    pub fn next_frame_bytes_max(&self, now: Instant, device: DeviceId) -> usize {
+        let waiting = self.devices.get(usize::from(device.0)).and_then(Device::next_bytes).unwrap_or(0);
+        // Either may come first.
+        waiting.max(self.next_segment_max(now, device))
+    }
+
+    /// Builds the next frame that a device is to send. `into` has to have room for the device's MTU and link header, or for what
+    /// [`Stack::next_frame_bytes_max`] says; where large segments are agreed, they are made as large as it has room for. A frame
+    /// that it has no room for stays.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         if !self.wants_transmit(device) {

@@ -165,6 +165,7 @@ impl Control {
             mtu: device.mtu,
             buffer_count: device.buffer_count,
             full: device.full,
+            driver: self.topology.driver,
             idle_seconds: self.topology.networks[&device.network].idle_seconds,
         };
         let config = GuestConfig {

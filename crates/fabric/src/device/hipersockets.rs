@@ -1,6 +1,6 @@
-//! HiperSockets (devices.md): a frame a buffer, handed over at once, no checksums.
+//! HiperSockets (devices.md): a buffer has one frame, or where drivers pack as many as fit, until it is full or all is sent.
 
-use super::{Build, Inside, Part, Sent, marks, tag, violation};
+use super::{Inside, Part, Sent, Source, marks, tag, violation};
 use siga_ring::{Frame, Producer, Violation};
 
 #[derive(Debug)]
@@ -15,9 +15,15 @@ impl Outbound {
 }
 
 impl super::Outbound for Outbound {
-    fn send(&mut self, ring: &mut Producer, _need: usize, build: &mut Build<'_>) -> Result<Sent, Violation> {
-        let Some(place) = ring.reserve(self.frame_bytes).map_err(violation)? else { return Ok(Sent::Full) };
-        let Some(built) = build(place) else { return Ok(Sent::Nothing) };
+    fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
+        let need = match source.bytes_max() {
+            0 => return Ok(Sent::Nothing),
+            // Without packing, a segment is to be as large as a buffer has room for.
+            _ if !ring.packs() => self.frame_bytes,
+            need => need.min(self.frame_bytes),
+        };
+        let Some(place) = ring.reserve(need).map_err(violation)? else { return Ok(Sent::Full) };
+        let Some(built) = source.build(place) else { return Ok(Sent::Nothing) };
         ring.commit(built.len, tag(built.marks));
         Ok(Sent::Packet)
     }

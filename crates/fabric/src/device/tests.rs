@@ -1,6 +1,7 @@
 //! Devices over real rings: what is put in comes out, whatever lies in a block.
 
 use super::*;
+use crate::driver::Driver;
 use proptest::prelude::*;
 use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
 
@@ -16,12 +17,22 @@ fn ends() -> (Link, Link) {
     (Link::new(own, peer, bell, ear), Link::new(other, other_peer, other_bell, other_ear))
 }
 
+/// Nothing is to be sent.
+struct Nobody;
+
+impl Source for Nobody {
+    fn bytes_max(&mut self) -> usize {
+        0
+    }
+
+    fn build(&mut self, _: &mut [u8]) -> Option<Transmit> {
+        None
+    }
+}
+
 fn send(outbound: &mut dyn Outbound, link: &mut Link, packet: &[u8], marks: Marks) -> Sent {
-    let mut build = |into: &mut [u8]| {
-        into.get_mut(..packet.len())?.copy_from_slice(packet);
-        Some(Transmit { len: packet.len(), marks })
-    };
-    outbound.send(&mut link.producer, packet.len(), &mut build).unwrap()
+    let fill = |into: &mut [u8]| into.copy_from_slice(packet);
+    outbound.send(&mut link.producer, &mut Whole { packet: Transmit { len: packet.len(), marks }, fill }).unwrap()
 }
 
 /// What was found in a frame: packets, and what is none.
@@ -112,8 +123,26 @@ fn hipersockets_hands_each_packet_over_at_once() {
     assert_eq!(send(&mut *outbound, &mut one, &[4], marks), Sent::Full);
     let frames: Vec<_> = (0..4).map(|byte| vec![Ok((vec![byte; 100], marks))]).collect();
     assert_eq!(receive(&mut *inbound, &mut other), frames);
-    let nothing = outbound.send(&mut one.producer, 100, &mut |_| None).unwrap();
+    let nothing = outbound.send(&mut one.producer, &mut Nobody).unwrap();
     assert_eq!((nothing, outbound.flush(&mut one.producer).unwrap()), (Sent::Nothing, 0));
+}
+
+#[test]
+fn hipersockets_packs_what_is_short_where_drivers_do() {
+    let (mut one, mut other) = ends();
+    let kind = NetworkKind::Hipersockets { frame: BUFFER };
+    let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
+    Driver::default().prepare(&mut one.producer, kind);
+    let (mut sent, mut received) = (0_u8, Vec::new());
+    while send(&mut *outbound, &mut one, &[sent; 1_000], Marks::default()) == Sent::Packet {
+        sent += 1;
+    }
+    outbound.flush(&mut one.producer).unwrap();
+    for frame in receive(&mut *inbound, &mut other) {
+        received.extend(frame);
+    }
+    let packets: Vec<_> = (0..sent).map(|byte| Ok((vec![byte; 1_000], Marks::default()))).collect();
+    assert_eq!((sent, received), (16, packets), "four in each of four buffers");
 }
 
 proptest! {

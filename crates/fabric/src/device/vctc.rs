@@ -5,7 +5,7 @@
 //! the MTU, and a type that is one higher says that the packet's checksum is left out. A block of nothing but its length says
 //! that a side is there; until the other side has said so, nothing is sent.
 
-use super::{Build, Inside, Part, Sent, violation};
+use super::{Inside, Part, Sent, Source, violation};
 use siga_ring::{Frame, Producer, Violation};
 use siga_stack::frame::Marks;
 
@@ -61,17 +61,21 @@ fn word(value: usize) -> [u8; 2] {
 }
 
 impl super::Outbound for Outbound {
-    fn send(&mut self, ring: &mut Producer, need: usize, build: &mut Build<'_>) -> Result<Sent, Violation> {
+    fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
         if !self.said || !self.heard {
             return Ok(Sent::Full);
         }
         let at = |fill: usize| fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES;
+        let need = source.bytes_max();
+        if need == 0 {
+            return Ok(Sent::Nothing);
+        }
         if at(self.fill) + need > self.block_bytes {
             self.close(ring)?;
         }
         let Some(block) = ring.reserve(self.block_bytes).map_err(violation)? else { return Ok(Sent::Full) };
         let at = at(self.fill);
-        let Some(built) = build(&mut block[at..]) else { return Ok(Sent::Nothing) };
+        let Some(built) = source.build(&mut block[at..]) else { return Ok(Sent::Nothing) };
         write_header(&mut block[at - SEGMENT_HEADER_BYTES..at], built.len, built.marks);
         self.fill = at + built.len;
         Ok(Sent::Packet)

@@ -12,7 +12,7 @@ use crate::topology::NetworkKind;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::device::{DeviceConfig, Medium};
 use siga_stack::frame::DeviceId;
 use siga_stack::route::Prefix;
 use siga_stack::stack::StackConfig;
@@ -96,8 +96,7 @@ impl Node {
         let refused = |error: siga_stack::device::DeviceError| {
             Error::usage(format!("device {}: the stack refuses it: {error:?}", device.name))
         };
-        // A segment larger than the MTU has to fit into one buffer of every link that agreed to it.
-        let agreed = Agreed { checksum_unfilled: true, large_segments: device.kind.takes_large_segments() };
+        let agreed = device.driver.agreed(device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
         self.ports.senders.push(Sender::new(partner, place, device));

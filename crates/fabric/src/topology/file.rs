@@ -2,6 +2,7 @@
 
 use super::{Full, Restart};
 use crate::cidr::Cidr;
+use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::limits::TOPOLOGY_BYTES_MAX;
 use crate::message::Waiting;
@@ -14,6 +15,8 @@ use std::net::IpAddr;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: Option<Name>,
+    #[serde(default)]
+    pub(super) driver: Driver,
     #[serde(default)]
     pub(super) network: BTreeMap<Name, NetworkEntry>,
     #[serde(default)]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use siga_fabric::message::{DeviceReport, ReportPart};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// Counters of a guest since it began.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,16 +81,16 @@ impl GuestCounters {
 /// A device in one line.
 fn settings(report: &DeviceReport) -> String {
     let device = &report.device;
-    let full = match device.full {
-        siga_fabric::topology::Full::Drop => "drop",
-        siga_fabric::topology::Full::Pending => "pending",
-    };
-    format!(
-        "mtu={} type={} buffer_bytes={} buffer_count={} full={full} large_segments={}",
+    let mut words = format!(
+        "mtu={} type={} buffer_bytes={} buffer_count={} full={}",
         device.mtu,
         device.kind.name(),
         device.kind.buffer_bytes(),
         device.buffer_count,
-        device.kind.takes_large_segments()
-    )
+        device.full.name(),
+    );
+    for (feature, is_on) in device.driver.features() {
+        let _ = write!(words, " {feature}={is_on}");
+    }
+    words
 }

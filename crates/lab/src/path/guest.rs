@@ -6,9 +6,10 @@
 
 use super::PathKind;
 use crate::error::{Error, Result};
-use crate::level::Level;
+use crate::level::{Guests, Level};
 use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
+use siga_fabric::message::Waiting;
 use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -116,7 +117,7 @@ impl GuestPath {
     /// What a level sets that there is not here, as a reason for not building it; `None` if it has all.
     pub fn lacks(self, level: &Level) -> Option<String> {
         let of_kernel: Vec<_> =
-            level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion")).collect();
+            level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
         if !of_kernel.is_empty() {
             return Some(format!("level {} sets {} of the kernel's networks", level.name, of_kernel.join(", ")));
         }
@@ -161,8 +162,10 @@ pub struct GuestSpec {
     pub mtu: u32,
     /// Addresses of the path are IPv6.
     pub ipv6: bool,
-    /// How every guest waits for traffic.
+    /// How every guest waits for traffic, if the level says nothing else.
     pub wait: Wait,
+    /// What the level sets on every guest.
+    pub guests: Guests,
 }
 
 impl GuestSpec {
@@ -182,7 +185,11 @@ impl GuestSpec {
             Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
             Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
         };
-        let mut text = format!("[network.lan]\n{medium}\n");
+        let mut text = String::from("[driver]\n");
+        for (feature, is_on) in self.guests.driver.features() {
+            let _ = writeln!(text, "{feature} = {is_on}");
+        }
+        let _ = writeln!(text, "[network.lan]\n{medium}");
         let [client, router, server] = NAMES;
         let end = match self.path.attach {
             Attach::Embedded => "external = true",
@@ -202,20 +209,24 @@ impl GuestSpec {
 
     /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
-        let waiting = match self.wait {
-            Wait::Block => "blocking",
-            Wait::Adaptive => "adaptive",
-            Wait::Poll => "polling",
-        };
+        let waiting = self.guests.waiting.unwrap_or(match self.wait {
+            Wait::Block => Waiting::Blocking,
+            Wait::Adaptive => Waiting::Adaptive,
+            Wait::Poll => Waiting::Polling,
+        });
+        let (waiting, full) = (waiting.name(), self.guests.full.name());
         let bits = if self.ipv6 { 64 } else { 24 };
         let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
         for &(network, number, host) in devices {
             let own = address(self.ipv6, number, host);
             let _ = writeln!(
                 text,
-                "[[guest.{name}.device]]\nname = \"{network}\"\nnetwork = \"{network}\"\naddresses = [\"{own}/{bits}\"]\nmtu = {}",
+                "[[guest.{name}.device]]\nname = \"{network}\"\nnetwork = \"{network}\"\naddresses = [\"{own}/{bits}\"]\nmtu = {}\nfull = \"{full}\"",
                 self.mtu
             );
+            if let Some(buffers) = self.guests.buffer_count {
+                let _ = writeln!(text, "buffer_count = {buffers}");
+            }
         }
         for &(to, number, host) in routes {
             let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
@@ -246,7 +257,7 @@ mod tests {
                 let (least, most) = path.mtu_range(ipv6);
                 assert!((least..=most).contains(&GuestPath::MTU_DEFAULT));
                 for mtu in [least, 1_500, most] {
-                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Wait::Poll };
+                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Wait::Poll, guests: Guests::default() };
                     let topology = Topology::parse(&spec.topology()).unwrap();
                     assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
                     let waits = siga_fabric::message::Waiting::Polling;

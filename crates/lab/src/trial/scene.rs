@@ -362,7 +362,8 @@ impl Reading {
 /// Starts a network of guests; its ends are where this process is.
 fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
     let mtu = cell.mtu.unwrap_or(GuestPath::MTU_DEFAULT);
-    let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait };
+    let guests = level.guests.unwrap_or_default();
+    let spec = GuestSpec { path, mtu, ipv6: plan.ipv6, wait: plan.wait, guests };
     let net = Net::raise(Path::new("/proc/self/exe"), &spec)?;
     let congestion = level.congestion.clone().unwrap_or_else(|| "cubic".into());
     let [client, _, server] = NAMES;

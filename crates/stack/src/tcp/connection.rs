@@ -418,6 +418,13 @@ impl<S: Storage> Connection<S> {
         Ok(open.poll_plain(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
+    /// A bound of what the next segment carries, if it will be plain.
+    pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
+        let State::Synchronized(open) = &self.state else { return None };
+        let plain = open.calm.0 && now < open.snd.search.due;
+        plain.then(|| usize::try_from(open.snd.unsent()).unwrap_or(usize::MAX))
+    }
+
     /// False: [`Connection::poll_transmit`] has nothing. True: it may have.
     #[inline]
     pub fn wants_transmit(&self) -> bool {

@@ -64,7 +64,7 @@ impl<S: Storage> Stack<S> {
             let slot = *self.tcp.pending.get(at)?.front()?;
             let out = self.devices.get(at)?;
             let (link_bytes, agreed) = (out.link_bytes(), out.config.agreed);
-            if into.len() < link_bytes + usize::from(out.config.mtu) {
+            if into.len() < link_bytes + usize::from(out.config.mtu) && into.len() < self.next_segment_max(now, device) {
                 return None;
             }
             let room = (into.len() - link_bytes).min(PACKET_BYTES_MAX);
@@ -106,6 +106,19 @@ impl<S: Storage> Stack<S> {
                 return Some(Transmit { len, marks });
             }
         }
+    }
+
+    /// A bound of the length of the next segment's frame.
+    pub(crate) fn next_segment_max(&self, now: Instant, device: DeviceId) -> usize {
+        let at = usize::from(device.0);
+        let (Some(slot), Some(out)) = (self.tcp.pending.get(at).and_then(|list| list.front()), self.devices.get(at))
+        else {
+            return 0;
+        };
+        let mtu = usize::from(out.config.mtu);
+        let most = if out.config.agreed.large_segments { PACKET_BYTES_MAX } else { mtu };
+        let next = self.tcp.sockets.get(*slot).and_then(|socket| socket.connection.next_payload_max(now));
+        out.link_bytes() + next.map_or(most, |payload| payload.saturating_add(HEADERS_BYTES_MAX).min(most))
     }
 
     /// The first in the list leaves it.

@@ -1,0 +1,70 @@
+//! How guests move frames between their stacks and the rings: features that can each be switched alone, so that what each is
+//! worth can be measured.
+
+use crate::limits::BULK_BUFFERS;
+use crate::topology::NetworkKind;
+use serde::{Deserialize, Serialize};
+use siga_ring::Producer;
+use siga_stack::device::Agreed;
+
+/// The features of a network's drivers; all are on where nothing is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Driver {
+    /// Buffers that are filled in one pass are handed over together, not each by itself.
+    pub bulk: bool,
+    /// Packets share a buffer of HiperSockets as far as they fit (a virtual CTC's always do).
+    pub packing: bool,
+    /// A doorbell is rung where the partner asked for it, not at every hand-over.
+    pub suppress_doorbells: bool,
+    /// A packet that is passed on goes from ring to ring, not by way of private memory.
+    pub copy_once: bool,
+    /// Checksums of TCP and UDP are left out on links from memory to memory.
+    pub omit_checksums: bool,
+    /// TCP segments of up to 64 KB cross a link whole, whatever its MTU.
+    pub large_segments: bool,
+}
+
+impl Default for Driver {
+    fn default() -> Self {
+        Self {
+            bulk: true,
+            packing: true,
+            suppress_doorbells: true,
+            copy_once: true,
+            omit_checksums: true,
+            large_segments: true,
+        }
+    }
+}
+
+impl Driver {
+    /// Every feature by its name in topologies, and whether it is on.
+    pub fn features(self) -> [(&'static str, bool); 6] {
+        let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments } = self;
+        [
+            ("bulk", bulk),
+            ("packing", packing),
+            ("suppress_doorbells", suppress_doorbells),
+            ("copy_once", copy_once),
+            ("omit_checksums", omit_checksums),
+            ("large_segments", large_segments),
+        ]
+    }
+
+    /// What the ends of a link agree to.
+    pub(crate) fn agreed(self, kind: NetworkKind) -> Agreed {
+        Agreed {
+            checksum_unfilled: self.omit_checksums,
+            // A segment larger than the MTU has to fit into one buffer.
+            large_segments: self.large_segments && kind.takes_large_segments(),
+        }
+    }
+
+    /// Has a new ring used as the features say.
+    pub(crate) fn prepare(self, ring: &mut Producer, kind: NetworkKind) {
+        ring.set_bulk(if self.bulk { BULK_BUFFERS } else { 1 });
+        ring.set_packing(self.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
+        ring.set_ring_always(!self.suppress_doorbells);
+    }
+}
