@@ -40,7 +40,12 @@ impl Default for Driver {
 
 impl Driver {
     /// Every feature by its name in topologies, and whether it is on.
-    pub fn features(self) -> [(&'static str, bool); 6] {
+    pub fn features(mut self) -> [(&'static str, bool); 6] {
+        self.switches().map(|(name, is_on)| (name, *is_on))
+    }
+
+    /// The same, to be switched.
+    pub fn switches(&mut self) -> [(&'static str, &mut bool); 6] {
         let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments } = self;
         [
             ("bulk", bulk),

@@ -77,6 +77,31 @@ pub struct Guests {
     pub driver: Driver,
 }
 
+impl Guests {
+    /// What can be switched by a level's name.
+    const FEATURES: [&str; 8] = [
+        "bulk",
+        "packing",
+        "suppress_doorbells",
+        "copy_once",
+        "omit_checksums",
+        "large_segments",
+        "adaptive_waiting",
+        "pending",
+    ];
+
+    fn switch(&mut self, feature: &str, on: bool) {
+        match feature {
+            "pending" => self.full = if on { Full::Pending } else { Full::Drop },
+            "adaptive_waiting" => self.waiting = Some(if on { Waiting::Adaptive } else { Waiting::Blocking }),
+            driver => {
+                let found = self.driver.switches().into_iter().find(|(name, _)| *name == driver);
+                found.into_iter().for_each(|(_, is_on)| *is_on = on);
+            }
+        }
+    }
+}
+
 const SHIPPED: [(&str, &str); 14] = [
     ("plain", include_str!("../../../levels/plain.toml")),
     ("aa", include_str!("../../../levels/aa.toml")),
@@ -108,6 +133,9 @@ impl Level {
         if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_file) {
             return Self::parse(text, name_or_file);
         }
+        if let Some(level) = Self::varied(name_or_file) {
+            return level;
+        }
         if !name_or_file.ends_with(".toml") {
             return Err(Error::usage(format!("unknown level `{name_or_file}`"))
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", "))));
@@ -117,6 +145,25 @@ impl Level {
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", ")))
         })?;
         Self::parse(&text, name_or_file)
+    }
+
+    /// A level of siga's own networks with one feature more (`420+bulk`) or less (`430-bulk`); `None` if the name is no such.
+    fn varied(name: &str) -> Option<Result<Self>> {
+        let (base, feature, on) = Guests::FEATURES.iter().find_map(|feature| {
+            let rest = name.strip_suffix(feature)?;
+            let with = rest.strip_suffix('+').map(|base| (base, *feature, true));
+            with.or_else(|| rest.strip_suffix('-').map(|base| (base, *feature, false)))
+        })?;
+        let varied = Self::load(base).and_then(|level| {
+            let Some(mut guests) = level.guests else {
+                return Err(Error::usage(format!("level {base} says nothing of siga's own networks"))
+                    .hint(format!("`{feature}` can be switched at 420 and 430")));
+            };
+            guests.switch(feature, on);
+            let about = format!("{base} {} {feature}.", if on { "with" } else { "without" });
+            Ok(Self { name: name.to_owned(), about, guests: Some(guests), ..level })
+        });
+        Some(varied)
     }
 
     /// True if only name and description differ.
@@ -248,6 +295,28 @@ mod tests {
             assert!(error.to_string().contains('\n'), "{text} has no way out: {error}");
         }
         assert_eq!(Level::load("nosuch").unwrap_err().exit_status(), 2);
+    }
+
+    #[test]
+    fn each_feature_of_the_guests_can_be_switched_by_name() {
+        let (old, new) = (Level::load("420").unwrap(), Level::load("430").unwrap());
+        let (plain, all) = (old.guests.unwrap(), new.guests.unwrap());
+        assert!(plain.driver.features().iter().all(|(_, is_on)| !is_on));
+        assert!(all.driver.features().iter().all(|(_, is_on)| *is_on));
+        let driver: Vec<&str> = all.driver.features().iter().map(|(name, _)| *name).collect();
+        assert_eq!(Guests::FEATURES[..6], driver);
+        for feature in Guests::FEATURES {
+            let (more, less) = (format!("420+{feature}"), format!("430-{feature}"));
+            let (more, less) = (Level::load(&more).unwrap(), Level::load(&less).unwrap());
+            assert!(!more.sets_the_same(&old) && !less.sets_the_same(&new), "{feature}");
+            let back = Level::load(&format!("420+{feature}-{feature}")).unwrap();
+            assert!(back.sets_the_same(&old), "{feature}");
+        }
+        let every = Guests::FEATURES.iter().fold("420".to_owned(), |name, feature| format!("{name}+{feature}"));
+        let every = Level::load(&every).unwrap().guests.unwrap();
+        assert_eq!((every.driver, every.full), (all.driver, all.full));
+        assert!(Level::load("reno+bulk").unwrap_err().to_string().contains("says nothing of siga's own networks"));
+        assert_eq!(Level::load("nosuch+bulk").unwrap_err().exit_status(), 2);
     }
 
     #[test]

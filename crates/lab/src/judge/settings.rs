@@ -9,6 +9,7 @@ use crate::level::Level;
 use crate::plan::{Cell, Plan};
 use crate::store::Run;
 use serde_json::Value;
+use siga_fabric::driver::Driver;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first few settings that differ and are not what is compared, in words; `None` if there are none.
@@ -160,6 +161,8 @@ fn names(level: &Level, key: &str) -> bool {
             "gso" | "tso" => level.gso.is_some() || level.tso.is_some(),
             "gro" => level.gro.is_some(),
             "mtu" => level.mtu.is_some(),
+            "full" | "buffer_count" => level.guests.is_some(),
+            feature if Driver::default().features().iter().any(|(name, _)| *name == feature) => level.guests.is_some(),
             size if size.starts_with("gso-") || size.starts_with("gro-") => level.big_tcp_bytes.is_some(),
             _ => false,
         },
