@@ -305,12 +305,14 @@ pub struct Matrix {
     pub skipped: Vec<(Cell, String)>,
 }
 
-const SHIPPED: [(&str, &str); 5] = [
+const SHIPPED: [(&str, &str); 7] = [
+    ("ablation", include_str!("../../../plans/ablation.toml")),
     ("default", include_str!("../../../plans/default.toml")),
     ("guests", include_str!("../../../plans/guests.toml")),
     ("hop", include_str!("../../../plans/hop.toml")),
     ("mtu", include_str!("../../../plans/mtu.toml")),
     ("paths", include_str!("../../../plans/paths.toml")),
+    ("zvm430-memory", include_str!("../../../plans/zvm430-memory.toml")),
 ];
 
 impl Plan {

@@ -170,6 +170,36 @@ fn the_default_plan_sets_sigas_network_beside_the_kernels() {
 }
 
 #[test]
+fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
+    let bench = Bench::new();
+    let levels = "420,430,420+bulk+packing,430-copy_once-pending";
+    measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));
+    let trials = bench.trials();
+    assert_eq!(trials.len(), 4 * 5);
+    assert!(trials.iter().all(|trial| trial["client"]["transactions"].as_u64() != Some(0)), "{trials:#?}");
+    for record in bench.lines("paths.jsonl") {
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let (full, bulk, copy_once, checksums) = match record["cell"]["level"].as_str().unwrap() {
+            "420" => ("drop", false, false, false),
+            "430" => ("pending", true, true, true),
+            "420+bulk+packing" => ("drop", true, false, false),
+            _ => ("drop", true, false, true),
+        };
+        let words = format!(
+            "full={full} bulk={bulk} packing={bulk} suppress_doorbells={checksums} copy_once={copy_once} \
+             omit_checksums={checksums} large_segments={checksums}"
+        );
+        let devices = record["interfaces"].as_object().unwrap();
+        assert!(devices.values().all(|text| text.as_str().unwrap().ends_with(&words)), "{words}: {record:#}");
+    }
+    // What the levels set is what is compared, and no obstacle.
+    let compared = bench.run("compare 420 430 --run run").ok().out;
+    assert!(!compared.contains("buffer_count:") && !compared.contains("full:"), "{compared}");
+    let on_veth = bench.run("plan --path hipersockets,veth --level 420 --workload rr-1-1").ok().out;
+    assert!(on_veth.contains("level 420 sets siga's own guests, and veth is the kernel's"), "{on_veth}");
+}
+
+#[test]
 fn what_a_siga_network_has_not_is_skipped_with_the_reason() {
     let bench = Bench::new();
     let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;

@@ -42,6 +42,18 @@ addresses = ["10.0.2.2/24"]
 full = "drop"
 "#;
 
+#[test]
+fn drivers_have_all_features_but_those_that_are_switched_off() {
+    let driver = Topology::parse(FIGURE_1).unwrap().driver;
+    assert!(driver.features().iter().all(|(_, is_on)| *is_on));
+    for (feature, _) in driver.features() {
+        let text = FIGURE_1.replace("[network.link]", &format!("[driver]\n{feature} = false\n[network.link]"));
+        let without = Topology::parse(&text).unwrap().driver;
+        assert!(without.features().iter().all(|(name, is_on)| *is_on == (*name != feature)), "{feature}");
+    }
+    assert!(refused("[network.link]", "[driver]\nspeed = true\n[network.link]").contains("unknown field `speed`"));
+}
+
 fn refused(from: &str, to: &str) -> String {
     assert!(FIGURE_1.contains(from), "{from:?} is not in the topology");
     Topology::parse(&FIGURE_1.replace(from, to)).unwrap_err().to_string()
