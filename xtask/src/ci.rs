@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::{command, deny, rfc, ring, schema, tidy};
+use crate::{command, deny, instructions, rfc, ring, schema, tidy};
 
 /// The test command while there is no README.md to name it.
 const TEST: &str = "cargo test --workspace";
@@ -19,6 +19,7 @@ enum Step {
     Rfc,
     Loom,
     Miri,
+    Instructions,
     Deny,
 }
 
@@ -66,6 +67,7 @@ fn steps(test: String) -> Vec<Step> {
         Step::Command { line: test, env: None },
         Step::Loom,
         Step::Miri,
+        Step::Instructions,
         Step::Deny,
     ]
 }
@@ -80,6 +82,7 @@ impl Step {
             Self::Rfc => "cargo xtask rfc --check".to_owned(),
             Self::Loom => "cargo xtask loom".to_owned(),
             Self::Miri => "cargo xtask miri".to_owned(),
+            Self::Instructions => "cargo xtask instructions".to_owned(),
             Self::Deny => "cargo xtask deny".to_owned(),
         }
     }
@@ -96,6 +99,7 @@ impl Step {
             Self::Rfc => rfc::check(root),
             Self::Loom => ring::loom(root),
             Self::Miri => ring::miri(root),
+            Self::Instructions => instructions::run(root, false),
             Self::Deny => deny::run(root),
         }
     }

@@ -8,6 +8,7 @@ mod ci;
 mod command;
 mod deny;
 mod fuzz;
+mod instructions;
 mod rfc;
 mod ring;
 mod schema;
@@ -52,6 +53,12 @@ enum Task {
     Rfc(rfc::Options),
     /// Look for inputs that break a promise of the stack, led by coverage (a C++ compiler)
     Fuzz(fuzz::Options),
+    /// Count instructions of a forwarded frame and of an exchange, and compare them with those checked in (valgrind)
+    Instructions {
+        /// Write what was counted
+        #[arg(long)]
+        update: bool,
+    },
     /// Explore every order of steps of the ring's producer, consumer and doorbell, by Loom
     Loom,
     /// Run the ring's tests under Miri, where a nightly compiler has it
@@ -79,6 +86,7 @@ fn main() -> ExitCode {
         Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
         Task::Rfc(options) => rfc::run(root, &options),
         Task::Fuzz(options) => fuzz::run(root, &options),
+        Task::Instructions { update } => instructions::run(root, update),
         Task::Loom => ring::loom(root),
         Task::Miri => ring::miri(root),
         Task::Sim(options) => sim::run(root, &options),

@@ -8,7 +8,7 @@ use crate::cidr::Cidr;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
-use crate::topology::{Full, NetworkKind, Route};
+use crate::topology::{Device, Full, NetworkKind, Route, Topology};
 use serde::{Deserialize, Serialize};
 use siga_ring::wait::Mode;
 use std::collections::BTreeMap;
@@ -177,6 +177,24 @@ pub struct GuestDevice {
     pub driver: Driver,
     /// After so many seconds without traffic a pair is given back.
     pub idle_seconds: u32,
+}
+
+impl GuestDevice {
+    /// A device of a topology.
+    pub(crate) fn of(topology: &Topology, device: &Device) -> Self {
+        let network = &topology.networks[&device.network];
+        Self {
+            name: device.name.clone(),
+            network: device.network.clone(),
+            kind: network.kind,
+            addresses: device.addresses.clone(),
+            mtu: device.mtu,
+            buffer_count: device.buffer_count,
+            full: device.full,
+            driver: topology.driver,
+            idle_seconds: network.idle_seconds,
+        }
+    }
 }
 
 /// From the control program to a guest.

@@ -8,6 +8,8 @@
 
 mod applications;
 mod links;
+#[cfg(test)]
+mod lockstep;
 mod orders;
 mod serve;
 mod setup;

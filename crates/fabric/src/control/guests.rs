@@ -8,7 +8,7 @@ use crate::limits::{RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX};
 use crate::message::{GuestConfig, GuestDevice, Loss, Member, MemberId, News, Order, PROTOCOL};
 use crate::name::Name;
 use crate::request::{Answer, GuestState, GuestStatus};
-use crate::topology::{Device, Restart};
+use crate::topology::Restart;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -157,22 +157,11 @@ impl Control {
     /// Tells a process what guest it is and who its partners are.
     fn configure(&mut self, name: &Name) -> Result<()> {
         let guest = &self.topology.guests[name];
-        let device = |device: &Device| GuestDevice {
-            name: device.name.clone(),
-            network: device.network.clone(),
-            kind: self.topology.networks[&device.network].kind,
-            addresses: device.addresses.clone(),
-            mtu: device.mtu,
-            buffer_count: device.buffer_count,
-            full: device.full,
-            driver: self.topology.driver,
-            idle_seconds: self.topology.networks[&device.network].idle_seconds,
-        };
         let config = GuestConfig {
             name: name.clone(),
             forwarding: guest.forwarding,
             waiting: guest.waiting,
-            devices: guest.devices.iter().map(device).collect(),
+            devices: guest.devices.iter().map(|device| GuestDevice::of(&self.topology, device)).collect(),
             routes: guest.routes.clone(),
             token: self.state.secrets[name].control.clone(),
         };

@@ -1,0 +1,272 @@
+//! Nodes that take turns on one thread: what they do does not depend on when, so that their instructions can be counted
+//! (`cargo xtask instructions`).
+
+use super::Node;
+use super::links::Proposal;
+use crate::channel::Channel;
+use crate::device::{self, Inside, Sent, Whole};
+use crate::message::{Buffers, GuestConfig, GuestDevice, Member, MemberId, News, PairId, Token, Waiting};
+use crate::topology::{NetworkKind, Topology};
+use rustix::pipe::{PipeFlags, pipe_with};
+use siga_ring::clock::Ticks;
+use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
+use siga_stack::frame::Marks;
+use siga_stack::stack::Transmit;
+use siga_stack::tcp_sockets::{TcpId, TcpOptions};
+use std::os::fd::OwnedFd;
+
+const FIGURE_1: &str = r#"
+[network.link]
+type = "vctc"
+buffer = 65535
+[network.lan]
+type = "hipersockets"
+[guest.client]
+device = [{ network = "link", addresses = ["10.0.1.1/24"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.1.2" }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24"], mtu = 57344 },
+    { network = "lan", addresses = ["10.0.2.1/24"] },
+]
+[guest.server]
+device = [{ network = "lan", addresses = ["10.0.2.2/24"] }]
+route = [{ to = "default", via = "10.0.2.1" }]
+"#;
+
+const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
+const BUFFERS: Buffers = Buffers { bytes: 65_536, count: 16 };
+
+/// A node with the other end of its channel.
+struct Guest {
+    node: Node,
+    control: Channel,
+}
+
+impl Guest {
+    fn new(topology: &Topology, name: &str) -> Self {
+        let guest = &topology.guests[&name.parse().unwrap()];
+        let (channel, other) = Channel::pair().unwrap();
+        let config = GuestConfig {
+            name: name.parse().unwrap(),
+            forwarding: guest.forwarding,
+            waiting: Waiting::Polling,
+            devices: guest.devices.iter().map(|device| GuestDevice::of(topology, device)).collect(),
+            routes: guest.routes.clone(),
+            token: Token::claimed(""),
+        };
+        let mut node = Node::new(config, channel, None).unwrap();
+        // What the kernel has to tell is not looked for: that goes by the clock.
+        node.wakes.next_look = Ticks(u64::MAX);
+        Self { node, control: Channel::new(other).unwrap() }
+    }
+
+    /// Makes this guest's half of a pair; its memory is returned.
+    fn begin(&mut self, pair: u64, network: &str, partner: &Member, bell: OwnedFd, ear: OwnedFd) -> OwnedFd {
+        let place = self.node.config.devices.iter().position(|device| device.network.as_str() == network).unwrap();
+        let GuestDevice { name: device, kind, .. } = self.node.config.devices[place].clone();
+        self.node.add_member(&device, partner).unwrap();
+        let buffers = Buffers { bytes: kind.buffer_bytes(), ..BUFFERS };
+        let (member, pair) = (partner.id.clone(), PairId(pair));
+        let proposal = Proposal { pair, device, member, inbound: buffers, outbound: buffers };
+        self.node.begin_pair(proposal, vec![bell, ear]);
+        match self.control.receive::<News>().unwrap().unwrap() {
+            (News::Memory { pair: own }, mut memory) if own == pair => memory.pop().unwrap(),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    fn complete(&mut self, pair: u64, memory: OwnedFd) {
+        self.node.complete_pair(PairId(pair), Some(memory));
+        let news = self.control.receive::<News>().unwrap().unwrap().0;
+        assert!(matches!(news, News::Linked { .. }), "{news:?}");
+    }
+
+    /// A pass that looks at every ring, however long ago it had something.
+    fn turn(&mut self) {
+        for port in 0..self.node.ports.senders.len() {
+            self.node.ports.heat(port);
+        }
+        self.node.pass();
+    }
+
+    /// How others know its device on a network.
+    fn member(&self, network: &str) -> Member {
+        let device = self.node.config.devices.iter().find(|device| device.network.as_str() == network).unwrap();
+        let id = MemberId { guest: self.node.config.name.clone(), device: device.name.clone() };
+        Member { id, addresses: device.addresses.iter().map(|own| own.address()).collect() }
+    }
+}
+
+/// A doorbell each way: bell and ear of the one, bell and ear of the other.
+fn doorbells() -> [OwnedFd; 4] {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+    let ((other_ear, bell), (ear, other_bell)) = (pipe(), pipe());
+    [bell, ear, other_bell, other_ear]
+}
+
+fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {
+    let [bell, ear, other_bell, other_ear] = doorbells();
+    let memory = one.begin(pair, network, &other.member(network), bell, ear);
+    let other_memory = other.begin(pair, network, &one.member(network), other_bell, other_ear);
+    one.complete(pair, other_memory);
+    other.complete(pair, memory);
+}
+
+/// Figure 1 with a connection from client to server.
+struct Figure1 {
+    guests: [Guest; 3],
+    client: TcpId,
+    server: TcpId,
+}
+
+impl Figure1 {
+    fn new() -> Self {
+        let topology = Topology::parse(FIGURE_1).unwrap();
+        let mut guests = ["client", "router", "server"].map(|name| Guest::new(&topology, name));
+        let [client, router, server] = &mut guests;
+        couple(1, "link", client, router);
+        couple(2, "lan", router, server);
+        let to = "10.0.2.2:7".parse().unwrap();
+        let listener = server.node.stack().tcp_listen(to, 1, &TcpOptions::default()).unwrap();
+        let (now, any) = (client.node.now(), "0.0.0.0:0".parse().unwrap());
+        let id = client.node.stack().tcp_connect(now, any, to, &TcpOptions::default()).unwrap();
+        for _ in 0..100 {
+            guests.iter_mut().for_each(Guest::turn);
+            if let Some((server, _)) = guests[2].node.stack().tcp_accept(listener).unwrap() {
+                return Self { guests, client: id, server };
+            }
+        }
+        panic!("nobody has come");
+    }
+
+    /// A request and its response, each passed on by the router in the turn after it was sent.
+    fn exchange(&mut self, request: &[u8], response: &[u8]) {
+        self.carry([0, 1, 2], (self.client, self.server), request);
+        self.carry([2, 1, 0], (self.server, self.client), response);
+    }
+
+    fn carry(&mut self, way: [usize; 3], (from, to): (TcpId, TcpId), bytes: &[u8]) {
+        let [first, .., last] = way;
+        let now = self.guests[first].node.now();
+        let sent = self.guests[first].node.stack().tcp_send(now, from, bytes).unwrap();
+        assert_eq!(sent, bytes.len());
+        let (mut received, mut into) = (0, [0; 2_048]);
+        for _ in 0..1_000 {
+            way.into_iter().for_each(|place| self.guests[place].turn());
+            let node = &mut self.guests[last].node;
+            let now = node.now();
+            while let Some(count) = node.stack().tcp_receive(now, to, &mut into).unwrap() {
+                assert!(bytes[received..].starts_with(&into[..count]));
+                received += count;
+            }
+            self.guests.iter_mut().for_each(|guest| while guest.node.stack().poll_ready().is_some() {});
+            if received == bytes.len() {
+                return;
+            }
+        }
+        panic!("{received} of {} bytes have come", bytes.len());
+    }
+}
+
+/// A router between two ends that know nothing but frames.
+struct Router {
+    router: Guest,
+    ends: [Link; 2],
+    outbound: Box<dyn device::Outbound>,
+    inbound: Box<dyn device::Inbound>,
+}
+
+impl Router {
+    fn new() -> Self {
+        let lan = |text: &str| text.replace("type = \"vctc\"\nbuffer = 65535", "type = \"hipersockets\"");
+        let topology = Topology::parse(&lan(FIGURE_1)).unwrap();
+        let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
+        let mut router = Guest::new(&topology, "router");
+        let ends = [(1, "link", client.member("link")), (2, "lan", server.member("lan"))];
+        let ends = ends.map(|(pair, network, member)| {
+            let [bell, ear, other_bell, other_ear] = doorbells();
+            let shape = Shape::new(BUFFERS.bytes as usize, BUFFERS.count.into()).unwrap();
+            let (own, own_memory) = OwnMemory::create(shape).unwrap();
+            let memory = router.begin(pair, network, &member, bell, ear);
+            router.complete(pair, own_memory);
+            let peer = PeerMemory::map(memory, shape).unwrap();
+            Link::new(own, peer, Bell::from_fd(other_bell).unwrap(), Ear::from_fd(other_ear).unwrap())
+        });
+        let (outbound, inbound) = device::halves(LAN);
+        Self { router, ends, outbound, inbound }
+    }
+
+    /// Has a packet passed on; what came out.
+    fn pass_on(&mut self, packet: &[u8], into: &mut Vec<u8>) {
+        let [from, to] = &mut self.ends;
+        let whole = Transmit { len: packet.len(), marks: Marks::default() };
+        let fill = |place: &mut [u8]| place.copy_from_slice(packet);
+        let sent = self.outbound.send(&mut from.producer, &mut Whole { packet: whole, fill }).unwrap();
+        assert_eq!(sent, Sent::Packet);
+        self.outbound.flush(&mut from.producer).unwrap();
+        self.router.turn();
+        let frame = to.consumer.next_frame().unwrap().unwrap();
+        let Inside::Packet(part) = self.inbound.next(&frame, &mut 0) else { panic!("no packet") };
+        into.resize(part.len, 0);
+        frame.copy_to(part.at, into);
+    }
+}
+
+/// A UDP datagram from client to server in an IPv4 packet of that length.
+fn packet(bytes: usize) -> Vec<u8> {
+    let mut packet = vec![0; bytes];
+    let word = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
+    packet[..2].copy_from_slice(&[0x45, 0]);
+    packet[2..4].copy_from_slice(&word(bytes));
+    packet[8..10].copy_from_slice(&[64, 17]);
+    packet[12..20].copy_from_slice(&[10, 0, 1, 1, 10, 0, 2, 2]);
+    let sum: u32 = packet[..20].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    packet[10..12].copy_from_slice(&(!u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()).to_be_bytes());
+    packet[20..26].copy_from_slice(&[0, 7, 0, 7, word(bytes - 20)[0], word(bytes - 20)[1]]);
+    packet
+}
+
+fn forward(bytes: usize, rounds: usize) {
+    let (mut router, packet, mut out) = (Router::new(), packet(bytes), Vec::new());
+    for _ in 0..rounds {
+        router.pass_on(&packet, &mut out);
+        assert_eq!((out.len(), out[8], &out[20..]), (bytes, 63, &packet[20..]));
+    }
+}
+
+fn exchange(request: usize, response: usize, rounds: usize) {
+    let (mut figure, request, response) = (Figure1::new(), vec![1; request], vec![2; response]);
+    for _ in 0..rounds {
+        figure.exchange(&request, &response);
+    }
+}
+
+#[test]
+fn a_router_passes_frames_on_in_turns() {
+    forward(64, 100);
+    forward(1_500, 100);
+}
+
+#[test]
+fn an_exchange_crosses_figure_1_in_turns() {
+    exchange(200, 1_000, 100);
+    exchange(200, 32_768, 100);
+}
+
+/// One case for so many rounds, as `cargo xtask instructions` asks for: `CASE ROUNDS`.
+#[test]
+#[ignore = "for counting instructions"]
+fn lockstep() {
+    let asked = std::env::var("SIGA_LOCKSTEP").unwrap();
+    let (case, rounds) = asked.split_once(' ').unwrap();
+    let rounds = rounds.parse().unwrap();
+    match case {
+        "forward-64" => forward(64, rounds),
+        "forward-1500" => forward(1_500, rounds),
+        "rr-200-1000" => exchange(200, 1_000, rounds),
+        _ => panic!("no such case: {case}"),
+    }
+}
