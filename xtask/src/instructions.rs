@@ -10,8 +10,7 @@ use std::process::Command;
 
 use crate::command;
 
-const BUILD: &str =
-    "cargo test --locked --release --package siga-fabric --lib --no-run --quiet --message-format=json-render-diagnostics";
+const BUILD: &str = "cargo test --locked --release --package siga-fabric --lib --no-run --quiet --message-format=json-render-diagnostics";
 const TEST: &str = "node::lockstep::lockstep";
 const FILE: &str = "crates/fabric/instructions.toml";
 /// Two runs differ in this many rounds alone.
@@ -39,7 +38,8 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<(), String> {
         counted.insert(case, count);
     }
     if update {
-        let comment: String = text.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+        let comment: String =
+            text.lines().take_while(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         let lines: String = counted.iter().map(|(case, count)| format!("{case} = {count}\n")).collect();
         return fs::write(&path, comment + &lines).map_err(|error| format!("{FILE}: {error}"));
     }
@@ -61,11 +61,11 @@ fn ratio(count: u64, expected: u64) -> f64 {
 /// Builds the fabric's tests as they would be released; where they are.
 fn build(root: &Path) -> Result<PathBuf, String> {
     let messages = command::output(command::command(root, BUILD))?;
-    let executables = messages.lines().filter_map(|line| {
+    let mut executables = messages.lines().rev().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)
     });
-    executables.last().ok_or_else(|| "cargo did not say where the tests are".to_owned())
+    executables.next().ok_or_else(|| "cargo did not say where the tests are".to_owned())
 }
 
 fn count(root: &Path, program: &Path, case: &str, rounds: u64) -> Result<u64, String> {

@@ -16,7 +16,7 @@ mod sim;
 mod soak;
 mod tidy;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -37,8 +37,23 @@ enum Task {
     Tidy,
     /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
     Deny,
-    /// Compare the drivers with iperf3, qperf and sockperf in one run (root; a quiet machine)
+    /// Compare siga's own network with the kernel's at its best (a quiet machine; under a quarter of an hour)
     Bench {
+        /// Rounds; each measures every mode of a cell once
+        #[arg(long, default_value_t = 5)]
+        rounds: u32,
+        /// Seconds of each measurement
+        #[arg(long, default_value_t = 0.6)]
+        seconds: f64,
+        /// Only the rows whose name holds this
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Where the result goes as JSON
+        #[arg(long, default_value = "target/bench/network.json")]
+        out: PathBuf,
+    },
+    /// Compare the drivers with iperf3, qperf and sockperf in one run (root; a quiet machine)
+    BenchDrivers {
         /// Rounds; each measures every peer and siga once
         #[arg(long, default_value_t = 7)]
         rounds: u32,
@@ -83,7 +98,11 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(root),
         Task::Tidy => tidy::run(root),
         Task::Deny => deny::run(root),
-        Task::Bench { rounds, seconds, only } => bench::run(root, rounds, seconds, &only),
+        Task::Bench { rounds, seconds, only, out } => {
+            let options = bench::network::Options { rounds, seconds, only, out: root.join(out) };
+            bench::network::run(root, &options)
+        }
+        Task::BenchDrivers { rounds, seconds, only } => bench::drivers::run(root, rounds, seconds, &only),
         Task::Rfc(options) => rfc::run(root, &options),
         Task::Fuzz(options) => fuzz::run(root, &options),
         Task::Instructions { update } => instructions::run(root, update),

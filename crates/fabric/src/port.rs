@@ -174,7 +174,10 @@ impl Sender {
         let mut full = false;
         while let Some((bytes, marks)) = self.backlog.front() {
             let packet = Transmit { len: bytes.len(), marks: *marks };
-            match self.outbound.send(ring, &mut Whole { packet, fill: |into: &mut [u8]| into.copy_from_slice(bytes) })? {
+            match self
+                .outbound
+                .send(ring, &mut Whole { packet, fill: |into: &mut [u8]| into.copy_from_slice(bytes) })?
+            {
                 Sent::Full if self.full == Full::Drop => ring.count_target_full(),
                 Sent::Full => {
                     full = true;

@@ -50,7 +50,8 @@ pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
     }
     for path in GuestPath::ALL {
         tell(&format!("path {path}"));
-        let spec = GuestSpec { path, mtu: GuestPath::MTU_DEFAULT, ipv6: false, wait: Wait::Block, guests: Guests::default() };
+        let spec =
+            GuestSpec { path, mtu: GuestPath::MTU_DEFAULT, ipv6: false, wait: Wait::Block, guests: Guests::default() };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
             Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),
             Err(error) => Check::missing(Group::Paths, path.name(), &error, "its cells are skipped"),

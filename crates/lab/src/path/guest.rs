@@ -257,7 +257,8 @@ mod tests {
                 let (least, most) = path.mtu_range(ipv6);
                 assert!((least..=most).contains(&GuestPath::MTU_DEFAULT));
                 for mtu in [least, 1_500, most] {
-                    let spec = GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Wait::Poll, guests: Guests::default() };
+                    let spec =
+                        GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Wait::Poll, guests: Guests::default() };
                     let topology = Topology::parse(&spec.topology()).unwrap();
                     assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
                     let waits = siga_fabric::message::Waiting::Polling;

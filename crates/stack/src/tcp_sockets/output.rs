@@ -64,7 +64,8 @@ impl<S: Storage> Stack<S> {
             let slot = *self.tcp.pending.get(at)?.front()?;
             let out = self.devices.get(at)?;
             let (link_bytes, agreed) = (out.link_bytes(), out.config.agreed);
-            if into.len() < link_bytes + usize::from(out.config.mtu) && into.len() < self.next_segment_max(now, device) {
+            if into.len() < link_bytes + usize::from(out.config.mtu) && into.len() < self.next_segment_max(now, device)
+            {
                 return None;
             }
             let room = (into.len() - link_bytes).min(PACKET_BYTES_MAX);
