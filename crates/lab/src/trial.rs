@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{CpuRecord, PathRecord, TrialRecord};
+use crate::socket::kernel::Wait;
 use crate::workload::Shape;
 use scene::{Reading, Scene};
 use std::collections::BTreeMap;
@@ -82,7 +83,7 @@ impl Bench<'_> {
             round,
             session: 0,
             at,
-            io: io_name(self.plan, cell)?,
+            io: self.io_name(cell)?,
             elapsed_ns: measured.elapsed_ns,
             client: measured.report.counts,
             server: measured.server,
@@ -129,15 +130,17 @@ impl Bench<'_> {
         };
         Ok(Interval { report, elapsed_ns, server: scene.held.counts.since(server_before) })
     }
-}
 
-fn io_name(plan: &Plan, cell: &Cell) -> Result<String> {
-    let serving = match cell.path.parse()? {
-        Route::Guests(path) => path.attach.name(),
-        Route::Built(_) | Route::Places(..) if plan.processes => "process per pair",
-        Route::Built(_) | Route::Places(..) => "epoll",
-    };
-    Ok(format!("{serving}, {}", plan.wait.name()))
+    /// How the ends of a cell work and wait.
+    fn io_name(&self, cell: &Cell) -> Result<String> {
+        let level = self.matrix.levels.iter().find(|level| level.name == cell.level);
+        let (serving, own) = match cell.path.parse()? {
+            Route::Guests(path) => (path.attach.name(), level.and_then(|level| level.guests?.waiting)),
+            Route::Built(_) | Route::Places(..) if self.plan.processes => ("process per pair", None),
+            Route::Built(_) | Route::Places(..) => ("epoll", None),
+        };
+        Ok(format!("{serving}, {}", own.map_or(self.plan.wait, Wait::from).name()))
+    }
 }
 
 fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {

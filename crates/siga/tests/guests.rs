@@ -176,7 +176,11 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
     measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));
     let trials = bench.trials();
     assert_eq!(trials.len(), 4 * 5);
-    assert!(trials.iter().all(|trial| trial["client"]["transactions"].as_u64() != Some(0)), "{trials:#?}");
+    for trial in &trials {
+        assert!(trial["client"]["transactions"].as_u64() != Some(0), "{trial:#}");
+        let old = trial["cell"]["level"].as_str().unwrap().starts_with("420");
+        assert_eq!(trial["io"], if old { "embedded, block" } else { "embedded, adaptive" });
+    }
     for record in bench.lines("paths.jsonl") {
         let record: Value = serde_json::from_str(&record).unwrap();
         let (full, bulk, copy_once, checksums) = match record["cell"]["level"].as_str().unwrap() {

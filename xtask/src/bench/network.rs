@@ -59,14 +59,14 @@ const PLAIN: Row = Row {
     workload: "rr-200-1000",
     clients: 10,
     mtu: MTU,
-    level: "430",
+    level: "plain",
     kernel_is_free: true,
     hog: false,
     targets: NOTHING,
 };
 const STREAMS: Targets = Targets { best: Some(1.0), alike: Some(1.0), cpu: Some(0.6), ..NOTHING };
 const LARGE_SEGMENTS: Targets = Targets { best: Some(1.0), cpu: Some(0.8), ..NOTHING };
-const FRAMES: &str = "430-large_segments";
+const FRAMES: &str = "frames";
 const APPLICATIONS: Targets = Targets { best: Some(1.5), cpu: Some(1.0), ..NOTHING };
 
 const ROWS: [Row; 17] = [
@@ -140,6 +140,8 @@ struct Bench {
     directory: PathBuf,
     /// The levels of the kernel's path.
     levels: Vec<String>,
+    /// The level of siga's without large segments.
+    frames: String,
 }
 
 /// How the comparison goes.
@@ -202,7 +204,7 @@ fn plain(value: &Value) -> &str {
 impl Row {
     fn name(&self) -> String {
         let Self { path, workload, clients, mtu, level, .. } = self;
-        let level = if *level == "430" { String::new() } else { format!(" {level}") };
+        let level = if *level == "plain" { String::new() } else { format!(" {level}") };
         format!("{path} {workload} x{clients} mtu {mtu}{level}{}", if self.hog { " beside a busy process" } else { "" })
     }
 
@@ -210,8 +212,9 @@ impl Row {
         self.workload.starts_with("str")
     }
 
-    fn own_mode(&self, wait: &'static str) -> Mode {
-        Mode { path: self.path, processes: false, wait, level: self.level.to_owned(), write: "128k", mtu: self.mtu }
+    fn own_mode(&self, wait: &'static str, bench: &Bench) -> Mode {
+        let level = if self.level == FRAMES { bench.frames.clone() } else { self.level.to_owned() };
+        Mode { path: self.path, processes: false, wait, level, write: "128k", mtu: self.mtu }
     }
 
     /// What is varied of the kernel's path: layouts, waiting, sizes of writes; levels and MTUs are lists of one run.
@@ -246,11 +249,16 @@ impl Bench {
     fn new(siga: PathBuf) -> Result<Self, String> {
         let directory = std::env::temp_dir().join(format!("siga-bench-{}", std::process::id()));
         fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-        let both = directory.join("bigtcp-reno.toml");
-        let text = "name = \"bigtcp-reno\"\nbig_tcp_bytes = 196608\ncongestion = \"reno\"\n";
-        fs::write(&both, text).map_err(|error| format!("{}: {error}", both.display()))?;
-        let levels = ["cubic", "reno", "bigtcp"].map(str::to_owned).into_iter();
-        Ok(Self { siga, levels: levels.chain([both.to_string_lossy().into_owned()]).collect(), directory })
+        let level = |name: &str, text: &str| {
+            let path = directory.join(format!("{name}.toml"));
+            let text = format!("name = \"{name}\"\n{text}");
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<_, String>(path.to_string_lossy().into_owned())
+        };
+        let both = level("bigtcp-reno", "big_tcp_bytes = 196608\ncongestion = \"reno\"\n")?;
+        let frames = level(FRAMES, "[guests.driver]\nlarge_segments = false\n")?;
+        let levels = ["cubic", "reno", "bigtcp"].map(str::to_owned).into_iter().chain([both]).collect();
+        Ok(Self { siga, levels, frames, directory })
     }
 
     /// One trial of modes that differ in level and MTU alone.
@@ -312,7 +320,7 @@ impl Bench {
 
     fn compare(&self, row: &Row, options: &Options) -> Result<Outcome, String> {
         let kernel = self.screen(row, options.seconds / 3.0)?;
-        let own = ["poll", "adaptive", "block"].map(|wait| row.own_mode(wait));
+        let own = ["poll", "adaptive", "block"].map(|wait| row.own_mode(wait, self));
         let mut modes: Vec<Mode> = own.to_vec();
         for mode in &kernel {
             if !modes.contains(mode) {

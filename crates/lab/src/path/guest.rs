@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::level::{Guests, Level};
 use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
-use siga_fabric::message::Waiting;
 use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -209,12 +208,8 @@ impl GuestSpec {
 
     /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
-        let waiting = self.guests.waiting.unwrap_or(match self.wait {
-            Wait::Block => Waiting::Blocking,
-            Wait::Adaptive => Waiting::Adaptive,
-            Wait::Poll => Waiting::Polling,
-        });
-        let (waiting, full) = (waiting.name(), self.guests.full.name());
+        let waiting = self.guests.waiting.unwrap_or(self.wait.into()).name();
+        let full = self.guests.full.name();
         let bits = if self.ipv6 { 64 } else { 24 };
         let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
         for &(network, number, host) in devices {

@@ -16,6 +16,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
+use siga_fabric::message::Waiting;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -45,6 +46,26 @@ impl Wait {
             Self::Block => "block",
             Self::Adaptive => "adaptive",
             Self::Poll => "poll",
+        }
+    }
+}
+
+impl From<Wait> for Waiting {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::Block => Self::Blocking,
+            Wait::Adaptive => Self::Adaptive,
+            Wait::Poll => Self::Polling,
+        }
+    }
+}
+
+impl From<Waiting> for Wait {
+    fn from(waiting: Waiting) -> Self {
+        match waiting {
+            Waiting::Blocking => Self::Block,
+            Waiting::Adaptive => Self::Adaptive,
+            Waiting::Polling => Self::Poll,
         }
     }
 }
