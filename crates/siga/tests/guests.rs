@@ -140,16 +140,17 @@ fn guests_wait_as_asked_and_frames_are_as_large_as_asked() {
 #[test]
 fn who_blocks_never_asks_and_who_adapts_does() {
     let bench = Bench::new();
-    for (wait, asks) in [("block", false), ("adaptive", true)] {
+    let asks = |wait: &str| {
         measure(&bench, &format!("--path hipersockets-routed --workload rr-1-1 --clients 1 --wait {wait}"));
-        let trial = &bench.trials()[0];
+        let trial = bench.trials().remove(0);
         assert_eq!(trial["io"], format!("embedded, {wait}"));
-        let guests = &trial["cpu"]["guests"];
-        for times in [&guests["client"], &guests["router"][1]] {
-            assert_eq!(times["yielding_ns"].as_u64().unwrap() > 0, asks, "{wait}: {guests:#}");
-        }
         fs::remove_dir_all(bench.path("run")).unwrap();
-    }
+        let guests = &trial["cpu"]["guests"];
+        [&guests["client"], &guests["router"][1]].map(|times| times["yielding_ns"].as_u64().unwrap() > 0)
+    };
+    assert_eq!(asks("block"), [false, false]);
+    // On a crowded host, who adapts may sleep at once for as long as a short trial takes.
+    assert!((0..10).any(|_| asks("adaptive") == [true, true]));
 }
 
 #[test]
