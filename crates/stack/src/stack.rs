@@ -254,10 +254,15 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
-        if self.tcp.has_connections() && self.take_plain_frame(now, device, &received) {
-            return Handled::Done;
+        let known = if self.tcp.has_connections() { self.take_known_frame(now, device, &received) } else { None };
+        match known {
+            Some(Ok(())) => Handled::Done,
+            Some(Err(reason)) => {
+                self.drops.count(reason);
+                Handled::Dropped(reason)
+            }
+            None => self.handle_any_frame(now, device, received),
         }
-        self.handle_any_frame(now, device, received)
     }
 
     /// Takes a frame the long way: apart, so that the short one keeps its registers.
@@ -319,22 +324,32 @@ impl<S: Storage> Stack<S> {
 
     #[inline(never)]
     fn next_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
-        // A connection whose neighbour is not known leaves a question behind.
+        // What is found is handed on as it is: a look at it here would wait for what was just stored.
         let idle = self.devices.get(usize::from(device.0)).is_none_or(Device::is_idle);
-        let queued = if idle { None } else { self.pop_frame(device, into) };
-        let frame = queued.or_else(|| self.poll_tcp(now, device, into)).or_else(|| self.pop_frame(device, into))?;
-        if let Some(capture) = &mut self.capture {
-            capture.sent(now, device, &into[..frame.len]);
+        if !idle && let frame @ Some(_) = self.pop_frame(now, device, into) {
+            return frame;
         }
-        Some(frame)
+        match self.poll_tcp(now, device, into) {
+            // A connection whose neighbour is not known leaves a question behind.
+            None => self.pop_frame(now, device, into),
+            frame @ Some(_) => frame,
+        }
     }
 
     #[inline(never)]
-    fn pop_frame(&mut self, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+    fn pop_frame(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
         let (outgoing, skip) = self.devices.get_mut(usize::from(device.0))?.pop(into.len())?;
         let bytes = &outgoing.bytes[skip..];
         into[..bytes.len()].copy_from_slice(bytes);
+        self.capture_sent(now, device, &into[..bytes.len()]);
         Some(Transmit { len: bytes.len(), marks: outgoing.marks })
+    }
+
+    #[inline]
+    pub(crate) fn capture_sent(&mut self, now: Instant, device: DeviceId, frame: &[u8]) {
+        if let Some(capture) = &mut self.capture {
+            capture.sent(now, device, frame);
+        }
     }
 
     /// When [`Stack::handle_timeout`] wants to be called, if nothing else happens. It may be a moment that has passed.

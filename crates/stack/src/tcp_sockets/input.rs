@@ -54,12 +54,14 @@ pub(crate) struct SegmentPlace {
 }
 
 /// A segment that is whole.
-struct Arrived<'a, P: ?Sized> {
-    flow: Flow,
-    header: &'a Header,
-    payload: &'a P,
-    congestion_experienced: bool,
-    device: DeviceId,
+pub(super) struct Arrived<'a, P: ?Sized> {
+    pub(super) flow: Flow,
+    pub(super) header: &'a Header,
+    pub(super) payload: &'a P,
+    pub(super) congestion_experienced: bool,
+    pub(super) device: DeviceId,
+    /// That it came proves that others may come between its addresses.
+    pub(super) proves: bool,
 }
 
 impl<S: Storage> Stack<S> {
@@ -98,13 +100,12 @@ impl<S: Storage> Stack<S> {
             payload: &payload,
             congestion_experienced: service & 3 == 3,
             device: packet.device,
+            proves: judged && !is_link_local(from) && !is_link_local(to),
         };
         match self.tcp.find(&arrived.flow) {
             Some(Place::Connection(slot)) => {
                 self.segment(now, slot, &arrived)?;
-                if judged
-                    && !is_link_local(from)
-                    && !is_link_local(to)
+                if arrived.proves
                     && let Some(socket) = self.tcp.sockets.get_mut(slot)
                 {
                     socket.proven = self.routes_version;
@@ -124,8 +125,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// A segment of a connection.
-    #[inline]
-    fn segment<P: Payload + ?Sized>(
+    pub(super) fn segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         slot: u32,
@@ -298,6 +298,7 @@ impl<S: Storage> Stack<S> {
         let on = self.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
         (socket.way, socket.way_version) = (way, self.routes_version);
+        socket.proven = if arrived.proves { self.routes_version } else { 0 };
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         if let Some(listener) = self.tcp.listeners.get_mut(index) {

@@ -104,6 +104,7 @@ impl<S: Storage> Stack<S> {
                 self.tcp.pending[at].rotate_left(1);
             }
             if self.address_frame(now, device, way, &mut into[..len], marks) {
+                self.capture_sent(now, device, &into[..len]);
                 return Some(Transmit { len, marks });
             }
         }

@@ -1,13 +1,15 @@
-//! The frames that most are in a host: one packet without options or fragments that holds the next segment of an open connection.
+//! The frames that most are in a host: one packet without options or fragments that holds a segment of a connection there is,
+//! nearly always the next of an open one.
 //!
 //! Such a frame is taken in one go, without the questions that only others need to be asked. It is a short cut and no other set of
 //! rules: a connection is found by it only once a frame of its own has gone the long way, between the same addresses and with the
 //! same routes; whatever else is not as expected goes that way too, before anything has happened.
 
-use super::input::Tail;
+use super::input::{Arrived, Tail};
 use super::{Flow, Next, Owner, Place, Ready, TcpId};
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium};
+use crate::drops::DropReason;
 use crate::frame::{DeviceId, Payload, Received};
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::stack::Stack;
@@ -88,57 +90,76 @@ impl PlainPacket {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Takes a frame that is as most are; false: nothing has happened.
+    /// Takes a frame of a connection that frames went the long way to before. None: nothing has happened. An error: why its segment
+    /// was dropped, which is to be counted.
     #[inline]
-    pub(crate) fn take_plain_frame<P: Payload + ?Sized>(
+    pub(crate) fn take_known_frame<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         device: DeviceId,
         frame: &Received<'_, P>,
-    ) -> bool {
+    ) -> Option<Result<(), DropReason>> {
         #[cfg(test)]
         if OFF.get() {
-            return false;
+            return None;
         }
         let payload_bytes = frame.payload.len();
-        let Some(link_bytes) = self.link_bytes_of_plain(device, frame, payload_bytes) else { return false };
-        let own = &frame.header[link_bytes..];
-        let Some(packet) = PlainPacket::parse(own, own.len() + payload_bytes, (&self.own_v4, &self.own_v6)) else {
-            return false;
-        };
+        let own = &frame.header[self.link_bytes_of_plain(device, frame, payload_bytes)?..];
+        let packet = PlainPacket::parse(own, own.len() + payload_bytes, (&self.own_v4, &self.own_v6))?;
         let segment = own.get(packet.at..packet.end.min(own.len())).unwrap_or_default();
-        let (Some((mut plain, header_bytes)), Some(&[a, b, c, d])) =
-            (Header::parse_plain(segment), segment.first_chunk())
-        else {
-            return false;
-        };
+        let &[a, b, c, d] = segment.first_chunk()?;
         let (remote_port, local_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let flow = Flow { local_port, remote_port, ..packet.flow };
         let segment_bytes = packet.end - packet.at;
         let behind = segment_bytes - segment.len();
-        let Some(Place::Connection(slot)) = self.tcp.find(&flow) else { return false };
+        let Some(Place::Connection(slot)) = self.tcp.find(&flow) else { return None };
         if !frame.marks.checksum_unfilled {
             let length = u16::try_from(segment_bytes).unwrap_or(0);
             let sum = packet.addresses.word(length).word(u16::from(TCP)).bytes(segment);
             let straddles = behind > 0 && !segment.len().is_multiple_of(2);
             if straddles || !sum.payload(frame.payload, 0, behind).is_intact() {
-                return false;
+                return None;
             }
         }
-        let text = Tail { own: &segment[header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
+        if self.tcp.sockets.get(slot)?.proven != self.routes_version {
+            return None;
+        }
+        if !self.take_plain_segment(now, slot, segment, frame.payload, segment_bytes) {
+            return self.take_other_segment(now, device, frame, (slot, flow), segment, segment_bytes);
+        }
+        self.count_received(device, frame.header.len() + payload_bytes);
+        Some(Ok(()))
+    }
+
+    #[inline]
+    fn count_received(&mut self, device: DeviceId, bytes: usize) {
+        let counters = &mut self.devices[usize::from(device.0)].counters;
+        counters.frames_received += 1;
+        counters.bytes_received += bytes as u64;
+    }
+
+    /// Takes a segment, the beginning of which is `segment`, if it is as most are; false: nothing has happened.
+    #[inline]
+    fn take_plain_segment<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        segment: &[u8],
+        rest: &P,
+        segment_bytes: usize,
+    ) -> bool {
+        let Some((mut plain, header_bytes)) = Header::parse_plain(segment) else { return false };
+        let text = Tail { own: &segment[header_bytes..], rest, len: segment_bytes - header_bytes };
         plain.len = u32::try_from(text.len).unwrap_or(u32::MAX);
         let tcp = &mut self.tcp;
         let Some((socket, generation)) = tcp.sockets.get_with_generation(slot) else { return false };
         let scarce = text.len > 0 && (tcp.buffers.are_scarce() || !socket.connection.has_room_for_next(text.len));
-        if socket.proven != self.routes_version || matches!(socket.owner, Owner::Opening(_)) || scarce {
+        if matches!(socket.owner, Owner::Opening(_)) || scarce {
             return false;
         }
         let Some(acked) = socket.connection.take_plain(now, &plain, &text, &mut tcp.buffers.spare) else {
             return false;
         };
-        let counters = &mut self.devices[usize::from(device.0)].counters;
-        counters.frames_received += 1;
-        counters.bytes_received += (frame.header.len() + payload_bytes) as u64;
         // Who waits to write, or was told of trouble, hears of what was acknowledged.
         if acked > 0 && !socket.told.writable || socket.told.trouble {
             self.touched(slot);
@@ -163,6 +184,26 @@ impl<S: Storage> Stack<S> {
             self.settle(now);
         }
         true
+    }
+
+    /// Takes a segment that opens or ends a connection, or tells of something amiss. Its addresses and checksum are in order.
+    #[inline(never)]
+    fn take_other_segment<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        frame: &Received<'_, P>,
+        (slot, flow): (u32, Flow),
+        segment: &[u8],
+        segment_bytes: usize,
+    ) -> Option<Result<(), DropReason>> {
+        let (header, header_bytes) = &Header::parse(segment).ok()?;
+        self.count_received(device, frame.header.len() + frame.payload.len());
+        let payload = &Tail { own: &segment[*header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
+        let arrived = Arrived { flow, header, payload, congestion_experienced: false, device, proves: true };
+        let result = self.segment(now, slot, &arrived);
+        self.settle(now);
+        Some(result)
     }
 
     /// Bytes of the link's header of a frame that is for this station, with marks and a length that the link agreed to.
@@ -313,10 +354,80 @@ mod tests {
             world.write(0, &[7; 300]);
             let frame = world.frame(0).unwrap();
             let (header, payload) = frame.split_at(HEADER_BYTES_MAX);
-            short_cuts +=
-                u32::from(world.hosts[1].take_plain_frame(world.now, DEVICE, &Received::plain(header, payload)));
+            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::plain(header, payload));
+            short_cuts += u32::from(taken == Some(Ok(())));
         }
         assert_eq!(short_cuts, 3, "intact frames go the short way");
+    }
+
+    /// A world in which one host has yet to take a frame: of an open connection, of one that opens, and of one that ends.
+    fn stage(stage: usize, kind: (bool, bool)) -> (World, Vec<u8>) {
+        let mut world = World::new(kind);
+        world.write(0, &[7; 300]);
+        let now = world.now;
+        match stage {
+            0 => {}
+            1 => world.hosts[0].tcp_shutdown(now, world.sockets[0]).unwrap(),
+            2 => {
+                world.exchange();
+                world.hosts[0].tcp_shutdown(now, world.sockets[0]).unwrap();
+                world.exchange();
+                world.hosts[1].tcp_shutdown(now, world.sockets[1]).unwrap();
+                let end = world.frame(1).unwrap();
+                world.hand_over(0, &end, Marks::default());
+            }
+            _ => {
+                world.exchange();
+                let (local, remote) = world.hosts[0].tcp_addresses(world.sockets[0]).unwrap();
+                let from = SocketAddr::new(local.ip(), 0);
+                world.sockets = [world.hosts[0].tcp_connect(now, from, remote, &TcpOptions::default()).unwrap(); 2];
+                for side in [0, 1] {
+                    let frame = world.frame(side).unwrap();
+                    world.hand_over(1 - side, &frame, Marks::default());
+                }
+            }
+        }
+        let frame = world.frame(0).unwrap();
+        (world, frame)
+    }
+
+    /// Fills in the checksums of a packet that was changed.
+    fn mend(packet: &mut [u8], v6: bool) {
+        let (at, addresses) = if v6 { (IPV6_BYTES, 8..40) } else { (IPV4_BYTES, 12..20) };
+        if !v6 {
+            packet[10..12].fill(0);
+            let checksum = Sum::default().bytes(&packet[..IPV4_BYTES]).checksum();
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        packet[at + 16..at + 18].fill(0);
+        let sum = Sum::default().bytes(&packet[addresses]).word(u16::try_from(packet.len() - at).unwrap());
+        let checksum = sum.word(u16::from(TCP)).bytes(&packet[at..]).checksum();
+        packet[at + 16..at + 18].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    #[test]
+    fn a_frame_does_what_it_does_the_long_way_whatever_its_header_says() {
+        let mut short_cuts = 0;
+        for (v6, at) in [(false, 0), (true, 3), (false, 1), (false, 2), (false, 3)] {
+            let bits = 8 * if v6 { 40 + 32 } else { 20 + 32 };
+            for flipped in 0..bits {
+                let seen = [false, true].map(|off| {
+                    let (mut world, mut frame) = stage(at, (v6, false));
+                    frame[flipped / 8] ^= 1 << (flipped % 8);
+                    mend(&mut frame, v6);
+                    OFF.set(off);
+                    world.hand_over(1, &frame, Marks::default());
+                    OFF.set(false);
+                    world.seen(1)
+                });
+                assert_eq!(seen[0], seen[1], "stage {at}, IPv6 {v6}, bit {flipped}");
+            }
+            let (mut world, frame) = stage(at, (v6, false));
+            let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
+            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::plain(header, payload));
+            short_cuts += u32::from(taken == Some(Ok(())));
+        }
+        assert_eq!(short_cuts, 5, "what opens and ends a connection goes the short way too");
     }
 
     #[test]
