@@ -21,6 +21,7 @@ mod opening;
 mod pair;
 mod plpmtud;
 mod predicted;
+mod queue;
 mod receiver;
 mod recovery;
 mod rtt;

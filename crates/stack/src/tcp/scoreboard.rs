@@ -4,10 +4,9 @@
 //! that fly. Work per acknowledgement is bounded by the entries, whose number has a bound, and a SACK block is walked only where
 //! the last acknowledgement had not told it already.
 
-use std::collections::VecDeque;
-
 use super::SeqNumber;
 use super::header::{Block, SackBlocks};
+use super::queue::Queue;
 use crate::limits::TCP_SENT_MAX;
 use crate::time::{Duration, Instant};
 
@@ -83,14 +82,11 @@ const PERSIST_RECOVERIES: u8 = 16;
 /// SACK cuts entries no further than to so many.
 const ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 
-/// Entries that there is room for once there is one: an answer of some kilobytes makes the list grow no further.
-const ENTRIES_MIN: usize = 8;
-
 /// The list.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Scoreboard {
-    sent: VecDeque<Sent>,
+    sent: Queue<Sent>,
     flying: u32,
     sacked: u32,
     lost: u32,
@@ -118,7 +114,7 @@ impl Scoreboard {
 
     /// Memory of the list.
     pub(super) fn bytes(&self) -> usize {
-        self.sent.capacity() * size_of::<Sent>()
+        self.sent.bytes()
     }
 
     /// There are as many entries as may be.
@@ -159,9 +155,6 @@ impl Scoreboard {
     /// Notes a segment sent for the first time.
     pub(super) fn push(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         self.flying += end.since(start);
-        if self.sent.capacity() == 0 {
-            self.sent.reserve(ENTRIES_MIN);
-        }
         self.sent.push_back(Sent { start, end, at: now, fate: Fate::Flying, repeated: false });
     }
 
@@ -171,7 +164,7 @@ impl Scoreboard {
             return None;
         }
         let from = self.sent.partition_point(|sent| sent.end.at_or_before(self.cursor));
-        self.sent.range(from..).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
+        self.sent.iter_from(from).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
     }
 
     /// Notes that the entry at `start` was sent again, up to `end`, which may cut it.
@@ -197,7 +190,7 @@ impl Scoreboard {
             self.told = SackBlocks::default();
         }
         for at in 0..self.sent.len() {
-            if reneged || self.sent[at].fate == Fate::Flying {
+            if reneged || self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Flying) {
                 self.set(at, Fate::Lost);
             }
         }
@@ -208,7 +201,7 @@ impl Scoreboard {
     /// segment was what made it seem so.
     pub(super) fn retract_losses(&mut self, reordered: bool) {
         for at in 0..self.sent.len() {
-            if self.sent[at].fate == Fate::Lost {
+            if self.sent.get(at).is_some_and(|sent| sent.fate == Fate::Lost) {
                 self.set(at, Fate::Flying);
             }
         }
@@ -400,13 +393,14 @@ impl Scoreboard {
         if rest.fate == Fate::Sacked {
             self.sacked_segments += 1;
         }
-        self.sent.insert(at + 1, rest);
+        self.sent.insert_behind(at, rest);
     }
 
     fn set(&mut self, at: usize, fate: Fate) {
-        let Some(&sent) = self.sent.get(at) else { return };
+        let Some(entry) = self.sent.get_mut(at) else { return };
+        let sent = *entry;
+        entry.fate = fate;
         self.forget(&sent);
-        self.sent[at].fate = fate;
         match fate {
             Fate::Flying => self.flying += sent.len(),
             Fate::Sacked => {

@@ -1,0 +1,166 @@
+//! A queue whose first entry lies where the queue does: what asks and answers has one segment under way at a time, and needs no
+//! memory elsewhere for it, which of ten thousand connections would not be in the cache.
+
+use std::collections::VecDeque;
+
+/// Entries in order.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    /// None only if there are none at all.
+    first: Option<T>,
+    rest: VecDeque<T>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { first: None, rest: VecDeque::new() }
+    }
+}
+
+/// Entries that there is room for once there are two: an answer of some kilobytes makes the queue grow no further.
+const REST_MIN: usize = 8;
+
+impl<T: Copy> Queue<T> {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    /// Memory elsewhere, in bytes.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.rest.capacity() * size_of::<T>()
+    }
+
+    #[inline]
+    pub(super) fn front(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+
+    pub(super) fn back(&self) -> Option<&T> {
+        self.rest.back().or(self.first.as_ref())
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        match at.checked_sub(1) {
+            None => self.first.as_ref(),
+            Some(at) => self.rest.get(at),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        match at.checked_sub(1) {
+            None => self.first.as_mut(),
+            Some(at) => self.rest.get_mut(at),
+        }
+    }
+
+    #[inline]
+    pub(super) fn push_back(&mut self, entry: T) {
+        if self.first.is_none() {
+            self.first = Some(entry);
+        } else {
+            if self.rest.capacity() == 0 {
+                self.rest.reserve(REST_MIN);
+            }
+            self.rest.push_back(entry);
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop_front(&mut self) -> Option<T> {
+        if self.rest.is_empty() { self.first.take() } else { self.pop_rest() }
+    }
+
+    #[inline(never)]
+    fn pop_rest(&mut self) -> Option<T> {
+        std::mem::replace(&mut self.first, self.rest.pop_front())
+    }
+
+    /// Puts an entry behind that at `at`, which there is.
+    pub(super) fn insert_behind(&mut self, at: usize, entry: T) {
+        self.rest.insert(at, entry);
+    }
+
+    /// The first place whose entry is not of those at the front that `is_before` is true for.
+    pub(super) fn partition_point(&self, mut is_before: impl FnMut(&T) -> bool) -> usize {
+        match &self.first {
+            Some(first) if is_before(first) => 1 + self.rest.partition_point(is_before),
+            Some(_) | None => 0,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// Entries from the place `at` on.
+    pub(super) fn iter_from(&self, at: usize) -> impl Iterator<Item = &T> {
+        let first = if at == 0 { self.first.as_ref() } else { None };
+        first.into_iter().chain(self.rest.range(at.saturating_sub(1)..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Random;
+
+    #[test]
+    fn it_is_a_queue_whatever_is_done_to_it() {
+        let mut random = Random::new(3);
+        let (mut queue, mut model) = (Queue::default(), VecDeque::new());
+        let mut last = 0;
+        for _ in 0..20_000 {
+            let at = usize::try_from(random.below(8)).unwrap();
+            match random.below(4) {
+                0 => {
+                    last += 10;
+                    queue.push_back(last);
+                    model.push_back(last);
+                }
+                1 => assert_eq!(queue.pop_front(), model.pop_front()),
+                2 if at < model.len() => {
+                    let between = model[at] + 1;
+                    if model.get(at + 1).is_none_or(|next| *next > between) {
+                        queue.insert_behind(at, between);
+                        model.insert(at + 1, between);
+                        last = last.max(between);
+                    }
+                }
+                _ => {
+                    if let Some(entry) = queue.get_mut(at) {
+                        assert_eq!(model.get(at), Some(&*entry));
+                    }
+                    let from = at.min(model.len());
+                    assert!(queue.iter_from(from).eq(model.range(from..)));
+                    let bound = at * 10 + model.front().copied().unwrap_or(0);
+                    assert_eq!(
+                        queue.partition_point(|entry| *entry < bound),
+                        model.partition_point(|entry| *entry < bound)
+                    );
+                }
+            }
+            assert_eq!((queue.len(), queue.is_empty()), (model.len(), model.is_empty()));
+            assert_eq!((queue.front(), queue.back(), queue.get(at)), (model.front(), model.back(), model.get(at)));
+            assert!(queue.iter().eq(&model));
+        }
+    }
+
+    #[test]
+    fn one_entry_takes_no_memory_elsewhere() {
+        let mut queue = Queue::default();
+        for entry in 0..100_u64 {
+            queue.push_back(entry);
+            assert_eq!((queue.bytes(), queue.pop_front()), (0, Some(entry)));
+        }
+        queue.push_back(1);
+        queue.push_back(2);
+        assert_eq!(queue.bytes(), REST_MIN * 8);
+    }
+}
