@@ -127,11 +127,17 @@ impl Routes {
     /// Where a packet to this address goes; `None` if no prefix covers it.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Target> {
+        self.find(destination).copied()
+    }
+
+    /// The same where it lies: of a copy only some is wanted, which would wait for what was just stored.
+    #[inline]
+    pub(crate) fn find(&self, destination: IpAddr) -> Option<&Target> {
         let hop = match destination {
             IpAddr::V4(address) => self.v4.find(address.to_bits()),
             IpAddr::V6(address) => self.v6.find(address.to_bits()),
         };
-        self.hops.slots[hop as usize].target
+        self.hops.slots[hop as usize].target.as_ref()
     }
 
     /// How many routes there are.

@@ -533,14 +533,14 @@ impl<S: Storage> Stack<S> {
         if is_martian_destination(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
-        match self.routes.lookup(IpAddr::V4(header.to)) {
+        match self.routes.find(IpAddr::V4(header.to)) {
             Some(Target::Local(_)) => self.deliver_v4(now, packet, header, packet.to_group),
-            Some(Target::Broadcast(device)) if device == packet.device => self.deliver_v4(now, packet, header, true),
+            Some(Target::Broadcast(device)) if *device == packet.device => self.deliver_v4(now, packet, header, true),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
-            Some(Target::Via { device, gateway }) => self.forward_v4(now, packet, header, device, gateway),
+            Some(&Target::Via { device, gateway }) => self.forward_v4(now, packet, header, device, gateway),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
     }
@@ -555,8 +555,8 @@ impl<S: Storage> Stack<S> {
         let to_group = to_group || packet.to_group;
         if header.protocol == TCP && !header.is_fragment() {
             let (from, to) = (header.from.into(), header.to.into());
-            let place = SegmentPlace { from, to, at: header.header_bytes, end: header.total_bytes, judged: true };
-            self.input_tcp(now, &Packet { to_group, ..*packet }, place)?;
+            let (at, end) = (header.header_bytes, header.total_bytes);
+            self.input_tcp(now, packet, SegmentPlace { from, to, at, end, to_group, judged: true })?;
             return Ok(None);
         }
         let bytes = packet.copy(0, header.total_bytes);
@@ -642,14 +642,14 @@ impl<S: Storage> Stack<S> {
             }
             return Err(IpDrop::NotForUs.into());
         }
-        match self.routes.lookup(header.to.into()) {
+        match self.routes.find(header.to.into()) {
             Some(Target::Local(_)) => self.deliver_v6(now, packet, &header, packet.to_group),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.from.is_unicast_link_local() || header.from.is_unspecified() => {
                 Err(IpDrop::SourceMartian.into())
             }
-            Some(Target::Via { device, gateway }) => self.forward_v6(now, packet, &header, device, gateway),
+            Some(&Target::Via { device, gateway }) => self.forward_v6(now, packet, &header, device, gateway),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
@@ -664,8 +664,8 @@ impl<S: Storage> Stack<S> {
     ) -> Result<Outcome, DropReason> {
         if header.next_header == TCP {
             let (from, to) = (header.from.into(), header.to.into());
-            let place = SegmentPlace { from, to, at: IPV6_HEADER_LEN, end: header.total_bytes, judged: true };
-            self.input_tcp(now, &Packet { to_group, ..*packet }, place)?;
+            let (at, end) = (IPV6_HEADER_LEN, header.total_bytes);
+            self.input_tcp(now, packet, SegmentPlace { from, to, at, end, to_group, judged: true })?;
             return Ok(None);
         }
         let bytes = packet.copy(0, header.total_bytes);
@@ -763,7 +763,7 @@ impl<S: Storage> Stack<S> {
     /// A segment in a packet that had to be copied: it came in fragments, behind extension headers, or from ourselves.
     fn input_tcp_copied(&mut self, now: Instant, input: &Input<'_>) -> Result<(), DropReason> {
         let Input { from, to, packet: frame, at, device, marks, to_group, .. } = *input;
-        let place = SegmentPlace { from, to, at, end: frame.len(), judged: false };
+        let place = SegmentPlace { from, to, at, end: frame.len(), to_group, judged: false };
         let payload: &[u8] = &[];
         let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, to_group };
         self.input_tcp(now, &packet, place)

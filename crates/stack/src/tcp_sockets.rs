@@ -207,6 +207,11 @@ impl Flow {
         SocketAddr::new(self.remote_ip(), self.remote_port)
     }
 
+    /// The same between any local port and the other end.
+    fn of_any_port(&self) -> Self {
+        Self { local_port: 0, ..*self }
+    }
+
     /// As bytes, to be hashed with a secret.
     fn identity(&self) -> [u8; 36] {
         let mut bytes = [0; 36];
@@ -476,16 +481,23 @@ impl<S: Storage> TcpSockets<S> {
         Instant::first(self.wheel.next(), self.waits.timeout())
     }
 
-    /// Adds news. What is about sockets that are gone is thrown out before it is more than all others could be.
+    /// Adds news, made where they go: a copy of them would wait for what was just stored.
+    #[inline(always)]
     fn announce(&mut self, ready: Ready) {
         if self.ready.len() > 2 * (self.sockets.len() + self.listeners.len()) {
-            let Self { ready, sockets, listeners, .. } = self;
-            ready.retain(|ready| match ready {
-                Ready::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
-                Ready::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
-            });
+            self.forget_old_news();
         }
         self.ready.push_back(ready);
+    }
+
+    /// Throws out what is about sockets that are gone, before it is more than all others could be.
+    #[cold]
+    fn forget_old_news(&mut self) {
+        let Self { ready, sockets, listeners, .. } = self;
+        ready.retain(|ready| match ready {
+            Ready::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
+            Ready::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
+        });
     }
 
     /// The next news. What was closed meanwhile is none.
@@ -642,7 +654,6 @@ impl<S: Storage> TcpSockets<S> {
         let (flow, class) = (socket.flow, socket.class);
         let wait = socket.connection.time_wait();
         let holds_port = std::mem::take(&mut socket.holds_port);
-        self.unbind(&flow, Place::Connection(slot));
         let keeps_port = match wait {
             Some(wait) => {
                 if let Some(oldest) = self.waits.surplus(None) {
@@ -650,13 +661,17 @@ impl<S: Storage> TcpSockets<S> {
                 }
                 let keeps_port = holds_port && !wait.lets_follow();
                 let place = self.waits.insert(flow, wait, class, keeps_port);
-                self.bind(&flow, Place::Wait(place));
+                self.latest = None;
+                self.flows.replace(&flow, Place::Connection(slot), Place::Wait(place));
                 keeps_port
             }
-            None => false,
+            None => {
+                self.unbind(&flow, Place::Connection(slot));
+                false
+            }
         };
         if holds_port && !keeps_port {
-            self.ports.release((flow.local_ip(), flow.remote()), flow.local_port);
+            self.ports.release(flow.of_any_port(), flow.local_port);
         }
     }
 
@@ -664,7 +679,7 @@ impl<S: Storage> TcpSockets<S> {
         if let Some(wait) = self.waits.remove(place) {
             self.unbind(&wait.flow, Place::Wait(place));
             if wait.holds_port {
-                self.ports.release((wait.flow.local_ip(), wait.flow.remote()), wait.flow.local_port);
+                self.ports.release(wait.flow.of_any_port(), wait.flow.local_port);
             }
         }
     }

@@ -226,14 +226,30 @@ impl<S: Storage> Ring<S> {
         }
     }
 
+    /// Lets another that has none have memory that nothing is in: where that is put aside and taken again at once, taking it waits
+    /// for what was just stored.
+    #[inline]
+    pub(super) fn pass_on(&mut self, other: &mut Self) {
+        if other.storage.capacity() == 0 && other.storage.is_common() && self.is_spare() {
+            std::mem::swap(&mut self.storage, &mut other.storage);
+            self.head = 0;
+        }
+    }
+
     /// Lets go of memory that nothing is in, for another, if that is not too much.
     #[inline]
     pub(super) fn give_back(&mut self, spare: &mut Vec<S>) {
-        let empty = self.len == 0 && self.ahead == 0 && self.storage.is_common();
-        if empty && (1..=TCP_SPARE_BYTES_MAX).contains(&self.storage.capacity()) && spare.len() < TCP_SPARES_MAX {
+        if self.is_spare() && spare.len() < TCP_SPARES_MAX {
             spare.push(std::mem::take(&mut self.storage));
             self.head = 0;
         }
+    }
+
+    /// Nothing is in its memory, which is not too much for another.
+    #[inline]
+    fn is_spare(&self) -> bool {
+        let free = self.len == 0 && self.ahead == 0 && self.storage.is_common();
+        free && (1..=TCP_SPARE_BYTES_MAX).contains(&self.storage.capacity())
     }
 
     /// Gives the memory back, if nothing is in it.
@@ -305,6 +321,27 @@ mod tests {
         let mut rest = vec![0; ring.len()];
         ring.peek(0, &mut rest);
         assert_eq!(rest, bytes[read..written]);
+    }
+
+    #[test]
+    fn memory_that_nothing_is_in_serves_the_other_direction() {
+        let (mut one, mut other) = (Ring::new(Heap::default()), Ring::new(Heap::default()));
+        one.push(&[1; 100]);
+        one.pass_on(&mut other);
+        assert_eq!((one.len(), other.capacity()), (100, 0), "there is something in it");
+        one.consume(100);
+        one.pass_on(&mut other);
+        assert_eq!((one.capacity(), other.capacity()), (0, CAPACITY_MIN));
+        one.push(&[2; 10]);
+        one.consume(10);
+        one.pass_on(&mut other);
+        assert_eq!((one.capacity(), other.capacity()), (CAPACITY_MIN, CAPACITY_MIN), "the other has its own");
+        let mut large = Ring::new(Heap::default());
+        large.push(&vec![3; TCP_SPARE_BYTES_MAX + 1]);
+        large.consume(TCP_SPARE_BYTES_MAX + 1);
+        other.release();
+        large.pass_on(&mut other);
+        assert_eq!(other.capacity(), 0, "it is too much for another");
     }
 
     #[test]

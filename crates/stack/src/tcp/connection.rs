@@ -261,6 +261,9 @@ impl<S: Storage> Connection<S> {
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         if acked > 0 {
             self.outgoing.consume(size(acked));
+            if plain.len > 0 {
+                self.outgoing.pass_on(&mut self.incoming);
+            }
             self.outgoing.give_back(spare);
         }
         if plain.len > 0 {

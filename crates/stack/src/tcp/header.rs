@@ -112,26 +112,27 @@ impl Header {
     /// Reads a header from the front of a segment; returns it and its length.
     ///
     /// Errors: [`DropReason::Truncated`], [`DropReason::BadOffset`], [`DropReason::BadOption`] for bytes that are none.
-    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), DropReason> {
+        let mut header = Self::default();
+        header.read(bytes).map(|len| (header, len))
+    }
+
+    /// The same where the header stays: who copies what was just stored in pieces waits for it.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, DropReason> {
         let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk().ok_or(DropReason::Truncated)?;
         let [a, b, c, d, e, f, g, h, i, j, k, l, offset, bits, m, n, _, _, o, p] = *fixed;
         let len = usize::from(offset >> 4) * 4;
         let options = bytes.get(FIXED_BYTES..len).ok_or(DropReason::BadOffset)?;
         let set = |bit: u8| bits & bit != 0;
-        let flags = Flags { syn: set(SYN), fin: set(FIN), rst: set(RST), psh: set(PSH), ece: set(ECE), cwr: set(CWR) };
-        let mut header = Self {
-            source_port: u16::from_be_bytes([a, b]),
-            destination_port: u16::from_be_bytes([c, d]),
-            seq: SeqNumber(u32::from_be_bytes([e, f, g, h])),
-            ack: set(ACK).then(|| SeqNumber(u32::from_be_bytes([i, j, k, l]))),
-            flags,
-            window: u16::from_be_bytes([m, n]),
-            urgent: set(URG).then(|| u16::from_be_bytes([o, p])),
-            options: Options::default(),
-        };
-        header.options.parse(options, flags.syn)?;
-        Ok((header, len))
+        self.source_port = u16::from_be_bytes([a, b]);
+        self.destination_port = u16::from_be_bytes([c, d]);
+        self.seq = SeqNumber(u32::from_be_bytes([e, f, g, h]));
+        self.ack = set(ACK).then(|| SeqNumber(u32::from_be_bytes([i, j, k, l])));
+        self.flags = Flags { syn: set(SYN), fin: set(FIN), rst: set(RST), psh: set(PSH), ece: set(ECE), cwr: set(CWR) };
+        self.window = u16::from_be_bytes([m, n]);
+        self.urgent = set(URG).then(|| u16::from_be_bytes([o, p]));
+        self.options.parse(options, self.flags.syn)?;
+        Ok(len)
     }
 
     /// Reads a header that has nothing but an acknowledgement and timestamps, or not even those, as long as it is exactly as

@@ -62,23 +62,29 @@ impl<S: Storage> Stack<S> {
     ) -> Result<TcpId, TcpError> {
         options.check()?;
         let (to, bound) = (remote.ip(), local.ip());
+        let on = self.link_for(bound, to);
+        let way = self.way_to(to, on);
+        // A route to one other leads to nobody else.
+        let to_one = on.is_none() && way != Way::Nowhere;
         // RFC 9293 MUST-46.
         if remote.port() == 0
             || remote.is_ipv4() != local.is_ipv4()
             || to.is_unspecified()
             || to.is_multicast()
-            || self.is_broadcast(to)
+            || (!to_one && self.is_broadcast(to))
         {
             return Err(TcpError::Address);
         }
         if self.tcp.is_full() {
             return Err(TcpError::Full);
         }
-        let on = self.link_for(bound, to);
-        let way = self.way_to(to, on);
         // RFC 9293 MUST-43, MUST-44.
         if bound.is_unspecified() {
-            let from = if way == Way::Nowhere { None } else { self.address_towards(to, on) };
+            let from = match way {
+                Way::Device { device, next } => self.devices[usize::from(device.0)].address_for(next),
+                Way::Own => Some(to),
+                Way::Nowhere => None,
+            };
             local.set_ip(from.ok_or(TcpError::Dropped(IpDrop::NoRoute.into()))?);
         } else if !self.is_own(bound) {
             return Err(TcpError::NotOurs);
@@ -97,7 +103,7 @@ impl<S: Storage> Stack<S> {
         (socket.way, socket.way_version, socket.holds_port) = (way, self.routes_version, true);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
-        self.tcp.ports.take((flow.local_ip(), remote), flow.local_port);
+        self.tcp.ports.take(flow.of_any_port(), flow.local_port);
         self.touched(slot);
         self.settle(now);
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
@@ -116,7 +122,7 @@ impl<S: Storage> Stack<S> {
             let after = self.free(now, &flow).map_err(|()| TcpError::InUse)?;
             return Ok((flow, after));
         }
-        let end = (local.ip(), remote);
+        let end = flow(0);
         self.tcp.ports.forget_unused();
         // Nobody but listeners and connections opened by others can have a port that the bitmaps have not.
         for _ in 0..=self.tcp.listeners.len() + 1 {

@@ -90,16 +90,16 @@ impl Flows {
         self.len += 1;
     }
 
+    /// Has a flow that leads to one place lead to another; nothing happens if there is none.
+    pub(super) fn replace(&mut self, flow: &Flow, from: Place, to: Place) {
+        if let Some(at) = self.place_of(flow, from) {
+            self.entries[at].place = number(to);
+        }
+    }
+
     /// Takes out a flow that leads to this place; nothing happens if there is none.
     pub(super) fn remove(&mut self, flow: &Flow, place: Place) {
-        let mut hole = self.home(self.hash(flow));
-        loop {
-            match self.entries.get(hole) {
-                None | Some(Entry { place: NOBODY, .. }) => return,
-                Some(entry) if entry.place == number(place) => break,
-                Some(_) => hole = self.behind(hole),
-            }
-        }
+        let Some(mut hole) = self.place_of(flow, place) else { return };
         self.len -= 1;
         // Nothing may be found behind a hole that lies between it and its home: what can move up into it does.
         let mut at = hole;
@@ -113,6 +113,18 @@ impl Flows {
             if self.distance(self.home(entry.hash), at) >= self.distance(hole, at) {
                 self.entries[hole] = entry;
                 hole = at;
+            }
+        }
+    }
+
+    /// Where the entry lies.
+    fn place_of(&self, flow: &Flow, place: Place) -> Option<usize> {
+        let mut at = self.home(self.hash(flow));
+        loop {
+            match self.entries.get(at) {
+                None | Some(Entry { place: NOBODY, .. }) => return None,
+                Some(entry) if entry.place == number(place) => return Some(at),
+                Some(_) => at = self.behind(at),
             }
         }
     }
@@ -202,5 +214,8 @@ mod tests {
         flows.insert(&flow(7), Place::Wait(3));
         flows.remove(&flow(7), Place::Connection(3));
         assert_eq!((find(&flows, 3), flows.len()), (Some(Place::Wait(3)), 10));
+        flows.replace(&flow(7), Place::Connection(4), Place::Wait(4));
+        flows.replace(&flow(7), Place::Connection(3), Place::Wait(5));
+        assert_eq!((find(&flows, 4), find(&flows, 5), flows.len()), (Some(Place::Wait(4)), None, 10));
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct SegmentPlace {
     pub(crate) to: IpAddr,
     pub(crate) at: usize,
     pub(crate) end: usize,
+    /// It was sent to several stations.
+    pub(crate) to_group: bool,
     /// It came from a device, and its addresses were judged.
     pub(crate) judged: bool,
 }
@@ -72,20 +74,17 @@ impl<S: Storage> Stack<S> {
         packet: &Packet<'_, P>,
         place: SegmentPlace,
     ) -> Result<(), DropReason> {
-        let SegmentPlace { from, to, at, end, judged } = place;
+        let SegmentPlace { from, to, at, end, to_group, judged } = place;
         let own = packet.header();
         let own_end = own.len().min(end);
-        let parsed = Header::parse(own.get(at..own_end).unwrap_or_default());
-        let (header, header_bytes) = match &parsed {
-            Ok((header, bytes)) => (header, *bytes),
-            Err(reason) => return Err((*reason).into()),
-        };
+        let mut header = Header::default();
+        let header_bytes = header.read(own.get(at..own_end).unwrap_or_default())?;
         let sum = || Sum::default().pseudo_header(from, to, 6, end - at);
         // RFC 9293 MUST-3.
         if !packet.marks.checksum_unfilled && !packet.sum(sum(), at, end).is_intact() {
             return Err(TcpDrop::Checksum.into());
         }
-        if packet.to_group || to.is_multicast() {
+        if to_group || to.is_multicast() {
             return Err(TcpDrop::ToGroup.into()); // RFC 9293 MUST-57
         }
         if header.source_port == 0 || header.destination_port == 0 {
@@ -96,7 +95,7 @@ impl<S: Storage> Stack<S> {
         let service = if to.is_ipv4() { own[1] } else { own[1] >> 4 };
         let arrived = Arrived {
             flow: Flow::new(to, from, header.destination_port, header.source_port),
-            header,
+            header: &header,
             payload: &payload,
             congestion_experienced: service & 3 == 3,
             device: packet.device,
@@ -203,7 +202,7 @@ impl<S: Storage> Stack<S> {
                 let Some(listener) = self.listener_of(arrived.flow.local()) else {
                     return self.answer_by_reset(now, arrived);
                 };
-                self.open(now, listener, arrived, Some(after))
+                self.open(now, listener, arrived, Some((after, place)))
             }
         }
     }
@@ -241,13 +240,14 @@ impl<S: Storage> Stack<S> {
         Err(TcpDrop::NoConnection.into())
     }
 
-    /// A connection that begins with a SYN; with a cookie, if too many do. `after`: one of the same name ended there.
+    /// A connection that begins with a SYN; with a cookie, if too many do. `after`: where one of the same name ended, which waits at
+    /// that place.
     fn open<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         index: u32,
         arrived: &Arrived<'_, P>,
-        after: Option<SeqNumber>,
+        after: Option<(SeqNumber, u32)>,
     ) -> Result<(), DropReason> {
         let full = self.tcp.is_full();
         let Some(listener) = self.tcp.listeners.get_mut(index) else { return Err(TcpDrop::NoConnection.into()) };
@@ -268,7 +268,7 @@ impl<S: Storage> Stack<S> {
             return self.send_segment(now, flow, &answer, options.class(), arrived.device);
         }
         let mut initial = Initial::new(self.tcp.secret, &identity, now);
-        if let Some(after) = after.filter(|after| !initial.seq.after(*after)) {
+        if let Some((after, _)) = after.filter(|(after, _)| !initial.seq.after(*after)) {
             initial.seq = after + FOLLOW_SEQ;
         }
         let Ok(mut connection) = Connection::accept(now, config, arrived.header, initial) else {
@@ -278,7 +278,7 @@ impl<S: Storage> Stack<S> {
             let ce = arrived.congestion_experienced;
             connection.handle_segment(now, arrived.header, ce, arrived.payload, 0)?;
         }
-        if let Some(Place::Wait(place)) = self.tcp.look_up(&flow) {
+        if let Some((_, place)) = after {
             self.tcp.remove_wait(place);
         }
         self.admit(now, index, arrived, connection, way);

@@ -197,10 +197,11 @@ impl<S: Storage> Stack<S> {
         segment: &[u8],
         segment_bytes: usize,
     ) -> Option<Result<(), DropReason>> {
-        let (header, header_bytes) = &Header::parse(segment).ok()?;
+        let mut header = Header::default();
+        let header_bytes = header.read(segment).ok()?;
         self.count_received(device, frame.header.len() + frame.payload.len());
-        let payload = &Tail { own: &segment[*header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
-        let arrived = Arrived { flow, header, payload, congestion_experienced: false, device, proves: true };
+        let payload = &Tail { own: &segment[header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
+        let arrived = Arrived { flow, header: &header, payload, congestion_experienced: false, device, proves: true };
         let result = self.segment(now, slot, &arrived);
         self.settle(now);
         Some(result)

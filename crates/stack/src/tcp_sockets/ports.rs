@@ -4,11 +4,11 @@
 //! Ports go round in order from a place that depends on the other end and a secret (RFC 6056 3.3.4), so that a port rests as
 //! long as possible before it is used again, and who does not know the secret cannot tell the next.
 
+use super::Flow;
 use crate::limits::TCP_ENDS_MAX;
 use crate::seed::Keyed;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// Ports given to connections that ask for none: the upper half, so that pages of them are whole.
@@ -18,8 +18,8 @@ const PAGE_PORTS: u16 = 4_096;
 /// Pages of one other end.
 pub(crate) const PAGES: usize = 8;
 
-/// Local address and other end.
-type End = (IpAddr, SocketAddr);
+/// Local address and other end: a flow whose local port is 0.
+type End = Flow;
 
 /// Ports of one page: a bit each, and which words of them are full.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ mod tests {
     fn ports() -> (LocalPorts, End) {
         let mut random = Random::new(9);
         let ports = LocalPorts::new(Keyed::new(&mut random), Keyed::new(&mut random));
-        (ports, ("10.0.0.1".parse().unwrap(), "10.0.0.2:80".parse().unwrap()))
+        (ports, Flow::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 0, 80))
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn other_ends_have_ports_of_their_own_and_are_forgotten() {
         let (mut ports, end) = ports();
-        let ends = (1..2_000_u16).map(|port| (end.0, SocketAddr::new(end.1.ip(), port)));
+        let ends = (1..2_000_u16).map(|port| Flow { remote_port: port, ..end });
         let firsts: BTreeSet<u16> = ends.clone().filter_map(|end| ports.propose(end)).collect();
         assert!(firsts.len() > 1_800, "the first port of another end tells this one's");
         for end in ends {
@@ -251,7 +251,7 @@ mod tests {
         let (mut ports, end) = ports();
         let mut looks = 0;
         for port in 1..20_000 {
-            let end = (end.0, SocketAddr::new(end.1.ip(), port));
+            let end = Flow { remote_port: port, ..end };
             assert!(ports.take(end, 40_000));
             let before = ports.ends_max;
             ports.forget_unused();
