@@ -3,7 +3,7 @@
 //! It works on the pinned stable toolchain, without cargo-fuzz and without a sanitizer: the counters are an LLVM pass that any
 //! rustc runs if asked to, libFuzzer comes with its crate and needs a C++ compiler, and there is no unsafe code below to look
 //! after. Comparisons are not traced, for inputs are programs whose numbers are filled in: tracing halves the speed and finds
-//! no more. What a run finds new stays in `target/fuzz/TARGET/corpus`; `--keep` makes the kept inputs anew from it, the
+//! no more. The ring has unsafe code: of that, Miri and the tests look after. What a run finds new stays in `target/fuzz/TARGET/corpus`; `--keep` makes the kept inputs anew from it, the
 //! fewest and shortest that reach every place.
 
 use std::fs;
@@ -13,6 +13,12 @@ use std::time::Duration;
 use siga_sim::fuzz::{TARGETS, pack, unpack};
 
 use crate::command;
+
+/// The target whose acts are in the tests of a crate that this one may not use: its inputs are played by its own program.
+const RING: &str = "ring";
+
+/// What plays an input in this process, if anything does.
+type Chosen = (&'static str, Option<fn(&[u8])>);
 
 /// Passes and options of the compiler that cargo-fuzz sets too, on any channel.
 const RUSTFLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -27,7 +33,7 @@ const BOUNDS: [&str; 3] = ["-timeout=10", "-malloc_limit_mb=32", "-rss_limit_mb=
 /// What to fuzz.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The target: frames, dialogue or reassembly; all in turn if none is named
+    /// The target: frames, dialogue, reassembly or ring; all in turn if none is named
     target: Option<String>,
     /// For how long each (90s, 10m, 2h)
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, default_value = "10m")]
@@ -35,7 +41,7 @@ pub(crate) struct Options {
     /// Make the kept inputs anew from all that were found
     #[arg(long, conflicts_with = "input")]
     keep: bool,
-    /// Play one input, in this build and without a fuzzer
+    /// Play one input, without a fuzzer
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
 }
@@ -45,7 +51,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let chosen = chosen(options.target.as_deref())?;
     if let Some(path) = &options.input {
         let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        chosen.iter().for_each(|(_, play)| play(&bytes));
+        for (name, play) in chosen {
+            match play {
+                Some(play) => play(&bytes),
+                None => {
+                    let mut program = std::process::Command::new(build(root)?.join(name));
+                    program.arg(path);
+                    command::run(program)?;
+                }
+            }
+        }
         eprintln!("{}: nothing wrong", path.display());
         return Ok(());
     }
@@ -63,9 +78,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-fn chosen(name: Option<&str>) -> Result<Vec<siga_sim::fuzz::Target>, String> {
-    let chosen: Vec<_> = TARGETS.into_iter().filter(|(known, _)| name.is_none_or(|name| name == *known)).collect();
-    let names = || TARGETS.map(|(name, _)| name).join(", ");
+fn all() -> impl Iterator<Item = Chosen> {
+    TARGETS.into_iter().map(|(name, play)| (name, Some(play))).chain([(RING, None)])
+}
+
+fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, String> {
+    let chosen: Vec<_> = all().filter(|(known, _)| name.is_none_or(|name| name == *known)).collect();
+    let names = || all().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
     if chosen.is_empty() { Err(format!("there is no such target; there are {}", names())) } else { Ok(chosen) }
 }
 
@@ -168,19 +187,21 @@ mod tests {
 
     #[test]
     fn a_target_is_one_of_those_there_are() {
-        assert_eq!(chosen(None).unwrap().len(), TARGETS.len());
+        assert_eq!(chosen(None).unwrap().len(), TARGETS.len() + 1);
+        assert!(chosen(Some("ring")).unwrap()[0].1.is_none());
         assert_eq!(chosen(Some("dialogue")).unwrap()[0].0, "dialogue");
-        assert!(chosen(Some("nothing")).unwrap_err().contains("frames, dialogue, reassembly"));
+        assert!(chosen(Some("nothing")).unwrap_err().contains("frames, dialogue, reassembly, ring"));
     }
 
     #[test]
     fn every_target_has_a_program_in_the_other_workspace() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let manifest = fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap();
-        for (name, _) in TARGETS {
+        for (name, play) in all() {
             assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
             let program = fs::read_to_string(root.join(format!("fuzz/fuzz_targets/{name}.rs"))).unwrap();
-            assert!(program.contains(&format!("siga_sim::fuzz::{name}(bytes)")), "{program}");
+            let called = if play.is_some() { "siga_sim::fuzz" } else { "play" };
+            assert!(program.contains(&format!("{called}::{name}(bytes)")), "{program}");
         }
     }
 
