@@ -423,9 +423,7 @@ impl<S: Storage> Connection<S> {
 
     /// A bound of what the next segment carries, if it will be plain.
     pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
-        let State::Synchronized(open) = &self.state else { return None };
-        let plain = open.calm.0 && now < open.snd.search.due;
-        plain.then(|| usize::try_from(open.snd.unsent()).unwrap_or(usize::MAX))
+        if let State::Synchronized(open) = &self.state { open.next_plain_max(now) } else { None }
     }
 
     /// False: [`Connection::poll_transmit`] has nothing. True: it may have.

@@ -108,6 +108,12 @@ impl Synchronized {
         self.is_calm(base) && now < self.snd.search.due
     }
 
+    /// A bound of the payload of the next segment, if it will be plain.
+    pub(super) fn next_plain_max(&self, now: Instant) -> Option<usize> {
+        let plain = self.calm.0 && now < self.snd.search.due;
+        plain.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
+    }
+
     /// When something is due, as [`Synchronized::deadline`] tells.
     #[inline]
     pub(super) fn calm_deadline(&self) -> Option<Instant> {
