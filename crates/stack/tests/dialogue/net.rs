@@ -5,7 +5,7 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::route::Prefix;
-use siga_stack::stack::{Handled, StackConfig};
+use siga_stack::stack::{Handled, StackConfig, Transmit};
 use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 use std::net::{IpAddr, SocketAddr};
@@ -102,7 +102,7 @@ impl Net {
             for place in 0..self.stacks.len() {
                 for device in 0..2 {
                     let device = DeviceId(device);
-                    while let Some(frame) = self.stacks[place].poll_transmit(self.now, device, &mut into) {
+                    while let Some(frame) = poll(&mut self.stacks[place], self.now, device, &mut into) {
                         moved = true;
                         self.carry(place, device, &into[..frame.len], frame.marks);
                     }
@@ -210,6 +210,14 @@ impl Net {
         }
         arrived
     }
+}
+
+/// The next frame, which is no longer than was said before.
+fn poll(stack: &mut Stack, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+    let most = stack.next_frame_bytes_max(now, device).min(into.len());
+    let frame = stack.poll_transmit(now, device, &mut into[..most]);
+    // Who was first may have had nothing to send.
+    frame.or_else(|| stack.poll_transmit(now, device, into))
 }
 
 pub(crate) fn content(len: usize) -> Vec<u8> {

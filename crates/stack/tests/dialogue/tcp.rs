@@ -27,6 +27,24 @@ fn rows() -> Vec<Vec<Link>> {
 }
 
 #[test]
+fn how_long_the_next_frame_will_be_is_known_where_little_is_to_be_sent() {
+    let mut net = Net::new(&[Link { mtu: 57_344, agreed: ALL_AGREED, ethernet: false }]);
+    let listener = net.listen(false, 80, 10);
+    let (here, there) = net.open(false, 80, listener);
+    net.stream((0, here), (1, there), &[1; 10]);
+    let device = DeviceId(0);
+    let now = net.now;
+    let bound = |net: &Net| net.stacks[0].next_frame_bytes_max(now, device);
+    assert_eq!(bound(&net), 0);
+    assert_eq!(net.first().tcp_send(now, here, &[1; 100]), Ok(100));
+    assert!((100 + 40..100 + 120).contains(&bound(&net)), "{}", bound(&net));
+    net.cross();
+    assert_eq!(bound(&net), 0);
+    net.first().tcp_send(now, here, &[1; 200_000]).unwrap();
+    assert_eq!(bound(&net), 65_535);
+}
+
+#[test]
 fn a_request_is_answered_over_every_row_of_links() {
     for (row, links) in rows().iter().enumerate() {
         for v6 in [false, true] {
