@@ -101,10 +101,14 @@ pub(super) fn processes(holding: &str) -> Vec<u32> {
     names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(holds).collect()
 }
 
-/// True while a process is there and not merely waited for.
-pub(super) fn lives(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+/// When a process began, in ticks since the host did; none if it is not there, or merely waited for. Numbers of processes are
+/// given out again, the two together are not.
+pub(super) fn began(pid: u32) -> Option<u64> {
+    /// Behind the name: the state is the first word, the beginning the twentieth.
+    const BEGAN: usize = 19;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    words.first().filter(|state| !matches!(**state, "Z" | "X")).and_then(|_| words.get(BEGAN)?.parse().ok())
 }
 
 #[cfg(test)]
@@ -123,6 +127,13 @@ mod tests {
         assert_eq!(before.grown_since(&before), None);
         let mapped = Held { mapped_files: before.mapped_files + 1, mappings: before.mappings + 16, ..before.clone() };
         assert_eq!(mapped.grown_since(&before).unwrap(), "0 mapped files have become 1");
-        assert!(lives(std::process::id()) && !lives(u32::MAX));
+        let own = began(std::process::id()).unwrap();
+        assert_eq!((began(std::process::id()), began(u32::MAX)), (Some(own), None));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let childs = began(child.id()).unwrap();
+        assert!(childs >= own, "{childs} and {own}");
+        child.kill().unwrap();
+        while began(child.id()).is_some() {}
+        child.wait().unwrap();
     }
 }

@@ -77,7 +77,7 @@ impl Disturbance {
                 let old = network.control()?;
                 kill(old)?;
                 let end = Instant::now() + Duration::from_secs(5);
-                while super::count::lives(old) && Instant::now() < end {
+                while super::count::began(old).is_some() && Instant::now() < end {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 std::thread::sleep(AWAY);

@@ -180,8 +180,8 @@ struct Soak {
     /// By process: what it held when it was first counted.
     first: BTreeMap<(String, u32), Held>,
     files: Vec<String>,
-    /// Every process of the network that there was.
-    processes: BTreeSet<(String, u32)>,
+    /// Every process of the network that there was, and when it began.
+    processes: BTreeSet<(String, u32, u64)>,
     done: BTreeMap<Disturbance, (u32, Duration)>,
     counted: u32,
     cut_off: Option<Instant>,
@@ -336,7 +336,8 @@ impl Soak {
     }
 
     fn remember(&mut self) -> Outcome<()> {
-        self.processes.extend(self.members()?);
+        let began = |(name, pid): (String, u32)| Some((name, pid, count::began(pid)?));
+        self.processes.extend(self.members()?.into_iter().filter_map(began));
         Ok(())
     }
 
@@ -402,7 +403,7 @@ impl Soak {
         drop((client, server, other));
         findings.extend([outcome, remembered, network.down()].into_iter().filter_map(Result::err));
         let end = Instant::now() + GONE_MAX;
-        let is_left = |member: &&(String, u32)| count::lives(member.1);
+        let is_left = |(_, pid, began): &&(String, u32, u64)| count::began(*pid) == Some(*began);
         while processes.iter().any(|member| is_left(&member)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
