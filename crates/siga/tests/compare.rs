@@ -9,7 +9,7 @@ use std::fs;
 
 /// Two levels of one path, eight trials each.
 const LEVELS: &str =
-    "--path loopback --workload rr-1-1 --clients 1,2 --level plain,reno --seconds 0.02 --warm-up 0 --trials 8";
+    "--path loopback --workload rr-1-1 --clients 1,2 --level plain,reno --seconds 0.06 --warm-up 0 --trials 8";
 
 /// A run `before`, whose trials then all took 20 ms and a little, and a copy of it, `after`, where it was `times` as long.
 fn before_and_after(bench: &Bench, times: u64) -> Option<()> {
@@ -107,7 +107,7 @@ fn levels_and_paths_of_one_run_are_compared_in_pairs() {
     if !paths_build(&bench) {
         return;
     }
-    let run = "--path loopback,unix --workload rr-1-1 --level plain,reno --seconds 0.02 --warm-up 0 --trials 6";
+    let run = "--path loopback,unix --workload rr-1-1 --level plain,reno --seconds 0.06 --warm-up 0 --trials 6";
     bench.run(&format!("run --clients 1 {run}")).ok();
     let newest = bench.run("compare plain reno --format json").ok();
     assert_eq!(newest.json()["form"], "paired");
@@ -213,7 +213,7 @@ fn without_a_number_of_trials_the_intervals_decide_between_ten_rounds_and_thirty
     if !paths_build(&bench) {
         return;
     }
-    let cells = "--path unix --workload rr-1-1 --clients 1 --level plain,aa --seconds 0.01 --warm-up 0";
+    let cells = "--path unix --workload rr-1-1 --clients 1 --level plain,aa --seconds 0.06 --warm-up 0";
     let planned = bench.run(&format!("plan {cells}")).ok();
     assert!(planned.out.contains("2 cells, 10 to 30 rounds of trials until what is compared is clear"), "{planned}");
     bench.run(&format!("run --out run {cells}")).ok();
@@ -259,7 +259,7 @@ fn no_shipped_level_makes_itself_incomparable() {
     }
     assert!(compared >= 4, "{measured}");
     let run = "run --out mtus --path veth-routed --workload rr-1-1 --clients 1 --level mtu-1500,mtu-8992";
-    bench.run(&format!("{run} --seconds 0.02 --warm-up 0 --trials 1")).ok();
+    bench.run(&format!("{run} --seconds 0.06 --warm-up 0 --trials 1")).ok();
     let mtus = bench.run("compare mtu-1500 mtu-8992 --run mtus --format json").ok();
     assert_eq!(mtus.json()["summary"]["not comparable"], 0, "{mtus}");
     assert!(cells(&mtus).iter().all(|cell| cell["base_mtu"] == 1500 && cell["mtu"] == 8992), "{mtus}");
