@@ -5,19 +5,14 @@ pub(crate) mod drivers;
 pub(crate) mod network;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use crate::command;
+
+const BUILD: &str = "cargo build --release --package siga";
 
 /// Builds siga as it would be released; where it is.
 fn build(root: &Path) -> Result<PathBuf, String> {
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(root).args(["build", "--release", "--package", "siga", "--message-format", "json"]);
-    let output = command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run cargo: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
-    program.ok_or_else(|| "cargo build made no program".to_owned())
+    command::built(root, BUILD)
 }
 
 /// Sorts and takes the median (the mean of the two in the middle).

@@ -3,8 +3,10 @@
 //! There is no shell in between: a command line is split at white space, so an argument cannot hold any.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use serde_json::Value;
 
 /// A command for `line`, whose first word is the program; `cargo` is the one that runs this task.
 pub(crate) fn command(root: &Path, line: &str) -> Command {
@@ -32,6 +34,20 @@ pub(crate) fn output(mut command: Command) -> Result<String, String> {
         return Err(format!("{} ended with {}: {}", name(&command), output.status, last_line(&stderr)));
     }
     String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", name(&command)))
+}
+
+/// Runs a command of cargo that builds; where the last program that it made is. What it compiles goes to stderr as it would.
+pub(crate) fn built(root: &Path, line: &str) -> Result<PathBuf, String> {
+    let mut build = command(root, line);
+    build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let output = build.output().map_err(|error| format!("{line}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{line} ended with {}", output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
+    program.ok_or_else(|| format!("{line} made no program"))
 }
 
 fn last_line(text: &str) -> &str {

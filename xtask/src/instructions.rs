@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::command;
 
-const BUILD: &str = "cargo test --locked --release --package siga-fabric --lib --no-run --quiet --message-format=json-render-diagnostics";
+const BUILD: &str = "cargo test --locked --release --package siga-fabric --lib --no-run";
 const TEST: &str = "node::lockstep::lockstep";
 const FILE: &str = "crates/fabric/instructions.toml";
 /// Two runs differ in this many rounds alone.
@@ -24,7 +24,7 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<(), String> {
     let path = root.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| format!("{FILE}: {error}"))?;
     let known: BTreeMap<String, u64> = toml::from_str(&text).map_err(|error| format!("{FILE}: {error}"))?;
-    let program = build(root)?;
+    let program = command::built(root, BUILD)?;
     let mut counted = BTreeMap::new();
     let mut differing = Vec::new();
     for (case, expected) in &known {
@@ -56,16 +56,6 @@ pub(crate) fn run(root: &Path, update: bool) -> Result<(), String> {
 #[expect(clippy::cast_precision_loss, reason = "counts of instructions are below 2^52")]
 fn ratio(count: u64, expected: u64) -> f64 {
     count as f64 / expected.max(1) as f64
-}
-
-/// Builds the fabric's tests as they would be released; where they are.
-fn build(root: &Path) -> Result<PathBuf, String> {
-    let messages = command::output(command::command(root, BUILD))?;
-    let mut executables = messages.lines().rev().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        message["executable"].as_str().map(PathBuf::from)
-    });
-    executables.next().ok_or_else(|| "cargo did not say where the tests are".to_owned())
 }
 
 fn count(root: &Path, program: &Path, case: &str, rounds: u64) -> Result<u64, String> {
