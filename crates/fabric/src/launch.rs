@@ -120,7 +120,10 @@ fn copy(file: &mut File, memory: OwnedFd) -> io::Result<Image> {
     let mut memory = File::from(memory);
     io::copy(file, &mut memory)?;
     rustix::fs::fchmod(&memory, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    // Nobody has mapped it to write into, so that a seal on what is still to come seals all. `WRITE` would say the same and fail
+    // (EBUSY) whenever the host holds one of the pages for a moment, as its search for idle memory does.
+    let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memory, seals)?;
     // Some hosts let such files be made and not be executed.
     match rustix::fs::access(path(&memory), Access::EXEC_OK) {
         Ok(()) => Ok(Image::Copy(memory.into())),
