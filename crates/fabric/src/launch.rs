@@ -198,3 +198,41 @@ pub fn channel() -> Result<OwnedFd> {
     rustix::thread::set_name(THREAD_NAME).context("cannot name the process")?;
     Ok(channel)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
+    use std::io::{Read, Seek, SeekFrom, Write};
+
+    /// The copy of a small file.
+    fn copied(memory: OwnedFd) -> Image {
+        let mut program = tempfile::tempfile().unwrap();
+        program.write_all(b"a program").unwrap();
+        program.seek(SeekFrom::Start(0)).unwrap();
+        copy(&mut program, memory).unwrap()
+    }
+
+    #[test]
+    fn the_copy_can_be_changed_by_nobody() {
+        let Image::Copy(memory) = copied(executable_memory().unwrap()) else { panic!("this host executes no memory") };
+        let mut memory = File::from(memory);
+        assert_eq!(Errno::from_io_error(&memory.write(b"x").unwrap_err()), Some(Errno::PERM));
+        assert_eq!(Errno::from_io_error(&memory.set_len(0).unwrap_err()), Some(Errno::PERM));
+        let mut bytes = Vec::new();
+        memory.seek(SeekFrom::Start(0)).unwrap();
+        memory.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, b"a program");
+    }
+
+    #[test]
+    fn the_copy_is_made_while_somebody_holds_one_of_its_pages() {
+        let memory = executable_memory().unwrap();
+        File::from(memory.try_clone().unwrap()).write_all(b"a").unwrap();
+        let (_held, into) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        // The page itself is in the pipe, not what it says.
+        assert_eq!(splice(&memory, Some(&mut 0), &into, None, 1, SpliceFlags::empty()), Ok(1));
+        File::from(memory.try_clone().unwrap()).seek(SeekFrom::Start(0)).unwrap();
+        assert!(matches!(copied(memory), Image::Copy(_)));
+    }
+}
