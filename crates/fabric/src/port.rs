@@ -223,6 +223,14 @@ impl Sender {
         ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.wanted)
     }
 
+    /// Looks at what the partner has given back, whether anything waits for that or not.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    pub(crate) fn check_partner(&mut self) -> Result<(), Violation> {
+        self.ring.as_mut().map_or(Ok(()), |ring| ring.in_flight().map(drop))
+    }
+
     /// Asks the partner to ring when it can go on; false if it can.
     pub(crate) fn want_room(&mut self) -> bool {
         let Some(ring) = self.ring.as_mut().filter(|_| self.wanted > 0 && !self.quiet) else { return true };

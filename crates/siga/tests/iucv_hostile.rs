@@ -299,28 +299,57 @@ fn next(state: &mut u64) -> u64 {
 const PRODUCED: usize = 256;
 const BUFFERS: usize = 4_096;
 
+/// An application whose memory of the link is an area of bytes to it.
+struct Crafted {
+    memory: OwnArena,
+    bell: siga_ring::Bell,
+    /// Hangs up when the guest gives the application up.
+    ear: siga_ring::Ear,
+    _rest: (Client, OwnArena, PeerMemory),
+}
+
+impl Crafted {
+    fn new(network: &Network) -> Self {
+        let mut control = Client::connect_at(&network.run_dir(), &network.name).unwrap();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let (guest, token) = ("tcpip1".parse().unwrap(), network.application_token("tcpip1"));
+        control.ask(Request::Application { protocol: PROTOCOL, version, guest, token }, Vec::new()).unwrap();
+        let (answer, doorbells) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
+        let Answer::Application { arena_bytes, .. } = answer else { panic!("{answer:?}") };
+        let shape = Shape::new(65_536, 64).unwrap();
+        let (memory, memory_fd) = OwnArena::create(shape.memory_bytes()).unwrap();
+        let (arena, arena_fd) = OwnArena::create(usize::try_from(arena_bytes).unwrap()).unwrap();
+        control.ask(Request::ApplicationMemory, vec![memory_fd, arena_fd]).unwrap();
+        let (_, mut theirs) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
+        let theirs = PeerMemory::map(theirs.remove(0), shape).unwrap();
+        let [bell, ear]: [std::os::fd::OwnedFd; 2] = doorbells.try_into().unwrap();
+        let (bell, ear) = (siga_ring::Bell::from_fd(bell).unwrap(), siga_ring::Ear::from_fd(ear).unwrap());
+        Self { memory, bell, ear, _rest: (control, arena, theirs) }
+    }
+}
+
+#[test]
+fn an_application_that_took_more_events_than_it_was_told_is_given_up_when_it_rings() {
+    /// Where the count of taken buffers lies.
+    const TAKEN: usize = 0;
+    let network = Network::up("taken", FIGURE_1);
+    let mut crafted = Crafted::new(&network);
+    std::thread::sleep(Duration::from_millis(50));
+    crafted.memory.write(TAKEN, &1_u64.to_ne_bytes()).unwrap();
+    crafted.bell.ring();
+    wait_until("the guest goes on with it", || crafted.ear.has_hung_up().unwrap());
+    wait_until("nobody says why", || network.log().contains("violation: "));
+    assert!(network.log().contains("1 buffers taken where 0 to 0 are possible"), "{}", network.log());
+}
+
 #[test]
 fn commands_that_change_while_they_are_read_end_their_author_at_worst() {
     let network = Network::up("change", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
-    let token = network.application_token("tcpip1");
     for seed in 1..=6 {
-        let mut control = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        let guest = "tcpip1".parse().unwrap();
-        let ask = Request::Application { protocol: PROTOCOL, version, guest, token: token.clone() };
-        control.ask(ask, Vec::new()).unwrap();
-        let (answer, bells) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
-        let Answer::Application { arena_bytes, .. } = answer else { panic!("{answer:?}") };
-        // To its owner an area of bytes, to the guest the memory of a link.
-        let shape = Shape::new(65_536, 64).unwrap();
-        let (mut memory, memory_fd) = OwnArena::create(shape.memory_bytes()).unwrap();
-        let (_arena, arena_fd) = OwnArena::create(usize::try_from(arena_bytes).unwrap()).unwrap();
-        control.ask(Request::ApplicationMemory, vec![memory_fd, arena_fd]).unwrap();
-        let (_, mut theirs) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
-        let _theirs = PeerMemory::map(theirs.remove(0), shape).unwrap();
-        let bell = siga_ring::Bell::from_fd(bells.into_iter().next().unwrap()).unwrap();
+        let mut crafted = Crafted::new(&network);
+        let memory = &mut crafted.memory;
         let mut state = seed;
         let kinds = [LISTEN, CONNECT, BIND, SEND, CONSUMED, CLOSE];
         let write = |memory: &mut OwnArena, state: &mut u64| {
@@ -333,13 +362,13 @@ fn commands_that_change_while_they_are_read_end_their_author_at_worst() {
             memory.write(head + 16, &bytes).unwrap();
         };
         for _ in 0..2_000 {
-            write(&mut memory, &mut state);
+            write(memory, &mut state);
         }
         for produced in 1..=64_u64 {
             memory.write(PRODUCED, &produced.to_ne_bytes()).unwrap();
-            bell.ring();
+            crafted.bell.ring();
             for _ in 0..500 {
-                write(&mut memory, &mut state);
+                write(memory, &mut state);
             }
         }
         std::thread::scope(|scope| {

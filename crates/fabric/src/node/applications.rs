@@ -246,6 +246,10 @@ impl Node {
                 client.is_gone |= !lives;
                 client.last_traffic = now;
                 client.heat();
+                // What it says that it has taken is otherwise looked at when buffers run out.
+                if let Err(violation) = client.events.in_flight() {
+                    self.end_application(now, place, Loss::Violation(violation.to_string()));
+                }
             }
             Stage::Half(_) if lives => {}
             Stage::Half(_) => self.end_application(now, place, Loss::PeerGone),

@@ -205,6 +205,11 @@ impl Node {
         let heard = ear.drain();
         self.ports.heat(port);
         self.ports.senders[port].is_dirty = true;
+        // What the partner says that it has taken is otherwise looked at when buffers run out.
+        if let Err(violation) = self.ports.senders[port].check_partner() {
+            self.lose(port, Loss::Violation(violation.to_string()));
+            return;
+        }
         if heard.is_ok_and(|heard| !heard.hung_up) {
             return;
         }

@@ -749,6 +749,11 @@ impl Provider for Iucv {
             let interval = u64::try_from(EAR_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
             self.next_look = Ticks(now.0 + self.waiter.rate().ticks(interval).0);
             self.link.look();
+            // What the guest says that it has taken is otherwise looked at when buffers run out.
+            if let Err(violation) = self.link.commands.in_flight() {
+                self.violated(&violation.to_string());
+                return true;
+            }
         }
         let mut count = 0;
         while count < EVENTS_AT_ONCE_MAX {

@@ -2,6 +2,7 @@
 
 use super::super::provider::{Provider, SocketId, SocketOptions};
 use super::Iucv;
+use super::ends::Ends;
 use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{Extent, shape};
 use crate::client::ApplicationEnd;
@@ -12,6 +13,7 @@ use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 const ARENA_BYTES: usize = 1 << 20;
 
@@ -31,13 +33,17 @@ fn remote() -> SocketAddr {
     "10.0.0.2:4000".parse().unwrap()
 }
 
+/// The ear and the bell of a doorbell.
+fn bell() -> (OwnedFd, OwnedFd) {
+    pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap()
+}
+
 fn status() -> Status {
     Status { open: true, ended: false, closed: false, failure: None, released: 0, send_buffer: 9_000, received: vec![] }
 }
 
 impl Scene {
     fn new() -> Self {
-        let bell = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let ((ear_guest, bell_application), (ear_application, bell_guest)) = (bell(), bell());
         let shape = shape().unwrap();
         let (own, own_fd) = OwnMemory::create(shape).unwrap();
@@ -110,6 +116,24 @@ impl Scene {
         assert_eq!(after.to_string(), error.to_string(), "nothing goes on");
         assert!(!self.application.work());
     }
+}
+
+#[test]
+fn a_guest_that_took_more_commands_than_it_was_told_ends_the_attachment_when_it_rings() {
+    let mut scene = Scene::new();
+    let (mut crafted, crafted_fd) = OwnArena::create(shape().unwrap().memory_bytes()).unwrap();
+    let (own, _own_fd) = OwnMemory::create(shape().unwrap()).unwrap();
+    let ((ear, bell_guest), (_ear_guest, bell)) = (bell(), bell());
+    let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
+    let link = Link::new(own, PeerMemory::map(crafted_fd, shape().unwrap()).unwrap(), bell, ear);
+    scene.application.link = Ends::new(link).unwrap();
+    scene.application.work();
+    assert!(scene.application.ended().is_none());
+    assert!(scene.application.fall_asleep().unwrap());
+    // Where the count of taken buffers lies.
+    crafted.write(0, &1_u64.to_ne_bytes()).unwrap();
+    Bell::from_fd(bell_guest).unwrap().ring();
+    scene.assert_ends("1 buffers taken where 0 to 0 are possible");
 }
 
 #[test]
