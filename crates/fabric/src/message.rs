@@ -16,7 +16,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// A device of a guest, as its partners know it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 //! for what goes to all of them.
 
 mod applications;
+mod groups;
 mod links;
 #[cfg(test)]
 mod lockstep;
@@ -416,7 +417,8 @@ fn take(
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
-            let from = setup::number(if links::is_to_many(header, device) { main } else { port });
+            let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
+            let from = setup::number(if for_all { main } else { port });
             let received = Received { header, payload: &rest, marks: part.marks };
             if let Handled::Forward(forward) = stack.handle_frame(at, from, received) {
                 let to = usize::from(forward.device.0);

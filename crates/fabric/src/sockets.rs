@@ -4,6 +4,7 @@
 //! several threads. Where the stack is in this process (`embedded`), it moves while threads are in operations or waits.
 
 pub(crate) mod embedded;
+pub(crate) mod group;
 mod iucv;
 mod provider;
 
@@ -16,6 +17,7 @@ use crate::name::Name;
 use crate::node::Node;
 use crate::{rundir, sys};
 use embedded::Embedded;
+use group::{GroupChange, Interface};
 use iucv::Iucv;
 use provider::Provider;
 pub use provider::{Readiness, SocketId, SocketOptions};
@@ -23,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -545,6 +547,66 @@ impl UdpSocket {
     /// `WouldBlock`, or the attachment has ended.
     pub fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.until(|provider| provider.receive_from(self.0.id, into))
+    }
+
+    /// Joins a group on the network where the guest has the address `interface`, until it is left or the socket is dropped. The
+    /// unspecified address is the network that the group is routed to: that of the topology's route to it, else of the default
+    /// route, else the guest's first with IPv4.
+    ///
+    /// A socket hears the groups that itself has joined, on the networks where it has, whatever others have joined (as on Linux
+    /// with `IP_MULTICAST_ALL` off).
+    ///
+    /// # Errors
+    /// `InvalidInput`: the address is no group's, or the socket is not of its IP version. `NotFound`: there is no such network, or
+    /// it has no such addresses. `AddrInUse`: the socket is in the group there. `QuotaExceeded`: it, the network or the guest is in
+    /// as many groups as can be, or so many sockets are in the group with that port.
+    pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        self.change_group(GroupChange::Join((*group).into(), Interface::of_address(*interface)))
+    }
+
+    /// The same for IPv6, on the network of the guest's device `interface`, counted from 1 as the topology has them; 0 is
+    /// the network that the group is routed to.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::join_multicast_v4`].
+    pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.change_group(GroupChange::Join((*group).into(), Interface::of_number(interface)))
+    }
+
+    /// Leaves a group that was joined on that network.
+    ///
+    /// # Errors
+    /// `AddrNotAvailable`: the socket is not in the group there. Others as [`UdpSocket::join_multicast_v4`].
+    pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        self.change_group(GroupChange::Leave((*group).into(), Interface::of_address(*interface)))
+    }
+
+    /// The same for IPv6.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::leave_multicast_v4`].
+    pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.change_group(GroupChange::Leave((*group).into(), Interface::of_number(interface)))
+    }
+
+    /// How many hops datagrams to groups go: 1 at first, 0 to sockets of the own stack alone.
+    ///
+    /// # Errors
+    /// The attachment has ended.
+    pub fn set_multicast_ttl(&self, hops: u8) -> io::Result<()> {
+        self.change_group(GroupChange::HopLimit(hops))
+    }
+
+    /// Whether sockets of the own stack hear what this one sends to their groups; they do at first.
+    ///
+    /// # Errors
+    /// The attachment has ended.
+    pub fn set_multicast_loop(&self, on: bool) -> io::Result<()> {
+        self.change_group(GroupChange::Loop(on))
+    }
+
+    fn change_group(&self, change: GroupChange) -> io::Result<()> {
+        self.0.attachment.provider().change_group(self.0.id, change)
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Breach {
     NoConnection(Number),
     /// A datagram from what sends none.
     NoDatagrams(Number),
+    /// Groups of what is in none.
+    NoGroups(Number),
     /// Nothing to give up, or given up already.
     NothingToGiveUp(Number),
     /// More connections accepted than it was told of, or none.
@@ -39,6 +41,7 @@ impl fmt::Display for Breach {
             Self::Number(socket) => ("a number that cannot be given", socket),
             Self::NoConnection(socket) => ("no connection", socket),
             Self::NoDatagrams(socket) => ("a datagram", socket),
+            Self::NoGroups(socket) => ("a group", socket),
             Self::NothingToGiveUp(socket) => ("nothing to give up", socket),
             Self::Accepted(socket) => ("more accepted than told of", socket),
             Self::Consumed(socket) => ("more consumed than told of", socket),

@@ -7,6 +7,7 @@
 use super::Extent;
 use crate::limits::EXTENTS_MAX;
 use crate::sockets::SocketOptions;
+use crate::sockets::group::{GroupChange, Interface};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Abort,
     /// A datagram.
     SendTo { to: SocketAddr, bytes: Vec<u8> },
+    /// A datagram socket is to be in other groups: `Group`.
+    Group { change: GroupChange },
 }
 
 /// From a guest to an application.
@@ -59,6 +62,8 @@ pub(crate) enum Event {
     Datagram { from: SocketAddr, bytes: Vec<u8> },
     /// Nothing of a socket that was given up is needed any more.
     Gone,
+    /// What became of the oldest command about groups that has no answer.
+    Group { failure: Option<ErrorKind> },
 }
 
 /// What is new of a connection.
@@ -170,6 +175,10 @@ impl Command {
                 into.extend(bytes);
                 10
             }
+            Self::Group { change } => {
+                put_change(into, *change);
+                11
+            }
         };
         tag(kind, socket)
     }
@@ -190,6 +199,7 @@ impl Command {
             8 => Self::Close,
             9 => Self::Abort,
             10 => Self::SendTo { to: from.address()?, bytes: from.rest() },
+            11 => Self::Group { change: from.change()? },
             _ => return None,
         };
         from.0.is_empty().then_some((socket, command))
@@ -218,7 +228,7 @@ impl Event {
             Self::Status(status) => {
                 let flags = [status.open, status.ended, status.closed];
                 into.push(put_flags(&flags));
-                into.push(status.failure.map_or(u8::MAX, code));
+                into.push(failure_code(status.failure));
                 into.extend(status.released.to_le_bytes());
                 into.extend(status.send_buffer.to_le_bytes());
                 put_extents(into, &status.received);
@@ -230,6 +240,10 @@ impl Event {
                 4
             }
             Self::Gone => 5,
+            Self::Group { failure } => {
+                into.push(failure_code(*failure));
+                6
+            }
         };
         tag(kind, socket)
     }
@@ -244,17 +258,13 @@ impl Event {
             2 => Self::Incoming { listener: from.u32()?, local: from.address()?, remote: from.address()? },
             3 => {
                 let [open, ended, closed] = from.flags()?;
-                let failure = if from.0.first() == Some(&u8::MAX) {
-                    from.u8()?;
-                    None
-                } else {
-                    Some(from.kind()?)
-                };
+                let failure = from.failure()?;
                 let (released, send_buffer, received) = (from.u32()?, from.u32()?, from.extents()?);
                 Self::Status(Status { open, ended, closed, failure, released, send_buffer, received })
             }
             4 => Self::Datagram { from: from.address()?, bytes: from.rest() },
             5 => Self::Gone,
+            6 => Self::Group { failure: from.failure()? },
             _ => return None,
         };
         from.0.is_empty().then_some((socket, event))
@@ -291,6 +301,12 @@ impl Reader<'_> {
         KINDS.get(usize::from(self.u8()?)).copied()
     }
 
+    /// A kind of error, or none.
+    fn failure(&mut self) -> Option<Option<ErrorKind>> {
+        let code = self.u8()?;
+        if code == u8::MAX { Some(None) } else { KINDS.get(usize::from(code)).map(|kind| Some(*kind)) }
+    }
+
     fn flags<const N: usize>(&mut self) -> Option<[bool; N]> {
         let byte = self.u8()?;
         (u32::from(byte) >> N == 0).then(|| std::array::from_fn(|at| byte >> at & 1 == 1))
@@ -310,6 +326,33 @@ impl Reader<'_> {
             _ => return None,
         };
         Some(SocketAddr::new(ip, port))
+    }
+
+    fn change(&mut self) -> Option<GroupChange> {
+        Some(match self.u8()? {
+            0 => GroupChange::Join(self.ip()?, self.interface()?),
+            1 => GroupChange::Leave(self.ip()?, self.interface()?),
+            2 => GroupChange::HopLimit(self.u8()?),
+            3 => {
+                let [on] = self.flags()?;
+                GroupChange::Loop(on)
+            }
+            _ => return None,
+        })
+    }
+
+    /// An address without a port.
+    fn ip(&mut self) -> Option<IpAddr> {
+        self.address().filter(|address| address.port() == 0).map(|address| address.ip())
+    }
+
+    fn interface(&mut self) -> Option<Interface> {
+        match (self.u8()?, self.u32()?) {
+            (0, 0) => Some(Interface::OfRoute),
+            (1, bits) => Some(Interface::Address(Ipv4Addr::from_bits(bits))),
+            (2, number) => Some(Interface::Number(number)),
+            _ => None,
+        }
     }
 
     fn extents(&mut self) -> Option<Vec<Extent>> {
@@ -345,6 +388,28 @@ fn code(kind: ErrorKind) -> u8 {
     let other = KINDS.len() - 1;
     let place = KINDS.iter().position(|known| *known == kind).unwrap_or(other);
     u8::try_from(place).unwrap_or(u8::MAX)
+}
+
+fn failure_code(failure: Option<ErrorKind>) -> u8 {
+    failure.map_or(u8::MAX, code)
+}
+
+fn put_change(into: &mut Vec<u8>, change: GroupChange) {
+    let (kind, group, interface) = match change {
+        GroupChange::Join(group, interface) => (0, group, interface),
+        GroupChange::Leave(group, interface) => (1, group, interface),
+        GroupChange::HopLimit(hops) => return into.extend([2, hops]),
+        GroupChange::Loop(on) => return into.extend([3, u8::from(on)]),
+    };
+    into.push(kind);
+    put_address(into, SocketAddr::new(group, 0));
+    let (kind, word) = match interface {
+        Interface::OfRoute => (0, 0),
+        Interface::Address(own) => (1, own.to_bits()),
+        Interface::Number(number) => (2, number),
+    };
+    into.push(kind);
+    into.extend(word.to_le_bytes());
 }
 
 fn put_flags(flags: &[bool]) -> u8 {
@@ -417,6 +482,11 @@ mod tests {
             Command::Close,
             Command::Abort,
             Command::SendTo { to: other, bytes: vec![1, 2, 3] },
+            Command::Group { change: GroupChange::Join(one.ip(), Interface::OfRoute) },
+            Command::Group { change: GroupChange::Join(other.ip(), Interface::Number(u32::MAX)) },
+            Command::Group { change: GroupChange::Leave(one.ip(), Interface::Address(Ipv4Addr::new(10, 0, 0, 1))) },
+            Command::Group { change: GroupChange::HopLimit(255) },
+            Command::Group { change: GroupChange::Loop(true) },
         ]
     }
 
@@ -439,6 +509,8 @@ mod tests {
             Event::Status(status),
             Event::Datagram { from: one, bytes: Vec::new() },
             Event::Gone,
+            Event::Group { failure: None },
+            Event::Group { failure: Some(ErrorKind::QuotaExceeded) },
         ]
     }
 
@@ -470,12 +542,27 @@ mod tests {
     fn bits_that_mean_nothing_are_no_record() {
         assert!(Command::parse(tag(8, 1), &[]).is_some());
         assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
-        assert_eq!(Command::parse(tag(11, 1), &[]), None);
-        assert_eq!(Event::parse(tag(6, 1), &[]), None);
+        assert_eq!(Command::parse(tag(12, 1), &[]), None);
+        assert_eq!(Event::parse(tag(7, 1), &[]), None);
+        assert_eq!(Event::parse(tag(6, 1), &[u8::try_from(KINDS.len()).unwrap()]), None);
         let mut bytes = Vec::new();
         let kind = Command::Bind { local: "10.0.0.1:80".parse().unwrap() }.write(1, &mut bytes);
         bytes[5] = 1;
         assert_eq!(Command::parse(kind, &bytes), None, "an address of IPv4 has 32 bits");
+        let group = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
+        for (interface, odd) in [
+            // A port, a word that says nothing, no such kind of interface, no such change.
+            (Interface::OfRoute, (18, 1)),
+            (Interface::OfRoute, (21, 1)),
+            (Interface::Number(1), (20, 3)),
+            (Interface::Number(1), (0, 4)),
+        ] {
+            let kind = Command::Group { change: GroupChange::Join(group, interface) }.write(1, &mut bytes);
+            assert!(Command::parse(kind, &bytes).is_some());
+            bytes[odd.0] = odd.1;
+            assert_eq!(Command::parse(kind, &bytes), None, "{odd:?}");
+        }
+        assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
         let many = vec![Extent { at: 0, len: 1 }; EXTENTS_MAX + 1];
         let kind = Command::Send { extents: many }.write(1, &mut bytes);
         assert_eq!(Command::parse(kind, &bytes), None);

@@ -1,5 +1,6 @@
 //! Links of a node: wanted when there is something to send, put together from two halves, lost, and made anew.
 
+use super::groups::tells_of_groups;
 use super::{Node, Source, setup};
 use crate::limits::REFUSED_TIME;
 use crate::message::{Buffers, GuestDevice, HeldPair, Loss, MemberId, News, PairId};
@@ -69,12 +70,12 @@ impl Node {
         }
     }
 
-    /// The next packet for a port, in the scratch area; membership reports are swallowed, since a link has no queriers.
+    /// The next packet for a port, in the scratch area; what tells of groups is swallowed: no querier is behind a link that is not.
     fn next_packet(&mut self, at: Instant, port: usize, id: DeviceId) -> Option<Transmit> {
         self.scratch.resize(self.ports.senders[port].packet_bytes_max(), 0);
         loop {
             let packet = self.stack.poll_transmit(at, id, &mut self.scratch)?;
-            if !is_membership_report(&self.scratch[..packet.len]) {
+            if !tells_of_groups(&self.scratch[..packet.len]) {
                 return Some(packet);
             }
         }
@@ -89,7 +90,8 @@ impl Node {
 
     /// What is for several goes to each partner; what is for one that nobody is goes nowhere.
     pub(super) fn send_to_all(&mut self, at: Instant, port: usize, id: DeviceId) {
-        while let Some(packet) = self.next_packet(at, port, id) {
+        self.scratch.resize(self.ports.senders[port].packet_bytes_max(), 0);
+        while let Some(packet) = self.stack.poll_transmit(at, id, &mut self.scratch) {
             let bytes = std::mem::take(&mut self.scratch);
             let (packet_bytes, marks) = (&bytes[..packet.len], packet.marks);
             let place = self.ports.senders[port].device;
@@ -98,9 +100,12 @@ impl Node {
                 self.scratch = bytes;
                 continue;
             }
+            // As above: it is not worth links of its own.
+            let worth_links = !tells_of_groups(packet_bytes);
             let mut lost = Vec::new();
             for (at, sender) in self.ports.senders.iter_mut().enumerate() {
-                if sender.device == place && matches!(sender.partner, Partner::Member(_)) {
+                let is_there = matches!(sender.partner, Partner::Member(_)) && (worth_links || sender.is_linked());
+                if sender.device == place && is_there {
                     let fill = &mut |into: &mut [u8]| into.copy_from_slice(packet_bytes);
                     if let Err(violation) = sender.offer(packet.len, marks, fill) {
                         lost.push((at, Loss::Violation(violation.to_string())));
@@ -281,18 +286,6 @@ pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
             to.is_multicast() || to.is_broadcast() || device.addresses.iter().any(|own| own.broadcast() == Some(to))
         }),
         Some(6) => packet.get(24) == Some(&0xff),
-        _ => false,
-    }
-}
-
-/// True for the messages of IGMP and MLD by which a station tells routers of its groups.
-fn is_membership_report(packet: &[u8]) -> bool {
-    const IGMP: u8 = 2;
-    const HOP_BY_HOP: u8 = 0;
-    match packet.first().map(|first| first >> 4) {
-        Some(4) => packet.get(9) == Some(&IGMP),
-        // Behind an IPv6 header and the router alert option.
-        Some(6) => packet.get(6) == Some(&HOP_BY_HOP) && matches!(packet.get(48), Some(131 | 132 | 143)),
         _ => false,
     }
 }

@@ -161,6 +161,17 @@ impl Node {
                 let _ = self.stack.udp_send(at, id, Some(to), &bytes);
                 Ok(())
             }
+            Command::Group { change } => {
+                let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+                    return Err(Breach::NoGroups(socket));
+                };
+                let id = *id;
+                let failure = self.change_group(at, id, change).err().map(|error| udp_error(error).kind());
+                if let Some(client) = self.applications.client(place) {
+                    client.replies.push_back((socket, Event::Group { failure }));
+                }
+                Ok(())
+            }
         }
     }
 

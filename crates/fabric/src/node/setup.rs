@@ -8,7 +8,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
-use crate::topology::NetworkKind;
+use crate::topology::{NetworkKind, Route};
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
@@ -62,6 +62,11 @@ impl Node {
         for place in 0..node.config.devices.len() {
             node.add_main_port(place)?;
         }
+        node.set_group_routes()?;
+        for at in 0..node.config.routes.len() {
+            let route = node.config.routes[at];
+            node.set_route(node.main_ports[route.device], route.to.prefix(), route.via)?;
+        }
         Ok(node)
     }
 
@@ -77,12 +82,6 @@ impl Node {
         // Whom the one port of a point-to-point device leads to is told later.
         let port = self.add_port(place, &device, addresses, Partner::Group)?;
         self.main_ports.push(port);
-        for at in 0..self.config.routes.len() {
-            let route = self.config.routes[at];
-            if route.device == place {
-                self.set_route(port, route.to.prefix(), route.via)?;
-            }
-        }
         Ok(())
     }
 
@@ -145,9 +144,10 @@ impl Node {
             self.stack.add_route(*host, number(port), None).map_err(refused)?;
         }
         self.ports.senders[port].hosts = hosts;
-        let led_by = |via: IpAddr| member.addresses.contains(&via);
+        // A route to groups stays with all partners: it says which network they are on.
+        let led_by = |route: &Route| member.addresses.contains(&route.via) && !route.to.address().is_multicast();
         let routes: Vec<_> =
-            self.config.routes.iter().filter(|route| route.device == place && led_by(route.via)).copied().collect();
+            self.config.routes.iter().filter(|route| route.device == place && led_by(route)).copied().collect();
         routes.into_iter().try_for_each(|route| self.set_route(port, route.to.prefix(), route.via))
     }
 

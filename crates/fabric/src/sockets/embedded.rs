@@ -2,6 +2,7 @@
 //!
 //! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
 
+use super::group::GroupChange;
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
 use crate::application::memory::Memory;
 use crate::message::ReportPart;
@@ -185,6 +186,11 @@ impl Provider for Embedded {
         let count = datagram.bytes.len().min(into.len());
         into[..count].copy_from_slice(&datagram.bytes[..count]);
         Ok((count, datagram.from))
+    }
+
+    fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()> {
+        let id = self.datagrams(socket)?;
+        self.node.change_group(self.node.now(), id, change).map_err(udp_error)
     }
 
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
@@ -375,12 +381,11 @@ pub(crate) fn failure_kind(failure: Failure) -> ErrorKind {
 pub(crate) fn udp_error(error: UdpError) -> io::Error {
     let kind = match error {
         UdpError::Closed | UdpError::NotConnected => ErrorKind::NotConnected,
-        UdpError::InUse => ErrorKind::AddrInUse,
-        UdpError::NotOurs | UdpError::NoDevice => ErrorKind::AddrNotAvailable,
+        UdpError::InUse | UdpError::Joined => ErrorKind::AddrInUse,
+        UdpError::NotOurs | UdpError::NotJoined => ErrorKind::AddrNotAvailable,
         UdpError::Full | UdpError::TooManyGroups => ErrorKind::QuotaExceeded,
-        UdpError::Address | UdpError::TooLong | UdpError::NotGroup | UdpError::Joined | UdpError::NotJoined => {
-            ErrorKind::InvalidInput
-        }
+        UdpError::Address | UdpError::TooLong | UdpError::NotGroup => ErrorKind::InvalidInput,
+        UdpError::NoDevice => ErrorKind::NotFound,
         UdpError::Dropped(_) => ErrorKind::NetworkUnreachable,
         UdpError::Network(..) => ErrorKind::ConnectionRefused,
     };

@@ -8,6 +8,7 @@ mod ends;
 #[cfg(test)]
 mod tests;
 
+use super::group::GroupChange;
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
 use crate::application::{BLOCK_BYTES, Extent, size};
@@ -80,7 +81,17 @@ enum Stage {
 enum Kind {
     Connection(Box<Connection>),
     Listener { incoming: VecDeque<Number> },
-    Datagrams { queue: VecDeque<(SocketAddr, Vec<u8>)>, bytes: usize },
+    Datagrams(Datagrams),
+}
+
+/// A datagram socket.
+#[derive(Debug, Default)]
+struct Datagrams {
+    queue: VecDeque<(SocketAddr, Vec<u8>)>,
+    bytes: usize,
+    /// Commands about groups that have no answer, and what the last answer was.
+    unanswered: u32,
+    failure: Option<ErrorKind>,
 }
 
 #[derive(Debug)]
@@ -316,20 +327,37 @@ impl Iucv {
         let (number, socket) = self.socket(id)?;
         match &mut socket.kind {
             Kind::Connection(connection) => Ok((number, socket.stage, connection)),
-            Kind::Listener { .. } | Kind::Datagrams { .. } => Err(ErrorKind::InvalidInput.into()),
+            Kind::Listener { .. } | Kind::Datagrams(_) => Err(ErrorKind::InvalidInput.into()),
         }
     }
 
-    /// Waits until the guest has said what became of a socket: it answers at once.
+    /// Waits until the guest has said what became of a socket.
     fn settle(&mut self, number: Number) -> io::Result<SocketAddr> {
+        self.answer(number, |socket| match socket.stage {
+            Stage::Made(local) => Some(Ok(local)),
+            Stage::Refused(why) => Some(Err(why)),
+            Stage::Unwanted | Stage::Closing => Some(Err(ErrorKind::NotConnected)),
+            Stage::Asked => None,
+        })
+    }
+
+    /// Waits until the guest has answered all commands about groups of a socket; the last answer counts.
+    fn settle_groups(&mut self, number: Number) -> io::Result<()> {
+        self.answer(number, |socket| match &socket.kind {
+            Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => None,
+            Kind::Datagrams(datagrams) => Some(datagrams.failure.map_or(Ok(()), Err)),
+            Kind::Connection(_) | Kind::Listener { .. } => Some(Err(ErrorKind::InvalidInput)),
+        })
+    }
+
+    /// Waits until the guest has answered what a socket wants to know: it does so at once.
+    fn answer<T>(&mut self, number: Number, answer: impl Fn(&Socket) -> Option<Result<T, ErrorKind>>) -> io::Result<T> {
         let until = Instant::now() + ANSWER_TIME_MAX;
         loop {
             self.alive()?;
-            match self.sockets.get(&number).map(|socket| socket.stage) {
-                Some(Stage::Made(local)) => return Ok(local),
-                Some(Stage::Refused(why)) => return Err(why.into()),
-                Some(Stage::Unwanted | Stage::Closing) | None => return Err(ErrorKind::NotConnected.into()),
-                Some(Stage::Asked) => {}
+            let socket = self.sockets.get(&number).ok_or(ErrorKind::NotConnected)?;
+            if let Some(answer) = answer(socket) {
+                return answer.map_err(Into::into);
             }
             if !self.work() {
                 let left = until.saturating_duration_since(Instant::now());
@@ -389,11 +417,11 @@ impl Iucv {
             },
             Event::Status(status) => self.hear_status(number, status),
             Event::Datagram { from, bytes } => match &mut socket.kind {
-                Kind::Datagrams { queue, bytes: held } => {
-                    if *held + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
+                Kind::Datagrams(datagrams) => {
+                    if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
                         // An empty one takes memory too.
-                        *held += bytes.len().max(1);
-                        queue.push_back((from, bytes));
+                        datagrams.bytes += bytes.len().max(1);
+                        datagrams.queue.push_back((from, bytes));
                         self.announce(number);
                     }
                     Ok(())
@@ -407,6 +435,16 @@ impl Iucv {
                 Ok(())
             }
             Event::Gone => Err("an end of what was not given up"),
+            Event::Group { failure } => match &mut socket.kind {
+                Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => {
+                    datagrams.unanswered -= 1;
+                    datagrams.failure = failure;
+                    Ok(())
+                }
+                Kind::Datagrams(_) | Kind::Connection(_) | Kind::Listener { .. } => {
+                    Err("a group that nobody asked for")
+                }
+            },
             Event::Incoming { .. } => Ok(()),
         }
     }
@@ -528,7 +566,7 @@ impl Iucv {
                 socket.stage = Stage::Closing;
                 let orphans = match &mut socket.kind {
                     Kind::Listener { incoming } => std::mem::take(incoming),
-                    Kind::Connection(_) | Kind::Datagrams { .. } => VecDeque::new(),
+                    Kind::Connection(_) | Kind::Datagrams(_) => VecDeque::new(),
                 };
                 orphans.into_iter().for_each(|orphan| self.give_up(SocketId(orphan.into()), Command::Abort));
                 self.tell(number, command);
@@ -678,13 +716,13 @@ impl Provider for Iucv {
     }
 
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {
-        self.open(Kind::Datagrams { queue: VecDeque::new(), bytes: 0 }, Command::Bind { local })
+        self.open(Kind::Datagrams(Datagrams::default()), Command::Bind { local })
     }
 
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.alive()?;
         let (number, known) = self.socket(socket)?;
-        if bytes.len() > DATAGRAM_BYTES_MAX || !matches!(known.kind, Kind::Datagrams { .. }) {
+        if bytes.len() > DATAGRAM_BYTES_MAX || !matches!(known.kind, Kind::Datagrams(_)) {
             return Err(ErrorKind::InvalidInput.into());
         }
         if !self.behind.is_empty() || !self.link.has_room() {
@@ -698,14 +736,21 @@ impl Provider for Iucv {
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.alive()?;
         let (_, known) = self.socket(socket)?;
-        let Kind::Datagrams { queue, bytes: held } = &mut known.kind else {
-            return Err(ErrorKind::InvalidInput.into());
-        };
-        let (from, bytes) = queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
-        *held -= bytes.len().max(1);
+        let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        let (from, bytes) = datagrams.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        datagrams.bytes -= bytes.len().max(1);
         let count = bytes.len().min(into.len());
         into[..count].copy_from_slice(&bytes[..count]);
         Ok((count, from))
+    }
+
+    fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()> {
+        self.alive()?;
+        let (number, known) = self.socket(socket)?;
+        let Kind::Datagrams(datagrams) = &mut known.kind else { return Err(ErrorKind::InvalidInput.into()) };
+        datagrams.unanswered += 1;
+        self.tell_at_once(number, Command::Group { change });
+        self.settle_groups(number)
     }
 
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
@@ -714,7 +759,7 @@ impl Provider for Iucv {
         let (_, known) = self.socket(socket)?;
         match &known.kind {
             Kind::Connection(connection) => Ok((local, Some(connection.remote))),
-            Kind::Listener { .. } | Kind::Datagrams { .. } => Ok((local, None)),
+            Kind::Listener { .. } | Kind::Datagrams(_) => Ok((local, None)),
         }
     }
 
@@ -736,7 +781,9 @@ impl Provider for Iucv {
         Ok(match &known.kind {
             Kind::Connection(connection) => connection.readiness(),
             Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
-            Kind::Datagrams { queue, .. } => Readiness { readable: !queue.is_empty(), writable: true, closed: false },
+            Kind::Datagrams(datagrams) => {
+                Readiness { readable: !datagrams.queue.is_empty(), writable: true, closed: false }
+            }
         })
     }
 

@@ -3,6 +3,7 @@
 //! Every operation answers at once; `WouldBlock` is an answer. What has changed since the last look is news; what a socket
 //! can do now, `readiness` says.
 
+use super::group::GroupChange;
 use crate::message::ReportPart;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -74,6 +75,8 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
     /// The sender, and how many bytes its datagram had: more than `into` takes are cut off.
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+    /// Has a datagram socket be in other groups, or send to them in another way.
+    fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()>;
     /// Local and remote end; a listener and a datagram socket have no remote one.
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)>;
     /// Gives a socket up, whatever it is: what a connection was given to send is still delivered.

@@ -1,0 +1,83 @@
+//! Groups of a node: which port stands for a network in them, and where datagrams to groups leave.
+//!
+//! A group is joined on a network's main port, whatever partners there are: what any of them sends to several is taken in as
+//! that port's, and what goes out there goes to all of them. Partners come, go and get links anew without a membership noticing.
+
+use super::{Node, setup};
+use crate::error::{Error, Result};
+use crate::sockets::group::{GroupChange, Interface};
+use siga_stack::frame::DeviceId;
+use siga_stack::route::{Prefix, Target};
+use siga_stack::time::Instant;
+use siga_stack::udp::{UdpError, UdpId};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// All groups of an IP version.
+const ALL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(224, 0, 0, 0), 4);
+const ALL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
+
+impl Node {
+    /// Has a datagram socket be in other groups, or send to them in another way.
+    pub(crate) fn change_group(
+        &mut self,
+        at: Instant,
+        id: UdpId,
+        change: GroupChange,
+    ) -> std::result::Result<(), UdpError> {
+        match change {
+            GroupChange::Join(group, on) => self.stack.udp_join(at, id, group, self.group_device(group, on)?),
+            GroupChange::Leave(group, on) => self.stack.udp_leave(at, id, group, self.group_device(group, on)?),
+            GroupChange::HopLimit(hops) => self.stack.udp_set_group_hop_limit(id, hops),
+            GroupChange::Loop(on) => self.stack.udp_set_group_loop(id, on),
+        }
+    }
+
+    fn group_device(&self, group: IpAddr, on: Interface) -> std::result::Result<DeviceId, UdpError> {
+        if !group.is_multicast() {
+            return Err(UdpError::NotGroup);
+        }
+        let devices = &self.config.devices;
+        let place = match on {
+            Interface::OfRoute => match self.stack.routes().lookup(group) {
+                Some(Target::Via { device, .. }) => return Ok(device),
+                Some(Target::Broadcast(_) | Target::Local(_)) | None => None,
+            },
+            Interface::Address(own) => {
+                devices.iter().position(|device| device.addresses.iter().any(|known| known.address() == own))
+            }
+            Interface::Number(number) => usize::try_from(number).ok().and_then(|number| number.checked_sub(1)),
+        };
+        let port = place.and_then(|place| self.main_ports.get(place)).ok_or(UdpError::NoDevice)?;
+        Ok(setup::number(*port))
+    }
+
+    /// Groups without a route of their own are on the network where everything else goes, or without that on the first.
+    pub(super) fn set_group_routes(&mut self) -> Result<()> {
+        for (address, length) in [(ALL_V4.0.into(), ALL_V4.1), (ALL_V6.0.into(), ALL_V6.1)] {
+            let address: IpAddr = address;
+            let fits = |other: IpAddr| other.is_ipv4() == address.is_ipv4();
+            let mut everything =
+                self.config.routes.iter().filter(|route| route.to.prefix().length() == 0 && fits(route.via));
+            let mut devices = self.config.devices.iter();
+            let first = || devices.position(|device| device.addresses.iter().any(|own| fits(own.address())));
+            let place = everything.next().map(|route| route.device).or_else(first);
+            if let (Some(place), Some(all)) = (place, Prefix::new(address, length)) {
+                let refused = |error| Error::usage(format!("the way to all groups: {error:?}"));
+                self.stack.add_route(all, setup::number(self.main_ports[place]), None).map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True for the messages of IGMP and MLD, which are about a network whatever address they go to.
+pub(super) fn tells_of_groups(packet: &[u8]) -> bool {
+    const IGMP: u8 = 2;
+    const HOP_BY_HOP: u8 = 0;
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(9) == Some(&IGMP),
+        // Behind an IPv6 header and the router alert option: queries, and what stations tell.
+        Some(6) => packet.get(6) == Some(&HOP_BY_HOP) && matches!(packet.get(48), Some(130..=132 | 143)),
+        _ => false,
+    }
+}
