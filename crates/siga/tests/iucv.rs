@@ -8,7 +8,7 @@ mod network;
 use network::{Network, PATIENCE, content, kill, sink, source, use_beside_a_waiting_thread, wait_until};
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -212,6 +212,8 @@ fn victim() {
     let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
     let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &token).unwrap();
     let _listener = TcpListener::bind(&attachment, "10.0.1.1:99".parse().unwrap()).unwrap();
+    let member = UdpSocket::bind(&attachment, "0.0.0.0:99".parse().unwrap()).unwrap();
+    member.join_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::UNSPECIFIED).unwrap();
     let streams: Vec<TcpStream> = (0..connections.parse().unwrap())
         .map(|_| TcpStream::connect(&attachment, SERVER.parse().unwrap()).unwrap())
         .collect();
@@ -244,7 +246,8 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
     for stream in &mut streams {
         stream.read_exact(&mut buffer[..10_000]).unwrap();
     }
-    assert_eq!(network.stack("tcpip1")["connections"], 20);
+    let during = network.stack("tcpip1");
+    assert_eq!((&during["connections"], during["memory"]["groups"] == 0), (&20.into(), false));
     child.kill().unwrap();
     let killed = Instant::now();
     child.wait().unwrap();
@@ -262,6 +265,7 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
         let after = network.stack("tcpip1");
         after["connections"] == 0
             && after["memory"]["TCP connections"] == before["memory"]["TCP connections"]
+            && after["memory"]["groups"] == 0
             && network.held("tcpip1") == held
     });
     assert!(network.log().contains("ended: the partner is gone"), "{}", network.log());

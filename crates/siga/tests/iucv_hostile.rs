@@ -28,6 +28,7 @@ const CONSUMED: u64 = 5;
 const SHUTDOWN: u64 = 6;
 const CLOSE: u64 = 8;
 const ABORT: u64 = 9;
+const GROUP: u64 = 11;
 const STATUS: u64 = 3;
 
 /// Bytes of each arena.
@@ -50,6 +51,11 @@ fn options() -> Vec<u8> {
     let mut bytes = vec![0, 0, 64];
     bytes.resize(3 + 2 * 4 + 2 * 8, 0);
     bytes
+}
+
+/// A change of groups, the network named by a kind and a word.
+fn group(change: u8, ip: [u8; 4], kind: u8, word: u32) -> Vec<u8> {
+    [vec![change], address(ip, 0), vec![kind], word.to_le_bytes().to_vec()].concat()
 }
 
 fn extents(all: &[(u32, u32)]) -> Vec<u8> {
@@ -143,8 +149,22 @@ fn an_application_against_the_contract_ends_alone_and_is_logged() {
         served.read_exact(&mut [0; 11]).unwrap();
     };
     let (bind, bound) = (tag(BIND, 5), address([10, 0, 1, 1], 1_000));
+    let joined = group(0, [239, 1, 2, 3], 0, 0);
     let cases = [
-        ("5 bytes that are no command", vec![(tag(11, 0), vec![0; 5])]),
+        ("5 bytes that are no command", vec![(tag(12, 0), vec![0; 5])]),
+        ("25 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 0, 1))]),
+        ("25 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), group(0, [239, 1, 2, 3], 3, 1))]),
+        (
+            "26 bytes that are no command",
+            vec![(bind, bound.clone()), (tag(GROUP, 5), [joined.clone(), vec![0]].concat())],
+        ),
+        ("2 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), vec![3, 2])]),
+        ("0 bytes that are no command", vec![(bind, bound.clone()), (tag(GROUP, 5), Vec::new())]),
+        ("a group, socket 9", vec![(tag(GROUP, 9), joined.clone())]),
+        (
+            "a group, socket 5",
+            vec![(bind, bound.clone()), (tag(CLOSE, 5), Vec::new()), (tag(GROUP, 5), joined.clone())],
+        ),
         ("that are no command", vec![(tag(2, 5) | 1 << 40, bound.clone())]),
         ("that are no command", vec![(bind, bound[..18].to_vec())]),
         ("a number that cannot be given, socket 5", vec![(bind, bound.clone()), (bind, bound.clone())]),
@@ -170,14 +190,19 @@ fn an_application_against_the_contract_ends_alone_and_is_logged() {
         let commands: Vec<(u64, Vec<u8>)> = (0..200)
             .map(|_| {
                 let bytes = (0..random() % 40).map(|_| random().to_le_bytes()[0]).collect();
-                (tag(random() % 11, random() % 8), bytes)
+                (tag(random() % 12, random() % 8), bytes)
             })
             .collect();
         assert!(is_given_up(&network, &commands), "seed {seed}");
         echo();
     }
-    // A flood of what is allowed holds nobody up, and is allowed.
-    let flood: Vec<_> = (0..5_000).flat_map(|_| [(bind, bound.clone()), (tag(8, 5), Vec::new())]).collect();
+    // A flood of what is allowed holds nobody up, and is allowed: also of what cannot be, and is said so.
+    let no_group = (tag(GROUP, 5), group(1, [10, 0, 0, 1], 2, 77));
+    let flood: Vec<_> = (0..5_000)
+        .flat_map(|_| {
+            [(bind, bound.clone()), (tag(GROUP, 5), joined.clone()), no_group.clone(), (tag(8, 5), Vec::new())]
+        })
+        .collect();
     assert!(!is_given_up(&network, &flood));
     echo();
     assert_eq!(network.stack("tcpip1")["connections"], 1);
@@ -214,6 +239,7 @@ fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() 
         ("nothing to give up, socket 1", vec![(tag(CLOSE, 1), Vec::new()), (tag(CLOSE, 1), Vec::new())]),
         ("a number that cannot be given, socket 1", vec![(tag(BIND, 1), address([10, 0, 1, 1], 8))]),
         ("a datagram, socket 1", vec![(tag(10, 1), address([10, 0, 2, 2], 8))]),
+        ("a group, socket 1", vec![(tag(GROUP, 1), vec![2, 1])]),
         ("more accepted than told of, socket 1", vec![(tag(ACCEPTED, 1), vec![1, 0, 0, 0])]),
         ("more accepted than told of, socket 2", vec![listen.clone(), (tag(ACCEPTED, 2), vec![1, 0, 0, 0])]),
         ("more accepted than told of, socket 2", vec![listen, (tag(ACCEPTED, 2), vec![0; 4])]),

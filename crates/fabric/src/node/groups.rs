@@ -81,3 +81,6 @@ pub(super) fn tells_of_groups(packet: &[u8]) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

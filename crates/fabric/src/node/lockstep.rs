@@ -39,13 +39,13 @@ const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
 const BUFFERS: Buffers = Buffers { bytes: 65_536, count: 16 };
 
 /// A node with the other end of its channel.
-struct Guest {
-    node: Node,
-    control: Channel,
+pub(super) struct Guest {
+    pub(super) node: Node,
+    pub(super) control: Channel,
 }
 
 impl Guest {
-    fn new(topology: &Topology, name: &str) -> Self {
+    pub(super) fn new(topology: &Topology, name: &str) -> Self {
         let guest = &topology.guests[&name.parse().unwrap()];
         let (channel, other) = Channel::pair().unwrap();
         let config = GuestConfig {
@@ -83,8 +83,19 @@ impl Guest {
         assert!(matches!(news, News::Linked { .. }), "{news:?}");
     }
 
+    /// A link to a partner who knows nothing but frames: the partner's end.
+    pub(super) fn raw_link(&mut self, pair: u64, network: &str, partner: &Member) -> Link {
+        let [bell, ear, other_bell, other_ear] = doorbells();
+        let shape = Shape::new(BUFFERS.bytes as usize, BUFFERS.count.into()).unwrap();
+        let (own, own_memory) = OwnMemory::create(shape).unwrap();
+        let memory = self.begin(pair, network, partner, bell, ear);
+        self.complete(pair, own_memory);
+        let peer = PeerMemory::map(memory, shape).unwrap();
+        Link::new(own, peer, Bell::from_fd(other_bell).unwrap(), Ear::from_fd(other_ear).unwrap())
+    }
+
     /// A pass that looks at every ring, however long ago it had something.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         for port in 0..self.node.ports.senders.len() {
             self.node.ports.heat(port);
         }
@@ -92,7 +103,7 @@ impl Guest {
     }
 
     /// How others know its device on a network.
-    fn member(&self, network: &str) -> Member {
+    pub(super) fn member(&self, network: &str) -> Member {
         let device = self.node.config.devices.iter().find(|device| device.network.as_str() == network).unwrap();
         let id = MemberId { guest: self.node.config.name.clone(), device: device.name.clone() };
         Member { id, addresses: device.addresses.iter().map(|own| own.address()).collect() }
@@ -185,15 +196,7 @@ impl Router {
         let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
         let mut router = Guest::new(&topology, "router");
         let ends = [(1, "link", client.member("link")), (2, "lan", server.member("lan"))];
-        let ends = ends.map(|(pair, network, member)| {
-            let [bell, ear, other_bell, other_ear] = doorbells();
-            let shape = Shape::new(BUFFERS.bytes as usize, BUFFERS.count.into()).unwrap();
-            let (own, own_memory) = OwnMemory::create(shape).unwrap();
-            let memory = router.begin(pair, network, &member, bell, ear);
-            router.complete(pair, own_memory);
-            let peer = PeerMemory::map(memory, shape).unwrap();
-            Link::new(own, peer, Bell::from_fd(other_bell).unwrap(), Ear::from_fd(other_ear).unwrap())
-        });
+        let ends = ends.map(|(pair, network, member)| router.raw_link(pair, network, &member));
         let (outbound, inbound) = device::halves(LAN);
         Self { router, ends, outbound, inbound }
     }

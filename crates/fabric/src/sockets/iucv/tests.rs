@@ -1,5 +1,6 @@
 //! An application whose guest says what cannot be: the attachment ends with an error that says what, and nothing else happens.
 
+use super::super::group::GroupChange;
 use super::super::provider::{Provider, SocketId, SocketOptions};
 use super::Iucv;
 use super::ends::Ends;
@@ -99,6 +100,14 @@ impl Scene {
         (scene, socket)
     }
 
+    /// A datagram socket, number 0; what the guest tells next is to what is asked next.
+    fn bound() -> (Self, SocketId) {
+        let mut scene = Self::new();
+        scene.tell(0, &Event::Made { local: local() });
+        let socket = scene.application.bind(local()).unwrap();
+        (scene, socket)
+    }
+
     /// A listener, number 0, as the guest sees it; the application has not taken its answer.
     fn listening() -> Self {
         let mut scene = Self::new();
@@ -152,6 +161,7 @@ fn events_of_what_there_is_not_end_the_attachment() {
         (0, Event::Refused { why: ErrorKind::AddrInUse }, "a refusal of what there is"),
         (0, Event::Gone, "an end of what was not given up"),
         (0, Event::Datagram { from: remote(), bytes: vec![1] }, "a datagram for what takes none"),
+        (0, Event::Group { failure: None }, "a group that nobody asked for"),
         (
             GUEST_NUMBERS,
             Event::Incoming { listener: 0, local: local(), remote: remote() },
@@ -172,6 +182,24 @@ fn events_of_what_there_is_not_end_the_attachment() {
     let mut scene = Scene::listening();
     scene.tell(0, &Event::Status(status()));
     scene.assert_ends("a state of what is no connection");
+    let (mut scene, socket) = Scene::bound();
+    scene.tell(0, &Event::Group { failure: None });
+    assert!(scene.application.change_group(socket, GroupChange::Loop(true)).is_ok());
+    scene.tell(0, &Event::Group { failure: None });
+    scene.assert_ends("a group that nobody asked for, socket 0");
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_not_taken_for_that_to_a_later_question() {
+    let (mut scene, socket) = Scene::bound();
+    let change = |application: &mut Iucv| {
+        application.change_group(socket, GroupChange::HopLimit(1)).map_err(|error| error.kind())
+    };
+    assert_eq!(change(&mut scene.application), Err(ErrorKind::TimedOut));
+    for failure in [None, Some(ErrorKind::QuotaExceeded)] {
+        scene.tell(0, &Event::Group { failure });
+    }
+    assert_eq!(change(&mut scene.application), Err(ErrorKind::QuotaExceeded));
 }
 
 #[test]
@@ -235,7 +263,7 @@ fn what_a_guest_says_at_random_ends_the_attachment_at_worst() {
         };
         for _ in 0..50 {
             let bytes: Vec<u8> = (0..random() % 60).map(|_| (random() % 9).to_le_bytes()[0]).collect();
-            scene.put(((random() % 7) << 56) | (random() % 3), &bytes);
+            scene.put(((random() % 8) << 56) | (random() % 3), &bytes);
             scene.application.work();
             let _ = scene.application.receive(socket, &mut [0; 99]);
             let _ = scene.application.send(socket, &[1; 99]);
