@@ -341,8 +341,8 @@ fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices(
     ];
     for (what, words) in cases {
         for partner_sleeps in [false, true] {
-            // A busy host may take the CPU from all of them for longer.
-            let at_once = (0..5).any(|_| {
+            // A busy host often takes the CPU from one of the three processes for longer: one that gets it is enough.
+            wait_until("a detachment in under 10 ms", || {
                 let mut hostile = Hostile::attach(&network, "client");
                 let (why, time) = hostile.break_contract(words, partner_sleeps);
                 println!("{what}, the partner asleep {partner_sleeps}: {why} ({time:?})");
@@ -357,7 +357,6 @@ fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices(
                 wait_until("the hostile guest's end", || network.pid_of("client").is_none());
                 time < Duration::from_millis(10)
             });
-            assert!(at_once, "{what}, the partner asleep {partner_sleeps}: not within 10 ms");
             ping();
         }
     }
