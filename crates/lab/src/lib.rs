@@ -24,6 +24,7 @@ pub mod plan;
 pub mod published;
 pub mod record;
 pub mod reduce;
+mod repeat;
 pub mod report;
 pub mod run;
 pub mod socket;

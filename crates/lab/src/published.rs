@@ -6,9 +6,16 @@
 
 use crate::error::{Error, Result};
 use crate::report::Format;
+use crate::path::GuestPath;
+use crate::path::guest::Medium;
+use crate::plan::Cell;
+use crate::workload::Unit;
 use data::Table;
 
+pub(crate) use layout::align;
+
 mod data;
+pub(crate) mod findings;
 mod layout;
 #[cfg(test)]
 mod rules;
@@ -39,6 +46,8 @@ pub(crate) struct Shown {
     pub(crate) id: String,
     /// The title of the report it is from.
     pub(crate) report: &'static str,
+    /// What was measured: connectivity, workload, MTU.
+    measured: [String; 3],
     /// Numeric cells, and how many of them regenerate.
     pub(crate) cells: (usize, usize),
     /// The table in its report's own layout.
@@ -54,6 +63,41 @@ impl Shown {
     pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
         let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
         self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
+    }
+
+    /// The unit of its rates.
+    pub(crate) fn unit(&self) -> Unit {
+        let is_stream = self.metrics.iter().any(|(name, _)| *name == metric("rate", Unit::Megabyte));
+        if is_stream { Unit::Megabyte } else { Unit::Transaction }
+    }
+
+    /// Whether it shows what this cell measures, level and number of pairs aside: connectivity, workload and MTU.
+    pub(crate) fn shows(&self, cell: &Cell) -> bool {
+        let connectivity = match cell.path.parse::<GuestPath>() {
+            // All published tables have a router between the ends.
+            Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => "HiperSockets",
+            Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => "virtual CTC",
+            Ok(GuestPath { medium: Medium::Hipersockets | Medium::Vctc, routed: false, .. }) | Err(_) => return false,
+        };
+        let workload = match cell.workload.to_string().as_str() {
+            "strg-20m" => "Streaming",
+            "crr-64-8k" => "CRR",
+            "rr-200-1000" => "RR",
+            _ => return false,
+        };
+        let mtu = cell.mtu.map(|mtu| mtu.to_string());
+        let own = [Some(connectivity), Some(workload), mtu.as_deref()];
+        own.iter().zip(&self.measured).all(|(own, printed)| *own == Some(printed.as_str()))
+    }
+}
+
+/// The name of a row in a table of that unit: `rate` is `MB/sec`, `tcpip2_cpu` is `tcpip2_cpu_msec/MB`; utilisations are
+/// called the same in all.
+pub(crate) fn metric(row: &str, unit: Unit) -> String {
+    match row {
+        "rate" => unit.rate_name().to_owned(),
+        _ if row.ends_with("_util") => row.to_owned(),
+        _ => format!("{row}_msec/{}", unit.name()),
     }
 }
 
@@ -82,6 +126,7 @@ fn shown_table(table: &Table) -> Result<Shown> {
         heading: layout::heading(table),
         id: table.id.clone(),
         report: table.report.title(),
+        measured: table.measured.clone(),
         cells: (cells, regenerated),
         text: layout::table(table, Format::Text),
         pairs: table.pairs.iter().map(pair).collect(),

@@ -40,6 +40,9 @@ pub struct TrialRecord {
     pub cpu: CpuRecord,
     /// Protocol counters that grew, by role ("client Tcp RetransSegs").
     pub protocol: BTreeMap<String, u64>,
+    /// What devices of guests have counted, by guest, device and counter: `tcpip2/lan doorbells_sent`. Zeros are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: BTreeMap<String, u64>,
     /// Frames dropped by interfaces of the path, and packets that connection tracking had no room for.
     pub drops: u64,
     /// What is wrong with the trial, in words; empty on a sound one.

@@ -3,6 +3,7 @@
 //! A report is a string for standard output; progress and logs never pass through here.
 
 mod data;
+mod findings;
 pub mod html;
 mod readable;
 mod table;
@@ -12,6 +13,7 @@ mod zvm;
 
 use crate::account::Method;
 use crate::error::{Error, Result};
+use crate::repeat::Repeat;
 use crate::store::Run;
 use crate::summary;
 use std::fmt;
@@ -93,9 +95,9 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>)
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
         (Format::Text, Layout::Plain) => table::text(run, &readable::reduced(&reduced, false)),
-        (Format::Text, Layout::Zvm) => zvm::text(run, &readable::reduced(&reduced, false)),
+        (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced)?),
         (Format::Md, Layout::Plain | Layout::Zvm) => table::markdown(run, &readable::reduced(&reduced, true)),
-        (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced),
+        (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced, &Repeat::of(run, &reduced)?),
         (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(&reduced),
     }
 }

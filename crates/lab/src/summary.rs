@@ -14,7 +14,7 @@ pub use hop::Hop;
 
 pub(crate) use beside::kernel_path_of;
 pub(crate) use cpu::{by_processes, by_profile, by_tick};
-pub(crate) use hop::{base_of, cpu_ms};
+pub(crate) use hop::{base_of, cpu_ms, has_router};
 
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;

@@ -101,6 +101,7 @@ impl Bench<'_> {
                 ..hosts_record(&hosts_before, &hosts)
             },
             protocol: grown(&before, &after),
+            devices: after.devices_since(&before),
             drops: (scene.drops()? + after.drops()).saturating_sub(dropped + before.drops()),
         };
         if record.units() == 0.0 {

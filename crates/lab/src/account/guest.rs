@@ -16,7 +16,22 @@ pub struct GuestCounters {
     pub stack_drops: BTreeMap<String, u64>,
     /// Its devices as they are, one entry each.
     pub devices: BTreeMap<String, String>,
+    /// What its devices have counted, by device and [counter](DEVICE_COUNTERS): `lan doorbells_sent`.
+    #[serde(default)]
+    pub counted: BTreeMap<String, u64>,
 }
+
+/// What a trial keeps of each device: the work of its driver, and what did not find room.
+pub const DEVICE_COUNTERS: [&str; 8] = [
+    "frames_sent",
+    "buffers_sent",
+    "doorbells_sent",
+    "doorbells_suppressed",
+    "pending",
+    "target_full",
+    "backlog_full",
+    "no_partner",
+];
 
 /// CPU time of a guest's process that is told apart by the clock of its stack, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +75,12 @@ impl GuestCounters {
                     for lost in ["target_full", "backlog_full", "no_partner", "too_long"] {
                         counters.drops += device.counters.get(lost).copied().unwrap_or(0);
                     }
-                    counters.devices.insert(device.device.name.to_string(), settings(device));
+                    let name = device.device.name.to_string();
+                    for counter in DEVICE_COUNTERS {
+                        let count = device.counters.get(counter).copied().unwrap_or(0);
+                        counters.counted.insert(format!("{name} {counter}"), count);
+                    }
+                    counters.devices.insert(name, settings(device));
                 }
                 ReportPart::Link(_) => {}
                 // One that reports itself; what a guest says of its applications is part of its own times.

@@ -10,7 +10,7 @@ use crate::account::Method;
 use crate::error::Result;
 use crate::histogram::{self, Percentiles};
 use crate::plan::Cell;
-use crate::record::TrialRecord;
+use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use crate::summary::{Component, Cpu, base_of, by_processes, by_profile, by_tick, cpu_ms};
 use std::collections::HashMap;
@@ -41,6 +41,11 @@ impl<'a> Figures<'a> {
     /// The trials by cell.
     pub(super) fn rounds(&self) -> &Rounds<'a> {
         &self.rounds
+    }
+
+    /// The sound trials of a cell in the order of time, by where they stood in it.
+    pub(crate) fn sound(&self, cell: &Cell) -> impl Iterator<Item = (Slot, &'a TrialRecord)> {
+        self.rounds.of(cell).sound.iter().map(|(slot, trial)| (*slot, *trial))
     }
 
     /// The figures of a trial in the order of `Metric::ALL`, those that it has, and the method behind its CPU times.

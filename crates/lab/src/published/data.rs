@@ -46,6 +46,8 @@ pub(super) struct Table {
     pub(super) report: Report,
     /// Its title as printed.
     pub(super) title: String,
+    /// What was measured: connectivity, workload, MTU.
+    pub(super) measured: [String; 3],
     /// What its two runs of a pair differ in, as its header row is called.
     pub(super) attribute: String,
     /// The note below it.
@@ -251,6 +253,7 @@ fn assemble(columns: &[Column], by_place: &Printings<'_>) -> Result<Table> {
         id: frame.table.clone(),
         report: frame.report,
         title: printed.title.clone(),
+        measured: [&printed.connectivity, &printed.workload, &printed.mtu].map(Clone::clone),
         attribute: frame.attribute.clone(),
         note: printed.note.clone(),
         pairs: pairs.iter().map(heads).collect(),
@@ -278,6 +281,9 @@ fn triple([base, changed]: &[Column; 2], metric: &str, by_place: &Printings<'_>)
 pub(super) struct Printed {
     table: String,
     pub(super) title: String,
+    connectivity: String,
+    workload: String,
+    mtu: String,
     pub(super) clients: u32,
     pub(super) runid: String,
     pub(super) metric: String,

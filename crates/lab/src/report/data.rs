@@ -1,15 +1,19 @@
 //! The reports for programs: JSON (`siga/run/1`) and CSV. Full precision, nothing rounded.
 
+use super::findings;
 use crate::error::{Error, IoContext, Result};
 use crate::histogram::Percentiles;
 use crate::path::guest::NAMES;
+use crate::reduce::{Blocks, Figure};
+use crate::repeat::rows::column;
+use crate::repeat::{Pair, Repeat};
 use crate::store::Run;
 use crate::summary::{Beside, Component, Cpu, Hop, Reduced, Summary};
 use crate::text;
 use serde_json::{Value, json};
 
 /// The report as one JSON object.
-pub(super) fn json(run: &Run, reduced: &Reduced) -> Result<String> {
+pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let cells: Vec<Value> = reduced.cells.iter().map(cell).collect();
     let hops: Vec<Value> = reduced.hops.iter().map(hop).collect();
     let beside: Vec<Value> = reduced.beside.iter().map(one_beside).collect();
@@ -36,6 +40,8 @@ pub(super) fn json(run: &Run, reduced: &Reduced) -> Result<String> {
         "cells": all,
         "hops": hops,
         "beside": beside,
+        "levels": levels(reduced, repeat)?,
+        "findings": findings::json(reduced, repeat),
         "damage": run.damage,
     });
     let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
@@ -147,6 +153,45 @@ fn one_beside(one: &Beside) -> Value {
         "rate_ratio": one.rate,
         "cpu_ratio": one.cpu,
     })
+}
+
+/// Each cell of a further level beside the base: every row of the printed tables with its ratio, and what is published.
+fn levels(reduced: &Reduced, repeat: &Repeat) -> Result<Vec<Value>> {
+    let one = |pair: &Pair| {
+        let [base, new] = [column(&reduced.cells[pair.base])?, column(&reduced.cells[pair.new])?];
+        let find = |blocks: &Blocks<f64>, row: &str| {
+            blocks.iter().flatten().find(|figure| figure.metric == row).map(|figure| figure.value)
+        };
+        let row = |figure: &Figure<f64>| {
+            let ratio = pair.ratio(&figure.metric);
+            let interval = ratio.and_then(|ratio| ratio.interval);
+            let printed = pair.printed(&repeat.published, &figure.metric);
+            json!({
+                "metric": figure.metric,
+                "base_value": find(&base, &figure.metric),
+                "new_value": figure.value,
+                "ratio": ratio.map(|ratio| ratio.value),
+                "low": interval.map(|(low, _)| low),
+                "high": interval.map(|(_, high)| high),
+                "trials": ratio.map(|ratio| ratio.trials),
+                "published_base": printed.map(|[base, _, _]| base),
+                "published_new": printed.map(|[_, new, _]| new),
+                "published_ratio": printed.map(|[_, _, ratio]| ratio),
+            })
+        };
+        let cell = &pair.cell;
+        Ok(json!({
+            "path": cell.path,
+            "workload": cell.workload.to_string(),
+            "mtu": cell.mtu,
+            "clients": cell.clients,
+            "base_level": pair.base_level,
+            "level": cell.level,
+            "table": pair.table.map(|table| &repeat.published[table].id),
+            "rows": new.iter().flatten().map(row).collect::<Vec<_>>(),
+        }))
+    };
+    repeat.pairs.iter().map(one).collect()
 }
 
 /// The report as CSV: one line a cell.

@@ -8,6 +8,7 @@ mod bars;
 mod diagram;
 mod environment;
 mod figures;
+mod findings;
 mod forest;
 mod lines;
 mod page;
@@ -21,6 +22,7 @@ mod verdict;
 use super::{Format, data, verdicts};
 use crate::error::{Error, Result};
 use crate::judge::Comparison;
+use crate::repeat::Repeat;
 use crate::store::Run;
 use crate::summary::{Reduced, reduce};
 use page::{Download, Section, page};
@@ -32,6 +34,7 @@ struct Shown<'a> {
     name: String,
     run: &'a Run,
     reduced: Reduced,
+    repeat: Repeat,
 }
 
 /// Bytes of raw trials that a page carries; longer ones stay where they are.
@@ -48,16 +51,20 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
             return Err(Error::incomplete(format!("{} has no trial to report", run.directory.display()))
                 .hint("measure it by `siga run --resume DIR`"));
         }
-        shown.push(Shown { name: name(run, runs), run, reduced: reduce(run, None)? });
+        let reduced = reduce(run, None)?;
+        shown.push(Shown { name: name(run, runs), run, repeat: Repeat::of(run, &reduced)?, reduced });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
     let title = format!("siga report: {}", names.join(", "));
-    let sections = [
+    let mut sections = vec![
         Section { id: "verdict", title: "Verdict", body: verdict::section(&shown, comparisons) },
         Section { id: "environment", title: "Environment", body: environment::section(&shown, comparisons) },
         Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
         Section { id: "charts", title: "Charts", body: figures::section(&shown, comparisons)? },
     ];
+    if let Some(body) = findings::section(&shown) {
+        sections.insert(1, Section { id: "findings", title: "Findings", body });
+    }
     Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
 }
 
@@ -85,14 +92,14 @@ fn name(run: &Run, all: &[Run]) -> String {
 
 fn downloads(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
     let mut all = Vec::new();
-    for Shown { name, run, reduced } in shown {
+    for Shown { name, run, reduced, repeat } in shown {
         let mut add = |kind: &str, media, about: &str, text| {
             let about = if shown.len() > 1 { format!("{about} of {name}") } else { about.to_owned() };
             let name = name.replace('/', "-");
             all.push(Download { name: format!("{name}-{kind}"), about, media, text });
         };
         add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(reduced)?);
-        add("run.json", "application/json", "environment, cells and hops", data::json(run, reduced)?);
+        add("run.json", "application/json", "environment, cells and hops", data::json(run, reduced, repeat)?);
         let mut lines = String::new();
         for trial in &run.trials {
             lines.push_str(&serde_json::to_string(trial).map_err(|error| Error::environment(error.to_string()))?);

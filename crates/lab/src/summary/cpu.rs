@@ -313,6 +313,7 @@ pub(crate) mod tests {
                 planted_router: None,
             },
             protocol: Default::default(),
+            devices: Default::default(),
             drops: 0,
             flags: Vec::new(),
         }

@@ -31,7 +31,7 @@ pub(crate) fn base_of(cell: &Cell) -> Option<Cell> {
 }
 
 /// True if the path has a node in the middle.
-pub(super) fn has_router(cell: &Cell) -> bool {
+pub(crate) fn has_router(cell: &Cell) -> bool {
     base_of(cell).is_some()
 }
 

@@ -26,7 +26,7 @@ use crate::workload::Shape;
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
 use siga_fabric::message::Token;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -351,6 +351,21 @@ impl Reading {
             stacks: since(0).zip(since(2)),
             control: control.since(*control_before),
         })
+    }
+
+    /// What the guests' devices have counted since `earlier`.
+    pub(super) fn devices_since(&self, earlier: &Self) -> BTreeMap<String, u64> {
+        let mut grown = BTreeMap::new();
+        for ((guest, after), before) in NAMES.iter().zip(self.guests()).zip(earlier.guests()) {
+            let (Some(after), Some(before)) = (after, before) else { continue };
+            for (name, count) in &after.counted {
+                let growth = count.saturating_sub(before.counted.get(name).copied().unwrap_or(0));
+                if growth > 0 {
+                    grown.insert(format!("{guest}/{name}"), growth);
+                }
+            }
+        }
+        grown
     }
 
     /// Frames that guests' devices could not get rid of.

@@ -6,7 +6,7 @@ use super::diagram;
 use super::page::{self, Download, Figure, Section, columns, figure, heads, table};
 use super::tables::legend;
 use crate::error::Result;
-use crate::published::{FILES, Shown, shown};
+use crate::published::{FILES, Shown, metric, shown};
 use maud::{Markup, html};
 use std::cmp::Ordering;
 
@@ -63,10 +63,9 @@ pub(super) fn page() -> Result<String> {
     Ok(page::page("The published tables", &lead, &sections, &downloads))
 }
 
-/// The row of a table that a figure is about: its unit of work is part of the name.
+/// The row of a table that a figure is about.
 fn row(table: &Shown, part: &str) -> String {
-    let unit = if table.metrics.iter().any(|(name, _)| name == "MB/sec") { "MB" } else { "trans" };
-    if part == "rate" { format!("{unit}/sec") } else { format!("{part}_msec/{unit}") }
+    metric(part, table.unit())
 }
 
 /// Connectivity, and workload with MTU: the title is "HiperSockets - Streaming 1500".
