@@ -5,10 +5,10 @@
 //! inferred from the tables (see `published/README.md`), so agreement proves the arithmetic, not the measurement.
 
 use crate::error::{Error, Result};
-use crate::report::Format;
 use crate::path::GuestPath;
 use crate::path::guest::Medium;
 use crate::plan::Cell;
+use crate::report::Format;
 use crate::workload::Unit;
 use data::Table;
 

@@ -6,6 +6,8 @@
 
 mod findings;
 pub(crate) mod rows;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use findings::{Judged, Speaks, Spoken, Verdict};
 
@@ -94,11 +96,6 @@ impl Repeat {
     /// The pair whose further cell this is.
     pub(crate) fn pair(&self, new: &Cell) -> Option<&Pair> {
         self.pairs.iter().find(|pair| pair.cell == *new)
-    }
-
-    /// The table that shows what a cell measures.
-    pub(crate) fn table(&self, cell: &Cell) -> Option<&Shown> {
-        self.published.iter().find(|table| table.shows(cell))
     }
 }
 

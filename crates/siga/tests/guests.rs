@@ -205,6 +205,33 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
 }
 
 #[test]
+fn levels_of_one_run_stand_beside_the_published_tables() {
+    let bench = Bench::new();
+    let path = "--path hipersockets-routed-iucv --workload strg-20m --mtu 1500 --clients 1";
+    measure(&bench, &format!("{path} --level 420,430 --layout zvm"));
+    let trials = bench.trials();
+    assert_eq!(trials.len(), 2);
+    for trial in &trials {
+        let devices = trial["devices"].as_object().unwrap();
+        let sent: Vec<&String> = devices.keys().filter(|name| name.ends_with(" frames_sent")).collect();
+        let ends = ["tcpip1/link", "tcpip2/lan", "tcpip2/link", "tcpip3/lan"];
+        assert_eq!(sent, ends.map(|device| format!("{device} frames_sent")).iter().collect::<Vec<_>>(), "{devices:#?}");
+        assert!(devices.values().all(|count| count.as_u64().unwrap() > 0), "{devices:#?}");
+    }
+    let shown = bench.run("show run --layout zvm").ok();
+    assert!(shown.out.contains("Published: Table 1. HiperSockets - Streaming 1500"), "{shown}");
+    let line = |name: &str| shown.out.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    assert_eq!(line("level").split_whitespace().collect::<Vec<_>>(), ["level", "420", "430", "ratio", "published"]);
+    let router: Vec<&str> = line("tcpip2_cpu_msec/MB").split_whitespace().collect();
+    assert_eq!((router.len(), router[4]), (5, "0.29"), "{shown}");
+    assert!(router[3].parse::<f64>().unwrap() > 0.0, "{shown}");
+    // One trial shows nothing, and says so.
+    assert!(shown.out.contains("CANNOT TELL: Router CPU per unit at 430 is below 420 in every cell."), "{shown}");
+    assert!(shown.out.contains("too few trials for an interval: 1"), "{shown}");
+    assert!(shown.out.contains("Devices of tcpip2, a megabyte: frames_sent "), "{shown}");
+}
+
+#[test]
 fn what_a_siga_network_has_not_is_skipped_with_the_reason() {
     let bench = Bench::new();
     let planned = |arguments: &str| bench.run(&format!("plan --workload rr-1-1 --clients 2 {arguments}")).ok().out;

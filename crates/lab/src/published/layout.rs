@@ -252,7 +252,9 @@ fn pretty(value: &serde_json::Value) -> String {
 /// Writes rows in columns as wide as their widest cell, the first `left` of them aligned left.
 pub(crate) fn align(text: &mut String, grid: &[Vec<String>], left: usize) {
     let columns = grid.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| grid.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        grid.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<_> = (0..columns).map(width).collect();
     for row in grid {
         let mut line = String::new();

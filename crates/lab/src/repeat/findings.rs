@@ -1,9 +1,9 @@
 //! Whether what the report on levels 420 and 430 found holds in a run.
 //!
-//! A finding is about every one of its cases. A case speaks for it if its 95% interval lies within the finding's bounds, and
-//! against it if the interval lies outside of them; either takes a p, adjusted for all cases of the finding (Benjamini and
-//! Hochberg), below 0.05. One case against it is enough for "does not hold": with the adjustment, the chance of one among
-//! cases that all comply is at most 5%. "Holds" takes all cases.
+//! A finding is about every one of its cases. A case speaks for it if its 95% interval lies within the finding's bounds: as
+//! "holds" takes every case, no case needs a stricter one. A case speaks against it if the interval lies outside and its p,
+//! adjusted for all cases of the finding (Benjamini and Hochberg), is below 0.05: one of them is enough for "does not hold",
+//! and among many cases that all comply one may look otherwise.
 
 use super::{Location, Pair};
 use crate::error::Result;
@@ -215,9 +215,7 @@ impl Places<'_> {
             let table = pair.table.map(|table| &self.published[table]);
             pair.cell.clients == term.clients && table.is_some_and(|table| table.id == term.table)
         };
-        let apart = |pair: &Pair| {
-            pair.cell.path.parse::<GuestPath>().is_ok_and(|path| path.attach == Attach::Iucv)
-        };
+        let apart = |pair: &Pair| pair.cell.path.parse::<GuestPath>().is_ok_and(|path| path.attach == Attach::Iucv);
         let here = self.pairs.iter().enumerate().filter(|(_, pair)| is_here(pair));
         here.min_by_key(|(_, pair)| !apart(pair)).map(|(at, _)| at)
     }
@@ -238,7 +236,11 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     let name = metric(row, pair.cell.workload.unit());
     if pair.rows.iter().any(|rows| !rows.contains_key(&name)) {
         let any = pair.rows.iter().any(|rows| !rows.is_empty());
-        return Err(if any { format!("{} does not tell {row} apart", pair.cell.path) } else { "no sound trial".into() });
+        return Err(if any {
+            format!("{} does not tell {row} apart", pair.cell.path)
+        } else {
+            "no sound trial".into()
+        });
     }
     let values = match level {
         None => pair.ratios(&name),
@@ -247,18 +249,14 @@ fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<B
     values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
 }
 
-/// The p of a case, at the bound that it is nearest to breaking or has broken.
+/// The p of a case that lies outside of the bounds, at the bound that it has broken; 1 of one that lies within.
 fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
-    let at = |bound: f64| {
+    let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
+    let p = broken.and_then(|bound| {
         let shifted: Vec<f64> = logs.iter().map(|log| log - bound.ln()).collect();
-        signed_rank::p(&shifted).unwrap_or(1.0)
-    };
-    match (finding.above, finding.below) {
-        (Some(above), _) if value <= above => at(above),
-        (_, Some(below)) if value >= below => at(below),
-        // To be within both takes to be clear of either.
-        (above, below) => above.into_iter().chain(below).map(at).fold(0.0, f64::max),
-    }
+        signed_rank::p(&shifted)
+    });
+    p.unwrap_or(1.0)
 }
 
 /// Which way each case speaks, after the adjustment for all of them.
@@ -281,7 +279,11 @@ fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<Spoken> {
             (Ok(_), None) => Speaks::Neither { reason: "its values are not finite".into() },
             (Ok(_), Some(location)) => {
                 let p = adjusted.next().unwrap_or(1.0);
-                if smoke { open("a smoke run carries no verdict") } else { direction(finding, location, p, tests.len()) }
+                if smoke {
+                    open("a smoke run carries no verdict")
+                } else {
+                    direction(finding, location, p, tests.len())
+                }
             }
         };
         Spoken { name: draft.name, published: draft.published, measured, speaks, pairs: draft.pairs }
@@ -296,15 +298,14 @@ fn open(reason: impl Into<String>) -> Speaks {
 fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usize) -> Speaks {
     let trials = location.trials;
     let Some((low, high)) = location.interval else {
-        return open(format!("{trials} trials are too few for an interval"));
+        return open(format!("too few trials for an interval: {trials}"));
     };
     let within = finding.allows(low) && finding.allows(high);
-    let outside =
-        finding.above.is_some_and(|above| high <= above) || finding.below.is_some_and(|below| low >= below);
+    let outside = finding.above.is_some_and(|above| high <= above) || finding.below.is_some_and(|below| low >= below);
     match (within, outside) {
-        (false, false) => open("the interval reaches to both sides"),
-        _ if p_adjusted >= LEVEL => open(format!("{trials} trials cannot show it among {tests} cases")),
         (true, _) => Speaks::For,
-        (false, true) => Speaks::Against,
+        (false, false) => open("the interval reaches to both sides"),
+        (false, true) if p_adjusted < LEVEL => Speaks::Against,
+        (false, true) => open(format!("outside, but {trials} trials cannot show that among {tests} cases")),
     }
 }

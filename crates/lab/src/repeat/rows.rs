@@ -72,10 +72,10 @@ fn beyond(summary: &Summary) -> Vec<Figure<f64>> {
         let all = [("", summary.cpu.total)].into_iter().chain(parts.into_iter().filter(|(_, part)| part.wait > 0.0));
         rows.extend(all.map(|(name, part)| figure(named(&wait(name), unit), &per_unit, part.wait)));
     }
+    rows.push(figure("elapsed_sec".to_owned(), "sec", summary.median.elapsed_ns as f64 / 1e9));
     for (name, value) in [("p50_us", summary.latency.p50), ("p99_us", summary.latency.p99)] {
         rows.extend(value.map(|value| figure(name.to_owned(), "us", value)));
     }
-    rows.push(figure("elapsed_sec".to_owned(), "sec", summary.median.elapsed_ns as f64 / 1e9));
     rows
 }
 
@@ -131,7 +131,8 @@ fn of_trial(figures: &Figures<'_>, trial: &TrialRecord) -> Result<BTreeMap<Strin
         let cpu = by_processes(trial, guests);
         rows.insert(named(&wait(""), unit), cpu.total.wait);
         for (name, part) in components(&cpu, &trial.cell) {
-            for (kind, value) in [("cpu", part.total), ("vcpu", part.user), ("ccpu", part.kernel), ("wait", part.wait)] {
+            for (kind, value) in [("cpu", part.total), ("vcpu", part.user), ("ccpu", part.kernel), ("wait", part.wait)]
+            {
                 rows.insert(named(&format!("{name}_{kind}"), unit), value);
             }
         }
@@ -145,9 +146,8 @@ fn of_trial(figures: &Figures<'_>, trial: &TrialRecord) -> Result<BTreeMap<Strin
 fn utilisations(trial: &TrialRecord, rows: &BTreeMap<String, f64>, unit: Unit) -> Vec<(String, f64)> {
     let busy = |msec: f64| 100.0 * msec * trial.units() * 1e6 / trial.cpu.wall_ns.max(1) as f64;
     let suffix = named("_cpu", unit);
-    let part = |(name, msec): (&String, &f64)| {
-        Some((format!("{}_tot_cpu_util", name.strip_suffix(&suffix)?), busy(*msec)))
-    };
+    let part =
+        |(name, msec): (&String, &f64)| Some((format!("{}_tot_cpu_util", name.strip_suffix(&suffix)?), busy(*msec)));
     let mut all: Vec<(String, f64)> = rows.iter().filter_map(part).collect();
     let total = rows.get(&named("cpu", unit));
     all.extend(total.map(|msec| ("total_cpu_util".to_owned(), busy(*msec) / f64::from(trial.cpu.cpus.max(1)))));

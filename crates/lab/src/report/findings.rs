@@ -18,8 +18,12 @@ const VERDICTS: [Verdict; 3] = [Verdict::Holds, Verdict::DoesNotHold, Verdict::C
 
 /// The rule that cases speak by.
 pub(super) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
-    within the bounds, against it if the interval lies outside (p adjusted for all cases of the finding, below 0.05). It \
-    holds if all cases speak for it, and does not hold if one speaks against it.";
+    within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
+    0.05. It holds if all cases speak for it, and does not hold if one speaks against it. What is told of components and devices is \
+    that of the median trials.";
+
+/// Letters of a line of sentences.
+const LINE: usize = 118;
 
 /// The findings that a run says something of, questions of siga's own first, and the names of those that it has not touched.
 pub(super) fn measured(repeat: &Repeat) -> (Vec<&Judged>, Vec<&str>) {
@@ -27,11 +31,22 @@ pub(super) fn measured(repeat: &Repeat) -> (Vec<&Judged>, Vec<&str>) {
     (touched, others.into_iter().map(|one| one.finding.id.as_str()).collect())
 }
 
-/// How many hold, in a line.
+/// How many of the report's findings hold, in a line.
 pub(super) fn counts(judged: &[&Judged]) -> String {
-    let count = |verdict: Verdict| judged.iter().filter(|one| one.verdict == verdict).count();
+    let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
+    let count = |verdict: Verdict| of_report.clone().filter(|one| one.verdict == verdict).count();
     let [holds, not, open] = VERDICTS.map(count);
-    format!("Of {} findings {holds} hold here, {not} do not, and of {open} this run cannot tell", judged.len())
+    let all = holds + not + open;
+    format!("Of {all} findings {holds} hold here, {not} do not hold, and of {open} this run cannot tell")
+}
+
+/// What a run says of a finding, or of siga's own question.
+pub(super) fn answer(judged: &Judged) -> &'static str {
+    match (judged.finding.from, judged.verdict) {
+        (Origin::Siga, Verdict::Holds) => "yes",
+        (Origin::Siga, Verdict::DoesNotHold) => "no",
+        (Origin::Siga | Origin::Text | Origin::Tables, verdict) => verdict.name(),
+    }
 }
 
 /// Where a finding comes from, in words.
@@ -54,7 +69,7 @@ pub(super) fn looked_at(finding: &Finding) -> String {
     format!("{}, to be {}", finding.row, finding.bounds())
 }
 
-/// A case as cells of a table: place, published, measured, interval, pairs of trials, which way.
+/// A case as cells of a table: place, which way, published, measured, interval, trials.
 pub(super) fn case(case: &Spoken) -> [String; 6] {
     let absent = || "-".to_owned();
     let interval = case.measured.and_then(|measured| measured.interval);
@@ -64,16 +79,16 @@ pub(super) fn case(case: &Spoken) -> [String; 6] {
     };
     [
         name(&case.name),
+        speaks,
         case.published.map_or_else(absent, ratio_text),
         case.measured.map_or_else(absent, |measured| ratio_text(measured.value)),
         interval.map_or_else(absent, |(low, high)| format!("{} to {}", ratio_text(low), ratio_text(high))),
         case.measured.map_or_else(absent, |measured| measured.trials.to_string()),
-        speaks,
     ]
 }
 
 /// The heads of [`case`].
-pub(super) const CASE_HEADS: [&str; 6] = ["case", "published", "measured", "95% interval", "trials", "speaks"];
+pub(super) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measured", "95% interval", "trials"];
 
 /// The findings as text; empty unless both levels were measured.
 pub(super) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
@@ -83,31 +98,47 @@ pub(super) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
         return out;
     }
     let _ = writeln!(out, "What the report on levels 420 and 430 found, and whether it holds here\n");
-    let _ = writeln!(out, "{}.\n{RULE}\n", counts(&judged));
+    wrap(&mut out, "", &format!("{}.", counts(&judged)));
+    wrap(&mut out, "", RULE);
+    out.push('\n');
     for one in judged {
         let finding = &one.finding;
-        let _ = writeln!(out, "{}: {}", one.verdict.name().to_uppercase(), finding.says);
-        let _ = writeln!(out, "  {} ({}; {}). {}.", finding.id, origin(finding.from), looked_at(finding), tally(one));
+        wrap(&mut out, "", &format!("{}: {}", answer(one).to_uppercase(), finding.says));
+        let from = origin(finding.from);
+        wrap(&mut out, "  ", &format!("{} ({from}; {}). {}.", finding.id, looked_at(finding), tally(one)));
         for sentence in why(one, reduced, repeat) {
-            let _ = writeln!(out, "  {}", name(&sentence));
+            wrap(&mut out, "  ", &name(&sentence));
         }
         out.push('\n');
-        let heads = CASE_HEADS.map(str::to_owned);
-        let grid: Vec<Vec<String>> = std::iter::once(heads)
-            .chain(one.cases.iter().map(case))
-            .map(|[place, figures @ .., speaks]| {
-                // The last column is a sentence: nothing to its right needs it padded.
-                let place = format!("    {place}");
-                std::iter::once(place).chain(figures).chain([format!(" {speaks}")]).collect()
-            })
+        let rows = std::iter::once(CASE_HEADS.map(str::to_owned)).chain(one.cases.iter().map(case));
+        let grid: Vec<Vec<String>> = rows
+            .map(|[place, figures @ ..]| std::iter::once(format!("    {place}")).chain(figures).collect())
             .collect();
-        align(&mut out, &grid, 1);
+        align(&mut out, &grid, 2);
         out.push('\n');
     }
     if !untouched.is_empty() {
-        let _ = writeln!(out, "Not touched by this run: {}.\n", untouched.join(", "));
+        wrap(&mut out, "", &format!("Not touched by this run: {}.", untouched.join(", ")));
+        out.push('\n');
     }
     out
+}
+
+/// Writes a sentence in lines, those after the first two letters further in.
+fn wrap(out: &mut String, indent: &str, sentence: &str) {
+    let mut line = indent.to_owned();
+    for word in sentence.split(' ') {
+        let is_begun = line.trim_start() != "";
+        if is_begun && line.chars().count() + 1 + word.chars().count() > LINE {
+            out.push_str(&line);
+            out.push('\n');
+            line = format!("{indent}  {word}");
+        } else {
+            line = if is_begun { format!("{line} {word}") } else { format!("{line}{word}") };
+        }
+    }
+    out.push_str(&line);
+    out.push('\n');
 }
 
 /// The findings as JSON, those that were not measured included.

@@ -23,7 +23,7 @@ pub(in crate::report) fn sentences(judged: &Judged, reduced: &Reduced, repeat: &
         let lead = match case.speaks {
             Speaks::For => "Nearest to the bounds",
             Speaks::Against => "Farthest outside",
-            Speaks::Neither { .. } => "Farthest from decided",
+            Speaks::Neither { .. } => "Least clear",
         };
         all.push(format!("{lead}: {}.", case.name));
         for at in &case.pairs {
@@ -63,6 +63,13 @@ fn deciding(judged: &Judged) -> Vec<&Spoken> {
     let mut cases: Vec<&Spoken> = judged.cases.iter().filter(wanted).collect();
     let worst = |case: &Spoken| badness(&judged.finding, case);
     cases.sort_by(|left, right| worst(right).total_cmp(&worst(left)));
+    // What was measured there is told once.
+    let mut told: Vec<&[usize]> = Vec::new();
+    cases.retain(|case| {
+        let is_known = told.contains(&case.pairs.as_slice());
+        told.push(&case.pairs);
+        !is_known
+    });
     cases.truncate(if judged.verdict == Verdict::DoesNotHold { EXPLAINED_MAX } else { 1 });
     cases
 }
@@ -77,20 +84,20 @@ fn badness(finding: &Finding, case: &Spoken) -> f64 {
 
 /// The components of a finding's rows; without one, the whole system.
 fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) -> Vec<String> {
-    let lead = if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };
+    let lead =
+        if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };
     let rows = [Some(&finding.row), finding.over.row.as_ref()];
-    let mut named: Vec<&str> = rows
-        .into_iter()
-        .flatten()
-        .filter_map(|row| NAMES.into_iter().find(|stack| row.starts_with(stack)))
-        .collect();
+    let mut named: Vec<&str> =
+        rows.into_iter().flatten().filter_map(|row| NAMES.into_iter().find(|stack| row.starts_with(stack))).collect();
     named.dedup();
     let mut all = Vec::new();
     for stack in named {
         all.extend(component(stack, sides, [&pair.base_level, &pair.cell.level]).map(|words| format!("{lead}{words}")));
         all.extend(devices(stack, sides).map(|words| format!("{lead}{words}")));
     }
-    if all.is_empty() {
+    // A share of all, or of a processor, depends on who else has run.
+    let of_system = finding.over.row.as_deref() == Some("cpu") || finding.row.ends_with("_util");
+    if all.is_empty() || of_system {
         all.push(format!("{lead}{}", system(sides, [&pair.base_level, &pair.cell.level])));
     }
     all
@@ -193,7 +200,9 @@ fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
         number(totals[1] * scale),
         words.join(", "),
         most(changes, totals[1] - totals[0], totals[0], scale),
-        [busiest(sides[0]), busiest(sides[1])].map(|words| words.unwrap_or_else(|| "nobody".to_owned())).join(", then ")
+        [busiest(sides[0]), busiest(sides[1])]
+            .map(|words| words.unwrap_or_else(|| "nobody".to_owned()))
+            .join(", then ")
     )
 }
 

@@ -2,8 +2,9 @@
 
 use super::Shown;
 use super::page::{heads, table};
-use crate::repeat::{Judged, Verdict};
-use crate::report::findings::{CASE_HEADS, RULE, case, counts, looked_at, measured, origin, tally, why};
+use super::verdict::capital;
+use crate::repeat::Judged;
+use crate::report::findings::{CASE_HEADS, RULE, answer, case, counts, looked_at, measured, origin, tally, why};
 use maud::{Markup, html};
 
 /// The section; `None` where no run has measured both levels.
@@ -27,7 +28,7 @@ fn of_run(shown: &Shown<'_>) -> Markup {
     let (judged, untouched) = measured(&shown.repeat);
     let row = |one: &&Judged| {
         let [for_it, against, open] = ["for", "against", "open"].map(|way| one.count(way).to_string());
-        vec![one.finding.says.clone(), one.verdict.name().into(), for_it, against, open, origin(one.finding.from).into()]
+        vec![one.finding.says.clone(), answer(one).into(), for_it, against, open, origin(one.finding.from).into()]
     };
     let rows: Vec<Vec<String>> = judged.iter().map(row).collect();
     html! {
@@ -42,19 +43,11 @@ fn of_finding(judged: &Judged, shown: &Shown<'_>) -> Markup {
     let finding = &judged.finding;
     let cases: Vec<Vec<String>> = judged.cases.iter().map(|one| case(one).to_vec()).collect();
     html! {
-        details id={ "finding-" (finding.id) } {
-            summary { strong { (capital(judged.verdict)) } ": " (finding.says) }
+        details {
+            summary { strong { (capital(answer(judged))) } ": " (finding.says) }
             p { (looked_at(finding)) ". " (tally(judged)) "." }
             ul { @for sentence in why(judged, &shown.reduced, &shown.repeat) { li { (sentence) } } }
-            @if !cases.is_empty() { (table(&heads(&CASE_HEADS), &cases, 1..5)) }
+            @if !cases.is_empty() { (table(&heads(&CASE_HEADS), &cases, 2..6)) }
         }
-    }
-}
-
-fn capital(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Holds => "Holds",
-        Verdict::DoesNotHold => "Does not hold",
-        Verdict::CannotTell => "Cannot tell",
     }
 }

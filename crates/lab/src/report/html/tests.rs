@@ -6,8 +6,11 @@ use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Ver
 use crate::level::Level;
 use crate::plan::Cell;
 use crate::record::{PathRecord, Skipped, TrialRecord};
+use crate::repeat::tests::{at_430, dearer_router, like_tables};
+use crate::report::{Format, Layout, render};
 use crate::store::Run;
 use crate::summary::trial_of;
+use crate::text::is_unseen;
 use serde_json::Value;
 
 fn run(trials: Vec<TrialRecord>) -> Run {
@@ -123,6 +126,69 @@ fn nothing_a_run_says_of_itself_is_markup() {
             assert_eq!(first, hostile_run.trials[0]);
         }
     }
+}
+
+/// The section of the findings.
+fn findings(page: &str) -> &str {
+    let section = page.split_once("id=\"findings\"").unwrap().1;
+    section.split_once("id=\"environment\"").unwrap().0
+}
+
+#[test]
+fn findings_stand_beside_what_was_measured_of_them() {
+    let mut run = like_tables(10);
+    let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
+    at_430(&mut run, cell).for_each(|trial| dearer_router(trial, 3));
+    let page = html(&[run], &[]).unwrap();
+    let section = findings(&page);
+    for part in [
+        "Of 21 findings 17 hold here, 4 do not hold, and of 0 this run cannot tell.",
+        "<strong>No</strong>: Router CPU per unit at 430 is below 420 in every cell.",
+        "<strong>Holds</strong>: Throughput is higher at 430",
+        "<strong>Does not hold</strong>: With ten clients the router stack takes less CPU",
+        "tcpip2, 420 to 430 in us/trans: 1.90 to 3.00",
+    ] {
+        assert!(section.contains(part), "no {part} in {section}");
+    }
+    assert!(page.contains("Published: Table 18. VCTC - RR 1500"), "z/VM's layout has the published ratios");
+
+    let page = html(&[run_of_one_level()], &[]).unwrap();
+    assert!(!page.contains("id=\"findings\""), "one level has nothing to judge");
+}
+
+fn run_of_one_level() -> Run {
+    run(vec![trial_of("veth", 0, 700, None)])
+}
+
+#[test]
+fn what_a_run_says_of_itself_is_no_markup_among_findings() {
+    const HOSTILE: &str = "</script><img src=x onerror=alert(2)>|`&lt;\u{2028}\u{202e}\u{0}\n]]>";
+    let mut run = like_tables(6);
+    let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
+    // Why a cell is not comparable is told in the words of its trials.
+    for trial in at_430(&mut run, cell).filter(|trial| trial.round < 2) {
+        trial.flags = vec![format!("flag{HOSTILE}")];
+    }
+    let level = format!("level{HOSTILE}");
+    let mut others: Vec<TrialRecord> = run.trials.iter().filter(|trial| trial.cell.level == "430").cloned().collect();
+    others.iter_mut().for_each(|trial| trial.cell.level.clone_from(&level));
+    run.trials.extend(others);
+    run.levels.push(Level { name: level, ..Level::plain() });
+    let page = html(std::slice::from_ref(&run), &[]).unwrap();
+    assert!(
+        findings(&page).contains("flag&lt;/script&gt;&lt;img src=x onerror=alert(2)&gt;|`&amp;lt;"),
+        "told as text"
+    );
+    assert!(!page.contains("<img") && !page.contains(['\u{2028}', '\u{202e}', '\u{0}']), "a name has become markup");
+
+    let text = render(&run, Format::Text, Layout::Zvm, None).unwrap();
+    assert!(text.contains("flag</script><img src=x") && text.contains("level</script>"), "{text}");
+    assert!(text.chars().all(|letter| letter == '\n' || !is_unseen(letter)), "letters that are not seen");
+    let json = render(&run, Format::Json, Layout::Zvm, None).unwrap();
+    assert!(json.chars().all(|letter| letter == '\n' || !is_unseen(letter)), "letters that are not seen");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let reasons = json["findings"][0]["cases"].as_array().unwrap().iter().filter_map(|case| case["reason"].as_str());
+    assert!(reasons.collect::<Vec<_>>().pop().unwrap().ends_with(HOSTILE), "programs get it as it is");
 }
 
 #[test]

@@ -266,7 +266,7 @@ pub(super) fn values(row: &Row) -> String {
 }
 
 /// A sentence begins with a capital.
-fn capital(sentence: &str) -> String {
+pub(super) fn capital(sentence: &str) -> String {
     let mut letters = sentence.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
