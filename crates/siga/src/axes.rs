@@ -16,9 +16,9 @@ Paths:      loopback, unix, veth, veth-routed, bridge, macvlan, sockmap: the ker
 Workloads:  rr-1-1, rr-200-1000, rr-200-32k, crr-64-8k, strg-20m, strp-20m,
             or rr:REQUEST/RESPONSE, crr:, strg:, strp:, udp-rr: (k, m, g are 1,024 and its powers)
 Levels:     plain, aa, bigtcp, gro-on, gro-off, reno, cubic, bbr, mtu-1500, mtu-8992,
-            nft-100-rules, conntrack, or a TOML file
+            nft-100-rules, conntrack, 420 and 430 (siga's own networks), or a TOML file
 Places:     local, netns:NAME, pid:PID (a container), ssh:[USER@]HOST
-Plans:      default, guests, hop, mtu, paths, or a TOML file
+Plans:      default, ablation, guests, hop, mtu, paths, zvm430-memory, or a TOML file
 
 Examples:
   siga run --path veth,veth-routed --workload rr-200-1000 --clients 1,10 --trials 6
@@ -27,6 +27,7 @@ Examples:
   siga run --path veth --workload rr-200-1000 --rate 5000
   siga run --path hipersockets-routed,veth-routed --workload rr-200-1000
   siga run hop
+  siga run --path hipersockets-routed-iucv --mtu 1500 --level 420,430 --layout zvm
   siga plan paths --clients 1,10,100
   siga run --client local --server ssh:host --server-address 192.0.2.7 --port 5001";
 

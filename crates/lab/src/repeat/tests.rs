@@ -75,7 +75,7 @@ fn print_into(trial: &mut TrialRecord, table: &Shown, level: usize, noise: f64) 
         ..GuestsRecord::default()
     };
     trial.cpu.guests = Some(guests);
-    trial.cpu.client = ProcessCpu { run_ns: 1_000_000, user_ns: 500_000 };
+    trial.cpu.client = ProcessCpu { run_ns: 20_000_000, user_ns: 10_000_000 };
     trial.cpu.server = trial.cpu.client;
     trial.cpu.busy_ns = ns("cpu").unwrap();
     trial.devices = [("tcpip2/lan doorbells_sent", 44_000), ("tcpip2/link doorbells_sent", 1_000)]

@@ -40,7 +40,8 @@ fn ranges(cases: &[Spoken]) -> Option<String> {
     let range = |values: Vec<f64>| {
         let low = values.iter().copied().reduce(f64::min)?;
         let high = values.iter().copied().reduce(f64::max)?;
-        Some(format!("{} to {}", ratio_text(low), ratio_text(high)))
+        let (low, high) = (ratio_text(low), ratio_text(high));
+        Some(if low == high { low } else { format!("{low} to {high}") })
     };
     let own = range(cases.iter().filter_map(|case| Some(case.measured?.value)).collect())?;
     let measured = cases.iter().filter(|case| case.measured.is_some());

@@ -43,7 +43,7 @@ fn of_finding(judged: &Judged, shown: &Shown<'_>) -> Markup {
     let finding = &judged.finding;
     let cases: Vec<Vec<String>> = judged.cases.iter().map(|one| case(one).to_vec()).collect();
     html! {
-        details {
+        details class="print" {
             summary { strong { (capital(answer(judged))) } ": " (finding.says) }
             p { (looked_at(finding)) ". " (tally(judged)) "." }
             ul { @for sentence in why(judged, &shown.reduced, &shown.repeat) { li { (sentence) } } }
