@@ -11,6 +11,7 @@ pub(crate) mod tests;
 
 pub(crate) use findings::{Judged, Speaks, Spoken, Verdict};
 
+use crate::account::Method;
 use crate::error::Result;
 use crate::judge::{self, Figures};
 use crate::plan::Cell;
@@ -75,16 +76,17 @@ impl Location {
 
 impl Repeat {
     /// Compares every further level of a run with its base: the first level, or 420 where 430 was measured too.
+    /// `reduced` is of the same method of CPU accounting.
     ///
     /// # Errors
     /// Environment: a damaged record.
-    pub(crate) fn of(run: &Run, reduced: &Reduced) -> Result<Self> {
+    pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<Method>) -> Result<Self> {
         let levels = levels(run, reduced);
         let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
             return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new() });
         };
         let published = shown()?;
-        let figures = Figures::new(run, run.plan.accounting);
+        let figures = Figures::new(run, method);
         let mut pairs = Vec::new();
         for new in others {
             pairs.extend(of_levels(run, reduced, &figures, &published, [base, new])?);

@@ -95,9 +95,9 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>)
     let reduced = summary::reduce(run, method)?;
     match (format, layout) {
         (Format::Text, Layout::Plain) => table::text(run, &readable::reduced(&reduced, false)),
-        (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced)?),
+        (Format::Text, Layout::Zvm) => zvm::text(run, &reduced, &Repeat::of(run, &reduced, method)?),
         (Format::Md, Layout::Plain | Layout::Zvm) => table::markdown(run, &readable::reduced(&reduced, true)),
-        (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced, &Repeat::of(run, &reduced)?),
+        (Format::Json, Layout::Plain | Layout::Zvm) => data::json(run, &reduced, &Repeat::of(run, &reduced, method)?),
         (Format::Csv, Layout::Plain | Layout::Zvm) => data::csv(&reduced),
     }
 }

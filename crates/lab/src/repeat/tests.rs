@@ -106,7 +106,7 @@ pub(crate) fn dearer_router(trial: &mut TrialRecord, factor: u64) {
 
 pub(crate) fn repeated(run: &Run) -> (Reduced, Repeat) {
     let reduced = summary::reduce(run, None).unwrap();
-    let repeat = Repeat::of(run, &reduced).unwrap();
+    let repeat = Repeat::of(run, &reduced, None).unwrap();
     (reduced, repeat)
 }
 
@@ -273,7 +273,7 @@ fn other_levels_have_ratios_and_no_findings() {
     run.levels = ["430-packing", "430", "420"].map(|name| Level { name: name.into(), ..Level::default() }).into();
     let reduced = summary::reduce(&run, None).unwrap();
     assert_eq!(levels(&run, &reduced), ["420", "430-packing", "430"]);
-    let repeat = Repeat::of(&run, &reduced).unwrap();
+    let repeat = Repeat::of(&run, &reduced, None).unwrap();
     assert!(repeat.pairs.len() == 42 && repeat.pairs.iter().all(|pair| pair.base_level == "420"));
     assert_eq!(repeat.pairs.iter().filter(|pair| pair.table.is_some()).count(), 21);
 

@@ -52,7 +52,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
                 .hint("measure it by `siga run --resume DIR`"));
         }
         let reduced = reduce(run, None)?;
-        shown.push(Shown { name: name(run, runs), run, repeat: Repeat::of(run, &reduced)?, reduced });
+        shown.push(Shown { name: name(run, runs), run, repeat: Repeat::of(run, &reduced, None)?, reduced });
     }
     let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
     let title = format!("siga report: {}", names.join(", "));
