@@ -14,6 +14,7 @@ pub mod driver;
 pub mod error;
 mod events;
 pub mod guest;
+mod hold;
 pub mod isolate;
 pub mod launch;
 pub mod limits;

@@ -70,6 +70,10 @@ pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Log lines are left out once the log has grown to so many bytes.
 pub const LOG_BYTES_MAX: u64 = 16 << 20;
 
+/// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
+pub const HOLD_TIME_MAX: Duration = Duration::from_millis(1);
+/// A link that brought packets for two partners is not held for so long.
+pub const MIXED_TIME: Duration = Duration::from_millis(100);
 /// Packets for one partner that wait for buffers or a link: those that are passed on. The rest is dropped.
 pub const BACKLOG_FRAMES_MAX: usize = 256;
 /// Their bytes.

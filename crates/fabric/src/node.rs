@@ -8,6 +8,8 @@
 
 mod applications;
 mod groups;
+#[cfg(test)]
+mod held;
 mod links;
 #[cfg(test)]
 mod lockstep;
@@ -20,6 +22,7 @@ use crate::channel::Channel;
 use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
+use crate::hold;
 use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
 use crate::port::{Partner, Receiver, Sender};
@@ -96,6 +99,7 @@ struct Ports {
     receivers: Vec<Receiver>,
     /// The receivers that are polled.
     hot: Vec<usize>,
+    hold_times: hold::Times,
 }
 
 /// Time for the stack, from the ring's clock.
@@ -308,7 +312,9 @@ impl Node {
         let stack = self.stack.poll_timeout().map(|at| self.clock.ticks(at));
         let pings = self.pings.iter().map(|ping| ping.until).min();
         let idle = self.has_links().then_some(self.next_idle_look);
-        [own, stack, pings, idle].into_iter().flatten().min()
+        let held = |port: &usize| self.ports.receivers[*port].hold.waits_for().map(|(_, until)| until);
+        let held = self.ports.hot.iter().filter_map(held).min();
+        [own, stack, pings, idle, held].into_iter().flatten().min()
     }
 
     /// Takes frames from the rings that are polled.
@@ -316,7 +322,11 @@ impl Node {
         let mut busy = false;
         let mut place = 0;
         while let Some(port) = self.ports.hot.get(place).copied() {
-            match self.take(at, port) {
+            if self.ports.is_held(port, now) {
+                place += 1;
+                continue;
+            }
+            match self.take(now, at, port) {
                 Ok(0) if self.ports.falls_asleep(port, now, self.clock.span(HOT_TIME)) => {
                     self.ports.receivers[port].is_hot = false;
                     self.ports.hot.swap_remove(place);
@@ -338,9 +348,10 @@ impl Node {
         busy
     }
 
-    /// Takes frames of one port in; true if there may be more.
+    /// Takes frames of one port in, held or not; true if there may be more.
     fn receive_from(&mut self, now: Ticks, port: usize) -> bool {
-        match self.take(self.clock.instant(now), port) {
+        self.ports.receivers[port].hold.end();
+        match self.take(now, self.clock.instant(now), port) {
             Ok(count) => count > 0,
             Err((broken, loss)) => {
                 self.lose(broken, loss);
@@ -349,10 +360,10 @@ impl Node {
         }
     }
 
-    fn take(&mut self, at: Instant, port: usize) -> std::result::Result<usize, (usize, Loss)> {
+    fn take(&mut self, now: Ticks, at: Instant, port: usize) -> std::result::Result<usize, (usize, Loss)> {
         let place = self.ports.senders[port].device;
         let network = (self.main_ports[place], &self.config.devices[place]);
-        take(&mut self.stack, &mut self.ports, at, port, network)
+        take(&mut self.stack, &mut self.ports, (now, at), port, network)
     }
 
     /// Lets the stack send, and whatever waited.
@@ -388,14 +399,15 @@ impl Node {
 fn take(
     stack: &mut Stack<Memory>,
     ports: &mut Ports,
-    at: Instant,
+    (now, at): (Ticks, Instant),
     port: usize,
     (main, device): (usize, &GuestDevice),
 ) -> std::result::Result<usize, (usize, Loss)> {
-    let Receiver { ring: Some(ring), inbound, malformed, .. } = &mut ports.receivers[port] else { return Ok(0) };
+    let times = ports.hold_times;
+    let Receiver { ring: Some(ring), inbound, malformed, hold, .. } = &mut ports.receivers[port] else { return Ok(0) };
     let mut count = 0;
     let broken = |port: usize| move |violation: siga_ring::Violation| (port, Loss::Violation(violation.to_string()));
-    while count < RECEIVE_AT_ONCE_MAX {
+    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() {
         let Some(frame) = ring.next_frame().map_err(broken(port))? else { break };
         count += 1;
         let mut done = 0;
@@ -423,8 +435,16 @@ fn take(
             if let Handled::Forward(forward) = stack.handle_frame(at, from, received) {
                 let to = usize::from(forward.device.0);
                 pass_on(&mut ports.senders[to], forward, header, &rest).map_err(broken(to))?;
+                hold.passed_on(now, times, to);
+                if ports.senders[to].holds() {
+                    hold.begin(now, times);
+                }
             }
         }
+    }
+    if hold.waits_for().is_some() {
+        // Nobody asks for the next frame, which is when a buffer is given back else.
+        ring.give_back();
     }
     Ok(count)
 }
@@ -457,6 +477,20 @@ fn pass_on(
 }
 
 impl Ports {
+    /// Nothing is to be taken from a port yet.
+    fn is_held(&mut self, port: usize, now: Ticks) -> bool {
+        let Some((to, until)) = self.receivers[port].hold.waits_for() else { return false };
+        let holds = self.senders[to].holds();
+        if holds && now < until {
+            return true;
+        }
+        if holds {
+            self.senders[to].held_too_long();
+        }
+        self.receivers[port].hold.end();
+        false
+    }
+
     /// Has a port's ring polled.
     fn heat(&mut self, port: usize) {
         let receiver = &mut self.receivers[port];
@@ -495,25 +529,39 @@ impl Sources for Waits<'_> {
         if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
             self.wakes.wait(Some(Duration::ZERO));
         }
-        let receivers = &mut self.ports.receivers;
+        let Ports { receivers, senders, hot, .. } = &mut *self.ports;
         // A violation is told by the next use.
-        let mut readable =
-            |port: &usize| receivers[*port].ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true));
+        let mut readable = |port: &usize| {
+            let Receiver { ring, hold, .. } = &mut receivers[*port];
+            match hold.waits_for() {
+                Some((to, _)) => !senders[to].holds(),
+                None => ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true)),
+            }
+        };
         Ok(!self.wakes.ready.is_empty()
-            || self.ports.hot.iter().any(&mut readable)
-            || self.ports.senders.iter_mut().any(Sender::has_room)
+            || hot.iter().any(&mut readable)
+            || senders.iter_mut().any(Sender::has_room)
             || self.applications.are_ready())
     }
 
     fn declare_asleep(&mut self) -> std::result::Result<bool, Infallible> {
-        while let Some(port) = self.ports.hot.last().copied() {
-            let receiver = &mut self.ports.receivers[port];
-            if receiver.ring.as_mut().is_some_and(|ring| !ring.declare_asleep().unwrap_or(false)) {
+        let Ports { receivers, senders, hot, .. } = &mut *self.ports;
+        // Who is held rings for nothing; the partner that is waited for does, when it has room.
+        let mut held = Vec::new();
+        while let Some(port) = hot.pop() {
+            let Receiver { ring, hold, is_hot, .. } = &mut receivers[port];
+            let waits = hold.waits_for().is_some_and(|(to, _)| senders[to].holds());
+            if waits {
+                held.push(port);
+            } else if ring.as_mut().is_some_and(|ring| !ring.declare_asleep().unwrap_or(false)) {
+                hot.push(port);
+                hot.append(&mut held);
                 return Ok(false);
+            } else {
+                *is_hot = false;
             }
-            receiver.is_hot = false;
-            self.ports.hot.pop();
         }
+        hot.append(&mut held);
         Ok(self.applications.fall_asleep()
             && self.ports.senders.iter_mut().all(Sender::want_room)
             && self.wakes.ready.is_empty())

@@ -6,6 +6,7 @@
 
 use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
 use crate::driver::Driver;
+use crate::hold::Hold;
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
 use crate::message::{GuestDevice, LinkReport, MemberId, PairId};
 use crate::name::Name;
@@ -52,6 +53,10 @@ pub(crate) struct Sender {
     pub(crate) is_dirty: bool,
     /// So many buffers have to be free before it goes on; 0: it does not wait.
     wanted: usize,
+    /// Packets that are passed on wait where they come from, until there is room for two buffers and nothing waits here.
+    holds: bool,
+    /// A hold did not help in time: there is none until nothing waits any more.
+    is_slow: bool,
     /// Nothing is to be sent any more.
     pub(crate) quiet: bool,
     /// A pair was asked for.
@@ -87,6 +92,8 @@ impl Sender {
             spare: Vec::new(),
             is_dirty: false,
             wanted: 0,
+            holds: false,
+            is_slow: false,
             quiet: false,
             asked: false,
             refused_until: None,
@@ -113,6 +120,23 @@ impl Sender {
 
     pub(crate) fn is_linked(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// True while packets for it are better left where they come from.
+    pub(crate) fn holds(&mut self) -> bool {
+        if self.holds {
+            // A violation is told by the next use.
+            let has_room =
+                |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
+            let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
+            self.holds = self.ring.is_some() && !goes_on;
+        }
+        self.holds
+    }
+
+    /// It did not go on in time.
+    pub(crate) fn held_too_long(&mut self) {
+        (self.holds, self.is_slow) = (false, true);
     }
 
     /// Packets wait for a link or a buffer.
@@ -163,6 +187,7 @@ impl Sender {
         self.backlog_bytes += len;
         self.backlog.push_back((bytes, marks));
         self.is_dirty = true;
+        self.holds = self.full == Full::Pending && !self.is_slow && !self.quiet && self.ring.is_some();
     }
 
     /// Sends what waits, then what `build` makes, as far as there are buffers. True if there may be more to send at once.
@@ -193,6 +218,7 @@ impl Sender {
                 self.spare.push(bytes);
             }
         }
+        self.is_slow &= full;
         let mut count = 0;
         while !full && count < TRANSMIT_AT_ONCE_MAX {
             match self.outbound.send(ring, source)? {
@@ -233,9 +259,10 @@ impl Sender {
 
     /// Asks the partner to ring when it can go on; false if it can.
     pub(crate) fn want_room(&mut self) -> bool {
-        let Some(ring) = self.ring.as_mut().filter(|_| self.wanted > 0 && !self.quiet) else { return true };
+        let waits = self.wanted > 0 || self.holds;
+        let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.quiet) else { return true };
         // Who waits for any buffer waits for half of them: so the partner rings less often, and does not run dry.
-        let wanted = if self.wanted == 1 { ring.shape().buffer_count() / 2 } else { self.wanted };
+        let wanted = if self.wanted <= 1 { ring.shape().buffer_count() / 2 } else { self.wanted };
         ring.want_room(wanted).unwrap_or(false)
     }
 
@@ -281,6 +308,7 @@ pub(crate) struct Receiver {
     kind: NetworkKind,
     /// It is polled; else it has asked for a ring, or has no link.
     pub(crate) is_hot: bool,
+    pub(crate) hold: Hold,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
     /// Frames both ways when traffic was last looked for, and when that number changed.
@@ -299,6 +327,7 @@ impl Receiver {
             inbound: device::halves(kind).1,
             kind,
             is_hot: false,
+            hold: Hold::default(),
             last_traffic: Ticks(0),
             malformed: 0,
             traffic_seen: 0,
@@ -318,7 +347,7 @@ impl Receiver {
         if let Some(ring) = self.ring.take() {
             add(&mut self.past, &consumer_counters(&ring));
         }
-        self.is_hot = false;
+        (self.is_hot, self.hold) = (false, Hold::default());
         self.ear.take()
     }
 

@@ -359,8 +359,12 @@ impl Bench {
                 Ratio::of("CPU a unit against the cheapest", row.targets.cpu, (&all[cheapest], of(&kernel[2])), |it| {
                     it.cpu
                 }),
-                Ratio::of("p99 against that of the best", row.targets.tail, (&all[best_own], of(&kernel[0])), |it| it.p99),
-                Ratio::of("p99.9 against that of the best", row.targets.tail, (&all[best_own], of(&kernel[0])), |it| it.p999),
+                Ratio::of("p99 against that of the best", row.targets.tail, (&all[best_own], of(&kernel[0])), |it| {
+                    it.p99
+                }),
+                Ratio::of("p99.9 against that of the best", row.targets.tail, (&all[best_own], of(&kernel[0])), |it| {
+                    it.p999
+                }),
             ],
             kernel: kernel.map(|mode| mode.name()),
             modes: modes.iter().map(Mode::name).zip(all).collect(),

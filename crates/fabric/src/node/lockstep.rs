@@ -217,14 +217,15 @@ impl Router {
     }
 }
 
-/// A UDP datagram from client to server in an IPv4 packet of that length.
-fn packet(bytes: usize) -> Vec<u8> {
+/// A UDP datagram from Figure 1's client in an IPv4 packet of that length.
+pub(super) fn packet(bytes: usize, to: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0; bytes];
     let word = |value: usize| u16::try_from(value).unwrap().to_be_bytes();
     packet[..2].copy_from_slice(&[0x45, 0]);
     packet[2..4].copy_from_slice(&word(bytes));
     packet[8..10].copy_from_slice(&[64, 17]);
-    packet[12..20].copy_from_slice(&[10, 0, 1, 1, 10, 0, 2, 2]);
+    packet[12..16].copy_from_slice(&[10, 0, 1, 1]);
+    packet[16..20].copy_from_slice(&to);
     let sum: u32 = packet[..20].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     packet[10..12].copy_from_slice(&(!u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap()).to_be_bytes());
@@ -233,7 +234,7 @@ fn packet(bytes: usize) -> Vec<u8> {
 }
 
 fn forward(bytes: usize, rounds: usize) {
-    let (mut router, packet, mut out) = (Router::new(), packet(bytes), Vec::new());
+    let (mut router, packet, mut out) = (Router::new(), packet(bytes, [10, 0, 2, 2]), Vec::new());
     for _ in 0..rounds {
         router.pass_on(&packet, &mut out);
         assert_eq!((out.len(), out[8], &out[20..]), (bytes, 63, &packet[20..]));

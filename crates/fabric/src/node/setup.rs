@@ -5,6 +5,8 @@ use super::{Clock, Node, Ports, Source, Wakes};
 use crate::channel::Channel;
 use crate::cidr::Cidr;
 use crate::error::{Error, IoContext, Result};
+use crate::hold;
+use crate::limits::{HOLD_TIME_MAX, MIXED_TIME};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
@@ -37,10 +39,11 @@ impl Node {
         let waiter = Waiter::new(config.waiting.into());
         let now = Ticks::now();
         let clock = Clock { start: now, rate: waiter.rate() };
+        let hold_times = hold::Times { hold: clock.span(HOLD_TIME_MAX), mixed: clock.span(MIXED_TIME) };
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
-            ports: Ports::default(),
+            ports: Ports { hold_times, ..Ports::default() },
             main_ports: Vec::new(),
             control,
             listener,

@@ -1,0 +1,120 @@
+//! What a router does with packets for a partner that has no empty buffer.
+
+use super::lockstep::{Guest, packet};
+use crate::hold::Times;
+use crate::topology::Topology;
+use siga_ring::Link;
+use siga_ring::clock::Ticks;
+
+const NETWORKS: &str = r#"
+[network.link]
+type = "hipersockets"
+[network.lan]
+type = "hipersockets"
+[guest.client]
+device = [{ network = "link", addresses = ["10.0.1.1/24"] }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24"] },
+    { network = "lan", addresses = ["10.0.2.1/24"] },
+]
+[guest.slow]
+device = [{ network = "lan", addresses = ["10.0.2.2/24"] }]
+[guest.other]
+device = [{ network = "lan", addresses = ["10.0.2.3/24"] }]
+"#;
+const SLOW: [u8; 4] = [10, 0, 2, 2];
+const OTHER: [u8; 4] = [10, 0, 2, 3];
+
+/// No two such packets have room in one buffer, of which each ring has 16.
+const PACKET_BYTES: usize = 50_000;
+const RING_PACKETS: usize = 16;
+const FOR_EVER: Ticks = Ticks(u64::MAX / 4);
+
+/// A router between ends that know nothing but frames.
+struct Scene {
+    router: Guest,
+    client: Link,
+    slow: Link,
+    other: Link,
+}
+
+impl Scene {
+    fn new(hold: Ticks) -> Self {
+        let topology = Topology::parse(NETWORKS).unwrap();
+        let mut router = Guest::new(&topology, "router");
+        let mut link = |pair, network, name| {
+            let member = Guest::new(&topology, name).member(network);
+            router.raw_link(pair, network, &member)
+        };
+        let [client, slow, other] = [link(1, "link", "client"), link(2, "lan", "slow"), link(3, "lan", "other")];
+        router.node.ports.hold_times = Times { hold, mixed: FOR_EVER };
+        Self { router, client, slow, other }
+    }
+
+    /// Sends so many packets as far as the router takes them; how many went.
+    fn send(&mut self, to: [u8; 4], count: usize) -> usize {
+        for sent in 0..count {
+            let Some(place) = self.client.producer.reserve(PACKET_BYTES).unwrap() else { return sent };
+            place.copy_from_slice(&packet(PACKET_BYTES, to));
+            self.client.producer.commit(PACKET_BYTES, 0);
+            self.client.producer.publish();
+            self.router.turn();
+        }
+        count
+    }
+
+    /// Takes all that comes by one link; how many packets.
+    fn take(router: &mut Guest, link: &mut Link) -> usize {
+        let mut count = 0;
+        for _ in 0..100 {
+            router.turn();
+            while link.consumer.next_frame().unwrap().is_some() {
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+#[test]
+fn packets_for_a_partner_without_an_empty_buffer_stay_where_they_are_and_none_is_lost() {
+    let mut scene = Scene::new(FOR_EVER);
+    // A ring full at the partner, one packet that was in the router's hands, and a ring full at the router.
+    assert_eq!(scene.send(SLOW, 100), 2 * RING_PACKETS + 1);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 2 * RING_PACKETS + 1);
+    assert_eq!(scene.send(SLOW, 10), 10);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 10);
+}
+
+#[test]
+fn a_partner_that_does_not_go_on_in_time_holds_nobody_until_it_has() {
+    let mut scene = Scene::new(Ticks(0));
+    assert_eq!(scene.send(SLOW, 60), 60, "what waits for the slow one is in the router's queue");
+    assert_eq!(scene.send(OTHER, 10), 10);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.other), 10);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60);
+}
+
+#[test]
+fn a_link_with_packets_for_others_too_is_not_held() {
+    let mut scene = Scene::new(FOR_EVER);
+    assert_eq!(scene.send(OTHER, 1), 1);
+    assert_eq!(scene.send(SLOW, 60), 60);
+    assert_eq!(scene.send(OTHER, 10), 10);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.other), 11);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60);
+}
+
+#[test]
+fn what_a_partner_sent_before_it_went_is_taken_in_though_it_is_held() {
+    let mut scene = Scene::new(FOR_EVER);
+    let sent = scene.send(SLOW, 100);
+    let now = Ticks::now();
+    let port = (0..scene.router.node.ports.receivers.len())
+        .find(|port| scene.router.node.ports.receivers[*port].hold.waits_for().is_some())
+        .unwrap();
+    while scene.router.node.receive_from(now, port) {}
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), sent);
+}
