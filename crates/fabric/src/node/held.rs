@@ -53,16 +53,29 @@ impl Scene {
         Self { router, client, slow, other }
     }
 
+    /// Puts a packet into the client's ring, if there is room.
+    fn put(&mut self, to: [u8; 4]) -> bool {
+        let Some(place) = self.client.producer.reserve(PACKET_BYTES).unwrap() else { return false };
+        place.copy_from_slice(&packet(PACKET_BYTES, to));
+        self.client.producer.commit(PACKET_BYTES, 0);
+        self.client.producer.publish();
+        true
+    }
+
     /// Sends so many packets as far as the router takes them; how many went.
     fn send(&mut self, to: [u8; 4], count: usize) -> usize {
         for sent in 0..count {
-            let Some(place) = self.client.producer.reserve(PACKET_BYTES).unwrap() else { return sent };
-            place.copy_from_slice(&packet(PACKET_BYTES, to));
-            self.client.producer.commit(PACKET_BYTES, 0);
-            self.client.producer.publish();
+            if !self.put(to) {
+                return sent;
+            }
             self.router.turn();
         }
         count
+    }
+
+    /// Packets that the router has not taken.
+    fn left(&mut self) -> usize {
+        self.client.producer.in_flight().unwrap()
     }
 
     /// Takes all that comes by one link; how many packets.
@@ -92,9 +105,15 @@ fn packets_for_a_partner_without_an_empty_buffer_stay_where_they_are_and_none_is
 fn a_partner_that_does_not_go_on_in_time_holds_nobody_until_it_has() {
     let mut scene = Scene::new(Ticks(0));
     assert_eq!(scene.send(SLOW, 60), 60, "what waits for the slow one is in the router's queue");
+    for _ in 0..RING_PACKETS {
+        assert!(scene.put(SLOW));
+    }
+    scene.router.turn();
+    scene.router.turn();
+    assert_eq!(scene.left(), 0, "no hold for each packet");
     assert_eq!(scene.send(OTHER, 10), 10);
     assert_eq!(Scene::take(&mut scene.router, &mut scene.other), 10);
-    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60);
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60 + RING_PACKETS);
 }
 
 #[test]
@@ -116,5 +135,6 @@ fn what_a_partner_sent_before_it_went_is_taken_in_though_it_is_held() {
         .find(|port| scene.router.node.ports.receivers[*port].hold.waits_for().is_some())
         .unwrap();
     while scene.router.node.receive_from(now, port) {}
+    assert_eq!(scene.left(), 0);
     assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), sent);
 }
