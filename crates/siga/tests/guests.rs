@@ -68,8 +68,9 @@ fn measured(bench: &Bench, paths: [&str; 4], io: &str) -> Vec<Value> {
     assert_eq!(cells.len(), 4 * 5);
     for cell in cells {
         let flags: Vec<&str> = cell["flags"].as_array().unwrap().iter().map(|flag| flag.as_str().unwrap()).collect();
-        // How steady a rate is depends on what else the host does.
-        assert!(flags.iter().all(|flag| flag.contains("rate collapsed")), "{cell:#}");
+        // How steady a rate is, and whether a datagram is answered before it counts as lost, depends on what else the host does.
+        let is_of_host = |flag: &&str| flag.contains("rate collapsed") || flag.contains("datagrams were lost");
+        assert!(flags.iter().all(is_of_host), "{cell:#}");
         assert!(cell["rate"].as_f64().unwrap() > 0.0 && cell["mtu"] == 57_344 && cell["io"] == io);
         assert_adds_up(cell);
     }
