@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
 use rustix::net::{accept_with, bind, connect, getsockname, listen, recv, send, shutdown, socket_with, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal};
-use rustix::process::{getpid, getrlimit, getsid, pidfd_getfd, pidfd_open, setrlimit};
+use rustix::process::{getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit};
 use rustix::thread::{sched_getaffinity, sched_yield};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 use siga_fabric::error::{Error, IoContext, Result};
@@ -303,7 +303,8 @@ fn inherited() -> Result<String> {
     let field =
         |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned();
     let place = std::env::current_dir().context("directory")?;
-    let leader = getsid(None).ok() == Some(getpid());
+    // Not `getsid`, whose 0 for a session that began outside this process namespace rustix takes for impossible.
+    let leader = field("NSsid:") == getpid().to_string();
     let (ignored, blocked, variables) = (field("SigIgn:"), field("SigBlk:"), std::env::vars_os().count());
     Ok(format!("open {open:?} ignored {ignored} blocked {blocked} variables {variables} in {place:?} leader {leader}"))
 }
