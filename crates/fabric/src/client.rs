@@ -90,12 +90,8 @@ impl Leased {
 fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, Process)> {
     Topology::parse(text)?;
     let (channel, other) = Channel::pair()?;
-    // Whoever reads this process's messages is not to wait for the end of the network.
-    let run = RunDir::of(base, name);
-    run.create()?;
-    let log = run.append_log()?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(base)?]);
-    let mut process = Program::load()?.start(arguments, other, Some(log))?;
+    let mut process = Program::load()?.start(arguments, other)?;
     let mut client = Client { channel };
     client.ask(Request::Start { name: name.clone(), topology: text.to_owned(), lease }, Vec::new())?;
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {

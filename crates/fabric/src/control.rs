@@ -107,7 +107,7 @@ struct Control {
 /// descriptor 0: what network.
 ///
 /// # Errors
-/// It cannot begin; whoever started it has been told.
+/// It cannot begin, and whoever started it is not there to be told.
 pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
     let word = first_word(&mut starter);
@@ -117,10 +117,7 @@ pub fn run(base: &Path) -> Result<()> {
             control.add_starter(starter, lease)?;
             control.serve()
         }
-        Err(error) => {
-            let told = starter.send(&Answer::Failed(error.clone()), Vec::new());
-            Err(told.err().unwrap_or(error))
-        }
+        Err(error) => starter.send(&Answer::Failed(error.clone()), Vec::new()).map_err(|_| error),
     };
     if lease {
         // Whoever made it may be gone; what else lies in it keeps it.
@@ -145,7 +142,7 @@ impl Control {
         let run = RunDir::of(base, &name);
         run.create()?;
         let lock = lock(&run, &name)?;
-        let log = Log::open(&run);
+        let log = Log::open(&run)?;
         let (state, topology) = match State::read(&run)? {
             Some((state, _)) if state.topology != text => {
                 let message = format!("network {name} has guests of another topology");

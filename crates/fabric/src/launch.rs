@@ -78,13 +78,13 @@ impl Program {
     }
 
     /// Starts a process with `channel` as its descriptor 0 (it gets at it by [`channel`]), in a session of its own, without
-    /// environment or any other descriptor, in the root directory. Messages go to `stderr`, or to where this process's go.
+    /// environment or any other descriptor, in the root directory. Messages go where this process's go.
     ///
     /// Everybody on the host can read the arguments.
     ///
     /// # Errors
     /// The host allows no more processes or descriptors.
-    pub fn start<I, A>(&self, arguments: I, channel: OwnedFd, stderr: Option<OwnedFd>) -> Result<Process>
+    pub fn start<I, A>(&self, arguments: I, channel: OwnedFd) -> Result<Process>
     where
         I: IntoIterator<Item = A>,
         A: AsRef<OsStr>,
@@ -95,7 +95,7 @@ impl Program {
         };
         let mut command = Command::new(path);
         command.arg0(NAME).args(arguments).env_clear().current_dir("/");
-        command.stdin(channel).stdout(Stdio::null()).stderr(stderr.map_or_else(Stdio::inherit, Stdio::from));
+        command.stdin(channel).stdout(Stdio::null());
         sys::start_afresh(&mut command);
         let child = command.spawn().context("cannot start a process")?;
         // The number is the child's until somebody waits for it, which only `Process` can.

@@ -4,7 +4,7 @@
 #[path = "common/network.rs"]
 mod network;
 
-use network::{Network, PATIENCE, kill, sink, source, use_beside_a_waiting_thread, wait_until};
+use network::{Network, PATIENCE, kill, process, sink, source, use_beside_a_waiting_thread, wait_for_end, wait_until};
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
 use siga_fabric::request::{Answer, Request};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
@@ -136,11 +136,11 @@ fn established_traffic_outlives_the_control_program_and_a_successor_finds_the_gu
 #[test]
 fn a_network_without_its_control_program_can_be_taken_down() {
     let network = Network::up("orphans", FIGURE_1);
-    let router = network.pid("router");
+    let router = process(network.pid("router"));
     kill(control_pid(&network));
     network.text(&["down", "orphans"]);
     assert!(!network.run_dir().join("orphans").exists());
-    wait_until("the router's end", || !std::path::Path::new(&format!("/proc/{router}")).exists());
+    wait_for_end(&router);
     // For the end of the test.
     network.text(&["up", network.base.path().join("orphans.toml").to_str().unwrap()]);
 }

@@ -101,7 +101,7 @@ impl Control {
 
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
-        let process = self.program.start(GUEST_ARGUMENTS, other, self.log.descriptor())?;
+        let process = self.program.start(GUEST_ARGUMENTS, other)?;
         self.log.line(&format!("guest {name}: started, process {}", process.pid()));
         let process = Running::Own(process);
         let process = (self.events.add(process.pidfd(), Source::Process(name.clone()))?, process);

@@ -1,5 +1,6 @@
 //! The log: a line an event, with its time.
 
+use crate::error::{IoContext, Result};
 use crate::limits::LOG_BYTES_MAX;
 use crate::rundir::RunDir;
 use std::fs::File;
@@ -8,24 +9,22 @@ use std::time::SystemTime;
 
 /// A file that grows up to a bound; what it cannot take is left out, since nothing is worth stopping a network for.
 #[derive(Debug)]
-pub(super) struct Log(Option<File>);
+pub(super) struct Log(File);
 
 impl Log {
-    pub(super) fn open(run: &RunDir) -> Self {
-        Self(run.append_log().ok().map(Into::into))
+    /// Standard error goes there from now on too, and with it that of guests: whoever reads the messages of the process that
+    /// started this one is not to wait for the end of the network.
+    pub(super) fn open(run: &RunDir) -> Result<Self> {
+        let file = run.append_log()?;
+        rustix::stdio::dup2_stderr(&file).context("cannot write to the log")?;
+        Ok(Self(file.into()))
     }
 
     pub(super) fn line(&mut self, text: &str) {
-        let Some(file) = &mut self.0 else { return };
-        if file.metadata().is_ok_and(|metadata| metadata.len() < LOG_BYTES_MAX) {
+        if self.0.metadata().is_ok_and(|metadata| metadata.len() < LOG_BYTES_MAX) {
             let time = humantime::format_rfc3339_micros(SystemTime::now());
             let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-            let _ = file.write_all(format!("{time} {line}\n").as_bytes());
+            let _ = self.0.write_all(format!("{time} {line}\n").as_bytes());
         }
-    }
-
-    /// For what guests write to their standard error.
-    pub(super) fn descriptor(&self) -> Option<std::os::fd::OwnedFd> {
-        self.0.as_ref()?.try_clone().ok().map(Into::into)
     }
 }

@@ -115,7 +115,7 @@ fn start(program: Option<&Program>, kind: &str) -> Result<Held> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (channel, theirs) = pair.context("cannot make a channel")?;
     let process = match program {
-        Some(program) => Started::Guest(program.start(["victim", kind], theirs, None)?),
+        Some(program) => Started::Guest(program.start(["victim", kind], theirs)?),
         None => {
             let mut command = Command::new("/proc/self/exe");
             let child = command.args(["victim", kind]).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn();

@@ -5,6 +5,7 @@ use siga_fabric::message::Token;
 use siga_fabric::name::Name;
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -167,12 +168,22 @@ pub(crate) fn source(attachment: &Attachment, to: &str, bytes: u64, mut each: im
 
 /// Ends a process for good and returns when it has ended: nobody finds its sockets any more.
 pub(crate) fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let process = process(pid);
     rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).unwrap();
-    let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    wait_for_end(&process);
+}
+
+/// A process by a descriptor, which stays its own when it has ended.
+pub(crate) fn process(pid: i32) -> OwnedFd {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+}
+
+/// Waits for a process to end, whether or not anybody asks for its exit status.
+pub(crate) fn wait_for_end(process: &OwnedFd) {
+    let mut ended = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
     let limit = rustix::event::Timespec::try_from(PATIENCE).unwrap();
-    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)).unwrap(), 1, "process {pid:?} does not end");
+    assert_eq!(rustix::event::poll(&mut ended, Some(&limit)).unwrap(), 1, "a process does not end");
 }
 
 /// Waits for what comes by itself.
