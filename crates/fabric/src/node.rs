@@ -378,7 +378,7 @@ impl Node {
                     continue;
                 }
                 match sender.transmit(&mut Own { stack: &mut self.stack, at, id }) {
-                    Ok(more) => busy |= more || wants,
+                    Ok(any) => busy |= any,
                     Err(violation) => self.lose(port, Loss::Violation(violation.to_string())),
                 }
             } else if wants || sender.has_backlog() {

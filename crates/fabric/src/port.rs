@@ -190,13 +190,14 @@ impl Sender {
         self.holds = self.full == Full::Pending && !self.is_slow && !self.quiet && self.ring.is_some();
     }
 
-    /// Sends what waits, then what `build` makes, as far as there are buffers. True if there may be more to send at once.
+    /// Sends what waits, then what `build` makes, as far as there are buffers. True if anything went; a node that went on
+    /// because more wants to would take the CPU from the partner whose buffers it waits for.
     ///
     /// # Errors
     /// The partner broke the ring's contract.
     pub(crate) fn transmit(&mut self, source: &mut dyn Source) -> Result<bool, Violation> {
         let Some(ring) = self.ring.as_mut().filter(|_| !self.quiet) else { return Ok(false) };
-        let mut full = false;
+        let (mut full, mut gone) = (false, 0);
         while let Some((bytes, marks)) = self.backlog.front() {
             let packet = Transmit { len: bytes.len(), marks: *marks };
             match self
@@ -211,6 +212,7 @@ impl Sender {
                 Sent::Packet => {}
                 Sent::Nothing => self.counters.too_long += 1,
             }
+            gone += 1;
             self.backlog_bytes -= bytes.len();
             if let Some((bytes, _)) = self.backlog.pop_front()
                 && self.spare.len() < SPARE_FRAMES_MAX
@@ -234,12 +236,14 @@ impl Sender {
                     break;
                 }
                 ring.count_target_full();
+                gone += 1;
+                gone += 1;
             }
         }
         let held = self.outbound.flush(ring)?;
         self.wanted = if full { 1 } else { held };
         self.is_dirty = count == TRANSMIT_AT_ONCE_MAX;
-        Ok(self.is_dirty)
+        Ok(gone + count > 0)
     }
 
     /// Whether it can go on that waited for buffers.

@@ -138,3 +138,18 @@ fn what_a_partner_sent_before_it_went_is_taken_in_though_it_is_held() {
     assert_eq!(scene.left(), 0);
     assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), sent);
 }
+
+#[test]
+fn who_has_more_to_send_than_the_partner_has_buffers_waits_for_those() {
+    let mut scene = Scene::new(FOR_EVER);
+    let (now, to) = (scene.router.node.now(), std::net::SocketAddr::from((SLOW, 9)));
+    let stack = scene.router.node.stack();
+    let socket = stack.udp_bind(std::net::SocketAddr::from(([10, 0, 2, 1], 0))).unwrap();
+    for _ in 0..2 * RING_PACKETS {
+        stack.udp_send(now, socket, Some(to), &[0; PACKET_BYTES]).unwrap();
+    }
+    // Only what sends takes a turn: whoever takes more keeps the partner from the CPU.
+    let turns = (0..100).take_while(|_| scene.router.node.pass()).count();
+    assert!((1..10).contains(&turns), "{turns} turns");
+    assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 2 * RING_PACKETS);
+}
