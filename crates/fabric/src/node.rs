@@ -23,7 +23,7 @@ use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
-use crate::limits::{EVENTS_INTERVAL, HOT_TIME, RECEIVE_AT_ONCE_MAX};
+use crate::limits::{HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
 use crate::port::{Partner, Receiver, Sender};
 use applications::Applications;
@@ -129,7 +129,9 @@ struct Wakes {
     events: Events<Source>,
     /// What has come and is to be looked at.
     ready: Vec<Source>,
+    /// When it is time to look again.
     next_look: Ticks,
+    interval: Ticks,
     /// Wakes whoever sleeps on the descriptor of all events; made when it is first wanted.
     alarm: Option<OwnedFd>,
     /// Ends waiting; made when it is first wanted.
@@ -137,8 +139,9 @@ struct Wakes {
 }
 
 impl Wakes {
-    fn new() -> Result<Self> {
-        Ok(Self { events: Events::new()?, ready: Vec::new(), next_look: Ticks(0), alarm: None, wake: None })
+    fn new(interval: Ticks) -> Result<Self> {
+        let events = Events::new()?;
+        Ok(Self { events, ready: Vec::new(), next_look: Ticks(0), interval, alarm: None, wake: None })
     }
 
     fn set_alarm(&mut self, time: Option<Duration>) -> std::io::Result<()> {
@@ -181,9 +184,10 @@ impl Wakes {
         }
     }
 
-    /// Waits for `time`; none is without end.
+    /// Waits for `time`; none is without end. What this tells is handled before the next look, which would tell it again.
     fn wait(&mut self, time: Option<Duration>) {
         self.events.wait(time, &mut self.ready);
+        self.next_look = Ticks(Ticks::now().0 + self.interval.0);
     }
 }
 
@@ -259,7 +263,6 @@ impl Node {
     pub fn pass(&mut self) -> bool {
         let now = Ticks::now();
         if now >= self.wakes.next_look {
-            self.wakes.next_look = Ticks(now.0 + self.clock.span(EVENTS_INTERVAL).0);
             self.wakes.wait(Some(Duration::ZERO));
         }
         self.handle_events(now);
@@ -297,6 +300,8 @@ impl Node {
         let due = self.deadline(None);
         let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(Ticks::now()))));
         self.wakes.set_alarm(time)?;
+        // Somebody else waits, so the next pass has to ask what for.
+        self.wakes.next_look = Ticks(0);
         Ok(asleep)
     }
 

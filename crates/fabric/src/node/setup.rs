@@ -6,7 +6,7 @@ use crate::channel::Channel;
 use crate::cidr::Cidr;
 use crate::error::{Error, IoContext, Result};
 use crate::hold;
-use crate::limits::{HOLD_TIME_MAX, MIXED_TIME};
+use crate::limits::{EVENTS_INTERVAL, HOLD_TIME_MAX, MIXED_TIME};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
@@ -31,15 +31,15 @@ impl Node {
         rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty()).context("cannot draw a seed")?;
         let stack_config =
             StackConfig { seed: u64::from_ne_bytes(seed), forwarding: config.forwarding, ..StackConfig::default() };
-        let mut wakes = Wakes::new()?;
-        let control = Some((wakes.events.add(&channel, Source::Control)?, channel));
-        if let Some(listener) = &listener {
-            wakes.events.add(listener, Source::Listener)?;
-        }
         let waiter = Waiter::new(config.waiting.into());
         let now = Ticks::now();
         let clock = Clock { start: now, rate: waiter.rate() };
         let hold_times = hold::Times { hold: clock.span(HOLD_TIME_MAX), mixed: clock.span(MIXED_TIME) };
+        let mut wakes = Wakes::new(clock.span(EVENTS_INTERVAL))?;
+        let control = Some((wakes.events.add(&channel, Source::Control)?, channel));
+        if let Some(listener) = &listener {
+            wakes.events.add(listener, Source::Listener)?;
+        }
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
