@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::command;
 
-const BUILD: &str = "cargo test --locked --release --package siga-fabric --lib --no-run";
+const BUILD: &str = "cargo test --locked --release --package siga-fabric --features valgrind --lib --no-run";
 const TEST: &str = "node::lockstep::lockstep";
 const FILE: &str = "crates/fabric/instructions.toml";
 /// Two runs differ in this many rounds alone.

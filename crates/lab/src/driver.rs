@@ -289,6 +289,7 @@ pub fn new_histogram() -> Histogram<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_burn_uses_the_cpu_it_was_asked_for_beside_others_who_want_it() {
@@ -315,5 +316,24 @@ mod tests {
             // By the wall clock the other thread would take about half of it.
             assert!(used >= 20_000_000, "only {used} ns used");
         });
+    }
+
+    #[test]
+    fn a_look_at_the_clock_is_no_system_call() {
+        let filter = seccompiler::SeccompFilter::new(
+            BTreeMap::from([(libc::SYS_clock_gettime, Vec::new())]),
+            seccompiler::SeccompAction::Allow,
+            seccompiler::SeccompAction::Errno(1),
+            std::env::consts::ARCH.try_into().unwrap(),
+        );
+        let filter: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
+        // The filter is this thread's alone, and ends with it.
+        let looks = std::thread::spawn(move || {
+            let first = now_ns();
+            seccompiler::apply_filter(&filter).unwrap();
+            // What only the kernel knows shows that the filter is there.
+            (now_ns() >= first, std::panic::catch_unwind(thread_cpu_ns).is_err())
+        });
+        assert_eq!(looks.join().unwrap(), (true, true));
     }
 }
