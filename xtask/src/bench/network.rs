@@ -454,7 +454,8 @@ struct Outcome {
 impl Outcome {
     fn text(&self) -> String {
         let mut out = format!("\n{}\n", self.name);
-        for ratio in &self.ratios {
+        // A percentile of a stream is nothing that anybody measures or asks for.
+        for ratio in self.ratios.iter().filter(|ratio| ratio.target.is_some() || !ratio.median.is_nan()) {
             let target = match (ratio.target, ratio.is_met()) {
                 (Some(target), Some(true)) => format!("target {target}: met"),
                 (Some(target), _) => format!("target {target}: MISSED"),
