@@ -77,10 +77,16 @@ fn control(kind: &str) -> Result<()> {
                 program.as_ref().and_then(Program::exposed).unwrap_or("no").to_owned()
             }
             ("start", None) => {
-                let started = start(program.as_ref(), kind)?;
-                let answer = format!("{} {}", started.process.pid(), started.ask("where")?);
-                held = Some(started);
-                answer
+                let mut started = start(program.as_ref(), kind)?;
+                match started.ask("where") {
+                    Ok(place) => {
+                        let answer = format!("{} {place}", started.process.pid());
+                        held = Some(started);
+                        answer
+                    }
+                    // It has ended before it could answer.
+                    Err(_) => told(started.process.wait()?),
+                }
             }
             ("end", Some(mut victim)) => {
                 drop(victim.channel);
