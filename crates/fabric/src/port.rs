@@ -237,7 +237,6 @@ impl Sender {
                 }
                 ring.count_target_full();
                 gone += 1;
-                gone += 1;
             }
         }
         let held = self.outbound.flush(ring)?;
