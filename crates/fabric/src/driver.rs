@@ -23,6 +23,9 @@ pub struct Driver {
     pub omit_checksums: bool,
     /// TCP segments of up to 64 KB cross a link whole, whatever its MTU.
     pub large_segments: bool,
+    /// What is received lies in the ring until it is read, what an application writes to an embedded stack lies there until it
+    /// is acknowledged; not in buffers of their own.
+    pub in_place: bool,
 }
 
 impl Default for Driver {
@@ -34,19 +37,20 @@ impl Default for Driver {
             copy_once: true,
             omit_checksums: true,
             large_segments: true,
+            in_place: true,
         }
     }
 }
 
 impl Driver {
     /// Every feature by its name in topologies, and whether it is on.
-    pub fn features(mut self) -> [(&'static str, bool); 6] {
+    pub fn features(mut self) -> [(&'static str, bool); 7] {
         self.switches().map(|(name, is_on)| (name, *is_on))
     }
 
     /// The same, to be switched.
-    pub fn switches(&mut self) -> [(&'static str, &mut bool); 6] {
-        let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments } = self;
+    pub fn switches(&mut self) -> [(&'static str, &mut bool); 7] {
+        let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments, in_place } = self;
         [
             ("bulk", bulk),
             ("packing", packing),
@@ -54,6 +58,7 @@ impl Driver {
             ("copy_once", copy_once),
             ("omit_checksums", omit_checksums),
             ("large_segments", large_segments),
+            ("in_place", in_place),
         ]
     }
 

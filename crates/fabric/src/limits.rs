@@ -71,7 +71,7 @@ pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const LOG_BYTES_MAX: u64 = 16 << 20;
 
 /// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
-pub const HOLD_TIME_MAX: Duration = Duration::from_millis(1);
+pub const HOLD_TIME_MAX: Duration = Duration::from_millis(4);
 /// A link that brought packets for two partners is not held for so long.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
 /// Packets for one partner that wait for buffers or a link: those that are passed on. The rest is dropped.
@@ -80,6 +80,11 @@ pub const BACKLOG_FRAMES_MAX: usize = 256;
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
 /// Packets that have waited whose memory is kept for others.
 pub const SPARE_FRAMES_MAX: usize = 64;
+/// Payloads of at least so many bytes lie in ring buffers alone: those received until they are read, those sent until they are
+/// acknowledged, unless the buffer is needed before.
+pub const IN_PLACE_BYTES_MIN: usize = 8 << 10;
+/// How long who writes waits for a buffer of which something is kept, from when it was sent; then that is moved out.
+pub const KEEP_TIME_MAX: Duration = Duration::from_millis(1);
 /// Packets that a stack gives to one port before others have their turn.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
 /// Frames taken from one port before others have their turn.

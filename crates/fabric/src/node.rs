@@ -10,12 +10,15 @@ mod applications;
 mod groups;
 #[cfg(test)]
 mod held;
+#[cfg(test)]
+mod in_place;
 mod links;
 #[cfg(test)]
 mod lockstep;
 mod orders;
 mod serve;
 mod setup;
+mod straight;
 
 use crate::application::memory::Memory;
 use crate::channel::Channel;
@@ -36,7 +39,7 @@ use siga_ring::clock::Ticks;
 use siga_ring::wait::{Sources, Waiter};
 use siga_stack::Stack;
 use siga_stack::forward::Forward;
-use siga_stack::frame::{DeviceId, Payload, Received};
+use siga_stack::frame::{DeviceId, Kept, Payload, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::stack::{Handled, Transmit};
 use siga_stack::time::Instant;
@@ -44,6 +47,8 @@ use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use straight::InRing;
+pub(crate) use straight::Written;
 
 /// What a descriptor of a node is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +93,8 @@ pub struct Node {
     /// The next look for pairs without traffic.
     next_idle_look: Ticks,
     scratch: Vec<u8>,
+    /// Until then a buffer is waited for of which something is kept.
+    keeps_until: Option<Ticks>,
     runs: bool,
     stops: bool,
 }
@@ -100,6 +107,8 @@ struct Ports {
     /// The receivers that are polled.
     hot: Vec<usize>,
     hold_times: hold::Times,
+    /// See [`crate::limits::KEEP_TIME_MAX`].
+    keep_time: Ticks,
 }
 
 /// Time for the stack, from the ring's clock.
@@ -196,6 +205,8 @@ struct Rest<'a> {
     frame: &'a Frame<'a>,
     at: usize,
     len: usize,
+    /// It may stay in the ring until it is read.
+    keeps: bool,
 }
 
 impl Payload for Rest<'_> {
@@ -205,6 +216,10 @@ impl Payload for Rest<'_> {
 
     fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.frame.copy_to(self.at + at, into);
+    }
+
+    fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+        self.keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.keep(self.at + at, len)))) })
     }
 }
 
@@ -274,6 +289,7 @@ impl Node {
         }
         busy |= self.serve(now, at);
         busy |= self.transmit(now, at);
+        busy |= self.keeps_until.take_if(|until| now >= *until).is_some();
         self.background(now);
         if busy {
             self.waiter.had_traffic();
@@ -319,7 +335,7 @@ impl Node {
         let idle = self.has_links().then_some(self.next_idle_look);
         let held = |port: &usize| self.ports.receivers[*port].hold.waits_for().map(|(_, until)| until);
         let held = self.ports.hot.iter().filter_map(held).min();
-        [own, stack, pings, idle, held].into_iter().flatten().min()
+        [own, stack, pings, idle, held, self.keeps_until].into_iter().flatten().min()
     }
 
     /// Takes frames from the rings that are polled.
@@ -410,9 +426,13 @@ fn take(
 ) -> std::result::Result<usize, (usize, Loss)> {
     let times = ports.hold_times;
     let Receiver { ring: Some(ring), inbound, malformed, hold, .. } = &mut ports.receivers[port] else { return Ok(0) };
+    if ring.is_crowded() {
+        // Who could have read what is kept has had its turn.
+        ring.move_out();
+    }
     let mut count = 0;
     let broken = |port: usize| move |violation: siga_ring::Violation| (port, Loss::Violation(violation.to_string()));
-    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() {
+    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() && !ring.is_crowded() {
         let Some(frame) = ring.next_frame().map_err(broken(port))? else { break };
         count += 1;
         let mut done = 0;
@@ -433,7 +453,8 @@ fn take(
             let head = part.len.min(HEADER_BYTES_MAX);
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
-            let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head };
+            let keeps = device.driver.in_place;
+            let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
             let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
             let from = setup::number(if for_all { main } else { port });
             let received = Received { header, payload: &rest, marks: part.marks };

@@ -13,7 +13,7 @@ use crate::name::Name;
 use crate::topology::{Full, NetworkKind};
 use siga_ring::clock::{Rate, Ticks};
 use siga_ring::wait::WaitCounters;
-use siga_ring::{Consumer, Ear, Producer, Violation};
+use siga_ring::{Consumer, Ear, Keeper, Producer, Violation};
 use siga_stack::frame::Marks;
 use siga_stack::route::Prefix;
 use siga_stack::stack::Transmit;
@@ -29,6 +29,17 @@ pub(crate) enum Partner {
     Member(MemberId),
     /// All of a network that joins many: what is for several goes out here.
     Group,
+}
+
+/// Whether there is a buffer for a frame that stays in it.
+#[derive(Debug)]
+pub(crate) enum Room {
+    /// There is, and this has what is built there stay.
+    Now(Keeper),
+    /// There will be, perhaps before a time: what is kept is then no reason to wait any longer.
+    Soon(Option<Ticks>),
+    /// Frames of this port do not stay.
+    Never,
 }
 
 /// The sending way of a port.
@@ -57,6 +68,8 @@ pub(crate) struct Sender {
     holds: bool,
     /// A hold did not help in time: there is none until nothing waits any more.
     is_slow: bool,
+    /// Something was kept of all buffers; until then this is waited out.
+    crowded_until: Option<Ticks>,
     /// Nothing is to be sent any more.
     pub(crate) quiet: bool,
     /// A pair was asked for.
@@ -94,6 +107,7 @@ impl Sender {
             wanted: 0,
             holds: false,
             is_slow: false,
+            crowded_until: None,
             quiet: false,
             asked: false,
             refused_until: None,
@@ -243,6 +257,59 @@ impl Sender {
         self.wanted = if full { 1 } else { held };
         self.is_dirty = count == TRANSMIT_AT_ONCE_MAX;
         Ok(gone + count > 0)
+    }
+
+    /// Whether a frame may be built now that stays in its buffer.
+    pub(crate) fn room_in_place(&mut self, now: Ticks, keep_time: Ticks) -> Room {
+        let goes = self.driver.in_place && self.full == Full::Pending && self.backlog.is_empty() && !self.quiet;
+        let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return Room::Never };
+        if let Some(since) = ring.next_kept_at() {
+            let until = Ticks(since.0 + keep_time.0);
+            self.crowded_until = (now < until).then_some(until);
+        }
+        // Who waits for any buffer waits until half of them are free, so that there are fewer and longer turns.
+        let crowded = |until: &mut Ticks| now >= *until || 2 * ring.kept_buffers() <= ring.shape().buffer_count();
+        self.crowded_until.take_if(crowded);
+        match self.crowded_until {
+            Some(until) => Room::Soon(Some(until)),
+            None => Room::Now(ring.keeper()),
+        }
+    }
+
+    /// Whether there is an empty buffer.
+    pub(crate) fn has_buffer(&mut self) -> bool {
+        // A violation is told by the next use.
+        self.ring.as_mut().is_none_or(|ring| ring.room().map_or(true, |room| room > 0))
+    }
+
+    /// Builds such a frame; [`Sender::flush`] sends it.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    pub(crate) fn send_in_place(&mut self, source: &mut dyn Source) -> Result<Sent, Violation> {
+        let Some(ring) = self.ring.as_mut() else { return Ok(Sent::Nothing) };
+        let sent = self.outbound.send(ring, source)?;
+        if sent == Sent::Full {
+            self.wanted = 1;
+        }
+        Ok(sent)
+    }
+
+    /// Of how many buffers something is kept.
+    #[cfg(test)]
+    pub(crate) fn kept_buffers(&self) -> usize {
+        self.ring.as_ref().map_or(0, Producer::kept_buffers)
+    }
+
+    /// Hands over what is in buffers.
+    ///
+    /// # Errors
+    /// The partner broke the ring's contract.
+    pub(crate) fn flush(&mut self) -> Result<(), Violation> {
+        if let Some(ring) = &mut self.ring {
+            self.wanted = self.wanted.max(self.outbound.flush(ring)?);
+        }
+        Ok(())
     }
 
     /// Whether it can go on that waited for buffers.

@@ -79,13 +79,14 @@ pub struct Guests {
 
 impl Guests {
     /// What can be switched by a level's name.
-    const FEATURES: [&str; 8] = [
+    const FEATURES: [&str; 9] = [
         "bulk",
         "packing",
         "suppress_doorbells",
         "copy_once",
         "omit_checksums",
         "large_segments",
+        "in_place",
         "adaptive_waiting",
         "pending",
     ];

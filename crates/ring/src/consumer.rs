@@ -1,6 +1,7 @@
 //! The receiving role of a link: frames copied out of memory that their sender can still write.
 
-use crate::counters::{ConsumerCounters, CopyMeter};
+use crate::counters::ConsumerCounters;
+use crate::kept::{Buffers, Kept};
 use crate::layout::{self, CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT, word};
 use crate::sync::{Bell, Ordering, Region, View, fence};
 use crate::violation::Violation;
@@ -29,14 +30,13 @@ pub struct Consumer {
     asleep: bool,
     violation: Option<Violation>,
     counters: ConsumerCounters,
-    meter: CopyMeter,
+    buffers: Arc<Buffers>,
 }
 
 /// A frame as it lies in its sender's memory: its bytes may change at any time, its length and tag were read once.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    peer: &'a View,
-    meter: &'a CopyMeter,
+    buffers: &'a Arc<Buffers>,
     at: usize,
     len: usize,
     tag: u64,
@@ -65,12 +65,23 @@ impl Frame<'_> {
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         let inside = at.checked_add(into.len()).is_some_and(|end| end <= self.len);
         assert!(inside, "{} bytes at {at} of a frame of {}", into.len(), self.len);
-        self.meter.measure(into.len(), || self.peer.copy_to(self.at + at, into));
+        self.buffers.copy_to(self.at + at, into);
+    }
+
+    /// Has `len` bytes from `at` on stay in the ring until the value is dropped, or [`Consumer::move_out`] is called.
+    ///
+    /// # Panics
+    /// The frame has fewer.
+    pub fn keep(&self, at: usize, len: usize) -> Arc<Kept> {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside, "{len} bytes at {at} of a frame of {}", self.len);
+        self.buffers.keep(self.at + at, len)
     }
 }
 
 impl Consumer {
     pub(crate) fn new(own: Region, peer: View, bell: Arc<Bell>, shape: Shape) -> Self {
+        let buffers = Buffers::new(peer.clone(), shape);
         Self {
             own,
             peer,
@@ -86,7 +97,7 @@ impl Consumer {
             asleep: false,
             violation: None,
             counters: ConsumerCounters::default(),
-            meter: CopyMeter::default(),
+            buffers,
         }
     }
 
@@ -135,7 +146,7 @@ impl Consumer {
         }
         self.counters.frames += 1;
         self.counters.bytes += length;
-        Ok(Some(Frame { peer: &self.peer, meter: &self.meter, at, len, tag }))
+        Ok(Some(Frame { buffers: &self.buffers, at, len, tag }))
     }
 
     /// Whether there is a frame, without taking it. The frame before it is taken.
@@ -151,21 +162,38 @@ impl Consumer {
         Ok(self.taken < self.produced)
     }
 
-    /// Gives back all buffers whose frames were taken, and rings if the peer asked for it.
+    /// Gives back all buffers whose frames were taken, up to the first of which something is kept, and rings if the peer asked
+    /// for it.
     pub fn give_back(&mut self) {
         self.settle();
-        let buffers = self.taken - self.given_back;
+        let free = self.free();
+        let buffers = free - self.given_back;
         if buffers == 0 {
             return;
         }
         // This end's reading of the buffers comes before the count by which the peer writes them again.
         fence(Ordering::Release);
-        self.own.store(CONSUMED, self.taken);
-        self.given_back = self.taken;
+        self.own.store(CONSUMED, free);
+        self.given_back = free;
         self.counters.buffers += buffers;
         // Either the producer sees the count or this end sees its wish.
         fence(Ordering::SeqCst);
         self.caller.changed(self.given_back, self.peer.load(ROOM_AT));
+    }
+
+    /// Whether half of the buffers cannot be given back because something of them is kept.
+    pub fn is_crowded(&mut self) -> bool {
+        if !self.buffers.keeps_any() {
+            return false;
+        }
+        self.give_back();
+        self.taken - self.given_back >= word(self.shape.buffer_count()) / 2
+    }
+
+    /// Moves what is kept of frames into memory of its own, so that all buffers can be given back whose frames were taken.
+    pub fn move_out(&mut self) {
+        self.buffers.move_out(None);
+        self.give_back();
     }
 
     /// Asks the producer to ring at the next frame. `false`: there is one already, and nobody will ring. It holds until
@@ -207,8 +235,8 @@ impl Consumer {
     pub fn counters(&self) -> ConsumerCounters {
         ConsumerCounters {
             doorbells: self.caller.counters,
-            copied_bytes: self.meter.bytes(),
-            copy_ticks: self.meter.ticks(),
+            copied_bytes: self.buffers.meter.bytes(),
+            copy_ticks: self.buffers.meter.ticks(),
             ..self.counters
         }
     }
@@ -225,6 +253,15 @@ impl Consumer {
         if self.taken - self.given_back >= self.batch {
             self.give_back();
         }
+    }
+
+    /// How many buffers can have been given back, ever.
+    fn free(&self) -> u64 {
+        if !self.buffers.keeps_any() {
+            return self.taken;
+        }
+        let buffer = |number: u64| usize::try_from(number % word(self.shape.buffer_count())).unwrap_or(usize::MAX);
+        (self.given_back..self.taken).find(|number| self.buffers.keeps(buffer(*number))).unwrap_or(self.taken)
     }
 
     /// Reads what the peer has filled, once.

@@ -73,6 +73,11 @@ impl Shape {
         self.bytes_at(buffer, fill) - HEAD_BYTES
     }
 
+    /// The buffer in which the byte at an offset lies.
+    pub(crate) fn buffer_of(self, at: usize) -> usize {
+        (at - PAGE_BYTES) / self.stride()
+    }
+
     /// The buffer after this one.
     pub(crate) fn next_buffer(self, buffer: usize) -> usize {
         if buffer + 1 == self.buffer_count { 0 } else { buffer + 1 }

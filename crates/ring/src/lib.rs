@@ -13,6 +13,7 @@ pub mod clock;
 mod consumer;
 pub mod counters;
 pub mod doorbell;
+mod kept;
 mod layout;
 pub mod limits;
 #[cfg(not(loom))]
@@ -34,6 +35,7 @@ mod wish;
 
 pub use consumer::{Consumer, Frame};
 pub use doorbell::{Bell, Ear};
+pub use kept::{Keeper, Kept};
 pub use layout::Shape;
 #[cfg(not(loom))]
 pub use link::Link;

@@ -132,6 +132,11 @@ impl Region {
         unsafe { std::slice::from_raw_parts(base, len) }
     }
 
+    /// What a peer sees of all the memory that the region is a part of. It is not to be read where a slice of the region exists.
+    pub(crate) fn view(&self) -> View {
+        View { mapping: Arc::clone(&self.mapping) }
+    }
+
     /// Stores a word that the peer may read at any time, relaxed.
     pub(crate) fn store(&mut self, at: usize, value: u64) {
         let word = self.mapping.word(self.place(at, WORD_BYTES));
@@ -171,6 +176,12 @@ impl View {
         let from = self.mapping.at(at, into.len()).cast_const();
         // SAFETY: `from` has as many mapped bytes as `into`, which is this process's own and borrowed exclusively.
         unsafe { copy(from, into) };
+    }
+
+    /// Where bytes lie in the memory; none if not there.
+    pub(crate) fn offset_of(&self, part: &[u8]) -> Option<usize> {
+        let at = part.as_ptr().addr().checked_sub(self.mapping.base.as_ptr().addr())?;
+        (at.checked_add(part.len())? <= self.mapping.len).then_some(at)
     }
 
     /// Bytes of the view.

@@ -32,6 +32,10 @@ impl Region {
         &mut self.bytes[..len]
     }
 
+    pub(crate) fn view(&self) -> View {
+        View(Arc::clone(&self.words))
+    }
+
     pub(crate) fn store(&mut self, at: usize, value: u64) {
         self.words[&(self.start + at)].store(value, Ordering::Relaxed);
     }
@@ -47,6 +51,10 @@ impl View {
     }
 
     pub(crate) fn copy_to(&self, _at: usize, _into: &mut [u8]) {}
+
+    pub(crate) fn offset_of(&self, _part: &[u8]) -> Option<usize> {
+        None
+    }
 }
 
 /// Memory of a ring whose buffers hold one frame each.

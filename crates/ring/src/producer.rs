@@ -1,6 +1,8 @@
 //! The sending role of a link: frames built in place in its own buffers, published, and rung for where the peer asked.
 
+use crate::clock::Ticks;
 use crate::counters::ProducerCounters;
+use crate::kept::{Buffers, Keeper};
 use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, LAST, Shape, TAG, WAKE_AT, word};
 use crate::sync::{Bell, Ordering, Region, View, fence};
 use crate::violation::Violation;
@@ -66,10 +68,12 @@ pub struct Producer {
     bulk: u64,
     violation: Option<Violation>,
     counters: ProducerCounters,
+    buffers: Arc<Buffers>,
 }
 
 impl Producer {
     pub(crate) fn new(own: Region, peer: View, bell: Arc<Bell>, shape: Shape) -> Self {
+        let buffers = Buffers::new(own.view(), shape);
         Self {
             own,
             peer,
@@ -86,6 +90,7 @@ impl Producer {
             bulk: 1,
             violation: None,
             counters: ProducerCounters::default(),
+            buffers,
         }
     }
 
@@ -127,7 +132,7 @@ impl Producer {
             return Err(ReserveError::TooLong { bytes, most });
         }
         self.check()?;
-        self.reserved = 0;
+        let again = std::mem::take(&mut self.reserved) > 0;
         if self.fill > 0 && self.fill + bytes > most {
             self.close();
         }
@@ -139,8 +144,30 @@ impl Producer {
                 return Ok(None);
             }
         }
+        if self.fill == 0 && !again && self.buffers.keeps_any() && self.buffers.keeps(self.buffer) {
+            self.buffers.move_out(Some(self.buffer));
+        }
         self.reserved = bytes;
         Ok(Some(self.own.bytes_mut(self.at(self.shape.bytes_at(self.buffer, self.fill)), bytes)))
+    }
+
+    /// Has parts of frames stay where they are built.
+    pub fn keeper(&self) -> Keeper {
+        Keeper(Arc::clone(&self.buffers))
+    }
+
+    /// Since when something is kept of the next empty buffer, which would have to be moved out. One that is being filled is not
+    /// meant: what is long enough to be kept has hardly room there.
+    pub fn next_kept_at(&self) -> Option<Ticks> {
+        let begun = self.fill > 0 || self.reserved > 0;
+        let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };
+        let keeps = self.buffers.keeps_any() && self.buffers.keeps(next);
+        keeps.then(|| self.buffers.kept_at(next))
+    }
+
+    /// Of how many buffers something is kept.
+    pub fn kept_buffers(&self) -> usize {
+        self.buffers.count_kept()
     }
 
     /// Puts the frame that was built in the reserved place: its first `len` bytes, with a tag that goes beside it.

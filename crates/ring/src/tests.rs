@@ -1,11 +1,13 @@
 //! Both ends of a link in one process: what goes in comes out, what asks for a ring gets one, what lies is found out.
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
+use crate::clock::Ticks;
 use crate::doorbell::{self, Bell, Ear, Heard};
 use crate::layout::{CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
 use crate::map::{self, Region, View};
-use crate::{Link, OwnMemory, PeerMemory, ReserveError, Violation};
+use crate::{Kept, Link, OwnMemory, PeerMemory, ReserveError, Violation};
 use rustix::event::{PollFd, PollFlags, poll};
+use std::sync::Arc;
 
 /// Both ends of a link.
 struct Pair {
@@ -525,5 +527,82 @@ fn violations_say_what_was_found_and_what_can_be() {
     ];
     for (violation, text) in violations {
         assert_eq!(violation.to_string(), text);
+    }
+}
+
+/// The next frame, kept whole.
+fn keep(to: &mut Link) -> Arc<Kept> {
+    let frame = to.consumer.next_frame().unwrap().unwrap();
+    frame.keep(0, frame.len())
+}
+
+fn read(kept: &Kept, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    kept.copy_to(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn what_is_kept_of_a_frame_holds_its_buffer_and_those_behind_it_until_it_is_dropped() {
+    let mut pair = Pair::of(4);
+    let frames: Vec<_> = (1..=4).map(|number| content(number, 2_000)).collect();
+    assert!(frames.iter().all(|frame| send(&mut pair.a, frame, 0)));
+    let first = keep(&mut pair.b);
+    assert!(!pair.b.consumer.is_crowded(), "one buffer of four");
+    assert_eq!(receive(&mut pair.b).unwrap().0, frames[1]);
+    let third = keep(&mut pair.b);
+    assert!(pair.b.consumer.is_crowded());
+    assert_eq!(pair.a.producer.room().unwrap(), 0);
+    assert_eq!((read(&first, 2_000), read(&third, 2_000)), (frames[0].clone(), frames[2].clone()));
+    drop(first);
+    assert!(!pair.b.consumer.is_crowded());
+    assert_eq!(pair.a.producer.room().unwrap(), 2);
+    drop(third);
+    pair.b.consumer.give_back();
+    assert!(pair.a.producer.has_room(3).unwrap());
+}
+
+#[test]
+fn what_is_moved_out_is_the_same_and_holds_no_buffer() {
+    let mut pair = Pair::of(4);
+    assert!(send(&mut pair.a, &content(7, 2_000), 0) && send(&mut pair.a, &content(8, 2_000), 0));
+    let kept = [keep(&mut pair.b), keep(&mut pair.b)];
+    pair.b.consumer.move_out();
+    for number in 11..15 {
+        assert!(send(&mut pair.a, &content(number, 2_000), 0));
+    }
+    assert_eq!(read(&kept[0], 2_000), content(7, 2_000));
+    let mut end = [0; 100];
+    kept[1].copy_to(1_900, &mut end);
+    assert_eq!(end, content(8, 2_000)[1_900..]);
+    assert!(std::panic::catch_unwind(|| kept[1].copy_to(1_901, &mut [0; 100])).is_err());
+}
+
+#[test]
+fn what_was_sent_stays_until_its_buffer_is_filled_again_and_is_moved_out_before() {
+    let mut pair = Pair::of(3);
+    let mut kept = Vec::new();
+    for number in 1..=3 {
+        assert_eq!(pair.a.producer.next_kept_at(), None);
+        let keeper = pair.a.producer.keeper();
+        let place = pair.a.producer.reserve(500).unwrap().unwrap();
+        place.copy_from_slice(&content(number, 500));
+        kept.push(keeper.keep(&place[100..]).unwrap());
+        assert!(keeper.keep(&content(number, 500)).is_none(), "that lies elsewhere");
+        pair.a.producer.commit(500, 0);
+        assert_eq!(receive(&mut pair.b).unwrap().0, content(number, 500));
+    }
+    pair.b.consumer.give_back();
+    assert_eq!(pair.a.producer.kept_buffers(), 3);
+    assert!(pair.a.producer.next_kept_at().is_some_and(|since| since <= Ticks::now()));
+    drop(kept.remove(0));
+    assert_eq!((pair.a.producer.next_kept_at(), pair.a.producer.kept_buffers()), (None, 2));
+    for number in 4..=6 {
+        assert!(send(&mut pair.a, &content(number, 500), 0));
+        assert_eq!(receive(&mut pair.b).unwrap().0, content(number, 500));
+    }
+    assert_eq!(pair.a.producer.kept_buffers(), 0);
+    for (kept, number) in kept.iter().zip([2, 3]) {
+        assert_eq!(read(kept, 400), content(number, 500)[100..]);
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::checksum::Sum;
 use std::fmt;
+use std::sync::Arc;
 
 /// A device of a stack, by its place in the order in which devices were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +29,17 @@ pub trait Payload {
     fn private(&self) -> Option<&[u8]> {
         None
     }
+
+    /// Has bytes stay where they are until they are read, if that can be: all but so many of the first, which are to be copied.
+    fn keep(&self, _at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+        None
+    }
+}
+
+/// Bytes of a frame that stay where they are until this is dropped.
+pub trait Kept: fmt::Debug + Send + Sync {
+    /// Copies the bytes from `at` on, as many as `into` takes. Never more than there are is asked for.
+    fn copy_to(&self, at: usize, into: &mut [u8]);
 }
 
 impl Payload for [u8] {

@@ -28,6 +28,7 @@ mod rtt;
 mod scoreboard;
 mod sender;
 mod seq;
+mod straight;
 mod synchronized;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use initial::{Initial, Secret};
 pub use plpmtud::PathProbing;
 pub(crate) use predicted::PlainSegment;
 pub use seq::SeqNumber;
+pub(crate) use straight::Goes;
 pub use time_wait::{TimeWait, TimeWaitAnswer};
 
 pub use crate::drops::TcpDrop as DropReason;

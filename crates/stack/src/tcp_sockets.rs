@@ -17,6 +17,7 @@ mod placed;
 mod plain;
 mod ports;
 mod slab;
+mod straight;
 mod waits;
 mod wheel;
 
@@ -37,6 +38,7 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+pub use straight::Straight;
 use waits::Waits;
 use wheel::Wheel;
 

@@ -6,9 +6,10 @@
 
 use super::{BLOCK_BYTES, Extent};
 use crate::limits::{EXTENTS_MAX, RESERVE_DIVISOR};
+use crate::own::Own;
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_stack::frame::Payload;
-use siga_stack::tcp::{Heap, Storage};
+use siga_stack::frame::{Kept, Payload};
+use siga_stack::tcp::Storage;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,7 +133,7 @@ impl Hint {
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// The guest's own.
-    Own(Heap),
+    Own(Own),
     /// An application's bytes to send.
     Sent(Box<Sent>),
     /// Bytes received for an application.
@@ -141,7 +142,7 @@ pub(crate) enum Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self::Own(Heap::default())
+        Self::Own(Own::default())
     }
 }
 
@@ -165,28 +166,28 @@ const CAPACITY: usize = usize::MAX / 2;
 impl Storage for Memory {
     fn capacity(&self) -> usize {
         match self {
-            Self::Own(heap) => heap.capacity(),
+            Self::Own(own) => own.capacity(),
             Self::Sent(_) | Self::Received(_) => CAPACITY,
         }
     }
 
     fn grow(&mut self, capacity: usize) {
         match self {
-            Self::Own(heap) => heap.grow(capacity),
+            Self::Own(own) => own.grow(capacity),
             Self::Sent(_) | Self::Received(_) => {}
         }
     }
 
     fn release(&mut self) {
         match self {
-            Self::Own(heap) => heap.release(),
+            Self::Own(own) => own.release(),
             Self::Sent(_) | Self::Received(_) => {}
         }
     }
 
     fn write(&mut self, at: usize, from: &[u8]) {
         match self {
-            Self::Own(heap) => heap.write(at, from),
+            Self::Own(own) => own.write(at, from),
             Self::Sent(_) => unreachable!("what is sent lies where its application has put it"),
             Self::Received(received) => received.write(at, from, 0, from.len()),
         }
@@ -194,7 +195,7 @@ impl Storage for Memory {
 
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         match self {
-            Self::Own(heap) => heap.write_payload(at, payload, from, len),
+            Self::Own(own) => own.write_payload(at, payload, from, len),
             Self::Sent(_) => unreachable!("what is sent lies where its application has put it"),
             Self::Received(received) => received.write(at, payload, from, len),
         }
@@ -202,15 +203,22 @@ impl Storage for Memory {
 
     fn read(&self, at: usize, into: &mut [u8]) {
         match self {
-            Self::Own(heap) => heap.read(at, into),
+            Self::Own(own) => own.read(at, into),
             Self::Sent(sent) => sent.read(at, into),
             Self::Received(received) => received.read(at, into),
         }
     }
 
+    fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
+        match self {
+            Self::Own(own) => own.keep(at, kept, from, len),
+            Self::Sent(_) | Self::Received(_) => unreachable!("what lies in arenas is not written to the stack"),
+        }
+    }
+
     fn held(&self) -> usize {
         match self {
-            Self::Own(heap) => heap.held(),
+            Self::Own(own) => own.held(),
             // Arenas are charged to whoever has them, as a whole.
             Self::Sent(_) | Self::Received(_) => 0,
         }
@@ -229,7 +237,7 @@ impl Storage for Memory {
 
     fn discard(&mut self, at: usize) {
         match self {
-            Self::Own(_) => {}
+            Self::Own(own) => own.discard(at),
             Self::Sent(sent) => sent.discard(at),
             Self::Received(received) => received.discard(at),
         }
@@ -237,7 +245,7 @@ impl Storage for Memory {
 
     fn clear(&mut self) {
         match self {
-            Self::Own(_) => {}
+            Self::Own(own) => own.clear(),
             Self::Sent(sent) => sent.clear(),
             Self::Received(received) => received.clear(),
         }

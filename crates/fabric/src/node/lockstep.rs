@@ -126,14 +126,14 @@ fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {
 }
 
 /// Figure 1 with a connection from client to server.
-struct Figure1 {
-    guests: [Guest; 3],
-    client: TcpId,
+pub(super) struct Figure1 {
+    pub(super) guests: [Guest; 3],
+    pub(super) client: TcpId,
     server: TcpId,
 }
 
 impl Figure1 {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let topology = Topology::parse(FIGURE_1).unwrap();
         let mut guests = ["client", "router", "server"].map(|name| Guest::new(&topology, name));
         let [client, router, server] = &mut guests;
@@ -153,9 +153,28 @@ impl Figure1 {
     }
 
     /// A request and its response, each passed on by the router in the turn after it was sent.
-    fn exchange(&mut self, request: &[u8], response: &[u8]) {
+    pub(super) fn exchange(&mut self, request: &[u8], response: &[u8]) {
         self.carry([0, 1, 2], (self.client, self.server), request);
         self.carry([2, 1, 0], (self.server, self.client), response);
+    }
+
+    pub(super) fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.guests.iter_mut().for_each(Guest::turn);
+        }
+    }
+
+    /// All that the server has received, up to so many bytes, while the others take turns too.
+    pub(super) fn receive(&mut self, most: usize) -> Vec<u8> {
+        let (mut received, mut into) = (Vec::new(), vec![0; most]);
+        for _ in 0..200 {
+            let node = &mut self.guests[2].node;
+            let now = node.now();
+            let count = node.stack().tcp_receive(now, self.server, &mut into).unwrap().unwrap_or(0);
+            received.extend_from_slice(&into[..count]);
+            self.turns(1);
+        }
+        received
     }
 
     fn carry(&mut self, way: [usize; 3], (from, to): (TcpId, TcpId), bytes: &[u8]) {

@@ -6,7 +6,7 @@ use crate::channel::Channel;
 use crate::cidr::Cidr;
 use crate::error::{Error, IoContext, Result};
 use crate::hold;
-use crate::limits::{EVENTS_INTERVAL, HOLD_TIME_MAX, MIXED_TIME};
+use crate::limits::{EVENTS_INTERVAL, HOLD_TIME_MAX, KEEP_TIME_MAX, MIXED_TIME};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
@@ -43,7 +43,7 @@ impl Node {
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
             confinement: String::new(),
-            ports: Ports { hold_times, ..Ports::default() },
+            ports: Ports { hold_times, keep_time: clock.span(KEEP_TIME_MAX), ..Ports::default() },
             main_ports: Vec::new(),
             control,
             listener,
@@ -58,6 +58,7 @@ impl Node {
             capture: None,
             next_idle_look: now,
             scratch: Vec::new(),
+            keeps_until: None,
             runs: false,
             stops: false,
             config,

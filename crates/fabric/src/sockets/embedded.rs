@@ -5,8 +5,9 @@
 use super::group::GroupChange;
 use super::provider::{Provider, Readiness, SocketId, SocketOptions};
 use crate::application::memory::Memory;
+use crate::limits::IN_PLACE_BYTES_MIN;
 use crate::message::ReportPart;
-use crate::node::Node;
+use crate::node::{Node, Written};
 use siga_stack::Stack;
 use siga_stack::tcp::{Config, Failure, Keepalive};
 use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
@@ -36,6 +37,8 @@ pub(super) struct Embedded {
     of_datagrams: HashMap<UdpId, SocketId>,
     /// Sockets that were ready when they were made, and others that are told out of turn.
     news: VecDeque<SocketId>,
+    /// Connections that wait to write for a buffer of a ring.
+    stalled: Vec<(SocketId, TcpId)>,
     last: u64,
 }
 
@@ -51,6 +54,7 @@ impl Embedded {
             of_listener: HashMap::new(),
             of_datagrams: HashMap::new(),
             news: VecDeque::new(),
+            stalled: Vec::new(),
             last: 0,
         }
     }
@@ -83,6 +87,7 @@ impl Embedded {
 
     fn remove(&mut self, socket: SocketId) -> Option<Socket> {
         let removed = self.sockets.remove(&socket)?;
+        self.stalled.retain(|(stalled, _)| *stalled != socket);
         match removed {
             Socket::Connection(id) => _ = self.of_connection.remove(&id),
             Socket::Listener(id) => _ = self.of_listener.remove(&id),
@@ -128,6 +133,18 @@ impl Provider for Embedded {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
         let id = self.connection(socket)?;
+        if bytes.len() >= IN_PLACE_BYTES_MIN {
+            match self.node.send_straight(id, bytes) {
+                Written::Gone(0) => {}
+                Written::Gone(count) => return Ok(count),
+                Written::Wait => {
+                    if !self.stalled.contains(&(socket, id)) {
+                        self.stalled.push((socket, id));
+                    }
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+            }
+        }
         let now = self.node.now();
         match self.node.stack().tcp_send(now, id, bytes) {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
@@ -233,7 +250,8 @@ impl Provider for Embedded {
         match self.sockets.get(&socket) {
             Some(Socket::Connection(id)) => {
                 let readiness = stack.tcp_readiness(*id).map_err(tcp_error)?;
-                let writable = readiness.writable || readiness.closed;
+                let stalls = self.stalled.contains(&(socket, *id)) && self.node.stalls(*id);
+                let writable = readiness.writable && !stalls || readiness.closed;
                 Ok(Readiness { readable: readiness.readable, writable, closed: readiness.closed })
             }
             Some(Socket::Listener(id)) => {
@@ -255,6 +273,9 @@ impl Provider for Embedded {
     fn poll_news(&mut self) -> Option<SocketId> {
         if let Some(socket) = self.news.pop_front() {
             return Some(socket);
+        }
+        if let Some(place) = self.stalled.iter().position(|(_, id)| !self.node.stalls(*id)) {
+            return Some(self.stalled.swap_remove(place).0);
         }
         // What is told of others was closed.
         while let Some(ready) = self.node.stack().poll_ready() {

@@ -5,8 +5,9 @@
 //! sequence numbers.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::frame::Payload;
+use crate::frame::{Kept, Payload};
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
 
 /// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
@@ -24,6 +25,19 @@ pub trait Storage: fmt::Debug + Default {
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize);
     /// Reads bytes.
     fn read(&self, at: usize, into: &mut [u8]);
+
+    /// Has `len` bytes, from byte `from` of what is kept on, for those at a position. Where nothing is done about it, they are
+    /// copied.
+    fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
+        let mut chunk = [0; 1_024];
+        let mut done = 0;
+        while done < len {
+            let part = chunk.len().min(len - done);
+            kept.copy_to(from + done, &mut chunk[..part]);
+            self.write(at + done, &chunk[..part]);
+            done += part;
+        }
+    }
 
     /// Bytes of memory that the stack is charged for.
     fn held(&self) -> usize {
@@ -162,6 +176,18 @@ impl<S: Storage> Ring<S> {
             self.storage.write(0, back);
         }
         self.len += from.len();
+    }
+
+    /// Appends readable bytes that lie elsewhere.
+    pub(super) fn push_kept(&mut self, kept: &Arc<dyn Kept>, len: usize) {
+        self.reserve(self.len + len);
+        let at = self.position(self.len);
+        let first = len.min(self.storage.capacity() - at);
+        self.storage.keep(at, kept, 0, first);
+        if first < len {
+            self.storage.keep(0, kept, first, len - first);
+        }
+        self.len += len;
     }
 
     /// Writes bytes of a payload `ahead` bytes behind the readable ones; they stay unreadable until [`Ring::extend`].

@@ -47,7 +47,7 @@ pub enum StateName {
     clippy::large_enum_variant,
     reason = "nearly all are open, and what lies elsewhere is another page to look up"
 )]
-enum State {
+pub(super) enum State {
     SynSent(SynSent),
     SynReceived(SynReceived),
     Synchronized(Synchronized),
@@ -150,18 +150,18 @@ pub struct Info {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<S: Storage = Heap> {
-    outgoing: Ring<S>,
+    pub(super) outgoing: Ring<S>,
     incoming: Ring<S>,
     soft_error: Option<IcmpError>,
     /// The application wants to close, or has, as soon as the connection is open.
-    shut: bool,
+    pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
     urgent_news: bool,
     /// Bytes up to the end of urgent data that the application has not received, and whether it is to be told.
     urgent_ahead: u32,
-    state: State,
-    base: Base,
+    pub(super) state: State,
+    pub(super) base: Base,
     failure: Option<Failure>,
     /// Bytes up to the end of urgent data that was written before the connection is open.
     urgent_written: u32,

@@ -143,6 +143,17 @@ impl Synchronized {
         Some(PlainSegment { plain, push, fin, segment_bytes })
     }
 
+    /// The next segment of bytes that are written only as far as they go with it: none are waiting. It may be a bare
+    /// acknowledgement.
+    pub(super) fn poll_straight(&mut self, now: Instant, base: &Base, bytes: u32, large: u32) -> Option<PlainSegment> {
+        self.snd.end += bytes;
+        let segment = self.poll_plain(now, base, large);
+        let gone = segment.as_ref().map_or(0, |segment| segment.plain.len);
+        self.snd.end = self.snd.end - (bytes - gone);
+        self.snd.rearm(now);
+        segment
+    }
+
     /// Takes a segment if it is the expected one, and says how many bytes leave the send buffer; else nothing has happened.
     #[inline]
     pub(super) fn take_predicted(&mut self, now: Instant, base: &Base, plain: &Plain) -> Option<u32> {

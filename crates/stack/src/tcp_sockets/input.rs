@@ -4,7 +4,7 @@ use super::{Flow, Next, Owner, PacketClass, Place, Ready, Socket, Way};
 use crate::checksum::Sum;
 use crate::device::is_link_local;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
-use crate::frame::{DeviceId, Packet, Payload};
+use crate::frame::{DeviceId, Kept, Packet, Payload};
 use crate::icmp::NetworkError;
 use crate::limits::{MTU_IPV6_MIN, TCP_SOCKET_BYTES_FREE};
 use crate::path_mtu::believable;
@@ -14,6 +14,7 @@ use crate::tcp::{
 };
 use crate::time::{Duration, Instant};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// How long an answer to a cookie is waited for: what a cookie is good for.
 const COOKIE_TIME: Duration = Duration::from_secs(128);
@@ -39,6 +40,12 @@ impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
         if !back.is_empty() {
             self.rest.copy_to((at + front.len()) - self.own.len(), back);
         }
+    }
+
+    fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+        let own = self.own.len().saturating_sub(at).min(len);
+        let (more, kept) = self.rest.keep((at + own) - self.own.len(), len - own)?;
+        Some((own + more, kept))
     }
 }
 

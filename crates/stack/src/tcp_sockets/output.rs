@@ -17,9 +17,9 @@ use smoltcp::wire::EthernetProtocol;
 use std::net::IpAddr;
 
 /// Largest IP packet.
-const PACKET_BYTES_MAX: usize = 65_535;
+pub(super) const PACKET_BYTES_MAX: usize = 65_535;
 /// Largest headers of a segment: IPv6 and TCP with all options.
-const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
+pub(super) const HEADERS_BYTES_MAX: usize = IPV6_BYTES + HEADER_BYTES_MAX;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 /// The protocol's number.
@@ -130,7 +130,7 @@ impl<S: Storage> Stack<S> {
     }
 
     #[inline]
-    fn come_to_rest(&mut self, slot: u32) {
+    pub(super) fn come_to_rest(&mut self, slot: u32) {
         if self.tcp.rest(slot) == Next::End {
             self.tcp.end(slot);
         }
@@ -246,12 +246,25 @@ fn next_of_any_kind<S: Storage>(
 /// Writes a plain segment of a connection as an IP packet; says how long it is.
 #[inline]
 fn build_plain<S: Storage>(socket: &Socket<S>, segment: &PlainSegment, unfilled: bool, into: &mut [u8]) -> usize {
-    let Socket { connection, flow, class, .. } = socket;
+    let range = SendRange { seq: segment.plain.seq, len: segment.plain.len };
+    build_around(socket, segment, unfilled, into, |payload| socket.connection.copy_payload(range, 0, payload))
+}
+
+/// The same with a payload from elsewhere.
+#[inline]
+pub(super) fn build_around<S: Storage>(
+    socket: &Socket<S>,
+    segment: &PlainSegment,
+    unfilled: bool,
+    into: &mut [u8],
+    fill: impl FnOnce(&mut [u8]),
+) -> usize {
+    let Socket { flow, class, .. } = socket;
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
     let (header_bytes, sum) = Header::emit_plain(segment, (flow.local_port, flow.remote_port), tcp);
     let segment_bytes = header_bytes + segment.plain.len as usize;
     let payload = &mut tcp[header_bytes..segment_bytes];
-    connection.copy_payload(SendRange { seq: segment.plain.seq, len: segment.plain.len }, 0, payload);
+    fill(payload);
     let pseudo_header = write_ip(flow, *class, segment_bytes, ip);
     if !unfilled {
         let sum = sum.and(pseudo_header).bytes(payload);

@@ -1,0 +1,100 @@
+//! What lies in ring buffers while it is sent and received, and that nobody waits for that without end.
+
+use super::lockstep::Figure1;
+use super::straight::Written;
+use crate::message::Waiting;
+use siga_ring::clock::Ticks;
+use siga_stack::tcp_sockets::TcpSetting;
+
+/// Buffers of each ring.
+const BUFFERS: usize = 16;
+const PART: usize = 9_000;
+/// No two of these have room in one buffer; so many as there are buffers are less than the connection's first window.
+const LARGE: usize = 33_000;
+
+fn text(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 11 + at / 253).to_le_bytes()[0]).collect()
+}
+
+/// Bytes that a guest copied out of its rings.
+fn copied(figure: &Figure1, guest: usize) -> u64 {
+    let receivers = &figure.guests[guest].node.ports.receivers;
+    receivers.iter().filter_map(|receiver| receiver.ring.as_ref()).map(|ring| ring.counters().copied_bytes).sum()
+}
+
+fn write(figure: &mut Figure1, bytes: &[u8]) -> Written {
+    let id = figure.client;
+    figure.guests[0].node.send_straight(id, bytes)
+}
+
+/// A connection whose receiver offers more than so many parts as there are buffers.
+fn open() -> Figure1 {
+    let mut figure = Figure1::new();
+    let text = text(60_000);
+    (0..50).for_each(|_| figure.exchange(&text, &[1]));
+    let (now, id) = (figure.guests[0].node.now(), figure.client);
+    figure.guests[0].node.stack().tcp_set(now, id, TcpSetting::NoDelay(true)).unwrap();
+    figure
+}
+
+#[test]
+fn what_is_read_in_time_is_copied_once_and_what_is_not_twice() {
+    let (mut figure, text) = (open(), text(PART));
+    let start = copied(&figure, 2);
+    figure.exchange(&text, &[1]);
+    let once = copied(&figure, 2) - start;
+    assert!((PART as u64..PART as u64 + 1_000).contains(&once), "{once} bytes, headers included");
+    let send = |figure: &mut Figure1| {
+        let now = figure.guests[0].node.now();
+        let sent = figure.guests[0].node.stack().tcp_send(now, figure.client, &text);
+        assert_eq!(sent, Ok(PART));
+        figure.turns(3);
+    };
+    let start = copied(&figure, 2);
+    (1..BUFFERS / 2).for_each(|_| send(&mut figure));
+    assert!(copied(&figure, 2) - start < 5_000, "headers alone");
+    (BUFFERS / 2..BUFFERS + BUFFERS / 2).for_each(|_| send(&mut figure));
+    let moved = copied(&figure, 2) - start;
+    assert!(moved > (BUFFERS / 2 * (PART - 100)) as u64, "{moved} bytes were moved out, so that the ring goes on");
+    let received = figure.receive(1 << 20);
+    assert_eq!(received.len(), (BUFFERS + BUFFERS / 2 - 1) * PART);
+    assert!(received.chunks(PART).all(|part| part == text));
+}
+
+#[test]
+fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
+    let mut figure = open();
+    // A buffer that has yet to grow takes in what is kept.
+    figure.exchange(&text(BUFFERS * LARGE), &[1]);
+    let text = text(LARGE);
+    figure.guests[0].node.ports.keep_time = Ticks(u64::MAX / 4);
+    let mut written = 0;
+    // The router takes all, and nobody acknowledges.
+    while let Written::Gone(count) = write(&mut figure, &text) {
+        assert_eq!(count, LARGE);
+        written += 1;
+        figure.guests[1].turn();
+    }
+    let id = figure.client;
+    assert!(figure.guests[0].node.stalls(id));
+    assert!((BUFFERS - 1..=BUFFERS).contains(&written), "{written}");
+    // What has waited long enough is moved out.
+    figure.guests[0].node.ports.keep_time = Ticks(0);
+    assert!(!figure.guests[0].node.stalls(id));
+    assert_eq!(write(&mut figure, &text), Written::Gone(LARGE));
+    figure.turns(20);
+    let received = figure.receive(1 << 22);
+    assert_eq!(received.len(), (written + 1) * LARGE);
+    assert!(received.chunks(LARGE).all(|part| part == text));
+    let kept =
+        |figure: &Figure1| figure.guests[0].node.ports.senders.iter().map(super::Sender::kept_buffers).sum::<usize>();
+    figure.turns(20);
+    assert_eq!(kept(&figure), 0, "all is acknowledged");
+}
+
+#[test]
+fn nothing_goes_straight_where_everybody_sleeps() {
+    let (mut figure, text) = (open(), text(PART));
+    figure.guests[0].node.config.waiting = Waiting::Blocking;
+    assert_eq!(write(&mut figure, &text), Written::Gone(0));
+}

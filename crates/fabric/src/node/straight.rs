@@ -1,0 +1,125 @@
+//! Bytes that go from an application into a buffer of a ring at once, and stay there until they are acknowledged.
+
+use super::Node;
+use crate::application::memory::Memory;
+use crate::device::{self, Sent};
+use crate::limits::IN_PLACE_BYTES_MIN;
+use crate::message::{Loss, Waiting};
+use crate::port::Room;
+use siga_ring::Keeper;
+use siga_ring::clock::Ticks;
+use siga_stack::Stack;
+use siga_stack::frame::Kept;
+use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::stack::Transmit;
+use siga_stack::tcp_sockets::{Straight, TcpId};
+use siga_stack::time::Instant;
+use std::sync::Arc;
+
+/// What became of bytes that an application wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// So many have gone; the rest goes by way of the send buffer.
+    Gone(usize),
+    /// There is no buffer for them yet, which is better waited for.
+    Wait,
+}
+
+/// A frame of an application's bytes.
+struct Frame<'a> {
+    stack: &'a mut Stack<Memory>,
+    at: Instant,
+    id: TcpId,
+    bytes: &'a [u8],
+    keeper: Keeper,
+    taken: usize,
+}
+
+impl device::Source for Frame<'_> {
+    fn bytes_max(&mut self) -> usize {
+        self.bytes.len() + HEADER_BYTES_MAX
+    }
+
+    fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
+        let keep = |part: &[u8]| -> Option<Arc<dyn Kept>> { Some(Arc::new(InRing(self.keeper.keep(part)?))) };
+        let (frame, taken) = self.stack.tcp_send_straight(self.at, self.id, self.bytes, into, keep)?;
+        self.taken = taken;
+        Some(frame)
+    }
+}
+
+/// Bytes that stay in a buffer of a ring.
+#[derive(Debug)]
+pub(super) struct InRing(pub(super) Arc<siga_ring::Kept>);
+
+impl Kept for InRing {
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.0.copy_to(at, into);
+    }
+}
+
+impl Node {
+    /// Sends what an application writes without a copy of it, as far as that can be. Where everybody sleeps it cannot: what is
+    /// under way would be no more than the buffers of one ring, too little for as long as it takes to wake three processes.
+    pub(crate) fn send_straight(&mut self, id: TcpId, bytes: &[u8]) -> Written {
+        if self.config.waiting == Waiting::Blocking {
+            return Written::Gone(0);
+        }
+        let now = Ticks::now();
+        let at = self.clock.instant(now);
+        let (mut gone, mut used) = (0, None);
+        while bytes.len() - gone >= IN_PLACE_BYTES_MIN {
+            let device = match self.stack.tcp_goes_straight(at, id) {
+                Straight::Now(device) => device,
+                Straight::Later if gone == 0 => {
+                    self.transmit(now, at);
+                    match self.stack.tcp_goes_straight(at, id) {
+                        Straight::Now(device) => device,
+                        Straight::Later => return Written::Wait,
+                        Straight::Not => break,
+                    }
+                }
+                Straight::Later | Straight::Not => break,
+            };
+            let port = usize::from(device.0);
+            let sender = &mut self.ports.senders[port];
+            let keeper = match sender.room_in_place(now, self.ports.keep_time) {
+                Room::Now(keeper) => keeper,
+                Room::Soon(until) if gone == 0 => {
+                    self.keeps_until = until;
+                    return Written::Wait;
+                }
+                Room::Soon(_) | Room::Never => break,
+            };
+            let mut frame = Frame { stack: &mut self.stack, at, id, bytes: &bytes[gone..], keeper, taken: 0 };
+            match sender.send_in_place(&mut frame) {
+                Ok(Sent::Packet) => (gone, used) = (gone + frame.taken, Some(port)),
+                Ok(Sent::Full) if gone == 0 => return Written::Wait,
+                Ok(Sent::Full | Sent::Nothing) => break,
+                Err(violation) => self.lose(port, Loss::Violation(violation.to_string())),
+            }
+        }
+        if let Some(port) = used
+            && let Err(violation) = self.ports.senders[port].flush()
+        {
+            self.lose(port, Loss::Violation(violation.to_string()));
+        }
+        Written::Gone(gone)
+    }
+
+    /// Whether bytes written now would have to wait for a buffer.
+    pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
+        let now = Ticks::now();
+        let device = match self.stack.tcp_goes_straight(self.clock.instant(now), id) {
+            Straight::Now(device) => device,
+            Straight::Later => return true,
+            Straight::Not => return false,
+        };
+        let sender = &mut self.ports.senders[usize::from(device.0)];
+        match sender.room_in_place(now, self.ports.keep_time) {
+            Room::Now(_) => !sender.has_buffer(),
+            Room::Soon(_) => true,
+            Room::Never => false,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Bytes that go from an application into a frame at once and stay there until they are acknowledged: a copy less than by way of
+//! the send buffer.
+
+use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
+use super::{TcpId, Way};
+use crate::device::Medium;
+use crate::frame::{DeviceId, Kept, Marks};
+use crate::stack::{Stack, Transmit};
+use crate::tcp::{Goes, Storage};
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// Whether bytes may go into a frame as they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Straight {
+    /// Into a frame of this device.
+    Now(DeviceId),
+    /// Once what was written before has left.
+    Later,
+    /// They go by way of the send buffer.
+    Not,
+}
+
+impl<S: Storage> Stack<S> {
+    /// Whether bytes that an application writes now may go into a frame at once, and of which device: that has to take large
+    /// segments and leave checksums out.
+    pub fn tcp_goes_straight(&mut self, now: Instant, id: TcpId) -> Straight {
+        if self.tcp.buffers.are_scarce() {
+            return Straight::Not;
+        }
+        let version = self.routes_version;
+        let Ok(socket) = self.socket_mut(id) else { return Straight::Not };
+        let known = socket.way_version == version && !socket.way_changed;
+        let Way::Device { device, .. } = socket.way else { return Straight::Not };
+        let (goes, queued) = (socket.connection.goes_straight(now), socket.queued);
+        let Some(config) = self.devices.get(usize::from(device.0)).map(|device| &device.config) else {
+            return Straight::Not;
+        };
+        let takes = config.agreed.large_segments && config.agreed.checksum_unfilled && config.medium == Medium::Ip;
+        match goes {
+            Goes::Now if known && takes && !queued => Straight::Now(device),
+            Goes::Now | Goes::Later if known && takes => Straight::Later,
+            Goes::Now | Goes::Later | Goes::Not => Straight::Not,
+        }
+    }
+
+    /// Builds a frame of as many of an application's bytes as go with it, if [`Stack::tcp_goes_straight`] says that it may be, and
+    /// says how many these are. `keep` is told where in the frame they lie, and has them stay there.
+    pub fn tcp_send_straight(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        bytes: &[u8],
+        into: &mut [u8],
+        keep: impl FnOnce(&[u8]) -> Option<Arc<dyn Kept>>,
+    ) -> Option<(Transmit, usize)> {
+        let Straight::Now(device) = self.tcp_goes_straight(now, id) else { return None };
+        let large = into.len().min(PACKET_BYTES_MAX).saturating_sub(HEADERS_BYTES_MAX);
+        let tcp = &mut self.tcp;
+        let socket = tcp.sockets.get_mut(id.slot)?;
+        socket.connection.borrow_send_buffer(&mut tcp.buffers.spare);
+        let segment = socket.connection.poll_straight(now, bytes.len(), large)?;
+        let taken = segment.plain.len as usize;
+        let bytes = &bytes[..taken];
+        let len = build_around(socket, &segment, true, into, |payload| payload.copy_from_slice(bytes));
+        if taken > 0 {
+            let kept = keep(&into[len - taken..len]).unwrap_or_else(|| Arc::new(Copied(bytes.into())));
+            socket.connection.keep_sent(&kept, taken);
+        }
+        tcp.buffers.recount(socket);
+        let marks = Marks { checksum_unfilled: true, segment_bytes: segment.segment_bytes };
+        self.devices[usize::from(device.0)].count_sent(1, len as u64);
+        self.capture_sent(now, device, &into[..len]);
+        self.come_to_rest(id.slot);
+        Some((Transmit { len, marks }, taken))
+    }
+}
+
+/// Bytes that could not stay where they were.
+#[derive(Debug)]
+struct Copied(Box<[u8]>);
+
+impl Kept for Copied {
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[at..at + into.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Agreed, DeviceConfig};
+    use crate::frame::Received;
+    use crate::limits::HEADER_BYTES_MAX;
+    use crate::route::Prefix;
+    use crate::stack::StackConfig;
+    use crate::tcp::Config;
+    use crate::tcp_sockets::TcpOptions;
+    use crate::time::Duration;
+    use std::net::{IpAddr, SocketAddr};
+
+    const DEVICE: DeviceId = DeviceId(0);
+    const MTU: u16 = 9_000;
+
+    /// Two hosts on a link from memory to memory, and a connection.
+    struct World {
+        now: Instant,
+        hosts: [Stack; 2],
+        sockets: [TcpId; 2],
+    }
+
+    fn host(n: u8, agreed: Agreed) -> Stack {
+        let addresses = vec![Prefix::new(IpAddr::from([10, 0, 0, n]), 24).unwrap()];
+        let mut stack = Stack::new(StackConfig { seed: 5, ..StackConfig::default() });
+        stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: MTU, addresses, agreed }).unwrap();
+        stack
+    }
+
+    impl World {
+        fn new(agreed: Agreed, no_delay: bool) -> Self {
+            let mut hosts = [host(1, agreed), host(2, agreed)];
+            let (now, server) = (Instant::from_ns(1_000_000_000), SocketAddr::from(([10, 0, 0, 2], 80)));
+            let options = TcpOptions { config: Config { no_delay, ..Config::LINUX }, ..TcpOptions::default() };
+            let listener = hosts[1].tcp_listen(server, 1, &options).unwrap();
+            let client = hosts[0].tcp_connect(now, SocketAddr::from(([0, 0, 0, 0], 0)), server, &options).unwrap();
+            let mut world = Self { now, hosts, sockets: [client; 2] };
+            world.exchange();
+            world.sockets[1] = world.hosts[1].tcp_accept(listener).unwrap().unwrap().0;
+            world
+        }
+
+        fn memory(no_delay: bool) -> Self {
+            Self::new(Agreed { checksum_unfilled: true, large_segments: true }, no_delay)
+        }
+
+        fn frame(&mut self, side: usize) -> Option<(Vec<u8>, Marks)> {
+            let mut bytes = vec![0; 65_535];
+            let sent = self.hosts[side].poll_transmit(self.now, DEVICE, &mut bytes)?;
+            bytes.truncate(sent.len);
+            Some((bytes, sent.marks))
+        }
+
+        fn hand_over(&mut self, to: usize, (frame, marks): &(Vec<u8>, Marks)) {
+            let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
+            self.hosts[to].handle_frame(self.now, DEVICE, Received { header, payload, marks: *marks });
+        }
+
+        fn exchange(&mut self) {
+            while let Some((side, frame)) = [0, 1].into_iter().find_map(|side| Some((side, self.frame(side)?))) {
+                self.now += Duration::from_micros(1);
+                self.hand_over(1 - side, &frame);
+            }
+        }
+
+        fn goes(&mut self) -> Straight {
+            self.hosts[0].tcp_goes_straight(self.now, self.sockets[0])
+        }
+
+        /// A frame with bytes that go straight; what has them stay counts its copies.
+        fn straight(&mut self, bytes: &[u8]) -> Option<((Vec<u8>, Marks), usize)> {
+            let mut into = vec![0; 65_535];
+            let keep = |part: &[u8]| -> Option<Arc<dyn Kept>> { Some(Arc::new(Copied(part.into()))) };
+            let (sent, taken) = self.hosts[0].tcp_send_straight(self.now, self.sockets[0], bytes, &mut into, keep)?;
+            self.hosts[0].check();
+            into.truncate(sent.len);
+            Some(((into, sent.marks), taken))
+        }
+
+        fn receive(&mut self, len: usize) -> Vec<u8> {
+            let mut into = vec![0; len];
+            let count = self.hosts[1].tcp_receive(self.now, self.sockets[1], &mut into).unwrap().unwrap_or(0);
+            into.truncate(count);
+            into
+        }
+    }
+
+    fn text(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at * 13 + at / 251).to_le_bytes()[0]).collect()
+    }
+
+    #[test]
+    fn bytes_that_go_straight_make_the_frames_that_others_make() {
+        let text = text(40_000);
+        let (mut straight, mut other) = (World::memory(true), World::memory(true));
+        assert_eq!(straight.goes(), Straight::Now(DEVICE));
+        let mut gone = 0;
+        assert_eq!(other.hosts[0].tcp_send(other.now, other.sockets[0], &text), Ok(text.len()));
+        while gone < text.len() {
+            let (frame, taken) = straight.straight(&text[gone..]).unwrap();
+            // The other knows at once how much is to come; that this is the last is all that may differ.
+            let expected = other.frame(0).unwrap();
+            assert_eq!((&frame.0[40..], frame.1), (&expected.0[40..], expected.1), "from byte {gone}");
+            gone += taken;
+            straight.hand_over(1, &frame);
+        }
+        assert_eq!(straight.hosts[0].counters(DEVICE), other.hosts[0].counters(DEVICE));
+        straight.exchange();
+        assert!(straight.receive(50_000) == text);
+        assert!(straight.frame(0).is_none() && straight.goes() == Straight::Now(DEVICE));
+    }
+
+    #[test]
+    fn what_is_lost_is_repeated_from_where_it_stays() {
+        let (mut world, text) = (World::memory(true), text(60_000));
+        let mut gone = 0;
+        while let Some((_lost, taken)) = world.straight(&text[gone..]) {
+            gone += taken;
+        }
+        assert!(gone > 2 * usize::from(MTU));
+        while let Some(due) = world.hosts[0].poll_timeout() {
+            world.now = world.now.max(due);
+            world.hosts[0].handle_timeout(world.now);
+            world.exchange();
+        }
+        assert!(world.receive(gone) == text[..gone]);
+    }
+
+    #[test]
+    fn nothing_goes_straight_before_what_was_written_before_it_has_left() {
+        let mut world = World::memory(true);
+        world.hosts[0].tcp_send(world.now, world.sockets[0], &text(100)).unwrap();
+        assert_eq!(world.goes(), Straight::Later);
+        assert!(world.straight(&text(9_000)).is_none());
+        let frame = world.frame(0).unwrap();
+        assert_eq!(world.goes(), Straight::Now(DEVICE));
+        world.hand_over(1, &frame);
+    }
+
+    #[test]
+    fn what_waits_by_nagles_rule_is_not_waited_for() {
+        let mut world = World::memory(false);
+        let (first, taken) = world.straight(&text(9_000)).unwrap();
+        assert_eq!(taken, 9_000, "nothing is under way");
+        let (second, taken) = world.straight(&text(9_000)).unwrap();
+        assert!(taken < 9_000, "what does not fill a segment waits");
+        assert!(world.straight(&text(9_000)[taken..]).is_none());
+        world.hosts[0].tcp_send(world.now, world.sockets[0], &text(9_000)[taken..]).unwrap();
+        assert!(world.frame(0).is_none());
+        assert_eq!(world.goes(), Straight::Not);
+        world.hand_over(1, &first);
+        world.hand_over(1, &second);
+        world.exchange();
+        assert_eq!(world.receive(20_000).len(), 18_000);
+    }
+
+    #[test]
+    fn a_closed_window_a_full_buffer_and_a_link_that_fills_checksums_in_take_nothing_straight() {
+        let mut world = World::memory(true);
+        let mut gone = 0;
+        while let Some((frame, taken)) = world.straight(&text(60_000)) {
+            gone += taken;
+            world.hand_over(1, &frame);
+            world.exchange();
+            assert!(gone < 100 << 20, "nobody reads");
+        }
+        assert_ne!(world.goes(), Straight::Later, "the window would be closed for good if nothing probed it");
+        let written = world.hosts[0].tcp_send(world.now, world.sockets[0], &text(60_000)).unwrap();
+        world.exchange();
+        assert_eq!(world.goes(), Straight::Later);
+        assert!(written > 0 && world.hosts[0].poll_timeout().is_some());
+        for agreed in [(false, true), (true, false)] {
+            let (checksum_unfilled, large_segments) = agreed;
+            let mut world = World::new(Agreed { checksum_unfilled, large_segments }, true);
+            assert_eq!(world.goes(), Straight::Not, "{agreed:?}");
+        }
+        let mut world = World::memory(true);
+        world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();
+        assert_eq!(world.goes(), Straight::Not);
+    }
+}
