@@ -9,7 +9,7 @@ use crate::limits::{
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
-use crate::tcp_sockets::Ready;
+use crate::tcp_sockets::News;
 use std::fmt;
 
 /// A kind of thing that a stack holds many of.
@@ -81,12 +81,7 @@ impl<S: Storage> Stack<S> {
         let tcp = self.tcp.held();
         parts.extend([
             part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::tcp_sockets::connection_bytes::<S>()),
-            part(
-                "news of TCP sockets",
-                tcp.news,
-                2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1,
-                size_of::<Ready>(),
-            ),
+            part("news of TCP sockets", tcp.news, 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1, size_of::<News>()),
             part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::tcp_sockets::WAIT_BYTES),

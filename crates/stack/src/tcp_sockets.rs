@@ -12,6 +12,7 @@ mod check;
 mod flows;
 mod input;
 mod listener;
+mod news;
 mod output;
 mod placed;
 mod plain;
@@ -32,6 +33,7 @@ use crate::time::{Duration, Instant};
 use flows::Flows;
 pub(crate) use input::SegmentPlace;
 use listener::Listener;
+pub(crate) use news::News;
 pub use placed::Progress;
 use ports::LocalPorts;
 use slab::Slab;
@@ -394,7 +396,7 @@ pub(crate) struct TcpSockets<S: Storage> {
     own_pending: VecDeque<u32>,
     /// Frames that the first of those pending was given in a row.
     burst: u8,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<News>,
     secret: Secret,
     /// Where the latest segment led: the next one often follows.
     latest: Option<(Flow, Place)>,
@@ -483,20 +485,20 @@ impl<S: Storage> TcpSockets<S> {
         Instant::first(self.wheel.next(), self.waits.timeout())
     }
 
-    /// Adds news, made where they go: a copy of them would wait for what was just stored.
-    #[inline(always)]
-    fn announce(&mut self, ready: Ready) {
+    /// Adds news.
+    #[inline]
+    fn announce(&mut self, news: News) {
         if self.ready.len() > 2 * (self.sockets.len() + self.listeners.len()) {
             self.forget_old_news();
         }
-        self.ready.push_back(ready);
+        self.ready.push_back(news);
     }
 
     /// Throws out what is about sockets that are gone, before it is more than all others could be.
     #[cold]
     fn forget_old_news(&mut self) {
         let Self { ready, sockets, listeners, .. } = self;
-        ready.retain(|ready| match ready {
+        ready.retain(|news| match news.ready() {
             Ready::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
             Ready::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
         });
@@ -505,7 +507,7 @@ impl<S: Storage> TcpSockets<S> {
     /// The next news. What was closed meanwhile is none.
     pub(crate) fn poll_ready(&mut self) -> Option<Ready> {
         loop {
-            let ready = self.ready.pop_front()?;
+            let ready = self.ready.pop_front()?.ready();
             let announced = match ready {
                 Ready::Connection(id) => {
                     let socket = self.sockets.named_mut(id.slot, id.generation);
@@ -604,7 +606,7 @@ impl<S: Storage> TcpSockets<S> {
             let trouble = now.trouble && !told.trouble && socket.reports;
             if (more || urgent || trouble) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
-                self.announce(Ready::Connection(TcpId { slot, generation }));
+                self.announce(News::connection(TcpId { slot, generation }));
             }
         }
         next

@@ -1,6 +1,6 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::{Flow, Next, Owner, PacketClass, Place, Ready, Socket, Way};
+use super::{Flow, News, Next, Owner, PacketClass, Place, Socket, Way};
 use crate::checksum::Sum;
 use crate::device::is_link_local;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
@@ -187,7 +187,7 @@ impl<S: Storage> Stack<S> {
         listener.opening -= 1;
         listener.waiting.push_back(slot);
         if !std::mem::replace(&mut listener.announced, true) {
-            tcp.announce(Ready::Listener(super::ListenerId { slot: index, generation }));
+            tcp.announce(News::listener(super::ListenerId { slot: index, generation }));
         }
     }
 

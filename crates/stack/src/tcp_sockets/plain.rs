@@ -6,7 +6,7 @@
 //! same routes; whatever else is not as expected goes that way too, before anything has happened.
 
 use super::input::{Arrived, Tail};
-use super::{Flow, Next, Owner, Place, Ready, TcpId};
+use super::{Flow, News, Next, Owner, Place, TcpId};
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium};
 use crate::drops::DropReason;
@@ -177,7 +177,7 @@ impl<S: Storage> Stack<S> {
             tcp.wheel.rest(slot, socket)
         };
         if announced {
-            tcp.announce(Ready::Connection(TcpId { slot, generation }));
+            tcp.announce(News::connection(TcpId { slot, generation }));
         }
         if next == Next::Transmit {
             self.enqueue(slot);
