@@ -6,19 +6,20 @@
 use crate::capture::Capture;
 use crate::checksum::updated;
 use crate::cut::{Piece, Pieces, Plan, Shape};
-use crate::device::Medium;
+use crate::device::{MacAddress, Medium};
 use crate::drops::{DropReason, IpDrop, LinkDrop};
 use crate::frame::{DeviceId, Marks, Packet, Payload};
 use crate::icmp::Trouble;
 use crate::ipv4::Ipv4Header;
 use crate::ipv6::Ipv6Header;
 use crate::limits::ICMPV6_ERROR_BYTES_MAX;
-use crate::neighbour::NeighbourKey;
+use crate::neighbour::{NeighbourKey, Neighbours};
 use crate::output::{Hop, collect};
+use crate::route::{HopId, Routes};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
-use smoltcp::wire::EthernetProtocol;
+use smoltcp::wire::{EthernetProtocol, Ipv4Packet, Ipv6Packet};
 use std::net::IpAddr;
 
 /// A packet to be passed on, whole or cut.
@@ -71,7 +72,7 @@ impl<S: Storage> Stack<S> {
         packet: &Packet<'_, P>,
         header: &Ipv4Header,
         device: DeviceId,
-        gateway: Option<IpAddr>,
+        hop: HopId,
     ) -> Result<Outcome, DropReason> {
         if header.ttl <= 1 {
             return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
@@ -85,7 +86,7 @@ impl<S: Storage> Stack<S> {
         if header.is_fragment() && packet.marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
-        self.pass_on(now, packet, !header.dont_fragment, device, gateway.unwrap_or(header.to.into()))
+        self.pass_on(now, packet, !header.dont_fragment, device, hop)
     }
 
     #[inline]
@@ -95,14 +96,14 @@ impl<S: Storage> Stack<S> {
         packet: &Packet<'_, P>,
         header: &Ipv6Header,
         device: DeviceId,
-        gateway: Option<IpAddr>,
+        hop: HopId,
     ) -> Result<Outcome, DropReason> {
         if header.hop_limit <= 1 {
             return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
         }
         let mut pieces = Pieces::new(*packet, Shape::v6(header), &mut self.scratch);
         pieces.ip_mut()[HOP_LIMIT_AT] -= 1;
-        self.pass_on(now, packet, false, device, gateway.unwrap_or(header.to.into()))
+        self.pass_on(now, packet, false, device, hop)
     }
 
     /// Tells the sender what is wrong with its packet.
@@ -126,7 +127,7 @@ impl<S: Storage> Stack<S> {
         packet: &Packet<'_, P>,
         may_fragment: bool,
         device: DeviceId,
-        hop: IpAddr,
+        hop: HopId,
     ) -> Result<Outcome, DropReason> {
         let config = &self.devices[usize::from(device.0)].config;
         let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, self.scratch.cut.total_bytes());
@@ -167,15 +168,18 @@ impl<S: Storage> Stack<S> {
         now: Instant,
         packet: &Packet<'_, P>,
         device: DeviceId,
-        hop: IpAddr,
+        hop: HopId,
     ) -> Result<Outcome, DropReason> {
         let out = &mut self.devices[usize::from(device.0)];
         let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
         if let Medium::Ethernet(_) = out.config.medium {
-            let ipv4 = hop.is_ipv4();
-            let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: hop }) else {
+            let ipv4 = packet.header()[0] >> 4 == 4;
+            let known = self.neighbours.still(now, self.routes.resolved(hop));
+            let Some(mac) = known.or_else(|| resolve(now, packet, device, hop, &mut self.routes, &mut self.neighbours))
+            else {
                 let packets = collect(&mut pieces);
-                self.transmit(now, device, Hop::Neighbour(hop), ipv4, packets)?;
+                let next = self.routes.gateway(hop).unwrap_or_else(|| destination(packet));
+                self.transmit(now, device, Hop::Neighbour(next), ipv4, packets)?;
                 return Ok(None);
             };
             let protocol = if ipv4 { EthernetProtocol::Ipv4 } else { EthernetProtocol::Ipv6 };
@@ -184,6 +188,34 @@ impl<S: Storage> Stack<S> {
         let (frames, bytes) = pieces.size();
         out.count_sent(frames, bytes);
         Ok(Some(device))
+    }
+}
+
+/// The station that a packet goes to next, of whom the hop itself tells nothing that still holds.
+#[inline(never)]
+fn resolve<P: Payload + ?Sized>(
+    now: Instant,
+    packet: &Packet<'_, P>,
+    device: DeviceId,
+    hop: HopId,
+    routes: &mut Routes,
+    neighbours: &mut Neighbours,
+) -> Option<MacAddress> {
+    let Some(address) = routes.gateway(hop) else {
+        return neighbours.resolve(now, NeighbourKey { device, address: destination(packet) });
+    };
+    let resolved = neighbours.resolve_for_a_while(now, NeighbourKey { device, address })?;
+    routes.set_resolved(hop, resolved);
+    Some(resolved.mac)
+}
+
+/// Where a packet goes whose header was parsed.
+fn destination<P: Payload + ?Sized>(packet: &Packet<'_, P>) -> IpAddr {
+    let header = packet.header();
+    if header[0] >> 4 == 4 {
+        IpAddr::V4(Ipv4Packet::new_unchecked(header).dst_addr())
+    } else {
+        IpAddr::V6(Ipv6Packet::new_unchecked(header).dst_addr())
     }
 }
 

@@ -86,6 +86,19 @@ pub(crate) enum Due {
     Silent(NeighbourKey, VecDeque<Outgoing>),
 }
 
+/// What an address was resolved to, which holds until the table changes or time is up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resolved {
+    pub(crate) mac: MacAddress,
+    until: Instant,
+    version: u64,
+}
+
+impl Resolved {
+    /// Nothing: the table never was of that version.
+    pub(crate) const NOTHING: Self = Self { mac: MacAddress::BROADCAST, until: Instant::NEVER, version: 0 };
+}
+
 /// What a neighbour takes in the table and in the order of deadlines.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(NeighbourKey, Entry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
 
@@ -95,11 +108,25 @@ pub(crate) struct Neighbours {
     entries: HashMap<NeighbourKey, Entry, Keyed>,
     deadlines: BTreeSet<(Instant, NeighbourKey)>,
     waiting_bytes: usize,
+    /// Counts changes of what is known of any neighbour.
+    version: u64,
 }
 
 impl Neighbours {
     pub(crate) fn new(keyed: Keyed) -> Self {
-        Self { entries: HashMap::with_hasher(keyed), deadlines: BTreeSet::new(), waiting_bytes: 0 }
+        Self { entries: HashMap::with_hasher(keyed), deadlines: BTreeSet::new(), waiting_bytes: 0, version: 1 }
+    }
+
+    /// The station that an address was resolved to, if [`Neighbours::resolve`] would say the same.
+    #[inline]
+    pub(crate) fn still(&self, now: Instant, resolved: &Resolved) -> Option<MacAddress> {
+        (resolved.version == self.version && now < resolved.until).then_some(resolved.mac)
+    }
+
+    /// As [`Neighbours::resolve`], with how long that holds.
+    pub(crate) fn resolve_for_a_while(&mut self, now: Instant, key: NeighbourKey) -> Option<Resolved> {
+        let mac = self.resolve(now, key)?;
+        self.entries.get(&key).map(|entry| Resolved { mac, until: entry.until, version: self.version })
     }
 
     /// The station to send to, if it is known well enough.
@@ -125,6 +152,7 @@ impl Neighbours {
             && let State::Reachable { mac } = *state
         {
             *state = State::Stale { mac };
+            self.version += 1;
         }
     }
 
@@ -262,6 +290,7 @@ impl Neighbours {
         if let Some(entry) = self.entries.get_mut(&key) {
             self.deadlines.remove(&(entry.until, key));
             entry.until = until;
+            self.version += 1;
             self.deadlines.insert((until, key));
         }
     }
@@ -269,6 +298,7 @@ impl Neighbours {
     fn remove(&mut self, key: NeighbourKey) {
         if let Some(entry) = self.entries.remove(&key) {
             self.deadlines.remove(&(entry.until, key));
+            self.version += 1;
         }
     }
 }
@@ -344,6 +374,32 @@ mod tests {
         assert_eq!(t.resolve(at(1), key(1)), Some(A), "used while in doubt");
         t.doubt(key(1));
         assert!(matches!(t.due(at(6)), Some(Due::Ask(k, Some(A))) if k == key(1)));
+    }
+
+    #[test]
+    fn what_was_resolved_holds_until_the_table_would_say_something_else() {
+        let other = Learned { mac: B, ..answer(A) };
+        let changes: [fn(&mut Neighbours, Learned); 4] = [
+            |t, other| drop(t.learn(at(1), key(1), other)),
+            |t, other| drop(t.learn(at(1), key(1), Learned { replaces: false, ..other })),
+            |t, _| t.doubt(key(1)),
+            |t, _| assert!(t.due(at(700)).is_none(), "nothing is asked"),
+        ];
+        for change in changes {
+            let mut t = table();
+            t.hold(at(0), key(1), packet(10)).unwrap();
+            t.learn(at(0), key(1), answer(A)).unwrap();
+            let resolved = t.resolve_for_a_while(at(0), key(1)).unwrap();
+            assert_eq!((t.still(at(29), &resolved), t.still(at(30), &resolved)), (Some(A), None));
+            assert_eq!(t.still(at(0), &Resolved::NOTHING), None);
+            change(&mut t, other);
+            assert_eq!(t.still(at(1), &resolved), None);
+        }
+        let mut t = table();
+        t.learn(at(0), key(1), Learned { creates: true, ..answer(A) }).unwrap();
+        let resolved = t.resolve_for_a_while(at(0), key(1)).unwrap();
+        assert_eq!(t.still(at(5), &resolved), None, "it is to be asked whether it is there");
+        assert!(t.still(at(4), &resolved).is_some());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use crate::frame::DeviceId;
 use crate::limits::ROUTES_MAX;
+use crate::neighbour::Resolved;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -127,17 +128,36 @@ impl Routes {
     /// Where a packet to this address goes; `None` if no prefix covers it.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<Target> {
-        self.find(destination).copied()
+        self.find(destination).1.copied()
     }
 
     /// The same where it lies: of a copy only some is wanted, which would wait for what was just stored.
     #[inline]
-    pub(crate) fn find(&self, destination: IpAddr) -> Option<&Target> {
+    pub(crate) fn find(&self, destination: IpAddr) -> (HopId, Option<&Target>) {
         let hop = match destination {
             IpAddr::V4(address) => self.v4.find(address.to_bits()),
             IpAddr::V6(address) => self.v6.find(address.to_bits()),
         };
-        self.hops.slots[hop as usize].target.as_ref()
+        (HopId(hop), self.hops.slots[hop as usize].target.as_ref())
+    }
+
+    /// The gateway of a hop, if it has one.
+    pub(crate) fn gateway(&self, hop: HopId) -> Option<IpAddr> {
+        match self.hops.slots[hop.0 as usize].target {
+            Some(Target::Via { gateway, .. }) => gateway,
+            Some(Target::Local(_) | Target::Broadcast(_)) | None => None,
+        }
+    }
+
+    /// What the gateway of a hop was resolved to last.
+    #[inline]
+    pub(crate) fn resolved(&self, hop: HopId) -> &Resolved {
+        &self.hops.slots[hop.0 as usize].resolved
+    }
+
+    /// Notes what the gateway of a hop is resolved to.
+    pub(crate) fn set_resolved(&mut self, hop: HopId, resolved: Resolved) {
+        self.hops.slots[hop.0 as usize].resolved = resolved;
     }
 
     /// How many routes there are.
@@ -151,6 +171,10 @@ impl Routes {
     }
 }
 
+/// The number of a target, until routes change.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HopId(u32);
+
 /// Targets by number: many prefixes share few of them.
 #[derive(Debug)]
 struct Hops {
@@ -163,6 +187,12 @@ struct Hops {
 struct Hop {
     target: Option<Target>,
     routes: usize,
+    /// What the gateway was resolved to, so that not each packet has it looked up.
+    resolved: Resolved,
+}
+
+impl Hop {
+    const UNUSED: Self = Self { target: None, routes: 0, resolved: Resolved::NOTHING };
 }
 
 /// The number of no target at all.
@@ -170,7 +200,7 @@ const NOWHERE: u32 = 0;
 
 impl Hops {
     fn new() -> Self {
-        Self { slots: vec![Hop { target: None, routes: 0 }], numbers: BTreeMap::new(), free: Vec::new() }
+        Self { slots: vec![Hop::UNUSED], numbers: BTreeMap::new(), free: Vec::new() }
     }
 
     fn take(&mut self, target: Target) -> u32 {
@@ -178,12 +208,14 @@ impl Hops {
         let free = &mut self.free;
         let number = *self.numbers.entry(target).or_insert_with(|| {
             free.pop().unwrap_or_else(|| {
-                slots.push(Hop { target: None, routes: 0 });
+                slots.push(Hop::UNUSED);
                 number(slots.len() - 1)
             })
         });
         let slot = &mut self.slots[number as usize];
-        slot.target = Some(target);
+        if slot.routes == 0 {
+            (slot.target, slot.resolved) = (Some(target), Resolved::NOTHING);
+        }
         slot.routes += 1;
         number
     }

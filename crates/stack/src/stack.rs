@@ -533,14 +533,15 @@ impl<S: Storage> Stack<S> {
         if is_martian_destination(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
-        match self.routes.find(IpAddr::V4(header.to)) {
+        let (hop, target) = self.routes.find(IpAddr::V4(header.to));
+        match target {
             Some(Target::Local(_)) => self.deliver_v4(now, packet, header, packet.to_group),
             Some(Target::Broadcast(device)) if *device == packet.device => self.deliver_v4(now, packet, header, true),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
-            Some(&Target::Via { device, gateway }) => self.forward_v4(now, packet, header, device, gateway),
+            Some(&Target::Via { device, .. }) => self.forward_v4(now, packet, header, device, hop),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
     }
@@ -642,14 +643,15 @@ impl<S: Storage> Stack<S> {
             }
             return Err(IpDrop::NotForUs.into());
         }
-        match self.routes.find(header.to.into()) {
+        let (hop, target) = self.routes.find(header.to.into());
+        match target {
             Some(Target::Local(_)) => self.deliver_v6(now, packet, &header, packet.to_group),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.from.is_unicast_link_local() || header.from.is_unspecified() => {
                 Err(IpDrop::SourceMartian.into())
             }
-            Some(&Target::Via { device, gateway }) => self.forward_v6(now, packet, &header, device, gateway),
+            Some(&Target::Via { device, .. }) => self.forward_v6(now, packet, &header, device, hop),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }

@@ -4,7 +4,7 @@ use crate::world::*;
 use siga_stack::device::MacAddress;
 use siga_stack::drops::{DropReason, IpDrop, LinkDrop};
 use siga_stack::frame::DeviceId;
-use smoltcp::wire::{EthernetProtocol, Ipv4Packet};
+use smoltcp::wire::{ArpOperation, EthernetProtocol, Ipv4Packet};
 
 #[test]
 fn a_packet_goes_on_with_one_hop_less_and_nothing_else_changed() {
@@ -51,6 +51,28 @@ fn a_gateway_is_a_neighbour_and_the_destination_need_not_be() {
     }
     assert!(world.stack.remove_route(prefix("192.0.2.0", 24)));
     assert_eq!(world.give_packet(0, &udp_to("192.0.2.77", (5, 6), b"x")), Outcome::dropped(IpDrop::NoRoute));
+}
+
+#[test]
+fn a_gateway_that_has_another_address_is_sent_to_there_from_then_on() {
+    let mut world = World::router();
+    let other = MacAddress([2, 0, 0, 0, 0, 0x77]);
+    let route = prefix("192.0.2.0", 24);
+    world.stack.add_route(route, DeviceId(1), Some(HOST[1].parse().unwrap())).unwrap();
+    let sent = |world: &mut World| macs(&world.give_packet(0, &udp_to("192.0.2.77", (5, 6), b"x")).one()).1;
+    assert_eq!([sent(&mut world), sent(&mut world)], [HOST_MAC[1]; 2]);
+    let moved = ethernet(
+        other,
+        ROUTER_MAC[1],
+        EthernetProtocol::Arp,
+        &arp(ArpOperation::Reply, other, HOST[1], ROUTER_MAC[1], ROUTER[1]),
+    );
+    assert_eq!(world.give(1, &moved), Outcome::Done);
+    assert_eq!([sent(&mut world), sent(&mut world)], [other; 2]);
+    // The next target has the number of the one that went, and is somebody else.
+    assert!(world.stack.remove_route(route));
+    world.stack.add_route(route, DeviceId(0), Some(HOST[0].parse().unwrap())).unwrap();
+    assert_eq!(sent(&mut world), HOST_MAC[0]);
 }
 
 #[test]
