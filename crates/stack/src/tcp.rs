@@ -51,9 +51,6 @@ pub use crate::drops::TcpDrop as DropReason;
 use crate::limits::TCP_CHALLENGE_MS_MIN;
 use crate::time::{Duration, Instant};
 
-/// What an open connection takes beside its [`Connection`] and its buffers: its congestion control.
-pub(crate) const OPEN_BYTES: usize = congestion::CONTROL_BYTES;
-
 /// Why a connection ended other than by both sides closing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {

@@ -363,11 +363,7 @@ pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
 /// What a connection takes beside its buffers.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
-    slab::bytes_each::<Socket<S>>()
-        + crate::tcp::OPEN_BYTES
-        + flows::BYTES_EACH
-        + size_of::<wheel::Node>()
-        + size_of::<u32>()
+    slab::bytes_each::<Socket<S>>() + flows::BYTES_EACH + size_of::<wheel::Node>() + size_of::<u32>()
 }
 
 /// What is to be done with a connection.
@@ -716,7 +712,7 @@ mod tests {
         let flow = (2 * flows).next_power_of_two() * 8 / flows;
         let wait = size_of::<waits::Wait>() + flow;
         assert!((wait..wait + wait / 2).contains(&WAIT_BYTES), "{wait} {WAIT_BYTES}");
-        let connection = size_of::<Socket<Heap>>() + crate::tcp::OPEN_BYTES + flow + size_of::<wheel::Node>();
+        let connection = size_of::<Socket<Heap>>() + flow + size_of::<wheel::Node>();
         let counted = connection_bytes::<Heap>();
         assert!((connection..connection + 100).contains(&counted), "{connection} {counted}");
         assert!((16 * flows..17 * flows).contains(&PORT_PAGES_MAX), "eight pages for twice as many ends");

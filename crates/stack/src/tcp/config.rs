@@ -1,6 +1,6 @@
 //! What a connection is told by its owner and its application.
 
-use super::congestion::{self, CongestionControl};
+use super::congestion::{self, Control};
 use super::plpmtud::PathProbing;
 use crate::limits::TCP_BUFFER_BYTES_MAX;
 use crate::time::Duration;
@@ -130,7 +130,7 @@ impl Config {
     }
 
     /// The algorithm; a checked configuration has one.
-    pub(super) fn control(&self) -> Option<Box<dyn CongestionControl>> {
+    pub(super) fn control(&self) -> Option<Control> {
         congestion::by_name(self.congestion)
     }
 }

@@ -3,16 +3,12 @@
 //! Recovery (PRR) and the timeout are the sender's and alike for all; here is what differs. All in whole bytes
 //! and milliseconds: no floating point, so that every machine computes the same.
 
-use std::fmt;
-
 use super::hystart::HyStart;
-pub use super::hystart::Progress;
+pub(super) use super::hystart::Progress;
 use crate::time::{Duration, Instant};
 
 /// An algorithm with its state for one connection.
-pub trait CongestionControl: fmt::Debug + Send {
-    /// Its name, as [`by_name`] takes it.
-    fn name(&self) -> &'static str;
+trait CongestionControl {
     /// The first slow start: the window after `acked` bytes were acknowledged, and whether it is over with that.
     fn start(&mut self, window: Window, acked: u32, _: &Progress) -> (u32, bool) {
         (window.bytes.saturating_add(acked), false)
@@ -29,28 +25,73 @@ pub trait CongestionControl: fmt::Debug + Send {
 
 /// What an algorithm sees.
 #[derive(Debug, Clone, Copy)]
-pub struct Window {
+pub(super) struct Window {
     /// Congestion window in bytes.
-    pub bytes: u32,
+    pub(super) bytes: u32,
     /// Sender's segment payload in bytes.
-    pub segment_bytes: u32,
+    pub(super) segment_bytes: u32,
 }
 
-/// Names that [`by_name`] takes.
+/// Names of algorithms.
 pub const NAMES: [&str; 2] = ["reno", "cubic"];
 
+/// The algorithm of a connection. It lies in the connection, which so needs no memory elsewhere.
+#[derive(Debug)]
+pub(super) enum Control {
+    Reno(NewReno),
+    Cubic(Cubic),
+}
+
+impl Default for Control {
+    /// CUBIC.
+    fn default() -> Self {
+        Self::Cubic(Cubic::default())
+    }
+}
+
 /// The algorithm of a name; `None` for a name that is none.
-pub fn by_name(name: &str) -> Option<Box<dyn CongestionControl>> {
+pub(super) fn by_name(name: &str) -> Option<Control> {
     match name {
-        "reno" => Some(Box::new(NewReno::default())),
-        "cubic" => Some(Box::new(Cubic::default())),
+        "reno" => Some(Control::Reno(NewReno::default())),
+        "cubic" => Some(Control::Cubic(Cubic::default())),
         _ => None,
     }
 }
 
-/// CUBIC.
-pub(super) fn standard() -> Box<dyn CongestionControl> {
-    Box::new(Cubic::default())
+impl Control {
+    fn algorithm(&mut self) -> &mut dyn CongestionControl {
+        match self {
+            Self::Reno(reno) => reno,
+            Self::Cubic(cubic) => cubic,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Reno(_) => NAMES[0],
+            Self::Cubic(_) => NAMES[1],
+        }
+    }
+
+    pub(super) fn start(&mut self, window: Window, acked: u32, progress: &Progress) -> (u32, bool) {
+        self.algorithm().start(window, acked, progress)
+    }
+
+    pub(super) fn grow(&mut self, now: Instant, window: Window, acked: u32, rtt: Duration) -> u32 {
+        self.algorithm().grow(now, window, acked, rtt)
+    }
+
+    pub(super) fn reduce(&mut self, window: Window) -> u32 {
+        self.algorithm().reduce(window)
+    }
+
+    pub(super) fn undo(&mut self) {
+        self.algorithm().undo();
+    }
+
+    pub(super) fn idle(&mut self, time: Duration) {
+        self.algorithm().idle(time);
+    }
 }
 
 fn mul_div(value: u32, by: u64, over: u64) -> u32 {
@@ -59,15 +100,11 @@ fn mul_div(value: u32, by: u64, over: u64) -> u32 {
 
 /// RFC 5681 and 6582.
 #[derive(Debug, Default)]
-struct NewReno {
+pub(super) struct NewReno {
     acked: u32,
 }
 
 impl CongestionControl for NewReno {
-    fn name(&self) -> &'static str {
-        "reno"
-    }
-
     fn grow(&mut self, _: Instant, window: Window, acked: u32, _: Duration) -> u32 {
         // RFC 9293 MUST-19.
         // RFC 5681 section 3.1, counting bytes: a segment for each window that was acknowledged.
@@ -93,7 +130,7 @@ impl CongestionControl for NewReno {
 /// RFC 9438, its first slow start by HyStart++ (RFC 9406).
 /// RFC 9293 MAY-18.
 #[derive(Debug, Default)]
-struct Cubic {
+pub(super) struct Cubic {
     start: HyStart,
     /// W_max.
     max: u32,
@@ -102,9 +139,6 @@ struct Cubic {
     /// Both before the latest reduction (section 4.9).
     prior: (u32, Option<Epoch>),
 }
-
-/// What the larger of both takes.
-pub(crate) const CONTROL_BYTES: usize = size_of::<Cubic>() + size_of::<NewReno>();
 
 #[derive(Debug)]
 struct Epoch {
@@ -139,10 +173,6 @@ impl Epoch {
 }
 
 impl CongestionControl for Cubic {
-    fn name(&self) -> &'static str {
-        "cubic"
-    }
-
     fn start(&mut self, window: Window, acked: u32, progress: &Progress) -> (u32, bool) {
         let (growth, over) = self.start.grow(acked, progress);
         (window.bytes.saturating_add(growth), over)
@@ -201,7 +231,7 @@ mod tests {
     const MSS: u32 = 1_000;
 
     /// Windows after each round trip of 100 ms.
-    fn rounds(control: &mut dyn CongestionControl, mut bytes: u32, count: u32) -> Vec<u32> {
+    fn rounds(control: &mut Control, mut bytes: u32, count: u32) -> Vec<u32> {
         let rtt = Duration::from_millis(100);
         (0..count)
             .map(|round| {
@@ -218,7 +248,7 @@ mod tests {
     #[test]
     fn reno_grows_by_a_segment_each_round_trip_and_halves() {
         let mut reno = by_name("reno").unwrap();
-        assert_eq!(rounds(&mut *reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
+        assert_eq!(rounds(&mut reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
         assert_eq!(reno.reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
         assert_eq!(reno.reduce(Window { bytes: MSS, segment_bytes: MSS }), 2 * MSS);
     }
@@ -230,7 +260,7 @@ mod tests {
         let start = cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
         assert_eq!(start, 700 * MSS);
         // K = cbrt(300 / 0.4) = 9.09 s.
-        let windows = rounds(&mut *cubic, start, 150);
+        let windows = rounds(&mut cubic, start, 150);
         let near = |round: usize, segments: u32| windows[round].abs_diff(segments * MSS) < 8 * MSS;
         assert!(near(90, 1_000), "{}", windows[90]);
         assert!(windows[60] > 980 * MSS && windows[60] < 1_000 * MSS, "concave: {}", windows[60]);
@@ -242,7 +272,7 @@ mod tests {
     fn cubic_is_never_slower_than_reno_on_a_short_path() {
         let mut cubic = by_name("cubic").unwrap();
         let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
-        let windows = rounds(&mut *cubic, start, 20);
+        let windows = rounds(&mut cubic, start, 20);
         assert!(windows[19] >= start + 10 * MSS, "{}", windows[19]);
     }
 
@@ -251,7 +281,7 @@ mod tests {
     fn cubic_follows_reno_at_nine_seventeenths_until_it_is_back_and_then_at_its_rate() {
         let mut cubic = by_name("cubic").unwrap();
         let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
-        let windows = rounds(&mut *cubic, start, 40);
+        let windows = rounds(&mut cubic, start, 40);
         let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(steps[..10].iter().all(|step| (470..=540).contains(step)), "{windows:?}");
         assert!(windows[11] > 20 * MSS && steps[12..].iter().all(|step| (890..=1_000).contains(step)), "{windows:?}");
@@ -265,12 +295,12 @@ mod tests {
         let start = cubic.reduce(Window { bytes: 900 * MSS, segment_bytes: MSS });
         assert_eq!(start, 630 * MSS);
         // K = cbrt((765 - 630) / 0.4) = 6.96 s.
-        let windows = rounds(&mut *cubic, start, 100);
+        let windows = rounds(&mut cubic, start, 100);
         assert!(windows[69].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[69]);
         // As large again, it is no less than before: the plateau is where it was.
         let start = cubic.reduce(Window { bytes: 765 * MSS, segment_bytes: MSS });
         assert_eq!(start, mul_div(765 * MSS, 7, 10));
-        let windows = rounds(&mut *cubic, start, 100);
+        let windows = rounds(&mut cubic, start, 100);
         assert!(windows[83].abs_diff(765 * MSS) < 3 * MSS, "{}", windows[83]);
     }
 
@@ -280,8 +310,8 @@ mod tests {
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
         let start = cubic.reduce(window);
         other.reduce(window);
-        let bytes = rounds(&mut *cubic, start, 30)[29];
-        assert_eq!(rounds(&mut *other, start, 30)[29], bytes);
+        let bytes = rounds(&mut cubic, start, 30)[29];
+        assert_eq!(rounds(&mut other, start, 30)[29], bytes);
         cubic.idle(Duration::from_secs(60));
         let (at, rtt) = (Instant::default() + Duration::from_secs(3), Duration::from_millis(100));
         let window = Window { bytes, segment_bytes: MSS };
@@ -293,7 +323,7 @@ mod tests {
         let mut cubic = by_name("cubic").unwrap();
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
         let start = cubic.reduce(window);
-        let before = rounds(&mut *cubic, start, 30);
+        let before = rounds(&mut cubic, start, 30);
         assert_eq!(cubic.reduce(Window { bytes: before[29], segment_bytes: MSS }), mul_div(before[29], 7, 10));
         cubic.undo();
         // As if nothing had happened: the plateau is still the old one and its time still counts.
@@ -302,7 +332,7 @@ mod tests {
         let grown = cubic.grow(Instant::default() + rtt * 60, next, MSS, rtt);
         let mut other = by_name("cubic").unwrap();
         other.reduce(window);
-        rounds(&mut *other, start, 30);
+        rounds(&mut other, start, 30);
         assert_eq!(grown, other.grow(Instant::default() + rtt * 60, next, MSS, rtt));
         assert!(grown > before[29]);
     }

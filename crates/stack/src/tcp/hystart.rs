@@ -20,13 +20,13 @@ const ROUNDS_MAX: u8 = 5;
 
 /// What slow start sees of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress {
+pub(super) struct Progress {
     /// SND.UNA and SND.NXT after it.
-    pub una: SeqNumber,
+    pub(super) una: SeqNumber,
     /// See above.
-    pub nxt: SeqNumber,
+    pub(super) nxt: SeqNumber,
     /// Round trip that it measured.
-    pub rtt: Option<Duration>,
+    pub(super) rtt: Option<Duration>,
 }
 
 /// Growth is in doubt.

@@ -441,7 +441,7 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
         ecn: peer.ecn,
         no_delay: config.no_delay,
     };
-    let control = config.control().unwrap_or_else(super::congestion::standard);
+    let control = config.control().unwrap_or_default();
     let mut snd = Sender::new(now, &start, control);
     match (attempt.first_sent, attempt.retries) {
         (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),

@@ -4,7 +4,7 @@
 //! of these exists. Recovery, timers and growth are in `recovery.rs`.
 
 use super::SeqNumber;
-use super::congestion::{CongestionControl, Window};
+use super::congestion::{Control, Window};
 use super::header::Block;
 use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::Recovery;
@@ -118,7 +118,6 @@ pub(super) struct Sender {
     pub(super) undo: Option<Undo>,
     /// When the device under the connection last had a carrier again.
     pub(super) carrier_at: Instant,
-    pub(super) control: Box<dyn CongestionControl>,
     pub(super) initial_window: u32,
     /// SND.NXT at the latest reduction for ECN; none other before it is acknowledged.
     pub(super) ecn_reduced_until: Option<SeqNumber>,
@@ -127,10 +126,11 @@ pub(super) struct Sender {
     /// Bytes that the peer told by DSACK it had already.
     pub(super) duplicate_bytes: u64,
     pub(super) undone_reductions: u32,
+    pub(super) control: Control,
 }
 
 impl Sender {
-    pub(super) fn new(now: Instant, start: &Start, control: Box<dyn CongestionControl>) -> Self {
+    pub(super) fn new(now: Instant, start: &Start, control: Control) -> Self {
         let (search, segment_bytes) = PathSearch::new(now, &start.sizes);
         let cwnd = start.initial_window_segments * segment_bytes;
         Self {
@@ -215,12 +215,12 @@ impl Sender {
     }
 
     /// The congestion control, which is told how long there was nothing to send first.
-    pub(super) fn control(&mut self) -> &mut dyn CongestionControl {
+    pub(super) fn control(&mut self) -> &mut Control {
         let idle = std::mem::take(&mut self.idle);
         if !idle.is_zero() {
             self.control.idle(idle);
         }
-        &mut *self.control
+        &mut self.control
     }
 
     pub(super) fn congestion_window(&self) -> Window {
