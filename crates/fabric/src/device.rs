@@ -75,6 +75,11 @@ pub(crate) trait Outbound: fmt::Debug + Send {
 pub(crate) trait Inbound: fmt::Debug + Send {
     /// The next packet of a frame, of which the first `at` bytes are done.
     fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside;
+
+    /// Whether the other side sends nothing more until all buffers are given back.
+    fn is_waited_for(&self) -> bool {
+        false
+    }
 }
 
 /// What there is in a frame.

@@ -426,13 +426,14 @@ fn take(
 ) -> std::result::Result<usize, (usize, Loss)> {
     let times = ports.hold_times;
     let Receiver { ring: Some(ring), inbound, malformed, hold, .. } = &mut ports.receivers[port] else { return Ok(0) };
-    if ring.is_crowded() {
-        // Who could have read what is kept has had its turn.
+    let half = ring.shape().buffer_count() / 2;
+    // Who could have read what is kept has had its turn.
+    if ring.held_back() >= if inbound.is_waited_for() { 1 } else { half } {
         ring.move_out();
     }
     let mut count = 0;
     let broken = |port: usize| move |violation: siga_ring::Violation| (port, Loss::Violation(violation.to_string()));
-    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() && !ring.is_crowded() {
+    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() && ring.held_back() < half {
         let Some(frame) = ring.next_frame().map_err(broken(port))? else { break };
         count += 1;
         let mut done = 0;

@@ -181,13 +181,13 @@ impl Consumer {
         self.caller.changed(self.given_back, self.peer.load(ROOM_AT));
     }
 
-    /// Whether half of the buffers cannot be given back because something of them is kept.
-    pub fn is_crowded(&mut self) -> bool {
+    /// How many buffers whose frames were taken cannot be given back because something is kept, of them or of one before.
+    pub fn held_back(&mut self) -> usize {
         if !self.buffers.keeps_any() {
-            return false;
+            return 0;
         }
         self.give_back();
-        self.taken - self.given_back >= word(self.shape.buffer_count()) / 2
+        usize::try_from(self.taken - self.given_back).unwrap_or(usize::MAX)
     }
 
     /// Moves what is kept of frames into memory of its own, so that all buffers can be given back whose frames were taken.
@@ -197,13 +197,16 @@ impl Consumer {
     }
 
     /// Asks the producer to ring at the next frame. `false`: there is one already, and nobody will ring. It holds until
-    /// [`Consumer::awake`] or the ring.
+    /// [`Consumer::awake`] or the ring. Nothing stays in the ring meanwhile: nobody gives buffers back in his sleep.
     ///
     /// # Errors
     /// The peer broke the contract.
     pub fn declare_asleep(&mut self) -> Result<bool, Violation> {
         if self.is_ready()? {
             return Ok(false);
+        }
+        if self.held_back() > 0 {
+            self.move_out();
         }
         self.give_back();
         self.own.store(WAKE_AT, self.taken + 1);

@@ -548,14 +548,14 @@ fn what_is_kept_of_a_frame_holds_its_buffer_and_those_behind_it_until_it_is_drop
     let frames: Vec<_> = (1..=4).map(|number| content(number, 2_000)).collect();
     assert!(frames.iter().all(|frame| send(&mut pair.a, frame, 0)));
     let first = keep(&mut pair.b);
-    assert!(!pair.b.consumer.is_crowded(), "one buffer of four");
+    assert_eq!(pair.b.consumer.held_back(), 1);
     assert_eq!(receive(&mut pair.b).unwrap().0, frames[1]);
     let third = keep(&mut pair.b);
-    assert!(pair.b.consumer.is_crowded());
+    assert_eq!(pair.b.consumer.held_back(), 3, "the second too, which is done with");
     assert_eq!(pair.a.producer.room().unwrap(), 0);
     assert_eq!((read(&first, 2_000), read(&third, 2_000)), (frames[0].clone(), frames[2].clone()));
     drop(first);
-    assert!(!pair.b.consumer.is_crowded());
+    assert_eq!(pair.b.consumer.held_back(), 1);
     assert_eq!(pair.a.producer.room().unwrap(), 2);
     drop(third);
     pair.b.consumer.give_back();
@@ -572,6 +572,9 @@ fn what_is_moved_out_is_the_same_and_holds_no_buffer() {
         assert!(send(&mut pair.a, &content(number, 2_000), 0));
     }
     assert_eq!(read(&kept[0], 2_000), content(7, 2_000));
+    let last = (0..4).map(|_| keep(&mut pair.b)).last().unwrap();
+    assert!(pair.b.consumer.declare_asleep().unwrap());
+    assert_eq!((pair.a.producer.room().unwrap(), read(&last, 2_000)), (4, content(14, 2_000)), "nor does who sleeps");
     let mut end = [0; 100];
     kept[1].copy_to(1_900, &mut end);
     assert_eq!(end, content(8, 2_000)[1_900..]);

@@ -7,7 +7,8 @@
 
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::doorbell::{self, Bell, Ear, Ring};
-use siga_ring::{Link, OwnMemory, PeerMemory, ReserveError, Shape, Violation};
+use siga_ring::{Kept, Link, OwnMemory, PeerMemory, ReserveError, Shape, Violation};
+use std::sync::Arc;
 
 /// Where the words of an end lie, and where its buffers begin (ARCHITECTURE.md, "The ring").
 const CONSUMED: usize = 0;
@@ -134,6 +135,9 @@ struct Found {
     by_consumer: Option<Violation>,
     by_producer: Option<Violation>,
     frames: u64,
+    /// What is kept of frames that came, with its length; of those that went, which are all fives.
+    received: Vec<(Arc<Kept>, usize)>,
+    sent: Vec<(Arc<Kept>, usize)>,
 }
 
 impl Found {
@@ -154,6 +158,9 @@ fn sound(link: &mut Link, draw: &mut Draw, found: &mut Found) {
             let mut bytes = vec![0; frame.len()];
             frame.copy_to(0, &mut bytes);
             found.frames += 1;
+            if draw.below(4) == 0 {
+                found.received.push((frame.keep(0, frame.len()), frame.len()));
+            }
         }),
         3 => link.consumer.declare_asleep().map(drop),
         4 => {
@@ -162,23 +169,49 @@ fn sound(link: &mut Link, draw: &mut Draw, found: &mut Found) {
             assert!(link.ear.drain().unwrap().rings <= 4_096);
             Ok(())
         }
+        5 => {
+            if link.consumer.held_back() > draw.below(9) {
+                link.consumer.move_out();
+                assert_eq!(link.consumer.held_back(), 0);
+            }
+            // Whatever the peer has made of it, so many bytes are there.
+            let mut read = |(kept, len): (Arc<Kept>, usize)| kept.copy_to(0, &mut vec![0; len]);
+            found.received.drain(..draw.below(found.received.len() + 1)).for_each(&mut read);
+            Ok(())
+        }
         _ => Ok(()),
     };
     consumer.unwrap_or_else(|violation| Found::note(&mut found.by_consumer, violation));
     let bytes = draw.below(most + 1);
     let producer = match draw.below(8) {
-        0..=2 => match link.producer.reserve(bytes) {
-            Ok(Some(place)) => {
-                place.fill(5);
-                link.producer.commit(draw.below(bytes + 1), draw.bits());
-                Ok(())
+        0..=2 => {
+            let keeper = link.producer.keeper();
+            match link.producer.reserve(bytes) {
+                Ok(Some(place)) => {
+                    place.fill(5);
+                    let len = draw.below(bytes + 1);
+                    if draw.below(4) == 0 {
+                        found.sent.push((keeper.keep(&place[..len]).unwrap(), len));
+                    }
+                    link.producer.commit(len, draw.bits());
+                    Ok(())
+                }
+                Ok(None) => Ok(()),
+                Err(ReserveError::Violation(violation)) => Err(violation),
+                Err(error @ ReserveError::TooLong { .. }) => panic!("{error}"),
             }
-            Ok(None) => Ok(()),
-            Err(ReserveError::Violation(violation)) => Err(violation),
-            Err(error @ ReserveError::TooLong { .. }) => panic!("{error}"),
-        },
+        }
         3 => link.producer.want_room(draw.below(12)).map(drop),
         4 => link.producer.room().map(|room| assert!(room <= link.producer.shape().buffer_count())),
+        6 => {
+            let whole = |(kept, len): (Arc<Kept>, usize)| {
+                let mut bytes = vec![0; len];
+                kept.copy_to(0, &mut bytes);
+                assert!(bytes.iter().all(|byte| *byte == 5), "nobody else writes what is this end's own");
+            };
+            found.sent.drain(..draw.below(found.sent.len() + 1)).for_each(whole);
+            Ok(())
+        }
         5 => link.producer.in_flight().map(|count| assert!(count <= link.producer.shape().buffer_count())),
         _ => {
             link.producer.publish();

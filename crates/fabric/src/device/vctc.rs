@@ -117,6 +117,10 @@ pub(super) struct Inbound {
 }
 
 impl super::Inbound for Inbound {
+    fn is_waited_for(&self) -> bool {
+        true
+    }
+
     fn next(&mut self, frame: &Frame<'_>, at: &mut usize) -> Inside {
         if *at == 0 {
             let mut length = [0; BLOCK_HEADER_BYTES];

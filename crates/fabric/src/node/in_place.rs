@@ -32,8 +32,10 @@ fn open() -> Figure1 {
     let mut figure = Figure1::new();
     let text = text(60_000);
     (0..50).for_each(|_| figure.exchange(&text, &[1]));
-    let (now, id) = (figure.guests[0].node.now(), figure.client);
-    figure.guests[0].node.stack().tcp_set(now, id, TcpSetting::NoDelay(true)).unwrap();
+    for (guest, id) in [(0, figure.client), (2, figure.server)] {
+        let now = figure.guests[guest].node.now();
+        figure.guests[guest].node.stack().tcp_set(now, id, TcpSetting::NoDelay(true)).unwrap();
+    }
     figure
 }
 
@@ -90,6 +92,19 @@ fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
         |figure: &Figure1| figure.guests[0].node.ports.senders.iter().map(super::Sender::kept_buffers).sum::<usize>();
     figure.turns(20);
     assert_eq!(kept(&figure), 0, "all is acknowledged");
+}
+
+#[test]
+fn what_nobody_reads_holds_up_no_channel_whose_sender_waits_for_all_buffers() {
+    let mut figure = open();
+    let text = text(LARGE);
+    for sent in 1..=3 {
+        let (now, id) = (figure.guests[2].node.now(), figure.server);
+        assert_eq!(figure.guests[2].node.stack().tcp_send(now, id, &text), Ok(LARGE));
+        figure.turns(5);
+        let id = figure.client;
+        assert_eq!(figure.guests[0].node.stack().tcp_progress(id).unwrap().received, sent * LARGE);
+    }
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {
 pub(super) struct Figure1 {
     pub(super) guests: [Guest; 3],
     pub(super) client: TcpId,
-    server: TcpId,
+    pub(super) server: TcpId,
 }
 
 impl Figure1 {

@@ -1,6 +1,6 @@
 //! Bytes that go from an application into a buffer of a ring at once, and stay there until they are acknowledged.
 
-use super::Node;
+use super::{Node, Ports};
 use crate::application::memory::Memory;
 use crate::device::{self, Sent};
 use crate::limits::IN_PLACE_BYTES_MIN;
@@ -120,6 +120,16 @@ impl Node {
             Room::Now(_) => !sender.has_buffer(),
             Room::Soon(_) => true,
             Room::Never => false,
+        }
+    }
+
+    /// Gives back buffers of which nothing is kept any more.
+    pub(crate) fn give_back(&mut self) {
+        let Ports { receivers, hot, .. } = &mut self.ports;
+        for port in hot.iter() {
+            if let Some(ring) = &mut receivers[*port].ring {
+                ring.give_back();
+            }
         }
     }
 }

@@ -161,6 +161,9 @@ impl Provider for Embedded {
         let id = self.connection(socket)?;
         let now = self.node.now();
         let received = self.node.stack().tcp_receive(now, id, into).map_err(tcp_error)?;
+        if received.is_some_and(|count| count >= IN_PLACE_BYTES_MIN) {
+            self.node.give_back();
+        }
         received.ok_or_else(|| ErrorKind::WouldBlock.into())
     }
 

@@ -197,13 +197,13 @@ impl Synchronized {
 }
 
 impl Sender {
-    /// Nothing is lost, repeated, probed or in doubt, and nothing is to be told.
+    /// Nothing is lost, repeated, probed or in doubt, and nothing is to be told. What proves a reduction wrong that is over comes with
+    /// blocks, in no plain segment.
     fn is_calm(&self) -> bool {
         let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
         !due && matches!(self.recovery, Recovery::Open)
             && !self.board.tells_of_more()
             && self.dupacks == 0
-            && self.undo.is_none()
             && self.frto == Frto::Off
             && self.tail_probe.is_none()
             && self.search.probe.is_none()
@@ -226,6 +226,7 @@ impl Sender {
         let mut delivery = Delivery::new(now, self.rtt.min(), sent_before);
         self.board.acknowledge(ack, &mut delivery);
         self.una = ack;
+        self.forget_old_reduction();
         (self.backoff, self.retries) = (0, 0);
         (self.rto_from, self.progress_at) = (now, now);
         if let Some(rtt) = delivery.rtt.or(echoed_ms.map(|ms| Duration::from_millis(ms.max(1)))) {

@@ -87,13 +87,16 @@ impl Sender {
         }
     }
 
+    /// A reduction before which so much was acknowledged is not judged any more.
+    #[inline]
+    pub(super) fn forget_old_reduction(&mut self) {
+        self.undo.take_if(|undo| self.una.since(undo.marker) > UNDO_BYTES_MAX);
+    }
+
     /// Judges the latest reduction by an acknowledgement that was just taken.
     pub(super) fn judge_reduction(&mut self, ack: &Ack<'_>, advanced: bool, duplicate: bool, delivery: &Delivery) {
+        self.forget_old_reduction();
         let Some(undo) = &self.undo else { return };
-        if self.una.since(undo.marker) > UNDO_BYTES_MAX {
-            self.undo = None;
-            return;
-        }
         let recovering = advanced && self.una.after(undo.marker) && !matches!(self.recovery, Recovery::Open);
         let before = undo.repeated_at.zip(ack.sent_before).is_some_and(|(repeated, before)| repeated >= before);
         let all_told = undo.told > 0 && undo.told >= undo.repeated;

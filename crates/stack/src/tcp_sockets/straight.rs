@@ -213,6 +213,7 @@ mod tests {
             world.exchange();
         }
         assert!(world.receive(gone) == text[..gone]);
+        assert_eq!(world.goes(), Straight::Now(DEVICE), "it goes on as before");
     }
 
     #[test]
