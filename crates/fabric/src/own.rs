@@ -35,7 +35,15 @@ impl Piece {
 
 impl Own {
     /// Has bytes that are about to be written in the heap alone.
+    #[inline]
     fn move_in(&mut self, at: usize, len: usize) {
+        if !self.pieces.is_empty() {
+            self.move_pieces_in(at, len);
+        }
+    }
+
+    #[inline(never)]
+    fn move_pieces_in(&mut self, at: usize, len: usize) {
         let heap = &mut self.heap;
         self.pieces.retain(|piece| {
             let moves = piece.overlaps(at, len);
@@ -43,6 +51,42 @@ impl Own {
                 heap.write_payload(piece.at, piece, 0, piece.len);
             }
             !moves
+        });
+    }
+
+    /// Reads bytes some of which lie elsewhere.
+    #[inline(never)]
+    fn read_pieces(&self, at: usize, into: &mut [u8]) {
+        let mut done = 0;
+        while done < into.len() {
+            let (from, left) = (at + done, into.len() - done);
+            let nearest = self.pieces.iter().filter(|piece| piece.overlaps(from, left)).min_by_key(|piece| piece.at);
+            // What lies before the piece is in the heap.
+            let own = nearest.map_or(left, |piece| piece.at.saturating_sub(from));
+            self.heap.read(from, &mut into[done..done + own]);
+            done += own;
+            if let Some(piece) = nearest {
+                let skip = at + done - piece.at;
+                let len = (piece.len - skip).min(into.len() - done);
+                piece.copy_to(skip, &mut into[done..done + len]);
+                done += len;
+            }
+        }
+    }
+
+    /// Lets go of what lies between two positions.
+    #[inline(never)]
+    fn let_go(&mut self, head: usize, at: usize) {
+        let capacity = self.heap.capacity();
+        let behind = |from: usize, to: usize| if to >= from { to - from } else { to + capacity - from };
+        let gone = behind(head, at);
+        self.pieces.retain_mut(|piece| {
+            let cut = gone.saturating_sub(behind(head, piece.at));
+            let stays = cut < piece.len;
+            if stays {
+                (piece.at, piece.from, piece.len) = (piece.at + cut, piece.from + cut, piece.len - cut);
+            }
+            stays
         });
     }
 }
@@ -89,22 +133,9 @@ impl Storage for Own {
         }
     }
 
+    #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
-        let mut done = 0;
-        while done < into.len() {
-            let (from, left) = (at + done, into.len() - done);
-            let nearest = self.pieces.iter().filter(|piece| piece.overlaps(from, left)).min_by_key(|piece| piece.at);
-            // What lies before the piece is in the heap.
-            let own = nearest.map_or(left, |piece| piece.at.saturating_sub(from));
-            self.heap.read(from, &mut into[done..done + own]);
-            done += own;
-            if let Some(piece) = nearest {
-                let skip = at + done - piece.at;
-                let len = (piece.len - skip).min(into.len() - done);
-                piece.copy_to(skip, &mut into[done..done + len]);
-                done += len;
-            }
-        }
+        if self.pieces.is_empty() { self.heap.read(at, into) } else { self.read_pieces(at, into) }
     }
 
     fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
@@ -113,24 +144,20 @@ impl Storage for Own {
         self.pieces.push_back(piece);
     }
 
+    #[inline]
     fn discard(&mut self, at: usize) {
-        let capacity = self.heap.capacity();
-        let behind = |from: usize, to: usize| if to >= from { to - from } else { to + capacity - from };
         let head = std::mem::replace(&mut self.head, at);
-        let gone = behind(head, at);
-        self.pieces.retain_mut(|piece| {
-            let cut = gone.saturating_sub(behind(head, piece.at));
-            let stays = cut < piece.len;
-            if stays {
-                (piece.at, piece.from, piece.len) = (piece.at + cut, piece.from + cut, piece.len - cut);
-            }
-            stays
-        });
+        if !self.pieces.is_empty() {
+            self.let_go(head, at);
+        }
     }
 
+    #[inline]
     fn clear(&mut self) {
         self.head = 0;
-        self.pieces.clear();
+        if !self.pieces.is_empty() {
+            self.pieces.clear();
+        }
     }
 }
 

@@ -182,10 +182,13 @@ impl Consumer {
     }
 
     /// How many buffers whose frames were taken cannot be given back because something is kept, of them or of one before.
+    #[inline]
     pub fn held_back(&mut self) -> usize {
-        if !self.buffers.keeps_any() {
-            return 0;
-        }
+        if self.buffers.keeps_any() { self.count_held_back() } else { 0 }
+    }
+
+    #[inline(never)]
+    fn count_held_back(&mut self) -> usize {
         self.give_back();
         usize::try_from(self.taken - self.given_back).unwrap_or(usize::MAX)
     }

@@ -33,6 +33,7 @@ impl Buffers {
     }
 
     /// Whether anything is kept of any buffer. What was read of those that are free was read before this.
+    #[inline]
     pub(crate) fn keeps_any(&self) -> bool {
         self.all.load(Ordering::Acquire) > 0
     }
@@ -53,6 +54,7 @@ impl Buffers {
     }
 
     /// Copies bytes out.
+    #[inline]
     pub(crate) fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.meter.measure(into.len(), || self.view.copy_to(at, into));
     }
