@@ -1,6 +1,7 @@
-//! A TCP buffer in the guest's own memory, of which large pieces may still lie in the ring that they came by.
+//! A TCP buffer in the guest's own memory, of which large pieces may lie in ring buffers: those received until they are read, those
+//! sent until they are acknowledged.
 //!
-//! A piece is copied once, from the ring to the application, if that reads in time; else the ring has it moved out.
+//! A piece is copied out of the ring once, if it is read in time; else the ring has it moved out.
 
 use crate::limits::IN_PLACE_BYTES_MIN;
 use siga_stack::frame::{Kept, Payload};
