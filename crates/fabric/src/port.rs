@@ -36,8 +36,8 @@ pub(crate) enum Partner {
 pub(crate) enum Room {
     /// There is, and this has what is built there stay.
     Now(Keeper),
-    /// There will be, perhaps before a time: what is kept is then no reason to wait any longer.
-    Soon(Option<Ticks>),
+    /// There will be, by this time at the latest: what is kept is then no reason to wait any longer.
+    Soon(Ticks),
     /// Frames of this port do not stay.
     Never,
 }
@@ -271,7 +271,7 @@ impl Sender {
         let crowded = |until: &mut Ticks| now >= *until || 2 * ring.kept_buffers() <= ring.shape().buffer_count();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
-            Some(until) => Room::Soon(Some(until)),
+            Some(until) => Room::Soon(until),
             None => Room::Now(ring.keeper()),
         }
     }
@@ -279,7 +279,7 @@ impl Sender {
     /// Whether there is an empty buffer.
     pub(crate) fn has_buffer(&mut self) -> bool {
         // A violation is told by the next use.
-        self.ring.as_mut().is_none_or(|ring| ring.room().map_or(true, |room| room > 0))
+        self.ring.as_mut().is_none_or(|ring| ring.has_room(1).unwrap_or(true))
     }
 
     /// Builds such a frame; [`Sender::flush`] sends it.

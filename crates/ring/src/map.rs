@@ -120,8 +120,9 @@ impl Region {
     /// Bytes to write.
     pub(crate) fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         let base = self.mapping.at(self.place(at, len), len);
-        // SAFETY: the bytes are mapped and initialised (zeroes from the kernel), this value is the only way to them in this
-        // process, it is borrowed for as long as the slice lives, and the seals keep every other process from writing them.
+        // SAFETY: the bytes are mapped and initialised (zeroes from the kernel), this value is the only way in this process to
+        // write them and, but for views that are not read where a slice exists (`Region::view`), to read them; it is borrowed for
+        // as long as the slice lives, and the seals keep every other process from writing them.
         unsafe { std::slice::from_raw_parts_mut(base, len) }
     }
 

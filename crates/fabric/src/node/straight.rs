@@ -86,7 +86,7 @@ impl Node {
             let keeper = match sender.room_in_place(now, self.ports.keep_time) {
                 Room::Now(keeper) => keeper,
                 Room::Soon(until) if gone == 0 => {
-                    self.keeps_until = until;
+                    self.keeps_until = Some(until);
                     return Written::Wait;
                 }
                 Room::Soon(_) | Room::Never => break,

@@ -43,8 +43,9 @@ impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
     }
 
     fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-        let own = self.own.len().saturating_sub(at).min(len);
-        let (more, kept) = self.rest.keep((at + own) - self.own.len(), len - own)?;
+        let own = self.own.len().saturating_sub(at);
+        let len = len.checked_sub(own).filter(|len| *len > 0)?;
+        let (more, kept) = self.rest.keep((at + own) - self.own.len(), len)?;
         Some((own + more, kept))
     }
 }
