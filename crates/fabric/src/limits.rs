@@ -26,7 +26,7 @@ pub const BUFFER_COUNT_MAX: u16 = 128;
 /// Buffers that are handed over together, where drivers do so at all: a partner on another CPU begins before all are filled.
 pub const BULK_BUFFERS: usize = 4;
 /// Buffers where nothing is asked for.
-pub const BUFFER_COUNT_DEFAULT: u16 = 16;
+pub const BUFFER_COUNT_DEFAULT: u16 = 32;
 /// What a HiperSockets frame has beyond the MTU (devices.md, HiperSockets).
 pub const HIPERSOCKETS_OVERHEAD_BYTES: u32 = 8 << 10;
 /// Least buffer of a virtual CTC: an MTU of 576 and the headers of block and segment.
@@ -45,7 +45,7 @@ pub const MTU_IPV6_MIN: u32 = 1_280;
 /// Ring pairs of one guest, where the topology sets nothing.
 pub const PAIRS_DEFAULT: u32 = 512;
 /// Bytes of a guest's ring memory, where the topology sets nothing.
-pub const RING_BYTES_DEFAULT: u64 = 1 << 30;
+pub const RING_BYTES_DEFAULT: u64 = 2 << 30;
 
 /// Bytes of one message between processes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
@@ -124,6 +124,10 @@ pub const APPLICATION_BUFFERS: usize = 64;
 pub const EXTENTS_MAX: usize = 4_096;
 /// Bytes that an application may have under way over one connection.
 pub const SEND_BYTES_MAX: u64 = 32 << 20;
+/// While its application has more than this under way in all, a connection may have no more than the other.
+pub const CROWDED_FROM_BYTES: usize = 4 << 20;
+/// See [`CROWDED_FROM_BYTES`].
+pub const CROWDED_SEND_BYTES_MAX: usize = 512 << 10;
 /// One in so many blocks of an arena is kept for what is received in order.
 pub const RESERVE_DIVISOR: usize = 8;
 /// Answers to commands that wait for room; while there are so many, no command is taken.

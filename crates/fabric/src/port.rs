@@ -216,7 +216,7 @@ impl Sender {
             let packet = Transmit { len: bytes.len(), marks: *marks };
             match self
                 .outbound
-                .send(ring, &mut Whole { packet, fill: |into: &mut [u8]| into.copy_from_slice(bytes) })?
+                .send(ring, &mut Whole { packet, fill: |into: &mut [u8]| siga_stack::copy(bytes, into) })?
             {
                 Sent::Full if self.full == Full::Drop => ring.count_target_full(),
                 Sent::Full => {

@@ -191,21 +191,57 @@ impl View {
     }
 }
 
+/// Addresses are compared by so many low bits before all of them are.
+#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
+const PAGE: usize = 4_096;
+
+/// Where the target lies so far behind the source, counted within a page, `rep movsb` takes its last store for what it loads
+/// next and waits for it: 3 GB/s, not 50, on AMD's Zen 3 and 4. A packet passed on from HiperSockets to a virtual CTC lies so.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const SLOW_APART: std::ops::Range<usize> = 1..32;
+
+/// What one round of the loop that is used there copies.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const BLOCK: usize = 64;
+
 /// Copies `into.len()` bytes that may change while they are read.
 ///
 /// # Safety
 /// That many bytes from `from` on are readable, and none of them is in `into`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy(from: *const u8, into: &mut [u8]) {
+    let apart = into.as_ptr().addr().wrapping_sub(from.addr()) % PAGE;
+    let blocks = if SLOW_APART.contains(&apart) { into.len() / BLOCK } else { 0 };
     // SAFETY: the caller's promise. The compiler sees neither the loads nor what they gave, so that a change by the peer is
     // no data race in its eyes; the direction flag is clear by the calling convention.
     unsafe {
         std::arch::asm!(
+            "test rax, rax",
+            "jz 3f",
+            "2:",
+            "movups {a}, [rsi]",
+            "movups {b}, [rsi + 16]",
+            "movups {c}, [rsi + 32]",
+            "movups {d}, [rsi + 48]",
+            "movups [rdi], {a}",
+            "movups [rdi + 16], {b}",
+            "movups [rdi + 32], {c}",
+            "movups [rdi + 48], {d}",
+            "add rsi, 64",
+            "add rdi, 64",
+            "dec rax",
+            "jnz 2b",
+            "3:",
             "rep movsb",
-            inout("rcx") into.len() => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            inout("rax") blocks => _,
+            inout("rcx") into.len() - blocks * BLOCK => _,
             inout("rsi") from => _,
             inout("rdi") into.as_mut_ptr() => _,
-            options(nostack, preserves_flags)
+            options(nostack)
         );
     }
 }
@@ -375,6 +411,26 @@ mod tests {
                     assert_eq!(into[1..=len], bytes[at..at + len]);
                     assert!(into[0] == 0xff && into[1 + len..].iter().all(|byte| *byte == 0xff));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_is_right_however_far_the_two_ends_lie_apart_within_a_page() {
+        let (mut region, view) = pair(8_192);
+        region.bytes_mut(0, 8_192).iter_mut().zip((0_u8..=250).cycle()).for_each(|(byte, value)| *byte = value);
+        let bytes = region.bytes(0, 8_192).to_vec();
+        let mut memory = vec![0xff; 3 * PAGE];
+        for apart in (0..40).chain([64, 4_095]) {
+            for (at, len) in [(0, 4_096), (3, 1), (5, 63), (70, 64), (70, 129), (1, 8_000)] {
+                memory.fill(0xff);
+                let from = view.mapping.at(at, len).cast_const();
+                let start = from.addr().wrapping_sub(memory.as_ptr().addr()).wrapping_add(apart) % PAGE;
+                // SAFETY: so many bytes are readable there, and `memory` is not among them.
+                unsafe { copy(from, &mut memory[start..start + len]) };
+                assert_eq!(memory[start..start + len], bytes[at..at + len], "{len} bytes from {at}, {apart} apart");
+                let around = memory[..start].iter().chain(&memory[start + len..]);
+                assert!(around.into_iter().all(|byte| *byte == 0xff), "{len} bytes from {at}, {apart} apart");
             }
         }
     }

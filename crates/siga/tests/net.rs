@@ -432,7 +432,7 @@ fn all_pairs(network: &str, guests: usize) {
     let entries = status["guests"].as_array().unwrap();
     let sum = |key: &str| entries.iter().map(|guest| guest[key].as_u64().unwrap()).sum::<u64>();
     // The formula: each pair has two rings of buffer_count frames.
-    assert_eq!(sum("ring_bytes"), pairs * 2 * 16 * (64 << 10));
+    assert_eq!(sum("ring_bytes"), pairs * 2 * 32 * (64 << 10));
     println!("{pairs} pairs in {:?}, {} MB of rings", begun.elapsed(), sum("ring_bytes") >> 20);
     let mut pids: Vec<i32> = entries.iter().map(|guest| guest["pid"].as_i64().unwrap().try_into().unwrap()).collect();
     pids.push(control_pid(&network));

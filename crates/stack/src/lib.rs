@@ -8,6 +8,7 @@
 
 mod capture;
 mod checksum;
+mod copy;
 pub mod cut;
 pub mod device;
 pub mod drops;
@@ -36,4 +37,5 @@ pub mod tcp_sockets;
 pub mod time;
 pub mod udp;
 
+pub use copy::copy;
 pub use stack::Stack;

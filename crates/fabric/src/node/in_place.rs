@@ -2,7 +2,6 @@
 
 use super::lockstep::Figure1;
 use super::straight::Written;
-use crate::message::Waiting;
 use siga_ring::clock::Ticks;
 use siga_stack::tcp_sockets::TcpSetting;
 
@@ -105,11 +104,4 @@ fn what_nobody_reads_holds_up_no_channel_whose_sender_waits_for_all_buffers() {
         let id = figure.client;
         assert_eq!(figure.guests[0].node.stack().tcp_progress(id).unwrap().received, sent * LARGE);
     }
-}
-
-#[test]
-fn nothing_goes_straight_where_everybody_sleeps() {
-    let (mut figure, text) = (open(), text(PART));
-    figure.guests[0].node.config.waiting = Waiting::Blocking;
-    assert_eq!(write(&mut figure, &text), Written::Gone(0));
 }

@@ -4,7 +4,7 @@ use super::{Node, Ports};
 use crate::application::memory::Memory;
 use crate::device::{self, Sent};
 use crate::limits::IN_PLACE_BYTES_MIN;
-use crate::message::{Loss, Waiting};
+use crate::message::Loss;
 use crate::port::Room;
 use siga_ring::Keeper;
 use siga_ring::clock::Ticks;
@@ -62,9 +62,6 @@ impl Node {
     /// Sends what an application writes without a copy of it, as far as that can be. Where everybody sleeps it cannot: what is
     /// under way would be no more than the buffers of one ring, too little for as long as it takes to wake three processes.
     pub(crate) fn send_straight(&mut self, id: TcpId, bytes: &[u8]) -> Written {
-        if self.config.waiting == Waiting::Blocking {
-            return Written::Gone(0);
-        }
         let now = Ticks::now();
         let at = self.clock.instant(now);
         let (mut gone, mut used) = (0, None);

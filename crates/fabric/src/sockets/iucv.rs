@@ -14,8 +14,8 @@ use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBE
 use crate::application::{BLOCK_BYTES, Extent, size};
 use crate::client::ApplicationEnd;
 use crate::limits::{
-    ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL,
-    EVENTS_AT_ONCE_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
+    ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX,
+    DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
 };
 use crate::message::{ApplicationReport, ReportPart};
 use crate::port;
@@ -108,6 +108,8 @@ struct Connection {
     filled: usize,
     under_way: usize,
     send_buffer: usize,
+    /// Something was not taken for want of room.
+    stalled: bool,
     received: VecDeque<Extent>,
     unread: usize,
 }
@@ -125,14 +127,21 @@ impl Connection {
             filled: 0,
             under_way: 0,
             send_buffer: 0,
+            stalled: false,
             received: VecDeque::new(),
             unread: 0,
         }
     }
 
-    fn readiness(&self) -> Readiness {
+    /// How much more may be under way.
+    fn room(&self, crowded: bool) -> usize {
+        let most = if crowded { self.send_buffer.min(CROWDED_SEND_BYTES_MAX) } else { self.send_buffer };
+        most.saturating_sub(self.under_way)
+    }
+
+    fn readiness(&self, crowded: bool) -> Readiness {
         let readable = self.unread > 0 || self.ended || self.closed;
-        let writable = self.closed || self.open && !self.shut && self.under_way < self.send_buffer;
+        let writable = self.closed || self.open && !self.shut && self.room(crowded) > 0;
         Readiness { readable, writable, closed: self.closed }
     }
 
@@ -450,14 +459,16 @@ impl Iucv {
     }
 
     fn hear_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
-        let arena_bytes = self.peer.len();
+        let (arena_bytes, crowded) = (self.peer.len(), self.is_crowded());
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
             return Err("a state of what is no connection");
         };
-        let before = connection.readiness();
+        let before = connection.readiness(crowded);
         connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
-        let now = connection.readiness();
-        let more = now.readable && (connection.unread > 0 || !before.readable) || now.writable && !before.writable;
+        let now = connection.readiness(crowded);
+        // Others may have made room since it was refused.
+        let goes_on = now.writable && (std::mem::take(&mut connection.stalled) || !before.writable);
+        let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
         if *stage == Stage::Closing {
             (connection.unread, connection.received) = (0, VecDeque::new());
         } else if more || now.closed && !before.closed {
@@ -495,6 +506,11 @@ impl Iucv {
             self.abort(SocketId(number.into()));
         }
         Ok(())
+    }
+
+    /// Whether so much is under way in all that more would only leave the caches.
+    fn is_crowded(&self) -> bool {
+        self.arena.len() - self.free.len() * BLOCK_BYTES > CROWDED_FROM_BYTES
     }
 
     /// Copies bytes into blocks, as many as there are; where they lie.
@@ -636,6 +652,7 @@ impl Provider for Iucv {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
         self.catch_up();
+        let crowded = self.is_crowded();
         let (number, _, connection) = self.connection(socket)?;
         if connection.shut {
             return Err(ErrorKind::BrokenPipe.into());
@@ -643,10 +660,11 @@ impl Provider for Iucv {
         if connection.closed {
             return Err(connection.failure.unwrap_or(ErrorKind::NotConnected).into());
         }
-        let room = connection.send_buffer.saturating_sub(connection.under_way);
         if bytes.is_empty() {
             return Ok(0);
         }
+        let room = connection.room(crowded);
+        connection.stalled = bytes.len() > room;
         if !connection.open || room == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -777,9 +795,10 @@ impl Provider for Iucv {
 
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
         self.alive()?;
+        let crowded = self.is_crowded();
         let (_, known) = self.socket(socket)?;
         Ok(match &known.kind {
-            Kind::Connection(connection) => connection.readiness(),
+            Kind::Connection(connection) => connection.readiness(crowded),
             Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
             Kind::Datagrams(datagrams) => {
                 Readiness { readable: !datagrams.queue.is_empty(), writable: true, closed: false }

@@ -67,7 +67,7 @@ fn the_environment_of_figure_1_is_read() {
     let client = &topology.guests[&name("client")];
     assert_eq!(
         (client.devices[0].mtu, client.devices[0].full, client.devices[0].buffer_count),
-        (57_344, Full::Pending, 16)
+        (57_344, Full::Pending, 32)
     );
     assert_eq!((client.routes[0].device, client.routes[0].to.to_string().as_str()), (0, "0.0.0.0/0"));
     let router = &topology.guests[&name("router")];

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::copy;
 use crate::frame::{Kept, Payload};
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
 
@@ -86,7 +87,7 @@ impl Storage for Heap {
     }
 
     fn write(&mut self, at: usize, from: &[u8]) {
-        self.0[at..at + from.len()].copy_from_slice(from);
+        copy(from, &mut self.0[at..at + from.len()]);
     }
 
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
@@ -94,7 +95,7 @@ impl Storage for Heap {
     }
 
     fn read(&self, at: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self.0[at..at + into.len()]);
+        copy(&self.0[at..at + into.len()], into);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use super::{TcpId, Way};
+use crate::copy;
 use crate::device::Medium;
 use crate::frame::{DeviceId, Kept, Marks};
 use crate::stack::{Stack, Transmit};
@@ -62,7 +63,7 @@ impl<S: Storage> Stack<S> {
         let segment = socket.connection.poll_straight(now, bytes.len(), large)?;
         let taken = segment.plain.len as usize;
         let bytes = &bytes[..taken];
-        let len = build_around(socket, &segment, true, into, |payload| payload.copy_from_slice(bytes));
+        let len = build_around(socket, &segment, true, into, |payload| copy(bytes, payload));
         if taken > 0 {
             let kept = keep(&into[len - taken..len]).unwrap_or_else(|| Arc::new(Copied(bytes.into())));
             socket.connection.keep_sent(&kept, taken);

@@ -12,7 +12,7 @@ grant = ["a", "b", "c"]
 [network.other]
 type = "hipersockets"
 [guest.a]
-ring_bytes_max = 600_000
+ring_bytes_max = 1_000_000
 device = [{network = "lan", addresses = ["10.0.0.1/24"]}, {network = "other"}]
 [guest.b]
 device = [{network = "lan", addresses = ["10.0.0.2/24"], buffer_count = 8}]
@@ -63,12 +63,12 @@ fn each_member_says_how_many_buffers_frames_to_it_have() {
         let Order::Pair { inbound, outbound, .. } = order else { panic!("{order:?}") };
         (inbound.count, outbound.count, inbound.bytes)
     };
-    assert_eq!(buffers(&orders[0].order), (16, 8, 16 << 10));
-    assert_eq!(buffers(&orders[1].order), (8, 16, 16 << 10));
+    assert_eq!(buffers(&orders[0].order), (32, 8, 16 << 10));
+    assert_eq!(buffers(&orders[1].order), (8, 32, 16 << 10));
     assert_eq!(orders[0].with, orders[1].with);
     // Both may ask at once: it stays one pair, charged to the first.
     assert!(world.want("b.dev0", "a.dev0").unwrap().is_empty());
-    assert_eq!((world.pairs.len(), world.pairs.charged(&name("a"))), (1, 24 * (16 << 10)));
+    assert_eq!((world.pairs.len(), world.pairs.charged(&name("a"))), (1, 40 * (16 << 10)));
     assert_eq!(world.pairs.charged(&name("b")), 0);
     assert_eq!(told(&[world.pairs.memory(PairId(1), &name("b")).unwrap()]), ["a"]);
     assert!(world.pairs.memory(PairId(1), &name("c")).is_none(), "a pair of others");
@@ -96,7 +96,7 @@ fn who_may_not_couple_is_refused_and_told_why() {
 fn limits_are_those_of_who_asks_and_of_who_is_asked() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
-    assert!(world.want("a.dev0", "c.dev0").unwrap_err().contains("ring_bytes_max"), "24 and 32 buffers of 16 KB");
+    assert!(world.want("a.dev0", "c.dev0").unwrap_err().contains("ring_bytes_max"), "40 and 64 buffers of 16 KB");
     world.want("c.dev0", "a.dev0").unwrap();
     assert!(world.want("b.dev0", "c.dev0").unwrap_err().contains("guest c has 1 pairs"));
     world.pairs.lost(PairId(2), &name("c"), "gone", false);

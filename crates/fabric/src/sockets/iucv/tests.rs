@@ -7,7 +7,7 @@ use super::ends::Ends;
 use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{Extent, shape};
 use crate::client::ApplicationEnd;
-use crate::limits::INCOMING_MAX;
+use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
 use crate::message::Waiting;
 use rustix::pipe::{PipeFlags, pipe_with};
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -45,12 +45,16 @@ fn status() -> Status {
 
 impl Scene {
     fn new() -> Self {
+        Self::with_arenas_of(ARENA_BYTES)
+    }
+
+    fn with_arenas_of(arena_bytes: usize) -> Self {
         let ((ear_guest, bell_application), (ear_application, bell_guest)) = (bell(), bell());
         let shape = shape().unwrap();
         let (own, own_fd) = OwnMemory::create(shape).unwrap();
         let (of_guest, guest_fd) = OwnMemory::create(shape).unwrap();
-        let (arena, sent_fd) = OwnArena::create(ARENA_BYTES).unwrap();
-        let (received, received_fd) = OwnArena::create(ARENA_BYTES).unwrap();
+        let (arena, sent_fd) = OwnArena::create(arena_bytes).unwrap();
+        let (received, received_fd) = OwnArena::create(arena_bytes).unwrap();
         let link = |own, fd, bell, ear| {
             let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
             Link::new(own, PeerMemory::map(fd, shape).unwrap(), bell, ear)
@@ -58,12 +62,12 @@ impl Scene {
         let end = ApplicationEnd {
             link: link(own, guest_fd, bell_application, ear_application),
             arena,
-            peer: PeerArena::map(received_fd, ARENA_BYTES).unwrap(),
+            peer: PeerArena::map(received_fd, arena_bytes).unwrap(),
             waiting: Waiting::Blocking,
         };
         let mut guest = link(of_guest, own_fd, bell_guest, ear_guest);
         guest.producer.set_packing(true);
-        let sent = PeerArena::map(sent_fd, ARENA_BYTES).unwrap();
+        let sent = PeerArena::map(sent_fd, arena_bytes).unwrap();
         Self { application: Iucv::new(end).unwrap(), guest, received, _sent: sent }
     }
 
@@ -89,14 +93,20 @@ impl Scene {
         all
     }
 
+    /// Opens a connection, the one of this number.
+    fn connect(&mut self, number: Number, status: Status) -> SocketId {
+        let socket = self.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
+        assert!(matches!(self.commands()[..], [(of, Command::Connect { .. })] if of == number));
+        self.tell(number, &Event::Made { local: local() });
+        self.tell(number, &Event::Status(status));
+        assert!(self.application.work() && self.application.connected(socket).unwrap());
+        socket
+    }
+
     /// A connection that is open: number 0.
     fn connected() -> (Self, SocketId) {
         let mut scene = Self::new();
-        let socket = scene.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
-        assert!(matches!(scene.commands()[..], [(0, Command::Connect { .. })]));
-        scene.tell(0, &Event::Made { local: local() });
-        scene.tell(0, &Event::Status(status()));
-        assert!(scene.application.work() && scene.application.connected(socket).unwrap());
+        let socket = scene.connect(0, status());
         (scene, socket)
     }
 
@@ -238,6 +248,32 @@ fn received_bytes_that_come_one_by_one_may_wait_for_as_long_as_they_like() {
     let mut read = vec![0; 9_001];
     assert_eq!(scene.application.receive(socket, &mut read).unwrap(), 9_000);
     assert_eq!(read[..9_000], bytes);
+}
+
+#[test]
+fn where_much_is_under_way_in_all_a_connection_waits_for_its_own_bytes_and_is_told() {
+    const PART: usize = 256 << 10;
+    let mut scene = Scene::with_arenas_of(2 * CROWDED_FROM_BYTES);
+    let wide = || Status { send_buffer: u32::try_from(2 * CROWDED_FROM_BYTES).unwrap(), ..status() };
+    let (many, few) = (scene.connect(0, wide()), scene.connect(1, wide()));
+    while scene.application.poll_news().is_some() {}
+    let part = vec![1; PART];
+    (0..CROWDED_FROM_BYTES / PART).for_each(|_| assert_eq!(scene.application.send(many, &part).unwrap(), PART));
+    (0..CROWDED_SEND_BYTES_MAX / PART).for_each(|_| assert_eq!(scene.application.send(few, &part).unwrap(), PART));
+    for socket in [many, few] {
+        assert_eq!(scene.application.send(socket, &part).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(!scene.application.readiness(socket).unwrap().writable);
+    }
+    scene.commands();
+    let all = u32::try_from(CROWDED_FROM_BYTES).unwrap();
+    scene.tell(0, &Event::Status(Status { released: all, ..wide() }));
+    scene.application.work();
+    assert!(scene.application.readiness(few).unwrap().writable, "there is room for all");
+    scene.tell(1, &Event::Status(Status { released: 1, ..wide() }));
+    scene.application.work();
+    let told: Vec<_> = std::iter::from_fn(|| scene.application.poll_news()).collect();
+    assert!(told.contains(&many) && told.contains(&few), "{told:?}");
+    assert_eq!(scene.application.send(few, &part).unwrap(), PART);
 }
 
 #[test]
