@@ -371,6 +371,104 @@ mod tests {
         assert_eq!(other.capacity(), 0, "it is too much for another");
     }
 
+    /// Memory without an end, which lets go of what is not wanted any more.
+    #[derive(Debug, Default)]
+    struct Row {
+        base: usize,
+        bytes: Vec<u8>,
+    }
+
+    impl Row {
+        fn at(&self, at: usize) -> usize {
+            at.checked_sub(self.base).unwrap_or_else(|| panic!("byte {at} is gone, all before {} are", self.base))
+        }
+    }
+
+    impl Storage for Row {
+        fn capacity(&self) -> usize {
+            usize::MAX / 2
+        }
+
+        fn grow(&mut self, capacity: usize) {
+            panic!("there is room for {capacity}");
+        }
+
+        fn release(&mut self) {}
+
+        fn write(&mut self, at: usize, from: &[u8]) {
+            let at = self.at(at);
+            let end = self.bytes.len().max(at + from.len());
+            self.bytes.resize(end, 0);
+            self.bytes[at..at + from.len()].copy_from_slice(from);
+        }
+
+        fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
+            let mut bytes = vec![0; len];
+            payload.copy_to(from, &mut bytes);
+            self.write(at, &bytes);
+        }
+
+        fn read(&self, at: usize, into: &mut [u8]) {
+            into.copy_from_slice(&self.bytes[self.at(at)..][..into.len()]);
+        }
+
+        fn discard(&mut self, at: usize) {
+            drop(self.bytes.drain(..self.at(at)));
+            self.base = at;
+        }
+
+        fn clear(&mut self) {
+            *self = Self::default();
+        }
+    }
+
+    impl Kept for Vec<u8> {
+        fn copy_to(&self, at: usize, into: &mut [u8]) {
+            into.copy_from_slice(&self[at..at + into.len()]);
+        }
+    }
+
+    #[test]
+    fn memory_is_not_asked_for_what_it_was_allowed_to_let_go() {
+        let mut ring = Ring::new(Row::default());
+        let part: Vec<u8> = (0..90).collect();
+        let kept: Arc<dyn Kept> = Arc::new(part[60..].to_vec());
+        for round in 0..3 {
+            ring.push(&part[..20]);
+            ring.place(20, part.as_slice(), 40, 20);
+            ring.place(0, part.as_slice(), 20, 20);
+            ring.extend(40);
+            ring.push_kept(&kept, 30);
+            let mut out = vec![0; 90];
+            ring.peek(ring.len() - 90, &mut out);
+            assert_eq!(out, part, "round {round}");
+            ring.consume(60);
+        }
+        ring.consume(90);
+        ring.push(&part);
+        assert_eq!((ring.len(), ring.storage().base), (90, 0));
+    }
+
+    #[test]
+    fn what_is_readable_and_what_waits_ahead_of_a_gap_moves_into_other_memory() {
+        let bytes: Vec<u8> = (0..6_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+        let mut ring = Ring::new(Heap::default());
+        ring.push(&bytes[..4_000]);
+        ring.consume(1_500);
+        // The second half of what is ahead has come; it lies across the end of the memory.
+        ring.place(500, bytes.as_slice(), 4_500, 500);
+        ring.move_into(Heap::default());
+        assert_eq!(ring.len(), 2_500);
+        ring.place(0, bytes.as_slice(), 4_000, 500);
+        ring.extend(1_000);
+        let mut out = vec![0; 3_500];
+        ring.peek(0, &mut out);
+        assert_eq!(out, bytes[1_500..5_000]);
+        ring.consume(3_500);
+        ring.move_into(Heap::default());
+        assert_eq!((ring.len(), ring.capacity()), (0, 0));
+    }
+
     #[test]
     fn an_idle_ring_holds_no_memory() {
         assert_eq!(Ring::new(Heap::default()).capacity(), 0);

@@ -249,6 +249,20 @@ fn ecn_is_agreed_by_both_or_not_at_all() {
     }
 }
 
+// RFC 3168 section 6.1.1.1.
+#[test]
+fn a_syn_that_was_lost_twice_does_without_ecn() {
+    let now = Instant::from_ns(1_000_000_000);
+    let config = Config { ecn: true, ..plain() };
+    let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+    dialogue.sends(&["SEC 1000:1000"]);
+    for syn in ["SEC 1000:1000", "S 1000:1000", "S 1000:1000"] {
+        dialogue.timeout();
+        dialogue.sends(&[syn]);
+    }
+    dialogue.ends();
+}
+
 #[test]
 fn what_was_written_before_the_connection_is_open_is_sent_then() {
     let mut dialogue = Dialogue::connecting(plain());

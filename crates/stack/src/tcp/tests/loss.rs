@@ -51,6 +51,24 @@ fn recovery_sends_half_of_what_arrives_and_ends_at_the_threshold() {
     dialogue.ends();
 }
 
+// RFC 6937bis: PRR-CRB while something lost is left to repeat, PRR-SSRB when nothing is.
+#[test]
+fn what_is_in_flight_grows_to_the_threshold_once_all_that_was_lost_is_repeated() {
+    let mut dialogue = ten_out(plain());
+    dialogue.gets("- 5001:5001 ack 1001 sack 7001:11001");
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001", "- 4001:5001 ack 5001"]);
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 2001 sack 7001:11001");
+    dialogue.sends(&["- 5001:6001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 3001 sack 7001:11001");
+    dialogue.sends(&["- 6001:7001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 4001 sack 7001:11001");
+    dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.flight, info.threshold), ("recovery", 5_000, 5_000));
+    dialogue.ends();
+}
+
 /// Sends so much, which is acknowledged at once a round trip later; says what the congestion window is then.
 fn window_after(dialogue: &mut Dialogue, bytes: usize) -> u32 {
     dialogue.write(bytes);

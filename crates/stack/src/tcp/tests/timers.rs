@@ -85,6 +85,21 @@ fn what_was_repeated_measures_no_round_trip() {
     dialogue.ends();
 }
 
+// RFC 9293 MUST-18, MUST-19: the peer is there, and what is missing may still lie in a queue.
+#[test]
+fn a_new_window_alone_does_not_end_backing_off() {
+    let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    for wait in [300, 600] {
+        assert_eq!(dialogue.timeout(), ms(wait));
+        dialogue.sends(&["- 1001:1101 ack 5001"]);
+    }
+    dialogue.gets("- 5001:5001 ack 1001 win 50000");
+    assert_eq!(dialogue.timeout(), ms(1_200));
+    dialogue.ends();
+}
+
 // RFC 9293 MUST-21.
 #[test]
 fn a_user_timeout_may_be_longer_than_the_stack_would_try() {
