@@ -549,6 +549,28 @@ fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
 }
 
 #[test]
+fn an_empty_buffer_that_grew_is_kept_while_three_quarters_of_the_memory_are_enough() {
+    for (tcp_buffers_bytes_max, kept) in [(1 << 30, 131_072), (180_000, 131_072), (160_000, 0)] {
+        let config = StackConfig { tcp_buffers_bytes_max, ..StackConfig::default() };
+        let mut net = Net::with(&[PLAIN], &[StackConfig::default(), config]);
+        let listener = net.listen(false, 80, 10);
+        let (here, there) = net.open(false, 80, listener);
+        let (bytes, mut sent) = (content(100_000), 0);
+        while sent < bytes.len() {
+            let now = net.now;
+            sent += net.first().tcp_send(now, here, &bytes[sent..]).unwrap();
+            net.pass(Duration::from_millis(1));
+        }
+        let (now, mut into) = (net.now, vec![0; bytes.len()]);
+        assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(bytes.len())));
+        assert_eq!(net.stacks[1].memory().held("bytes in TCP buffers"), 131_072);
+        // It says that there is room again.
+        assert!(net.cross());
+        assert_eq!(net.stacks[1].memory().held("bytes in TCP buffers"), kept, "{tcp_buffers_bytes_max}");
+    }
+}
+
+#[test]
 fn a_connection_follows_its_route_to_a_smaller_device() {
     let stack = |seed, host: u8| {
         let mut stack = Stack::new(StackConfig { seed, ..StackConfig::default() });
