@@ -204,6 +204,16 @@ mod tests {
     }
 
     #[test]
+    fn the_table_takes_no_more_than_is_counted_for_its_flows() {
+        let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
+        for number in 0..3_000 {
+            flows.insert(&flow(number), Place::Connection(number));
+            let counted = flows.len().max(PLACES_MIN / 4) * BYTES_EACH;
+            assert!(flows.entries.len() * size_of::<Entry>() <= counted, "{} flows", flows.len());
+        }
+    }
+
+    #[test]
     fn hashes_that_fall_together_are_told_apart_by_what_they_lead_to() {
         let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
         for number in 0..10 {

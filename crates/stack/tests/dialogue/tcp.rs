@@ -474,6 +474,33 @@ fn a_connection_that_follows_one_in_time_wait_is_numbered_after_it() {
     assert!((1..1 << 20).contains(&numbers[1].0.wrapping_sub(numbers[0].1)), "{numbers:?}");
 }
 
+// RFC 6191 section 2: timestamps count milliseconds.
+#[test]
+fn a_connection_may_follow_one_in_time_wait_once_its_timestamps_are_newer() {
+    for timestamps in [true, false] {
+        let mut net = Net::new(&[PLAIN]);
+        let listener = net.listen(false, 80, 4);
+        let (local, remote) = (SocketAddr::new(address(false, 0, 1), 5_000), net.far(false, 80));
+        let options = TcpOptions { config: Config { timestamps, ..Config::LINUX }, ..TcpOptions::default() };
+        let connect = |net: &mut Net| {
+            let now = net.now;
+            net.first().tcp_connect(now, local, remote, &options)
+        };
+        let here = connect(&mut net).unwrap();
+        net.cross();
+        let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+        let now = net.now;
+        net.first().tcp_close(now, here).unwrap();
+        net.cross();
+        net.last().tcp_close(now, there).unwrap();
+        net.cross();
+        assert_eq!(held(&net.stacks[0]), (0, 1));
+        assert_eq!(connect(&mut net), Err(TcpError::InUse));
+        net.pass(Duration::from_millis(1));
+        assert_eq!(connect(&mut net).is_ok(), timestamps);
+    }
+}
+
 #[test]
 fn connections_with_much_to_send_take_turns_by_bursts() {
     let mut net = Net::new(&[PLAIN]);
