@@ -430,6 +430,9 @@ mod tests {
         assert_eq!(options(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(Options::default()));
         // What belongs to a SYN says nothing elsewhere.
         assert_eq!(options(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(Options::default()));
+        // Nor do blocks in a SYN, or half a block anywhere.
+        assert_eq!(options(&[5, 10, 0, 0, 0, 1, 0, 0, 0, 9], true), Ok(Options::default()));
+        assert_eq!(options(&[5, 14, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 20], false), Ok(Options::default()));
         assert_eq!(options(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
     }
 

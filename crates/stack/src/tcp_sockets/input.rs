@@ -435,3 +435,49 @@ impl<S: Storage> Socket<S> {
 pub(super) fn header_bytes(remote: IpAddr) -> u16 {
     if remote.is_ipv4() { 40 } else { 60 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that may stay where they are.
+    #[derive(Debug, Clone)]
+    struct Elsewhere(Vec<u8>);
+
+    impl Payload for Elsewhere {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn copy_to(&self, at: usize, into: &mut [u8]) {
+            into.copy_from_slice(&self.0[at..at + into.len()]);
+        }
+
+        fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+            Some((0, Arc::new(Self(self.0[at..at + len].to_vec()))))
+        }
+    }
+
+    impl Kept for Elsewhere {
+        fn copy_to(&self, at: usize, into: &mut [u8]) {
+            Payload::copy_to(self, at, into);
+        }
+    }
+
+    #[test]
+    fn of_a_payload_what_lies_elsewhere_stays_there_and_nothing_else() {
+        let whole = [1, 2, 3, 4, 5, 6, 7, 8];
+        let rest = Elsewhere(whole[3..].to_vec());
+        let tail = Tail { own: &whole[..3], rest: &rest, len: whole.len() };
+        let cases = [(0, 3, None), (1, 1, None), (0, 4, Some(3)), (2, 6, Some(1)), (3, 5, Some(0)), (5, 3, Some(0))];
+        for (at, len, copied) in cases {
+            let kept = tail.keep(at, len);
+            assert_eq!(kept.as_ref().map(|(copied, _)| *copied), copied, "{len} from {at} on");
+            if let Some((copied, kept)) = kept {
+                let mut bytes = vec![0; len - copied];
+                kept.copy_to(0, &mut bytes);
+                assert_eq!(bytes, whole[at + copied..at + len]);
+            }
+        }
+    }
+}

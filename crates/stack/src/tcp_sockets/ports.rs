@@ -211,6 +211,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_counted_for_a_page_covers_its_share_of_the_table_and_little_more() {
+        // A table that has just grown is half as full as it may be.
+        let (page, entry) = (size_of::<Page>(), size_of::<(End, Ports)>());
+        assert!((page + entry..=page + 3 * entry).contains(&PAGE_BYTES), "{page} {entry} {PAGE_BYTES}");
+    }
+
+    #[test]
     fn a_port_rests_until_all_others_were_used() {
         let (mut ports, end) = ports();
         let first = ports.propose(end).unwrap();

@@ -28,6 +28,16 @@ fn the_last_segment_of_what_was_written_is_pushed() {
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:3501 ack 5001"]);
     assert_eq!(dialogue.last.iter().map(|header| header.flags.psh).collect::<Vec<_>>(), [false, false, true]);
     dialogue.ends();
+    // A FIN that carries nothing pushes nothing, with a gap in what came or without.
+    for first in [5_001, 6_001] {
+        let mut dialogue = Dialogue::established(plain());
+        dialogue.gets(&format!("- {first}:{} ack 1001", first + 100));
+        while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.connection.shutdown(dialogue.now);
+        let fin = dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().header;
+        assert_eq!((fin.flags.fin, fin.flags.psh), (true, false), "{first}");
+        dialogue.ends();
+    }
 }
 
 // RFC 9293 MUST-17.

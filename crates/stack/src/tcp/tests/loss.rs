@@ -117,6 +117,33 @@ fn without_sack_a_partial_acknowledgement_leaves_in_flight_what_is() {
     dialogue.ends();
 }
 
+// RFC 5681 section 2: a duplicate carries no data and changes no window.
+#[test]
+fn without_sack_data_and_new_windows_are_no_duplicates() {
+    let mut dialogue = ten_out(Config { sack: false, ..plain() });
+    for (first, window) in [(5_001, 60_000), (5_101, 60_000), (5_201, 60_000), (5_301, 50_000), (5_301, 50_001)] {
+        let end = if window == 60_000 { first + 100 } else { first };
+        dialogue.gets(&format!("- {first}:{end} ack 1001 win {window}"));
+    }
+    dialogue.sends(&[]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.flight), ("open", 10_000));
+    dialogue.ends();
+}
+
+// RFC 2018 section 3.
+#[test]
+fn blocks_of_a_peer_that_did_not_offer_them_mean_nothing() {
+    let mut dialogue = Dialogue::established_by(plain(), "S 5000:5000 ack 1001 mss 1000");
+    dialogue.write(5_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.gets("- 5001:5101 ack 1001 sack 2001:6001");
+    dialogue.sends(&[]);
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.flight), ("open", 5_000));
+    dialogue.ends();
+}
+
 #[test]
 fn a_reordered_segment_is_not_repeated() {
     let mut dialogue = ten_out(plain());

@@ -61,6 +61,19 @@ fn full_segments_that_vanish_again_and_again_are_made_smaller() {
 }
 
 #[test]
+fn a_black_hole_is_counted_once_while_no_device_takes_segments() {
+    let mut dialogue = wide(Config { sack: false, ..plain() });
+    dialogue.write(8_000);
+    dialogue.flight();
+    for holes in [0, 0, 1, 1] {
+        dialogue.timeout();
+        assert_eq!(dialogue.path().black_holes, holes);
+    }
+    assert_eq!(dialogue.path().segment_bytes, 1_024);
+    dialogue.ends();
+}
+
+#[test]
 fn small_segments_that_vanish_say_nothing_about_sizes_and_nothing_does_where_it_is_off() {
     for (bytes, path_probing) in [(500, PathProbing::BlackHole), (8_000, PathProbing::Off)] {
         let mut dialogue = wide(Config { path_probing, ..plain() });
