@@ -600,6 +600,7 @@ mod tests {
             assert!(routes.remove(Prefix::new(host, length).unwrap()));
             assert_eq!(routes.lookup(host), Some(via(device)));
         }
+        assert!(!routes.is_empty());
         assert!(routes.remove(Prefix::new(host, 0).unwrap()));
         assert!(!routes.remove(Prefix::new(host, 0).unwrap()));
         assert_eq!(routes.lookup(host), None);

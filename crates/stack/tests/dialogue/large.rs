@@ -143,6 +143,27 @@ fn a_segment_size_that_the_next_link_does_not_take_is_told_of() {
     }
 }
 
+#[test]
+fn a_segment_that_fills_the_next_link_goes_and_one_byte_more_does_not() {
+    for v6_wanted in [false, true] {
+        let room: u16 = 1400 - 32 - if v6_wanted { 40 } else { 20 };
+        // What a segment carries bounds its pieces too.
+        for (payload, segment_bytes, fits) in
+            [(60_000, room, true), (60_000, room + 1, false), (room, 9_000, true), (room + 1, 9_000, false)]
+        {
+            let mut world = World::with([9000, 1400], [BOTH, PLAIN], true);
+            let (frame, _) = frames(v6_wanted, ACK, payload.into(), true);
+            let outcome = world.give_marked(0, &frame, Marks { checksum_unfilled: false, segment_bytes });
+            if !fits {
+                assert_eq!(outcome, Outcome::dropped(IpDrop::TooBig), "{payload} {segment_bytes}");
+                continue;
+            }
+            let Outcome::Forwarded(pieces) = outcome else { panic!("not forwarded: {payload} {segment_bytes}") };
+            assert_eq!(pieces.iter().map(|(_, piece, _)| piece.len()).max(), Some(1414));
+        }
+    }
+}
+
 // RFC 9293 MUST-2.
 #[test]
 fn an_unfilled_checksum_is_filled_in_for_a_link_that_did_not_agree() {

@@ -151,6 +151,29 @@ fn a_segment_with_a_wrong_checksum_has_no_effect() {
     victim.lives();
 }
 
+/// What comes with a SYN is not asked for again (RFC 9293 section 3.10.7.2).
+#[test]
+fn text_or_fin_of_a_syn_is_there_once_the_connection_is_open() {
+    let mut victim = Victim::new();
+    for (port, letters, text) in [(6_000, "S", &b"hello"[..]), (6_001, "SF", b"hello"), (6_002, "SF", b"")] {
+        let first = Header { flags: flags(letters), ..syn(port, usual()) };
+        assert_eq!(victim.give(&first, text), Outcome::Done);
+        let answer = victim.answers().remove(0).0;
+        assert_eq!(answer.ack, Some(first.seq + 1), "the rest may come again");
+        let next = Header { flags: flags(""), options: Options::default(), ..first };
+        assert_eq!(victim.give(&Header { seq: first.seq + 1, ack: Some(answer.seq + 1), ..next }, &[]), Outcome::Done);
+        let (id, _) = victim.world.stack.tcp_accept(victim.listener).unwrap().unwrap();
+        let (now, mut into) = (victim.world.now, [0; 9]);
+        let mut read = || victim.world.stack.tcp_receive(now, id, &mut into).unwrap();
+        if !text.is_empty() {
+            assert_eq!(read(), Some(text.len()));
+        }
+        assert_eq!(read(), letters.contains('F').then_some(0), "{letters} {port}");
+        victim.answers();
+    }
+    victim.lives();
+}
+
 /// Text and FIN of a SYN to a listener hold no more than an opening connection may, and end with it.
 #[test]
 fn text_of_a_syn_is_bounded_and_goes_with_the_connection() {

@@ -37,8 +37,10 @@ fn how_long_the_next_frame_will_be_is_known_where_little_is_to_be_sent() {
     let bound = |net: &Net| net.stacks[0].next_frame_bytes_max(now, device);
     assert_eq!(bound(&net), 0);
     assert_eq!(net.first().tcp_send(now, here, &[1; 100]), Ok(100));
-    assert!((100 + 40..100 + 120).contains(&bound(&net)), "{}", bound(&net));
-    net.cross();
+    let most = bound(&net);
+    assert!((100 + 40..100 + 120).contains(&most), "{most}");
+    let frame = net.first().poll_transmit(now, device, &mut vec![0; most]);
+    assert!(frame.is_some_and(|frame| frame.len <= most), "{frame:?}");
     assert_eq!(bound(&net), 0);
     net.first().tcp_send(now, here, &[1; 200_000]).unwrap();
     assert_eq!(bound(&net), 65_535);
@@ -573,6 +575,21 @@ fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
         assert!(memory.bytes_held() < memory.bytes_most());
         assert!(memory.to_string().lines().count() > 10);
     }
+}
+
+#[test]
+fn what_is_due_when_the_clock_of_deadlines_ticks_is_done_then() {
+    let mut net = Net::new(&[Link { ethernet: false, ..PLAIN }]);
+    // It ticks every 2^20 ns.
+    let due = Instant::from_ns(2_000 << 20);
+    net.now = due - Duration::from_secs(1);
+    net.connect(false, 80);
+    let mut into = vec![0; 2_000];
+    let mut sends = |net: &mut Net, now| net.first().poll_transmit(now, DeviceId(0), &mut into).is_some();
+    let now = net.now;
+    assert!(sends(&mut net, now) && !sends(&mut net, now), "the SYN");
+    net.first().handle_timeout(due);
+    assert!(sends(&mut net, due), "again");
 }
 
 #[test]
