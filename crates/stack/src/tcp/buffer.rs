@@ -450,6 +450,19 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_lie_elsewhere_may_lie_across_the_end_of_the_memory() {
+        let mut ring = Ring::new(Heap::default());
+        ring.push(&[1; 1_500]);
+        ring.consume(1_000);
+        let bytes: Vec<u8> = (0..1_300_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+        let kept: Arc<dyn Kept> = Arc::new(bytes.clone());
+        ring.push_kept(&kept, bytes.len());
+        let mut out = vec![0; bytes.len()];
+        ring.peek(500, &mut out);
+        assert_eq!((out, ring.len(), ring.capacity()), (bytes, 1_800, CAPACITY_MIN));
+    }
+
+    #[test]
     fn what_is_readable_and_what_waits_ahead_of_a_gap_moves_into_other_memory() {
         let bytes: Vec<u8> = (0..6_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
         let mut ring = Ring::new(Heap::default());
