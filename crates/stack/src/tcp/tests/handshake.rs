@@ -249,6 +249,19 @@ fn ecn_is_agreed_by_both_or_not_at_all() {
     }
 }
 
+// As once the connection is open: who has filled the window numbers what it sends so.
+#[test]
+fn what_begins_at_the_edge_of_the_window_opens_and_what_begins_behind_it_does_not() {
+    for (first, opens) in [(70_536, true), (70_537, false)] {
+        for end in [first, first + 1] {
+            let mut dialogue = Dialogue::accepting(plain());
+            let _ = dialogue.take(&format!("- {first}:{end} ack 1001"), false);
+            assert_eq!(dialogue.state() == StateName::Established, opens, "{first} {end}");
+            dialogue.ends();
+        }
+    }
+}
+
 // RFC 3168 section 6.1.1.1.
 #[test]
 fn a_syn_that_was_lost_twice_does_without_ecn() {
