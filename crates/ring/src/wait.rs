@@ -19,7 +19,8 @@ pub enum Mode {
     Adaptive,
     /// Poll and yield, never sleep; descriptors are looked at once a millisecond of waiting.
     Polling,
-    /// Sleep at once.
+    /// Sleep at once, or after one yield where yields have found something of late: a partner that shares the CPU is then
+    /// neither asked for a ring nor has to wake anybody.
     Blocking,
 }
 
@@ -82,7 +83,18 @@ pub struct Policy {
     last_traffic: Option<Ticks>,
     /// Until when waits sleep at once.
     crowded_until: Option<Ticks>,
+    /// Of 1,024 yields before a sleep so many found something, the latest counting most.
+    yields_pay: u32,
+    /// Waits of who sleeps.
+    blocking_waits: u32,
 }
+
+/// A yield before a sleep pays if one in eight finds something: it costs far less than a sleep and a ring.
+const YIELDS_PAY_MIN: u32 = 128;
+/// How much of what yields pay is the latest one's.
+const YIELDS_PAY_SHARE: u32 = 8;
+/// Where yields do not pay, one in so many waits tries whether they do by now.
+const YIELD_TRIAL: u32 = 32;
 
 impl Policy {
     /// A policy that has seen nothing yet.
@@ -96,6 +108,8 @@ impl Policy {
             has_yielded: false,
             last_traffic: None,
             crowded_until: None,
+            yields_pay: 0,
+            blocking_waits: 0,
         }
     }
 
@@ -109,7 +123,10 @@ impl Policy {
         self.begun = now;
         self.has_yielded = false;
         match self.mode {
-            Mode::Blocking => Step::Sleep,
+            Mode::Blocking => {
+                self.has_yielded = self.yields_first(now);
+                if self.has_yielded { Step::Yield } else { Step::Sleep }
+            }
             Mode::Polling => Step::Look,
             Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
             Mode::Adaptive => Step::Look,
@@ -122,7 +139,10 @@ impl Policy {
             return Step::Look;
         }
         match self.mode {
-            Mode::Blocking => Step::Sleep,
+            Mode::Blocking => {
+                self.yields_pay -= self.yields_pay / YIELDS_PAY_SHARE;
+                Step::Sleep
+            }
             Mode::Adaptive if self.is_crowded(now) || !self.is_recent(now) => Step::Sleep,
             Mode::Polling if now.since(self.glanced.max(self.begun)) > self.times.traffic => {
                 self.glanced = now;
@@ -153,7 +173,17 @@ impl Policy {
         } else {
             Ticks(self.spin.0.saturating_mul(2)).min(self.times.spin_max)
         };
+        if self.mode == Mode::Blocking {
+            self.yields_pay += (1_024 - self.yields_pay) / YIELDS_PAY_SHARE;
+        }
         self.had_traffic(now);
+    }
+
+    /// Who sleeps gives the CPU away once before, where that pays and nobody took it for long.
+    fn yields_first(&mut self, now: Ticks) -> bool {
+        self.blocking_waits = self.blocking_waits.wrapping_add(1);
+        let tries = self.yields_pay >= YIELDS_PAY_MIN || self.blocking_waits.is_multiple_of(YIELD_TRIAL);
+        tries && !self.is_crowded(now)
     }
 
     fn is_recent(&self, now: Ticks) -> bool {
@@ -489,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn polling_never_sleeps_and_blocking_never_looks() {
+    fn polling_never_sleeps_and_blocking_sleeps_at_once() {
         let mut polling = Policy::new(Mode::Polling, times());
         assert_eq!(polling.begin(Ticks(50 * MS)), Step::Look);
         assert!(polling.yielded(Ticks(3 * MS), Ticks(53 * MS)));
@@ -502,6 +532,33 @@ mod tests {
         let mut blocking = Policy::new(Mode::Blocking, times());
         blocking.had_traffic(Ticks(0));
         assert_eq!(blocking.begin(Ticks(0)), Step::Sleep);
+    }
+
+    /// How many of so many waits of who sleeps begin with a yield, and find something by it or not.
+    fn yields(policy: &mut Policy, now: u64, waits: usize, finds: bool) -> usize {
+        let mut wait = |_: &usize| {
+            let yields = policy.begin(Ticks(now)) == Step::Yield;
+            match (yields, finds) {
+                (true, true) => policy.found(Ticks(now)),
+                (true, false) => assert_eq!(policy.found_nothing(Ticks(now)), Step::Sleep),
+                (false, _) => {}
+            }
+            yields
+        };
+        (0..waits).filter(&mut wait).count()
+    }
+
+    #[test]
+    fn who_sleeps_yields_before_only_where_that_finds_something() {
+        let mut policy = Policy::new(Mode::Blocking, times());
+        assert_eq!(yields(&mut policy, 0, 320, false), 10, "now and then it is tried");
+        assert_eq!(yields(&mut policy, 0, 64, true), 33, "and again once it found something");
+        assert!(yields(&mut policy, 0, 1_000, false) < 60, "until it finds nothing any more");
+        yields(&mut policy, 0, 64, true);
+        // Somebody else took the CPU: no more of that for a time, however well it paid.
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(10 * MS)));
+        assert_eq!(yields(&mut policy, 100 * MS, 100, true), 0);
+        assert_eq!(yields(&mut policy, 107 * MS, 100, true), 100);
     }
 
     /// Something that is ready at some look, or when it is about to sleep.
