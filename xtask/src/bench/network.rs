@@ -433,9 +433,10 @@ impl Ratio {
         Self { what, target, median, least: ratios[0], most: ratios[ratios.len() - 1] }
     }
 
-    /// Rates are to be at least what was aimed at, costs at most.
+    /// Rates are to be at least what was aimed at, costs at most. None where nothing was aimed at, or most rounds have no figure:
+    /// a percentile that so few units do not tell.
     fn is_met(&self) -> Option<bool> {
-        let target = self.target?;
+        let target = self.target.filter(|_| !self.median.is_nan())?;
         let is_cost = ["CPU", "p99"].iter().any(|cost| self.what.starts_with(cost));
         Some(if is_cost { self.median <= target } else { self.median >= target })
     }
@@ -458,7 +459,8 @@ impl Outcome {
         for ratio in self.ratios.iter().filter(|ratio| ratio.target.is_some() || !ratio.median.is_nan()) {
             let target = match (ratio.target, ratio.is_met()) {
                 (Some(target), Some(true)) => format!("target {target}: met"),
-                (Some(target), _) => format!("target {target}: MISSED"),
+                (Some(target), Some(false)) => format!("target {target}: MISSED"),
+                (Some(target), None) => format!("target {target}: too few units to tell"),
                 (None, _) => String::new(),
             };
             let Ratio { what, median, least, most, .. } = ratio;
@@ -524,7 +526,9 @@ mod tests {
         let cost = |target| Ratio::of("CPU a unit", Some(target), (&own, &kernel), |it| it.cpu);
         assert_eq!((rate.median, rate.is_met()), (1.5, Some(true)));
         assert_eq!((cost(0.7).is_met(), cost(0.6).is_met()), (Some(true), Some(false)));
-        assert!(Ratio::of("p99", None, (&own, &kernel), |it| it.p99).median.is_nan(), "nobody measured it");
+        let untold = Figures { p99: f64::NAN, ..Figures::default() };
+        let p99 = Ratio::of("p99", Some(1.0), (&[untold; 3], &[untold; 3]), |it| it.p99);
+        assert!(p99.median.is_nan() && p99.is_met().is_none(), "nobody measured it");
     }
 
     #[test]

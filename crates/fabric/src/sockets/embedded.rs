@@ -13,7 +13,7 @@ use siga_stack::tcp::{Config, Failure, Keepalive};
 use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -37,9 +37,41 @@ pub(super) struct Embedded {
     of_datagrams: HashMap<UdpId, SocketId>,
     /// Sockets that were ready when they were made, and others that are told out of turn.
     news: VecDeque<SocketId>,
-    /// Connections that wait to write for a buffer of a ring.
-    stalled: Vec<(SocketId, TcpId)>,
+    stalled: Stalled,
     last: u64,
+}
+
+/// Connections that wait to write for a buffer of a ring, who waits longest first.
+#[derive(Debug, Default)]
+struct Stalled {
+    queue: VecDeque<(SocketId, TcpId)>,
+    members: HashSet<SocketId>,
+}
+
+impl Stalled {
+    fn add(&mut self, socket: SocketId, id: TcpId) {
+        if self.members.insert(socket) {
+            self.queue.push_back((socket, id));
+        }
+    }
+
+    fn has(&self, socket: SocketId) -> bool {
+        self.members.contains(&socket)
+    }
+
+    fn remove(&mut self, socket: SocketId) {
+        if self.members.remove(&socket) {
+            self.queue.retain(|(stalled, _)| *stalled != socket);
+        }
+    }
+
+    /// Takes the first that goes on.
+    fn take(&mut self, mut goes_on: impl FnMut(TcpId) -> bool) -> Option<SocketId> {
+        let place = self.queue.iter().position(|(_, id)| goes_on(*id))?;
+        let (socket, _) = self.queue.remove(place)?;
+        self.members.remove(&socket);
+        Some(socket)
+    }
 }
 
 /// Ports of listeners that are given none: those that Linux gives out.
@@ -54,7 +86,7 @@ impl Embedded {
             of_listener: HashMap::new(),
             of_datagrams: HashMap::new(),
             news: VecDeque::new(),
-            stalled: Vec::new(),
+            stalled: Stalled::default(),
             last: 0,
         }
     }
@@ -87,7 +119,7 @@ impl Embedded {
 
     fn remove(&mut self, socket: SocketId) -> Option<Socket> {
         let removed = self.sockets.remove(&socket)?;
-        self.stalled.retain(|(stalled, _)| *stalled != socket);
+        self.stalled.remove(socket);
         match removed {
             Socket::Connection(id) => _ = self.of_connection.remove(&id),
             Socket::Listener(id) => _ = self.of_listener.remove(&id),
@@ -138,9 +170,7 @@ impl Provider for Embedded {
                 Written::Gone(0) => {}
                 Written::Gone(count) => return Ok(count),
                 Written::Wait => {
-                    if !self.stalled.contains(&(socket, id)) {
-                        self.stalled.push((socket, id));
-                    }
+                    self.stalled.add(socket, id);
                     return Err(ErrorKind::WouldBlock.into());
                 }
             }
@@ -253,7 +283,7 @@ impl Provider for Embedded {
         match self.sockets.get(&socket) {
             Some(Socket::Connection(id)) => {
                 let readiness = stack.tcp_readiness(*id).map_err(tcp_error)?;
-                let stalls = self.stalled.contains(&(socket, *id)) && self.node.stalls(*id);
+                let stalls = self.stalled.has(socket) && self.node.stalls(*id);
                 let writable = readiness.writable && !stalls || readiness.closed;
                 Ok(Readiness { readable: readiness.readable, writable, closed: readiness.closed })
             }
@@ -277,8 +307,8 @@ impl Provider for Embedded {
         if let Some(socket) = self.news.pop_front() {
             return Some(socket);
         }
-        if let Some(place) = self.stalled.iter().position(|(_, id)| !self.node.stalls(*id)) {
-            return Some(self.stalled.swap_remove(place).0);
+        if let Some(socket) = self.stalled.take(|id| !self.node.stalls(id)) {
+            return Some(socket);
         }
         // What is told of others was closed.
         while let Some(ready) = self.node.stack().poll_ready() {
