@@ -59,8 +59,7 @@ impl Kept for InRing {
 }
 
 impl Node {
-    /// Sends what an application writes without a copy of it, as far as that can be. Where everybody sleeps it cannot: what is
-    /// under way would be no more than the buffers of one ring, too little for as long as it takes to wake three processes.
+    /// Sends what an application writes without a copy of it, as far as that can be.
     pub(crate) fn send_straight(&mut self, id: TcpId, bytes: &[u8]) -> Written {
         let now = Ticks::now();
         let at = self.clock.instant(now);
