@@ -398,7 +398,7 @@ impl Sender {
                 return Some(full);
             }
             let sizable = window <= budget && len >= (self.window_max / 2).max(1);
-            return (sizable || (self.small_allowed && len > 0)).then_some(len);
+            return (sizable || self.small_allowed).then_some(len);
         }
         let pushed = self.no_delay || self.fin || self.small_allowed || self.urgent.is_some();
         let waits = !pushed && self.small_end.after(self.una);
