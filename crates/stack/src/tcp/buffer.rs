@@ -446,7 +446,7 @@ mod tests {
         }
         ring.consume(90);
         ring.push(&part);
-        assert_eq!((ring.len(), ring.storage().base), (90, 0));
+        assert_eq!((ring.len(), ring.storage().base, &ring.storage().bytes), (90, 0, &part));
     }
 
     #[test]

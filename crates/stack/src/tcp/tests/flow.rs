@@ -104,6 +104,17 @@ fn nothing_goes_beyond_the_window() {
     dialogue.ends();
 }
 
+// RFC 9293 section 3.10.7.4: SND.WL1.
+#[test]
+fn a_segment_that_was_overtaken_does_not_set_the_window() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5101:5201 ack 1001 win 1000");
+    dialogue.gets("- 5001:5101 ack 1001 win 60000");
+    dialogue.write(2_000);
+    dialogue.sends(&["- 1001:2001 ack 5201"]);
+    dialogue.ends();
+}
+
 // RFC 9293 MUST-1, REC-1.
 #[test]
 fn a_window_has_no_sign_and_more_than_16_bits() {
@@ -160,6 +171,23 @@ fn a_silly_window_is_used_after_a_while() {
     dialogue.sends(&[]);
     dialogue.timeout();
     dialogue.sends(&["- 1001:1011 ack 5001"]);
+    dialogue.ends();
+}
+
+// RFC 9293 SHLD-30.
+#[test]
+fn a_silly_window_that_closes_does_not_end_backing_off() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5001 ack 1001 win 10");
+    dialogue.write(2_000);
+    dialogue.sends(&[]);
+    assert_eq!(dialogue.timeout(), ms(300));
+    // It closes before a device takes what it would have had room for.
+    dialogue.gets("- 5001:5001 ack 1001 win 0");
+    for wait in [600, 1_200] {
+        assert_eq!(dialogue.timeout(), ms(wait));
+        dialogue.sends(&["- 1000:1000 ack 5001"]);
+    }
     dialogue.ends();
 }
 
@@ -295,6 +323,21 @@ fn acknowledgements_are_quick_at_first_then_every_second_or_late() {
     let (segment, answer) = next(100);
     dialogue.gets(&segment);
     dialogue.sends(&[&answer]);
+    dialogue.ends();
+}
+
+// RFC 2883: a sender that repeats what had come is to know soon.
+#[test]
+fn a_segment_that_has_come_in_part_before_is_acknowledged_at_once() {
+    let mut dialogue = Dialogue::established(plain());
+    for end in (5_101..=6_601).step_by(100) {
+        dialogue.gets(&format!("- {}:{end} ack 1001", end - 100));
+        dialogue.sends(&[&format!("- 1001:1001 ack {end}")]);
+    }
+    dialogue.gets("- 6601:6701 ack 1001");
+    dialogue.sends(&[]);
+    dialogue.gets("- 6651:6751 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6751 sack 6651:6701"]);
     dialogue.ends();
 }
 

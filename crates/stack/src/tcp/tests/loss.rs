@@ -96,6 +96,14 @@ fn in_congestion_avoidance_a_window_grows_by_a_segment_and_only_where_it_is_used
     dialogue.ends();
 }
 
+// RFC 7661, as Linux.
+#[test]
+fn in_slow_start_a_window_grows_where_more_than_half_of_it_is_used() {
+    let mut dialogue = Dialogue::established(plain());
+    assert_eq!([5_000, 5_100].map(|bytes| window_after(&mut dialogue, bytes)), [10_000, 15_100]);
+    dialogue.ends();
+}
+
 // RFC 6582 section 3.2 step 3: a partial acknowledgement takes back what the duplicates had counted of it, but for one segment.
 #[test]
 fn without_sack_a_partial_acknowledgement_leaves_in_flight_what_is() {

@@ -236,6 +236,26 @@ fn a_router_that_refuses_a_probe_says_what_is_tried_next() {
 }
 
 #[test]
+fn a_probe_is_no_sign_of_congestion_where_nothing_larger_than_what_is_sent_can_pass() {
+    for told_by_router in [true, false] {
+        let mut dialogue = wide(always());
+        dialogue.write(30_000);
+        let probe = dialogue.flight().unwrap();
+        if told_by_router {
+            dialogue.connection.handle_icmp(dialogue.now, probe.seq, IcmpError::TooBig(1_024)).unwrap();
+        } else {
+            dialogue.connection.set_device_mss(dialogue.now, 1_024);
+        }
+        dialogue.after(100);
+        let end = (probe.seq + probe.len).0;
+        dialogue.gets(&format!("- 5001:5001 ack 1001 sack {end}:{}", end + 3 * 1_024));
+        let info = dialogue.path();
+        assert_eq!((info.segment_bytes, info.path_probes_lost, info.threshold), (1_024, 1, u32::MAX));
+        dialogue.ends();
+    }
+}
+
+#[test]
 fn what_icmp_told_is_believed_for_ten_minutes() {
     let mut dialogue = wide(plain());
     dialogue.write(1_460);

@@ -290,3 +290,18 @@ fn a_carrier_that_is_back_repeats_at_once() {
     dialogue.sends(&["- 1000:1000 ack 5001"]);
     dialogue.ends();
 }
+
+// RFC 3465 section 2.3 asks for less after a timeout only.
+#[test]
+fn after_an_outage_the_window_grows_by_all_that_is_acknowledged() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(10_000);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.connection.carrier_up(dialogue.now);
+    while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+    dialogue.after(100);
+    dialogue.gets("- 5001:5001 ack 4001");
+    let info = dialogue.connection.info().unwrap();
+    assert_eq!((info.recovery, info.congestion_window), ("loss", 13_000));
+    dialogue.ends();
+}

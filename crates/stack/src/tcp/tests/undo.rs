@@ -145,6 +145,20 @@ fn frto_with_sack_is_told_by_one_acknowledgement_of_the_repetition_and_what_went
 }
 
 #[test]
+fn frto_waits_for_what_answers_fresh_data_while_the_peer_sends_its_own() {
+    let mut dialogue = ten_out();
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 12001:13001 ack 5001", "- 13001:14001 ack 5001"]);
+    dialogue.gets("- 5001:5101 ack 2001");
+    dialogue.sends(&["- 14001:14001 ack 5101"]);
+    dialogue.gets("- 5101:5101 ack 3001");
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("open", 1));
+    dialogue.ends();
+}
+
+#[test]
 fn frto_without_sack_is_told_by_what_went_once() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
     dialogue.write(30_000);
@@ -252,6 +266,20 @@ fn a_timeout_that_repeats_the_last_data_goes_on_without_any_that_is_fresh() {
     dialogue.sends(&["- 1001:2001 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 2001");
     dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_fin_is_nothing_fresh_and_goes_behind_what_a_timeout_has_to_repeat() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(3_000);
+    dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
+    dialogue.times_out();
+    dialogue.sends(&["- 1001:2001 ack 5001"]);
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&[]);
+    dialogue.gets("- 5001:5001 ack 2001");
+    dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001", "F 4001:4001 ack 5001"]);
     dialogue.ends();
 }
 
