@@ -96,7 +96,7 @@ mod tests {
     use crate::route::Prefix;
     use crate::stack::StackConfig;
     use crate::tcp::Config;
-    use crate::tcp_sockets::TcpOptions;
+    use crate::tcp_sockets::{TcpOptions, TcpSetting};
     use crate::time::Duration;
     use std::net::{IpAddr, SocketAddr};
 
@@ -260,6 +260,10 @@ mod tests {
         world.exchange();
         assert_eq!(world.goes(), Straight::Later);
         assert!(written > 0 && world.hosts[0].poll_timeout().is_some());
+        let mut world = World::memory(true);
+        world.hosts[0].tcp_set(world.now, world.sockets[0], TcpSetting::SendBuffer(4_000)).unwrap();
+        assert_eq!(world.straight(&text(9_000)).map(|(_frame, taken)| taken), Some(4_000));
+        assert_eq!(world.goes(), Straight::Not, "the windows would take more");
         for agreed in [(false, true), (true, false)] {
             let (checksum_unfilled, large_segments) = agreed;
             let mut world = World::new(Agreed { checksum_unfilled, large_segments }, true);

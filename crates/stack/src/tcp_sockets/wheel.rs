@@ -239,8 +239,8 @@ mod tests {
         let mut wheel = Wheel::default();
         wheel.set(0, Instant::from_ns((1 << TICK_BITS) + 1));
         wheel.set(1, Instant::from_ns(u64::MAX));
-        assert_eq!(wheel.due(at(1)), None);
-        assert_eq!(wheel.due(at(2)), Some(0));
+        assert_eq!((wheel.due(at(1)), wheel.deadline(0)), (None, Some(at(2))));
+        assert_eq!((wheel.due(at(2)), wheel.deadline(0)), (Some(0), None));
         assert_eq!(wheel.due(at(1 << 43)), None);
         wheel.clear(1);
         assert_eq!(wheel.next(), None);

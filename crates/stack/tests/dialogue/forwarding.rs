@@ -40,6 +40,14 @@ fn padding_is_not_passed_on() {
 }
 
 #[test]
+fn a_packet_that_is_all_header_goes_on() {
+    let mut world = World::router();
+    for packet in [V4::new(HOST[0], HOST[1], 253).packet(&[]), v6(HOST6[0], HOST6[1], 253, 64, &[])] {
+        assert_eq!(world.give_packet(0, &packet).one().len(), 14 + packet.len());
+    }
+}
+
+#[test]
 fn a_gateway_is_a_neighbour_and_the_destination_need_not_be() {
     let mut world = World::router();
     world.stack.add_route(prefix("192.0.2.0", 24), DeviceId(1), Some(HOST[1].parse().unwrap())).unwrap();

@@ -14,6 +14,7 @@ mod icmp_attacks;
 mod large;
 mod net;
 mod packet_attacks;
+mod placed;
 mod resolution;
 mod rfc9293;
 mod scale;

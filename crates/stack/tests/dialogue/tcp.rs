@@ -11,6 +11,7 @@ use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
 use siga_stack::tcp_sockets::{Ready, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::time::{Duration, Instant};
+use smoltcp::wire::{Ipv4Packet, Ipv6Packet};
 use std::net::{IpAddr, SocketAddr};
 
 const ALL_AGREED: Agreed = Agreed { checksum_unfilled: true, large_segments: true };
@@ -252,6 +253,37 @@ fn urgent_data_is_told_of_through_whole_stacks() {
     assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9_000]), Ok(Some(5_000)));
     assert_eq!(net.last().tcp_urgent_ahead(there), Ok(0));
     assert_eq!(net.dropped(), []);
+}
+
+// RFC 3168 section 6.1.3.
+#[test]
+fn a_mark_of_congestion_is_echoed_and_no_other_bits_are() {
+    for (v6, flags_at, service) in [(false, 14 + 20 + 13, 0), (false, 14 + 20 + 13, 0x28), (true, 14 + 40 + 13, 0x28)] {
+        let mut net = Net::new(&[PLAIN]);
+        let options = TcpOptions { config: Config { ecn: true, ..Config::LINUX }, service, ..TcpOptions::default() };
+        let (now, to) = (net.now, net.far(v6, 80));
+        let listener = net.last().tcp_listen(to, 1, &options).unwrap();
+        let here = net.first().tcp_connect(now, any(v6), to, &options).unwrap();
+        net.cross();
+        net.last().tcp_accept(listener).unwrap().unwrap();
+        for ecn in 0..4 {
+            assert_eq!(net.first().tcp_send(now, here, &[1; 100]), Ok(100));
+            let (mut frame, mut answer) = ([0; 1_600], [0; 1_600]);
+            let sent = net.first().poll_transmit(now, DeviceId(0), &mut frame).unwrap();
+            let frame = &mut frame[..sent.len];
+            if v6 {
+                Ipv6Packet::new_unchecked(&mut frame[14..]).set_traffic_class(service | ecn);
+            } else {
+                let mut ip = Ipv4Packet::new_unchecked(&mut frame[14..]);
+                ip.set_ecn(ecn);
+                ip.fill_checksum();
+            }
+            net.last().handle_frame(now, DeviceId(0), whole(frame));
+            let sent = net.last().poll_transmit(now, DeviceId(0), &mut answer).unwrap();
+            assert_eq!(answer[flags_at] & 0x40 != 0, ecn == 3, "{ecn}");
+            net.first().handle_frame(now, DeviceId(0), whole(&answer[..sent.len]));
+        }
+    }
 }
 
 #[test]
@@ -501,6 +533,22 @@ fn a_connection_may_follow_one_in_time_wait_once_its_timestamps_are_newer() {
         net.pass(Duration::from_millis(1));
         assert_eq!(connect(&mut net).is_ok(), timestamps);
     }
+}
+
+#[test]
+fn a_port_that_another_connected_to_is_passed_over() {
+    let port = |net: &mut Net| {
+        let id = net.connect(false, 80);
+        net.first().tcp_addresses(id).unwrap().0.port()
+    };
+    let (first, mut net) = (port(&mut Net::new(&[PLAIN])), Net::new(&[PLAIN]));
+    let (now, here, there) = (net.now, SocketAddr::new(address(false, 0, 1), first), net.far(false, 80));
+    let listener = net.first().tcp_listen(here, 1, &TcpOptions::default()).unwrap();
+    net.last().tcp_connect(now, there, here, &TcpOptions::default()).unwrap();
+    net.cross();
+    net.first().tcp_accept(listener).unwrap().unwrap();
+    net.first().tcp_unlisten(now, listener).unwrap();
+    assert_ne!(port(&mut net), first);
 }
 
 #[test]
