@@ -245,7 +245,7 @@ const FIRST_HEAD: usize = 4_096 + 64 - 16;
 
 /// Bytes of a ring's memory on the virtual CTC of Figure 1.
 fn ring_bytes() -> usize {
-    Shape::new(65_535, 16).unwrap().memory_bytes()
+    Shape::new(65_535, 32).unwrap().memory_bytes()
 }
 
 /// A process that attached as a guest and keeps to no rule.
@@ -333,7 +333,7 @@ fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices(
     ping();
     let router = network.pid("router");
     let cases: [(&str, &[(usize, u64)]); 5] = [
-        ("more produced than there are buffers", &[(PRODUCED, 17)]),
+        ("more produced than there are buffers", &[(PRODUCED, 33)]),
         ("an index at the end of numbers", &[(PRODUCED, u64::MAX)]),
         ("more consumed than was produced", &[(CONSUMED, 5)]),
         ("a frame that is longer than its buffer", &[(FIRST_HEAD, 1 << 63 | 70_000), (PRODUCED, 1)]),
