@@ -145,10 +145,16 @@ fn named_namespaces_are_measured_between() {
     let namespaces = Namespaces::new();
     let (client, server) = (&namespaces.0[0], &namespaces.0[1]);
     for options in ["", "--ipv6", "--processes"] {
-        let ended = bench.measure(&format!(
+        let arguments = format!(
             "--client netns:{client} --server netns:{server} --workload rr-1-1,strp-20m,crr-64-8k,udp-rr:64/64 \
              --clients 3 {options}"
-        ));
+        );
+        let mut ended = bench.measure(&arguments);
+        // A busy host may lose the only datagram that each pair has under way, and says so.
+        if ended.status == Some(4) && ended.err.contains("3 datagrams were lost") {
+            fs::remove_dir_all(bench.path("run")).unwrap();
+            ended = bench.measure(&arguments);
+        }
         let ended = ended.ok();
         assert!(ended.out.contains(&format!("netns:{client}>netns:{server}")), "{ended}");
         sound(&bench, 4);
