@@ -179,7 +179,8 @@ fn pings_of_any_size_are_answered() {
         for stack in STACK {
             for bytes in [0, 56, 1_400, 1_472, 1_500, 20_000, 65_000] {
                 let text = place.run(&format!("ping -n -q -c 5 -i 0.01 -w 10 -s {bytes} {stack}"));
-                assert!(text.contains("5 received"), "{arguments}, {bytes} bytes: {text}");
+                // It sends one more where an answer is late.
+                assert!(text.contains(" 0% packet loss"), "{arguments}, {bytes} bytes: {text}");
             }
             let text = place.run(&format!("ping -n -q -f -c 5000 -w 20 {stack}"));
             assert!(text.contains(" 0% packet loss"), "{arguments}: {text}");
