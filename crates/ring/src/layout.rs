@@ -19,7 +19,7 @@ pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
 /// The consumed count of the peer at which to ring this end's producer; 0: never.
 pub(crate) const ROOM_AT: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
 
-const PAGE_BYTES: usize = 4_096;
+pub(crate) const PAGE_BYTES: usize = 4_096;
 const LINE_BYTES: usize = 64;
 /// A frame's length with the mark, and its tag.
 pub(crate) const HEAD_BYTES: usize = 16;

@@ -191,12 +191,9 @@ impl View {
     }
 }
 
-/// Addresses are compared by so many low bits before all of them are.
-#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
-const PAGE: usize = 4_096;
-
 /// Where the target lies so far behind the source, counted within a page, `rep movsb` takes its last store for what it loads
-/// next and waits for it: 3 GB/s, not 50, on AMD's Zen 3 and 4. A packet passed on from HiperSockets to a virtual CTC lies so.
+/// next and waits for it, as the low bits of addresses are compared first: 3 GB/s, not 50, on AMD's Zen 3 and 4. A packet passed on
+/// from HiperSockets to a virtual CTC lies so.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const SLOW_APART: std::ops::Range<usize> = 1..32;
 
@@ -210,7 +207,7 @@ const BLOCK: usize = 64;
 /// That many bytes from `from` on are readable, and none of them is in `into`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy(from: *const u8, into: &mut [u8]) {
-    let apart = into.as_ptr().addr().wrapping_sub(from.addr()) % PAGE;
+    let apart = into.as_ptr().addr().wrapping_sub(from.addr()) % crate::layout::PAGE_BYTES;
     let blocks = if SLOW_APART.contains(&apart) { into.len() / BLOCK } else { 0 };
     // SAFETY: the caller's promise. The compiler sees neither the loads nor what they gave, so that a change by the peer is
     // no data race in its eyes; the direction flag is clear by the calling convention.
@@ -292,11 +289,10 @@ pub(crate) fn ticks() -> u64 {
 #[cfg(test)]
 mod plain {
     use super::{Mapping, Region, View};
+    use crate::layout::PAGE_BYTES;
     use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
     use std::ptr::NonNull;
     use std::sync::Arc;
-
-    const PAGE_BYTES: usize = 4_096;
 
     fn layout(len: usize) -> Layout {
         Layout::from_size_align(len, PAGE_BYTES).expect("a size in bounds")
@@ -324,6 +320,7 @@ pub(crate) use plain::pair;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::PAGE_BYTES;
     use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
     use rustix::io::{pwrite, write};
     use rustix::mm::{MprotectFlags, mprotect};
@@ -421,12 +418,12 @@ mod tests {
         let (mut region, view) = pair(8_192);
         region.bytes_mut(0, 8_192).iter_mut().zip((0_u8..=250).cycle()).for_each(|(byte, value)| *byte = value);
         let bytes = region.bytes(0, 8_192).to_vec();
-        let mut memory = vec![0xff; 3 * PAGE];
+        let mut memory = vec![0xff; 3 * PAGE_BYTES];
         for apart in (0..40).chain([64, 4_095]) {
             for (at, len) in [(0, 4_096), (3, 1), (5, 63), (70, 64), (70, 129), (1, 8_000)] {
                 memory.fill(0xff);
                 let from = view.mapping.at(at, len).cast_const();
-                let start = from.addr().wrapping_sub(memory.as_ptr().addr()).wrapping_add(apart) % PAGE;
+                let start = from.addr().wrapping_sub(memory.as_ptr().addr()).wrapping_add(apart) % PAGE_BYTES;
                 // SAFETY: so many bytes are readable there, and `memory` is not among them.
                 unsafe { copy(from, &mut memory[start..start + len]) };
                 assert_eq!(memory[start..start + len], bytes[at..at + len], "{len} bytes from {at}, {apart} apart");
