@@ -221,6 +221,7 @@ mod tests {
         assert_eq!(told(&[43, 0, 0, 1, 0, 0, 0, 0], ROUTING).tell, Some((0, 42)));
         assert_eq!(told(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION).tell, Some((1, 40)));
         assert_eq!(told(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).tell, Some((2, 42)));
+        assert_eq!(told(&[17, 0, 1, 1, 0, 0x9e, 1, 0], DESTINATION).tell, Some((2, 45)), "behind padding");
         assert!(told(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).tell_of_group);
         assert!(!told(&[17, 0, 0xde, 4, 0, 0, 0, 0], DESTINATION).tell_of_group);
         assert_eq!(told(&[17, 0, 0x5e, 4, 0, 0, 0, 0], DESTINATION).tell, None);

@@ -630,6 +630,7 @@ mod tests {
         assert!(routes.is_empty());
         assert_eq!(routes.lookup(prefix(5).address), None);
         assert!(routes.v4.narrow.items.len() <= used * 2, "blocks given back are used again");
+        assert_eq!(routes.v4.lengths, [0; 129], "nothing is looked for in vain");
     }
 
     #[test]

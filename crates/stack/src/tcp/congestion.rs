@@ -250,7 +250,15 @@ mod tests {
         let mut reno = by_name("reno").unwrap();
         assert_eq!(rounds(&mut reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
         assert_eq!(reno.reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
-        assert_eq!(reno.reduce(Window { bytes: MSS, segment_bytes: MSS }), 2 * MSS);
+    }
+
+    // RFC 5681 equation 4.
+    #[test]
+    fn no_reduction_leaves_less_than_two_segments() {
+        for name in NAMES {
+            let reduced = by_name(name).map(|mut control| control.reduce(Window { bytes: MSS, segment_bytes: MSS }));
+            assert_eq!(reduced, Some(2 * MSS), "{name}");
+        }
     }
 
     // RFC 9293 MAY-18.

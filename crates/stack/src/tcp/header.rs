@@ -477,6 +477,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_header_is_read_in_one_look_and_no_other_is() {
+        let stamped = Some(Timestamps { value: 7, echo: 8 });
+        for (push, timestamps) in [(false, None), (true, None), (false, stamped), (true, stamped)] {
+            let plain = Plain { seq: SeqNumber(1), ack: SeqNumber(2), window: 3, timestamps, len: 0 };
+            let segment = PlainSegment { plain, push, fin: false, segment_bytes: 0 };
+            let mut bytes = [0; HEADER_BYTES_MAX];
+            let (len, _) = Header::emit_plain(&segment, (4, 5), &mut bytes);
+            let read = Header::parse_plain(&bytes).map(|(plain, len)| (format!("{plain:?}"), len));
+            assert_eq!(read, Some((format!("{plain:?}"), len)));
+            for bit in [FIN, SYN, RST, ACK, URG, ECE, CWR] {
+                bytes[13] ^= bit;
+                assert!(Header::parse_plain(&bytes).is_none(), "{bit}");
+                bytes[13] ^= bit;
+            }
+        }
+    }
+
+    #[test]
     fn a_segment_for_no_connection_is_answered_by_a_reset_that_its_sender_believes() {
         let reset = syn().reset(10).unwrap();
         assert_eq!((reset.seq, reset.ack), (SeqNumber(0), Some(SeqNumber(14))));

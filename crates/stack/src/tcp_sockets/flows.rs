@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn flows_are_spread_over_the_table() {
+        let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
+        for number in 0..3_000 {
+            flows.insert(&flow(number), Place::Connection(number));
+        }
+        let runs = flows.entries.split(|entry| entry.place == NOBODY);
+        assert!(runs.map(<[Entry]>::len).max() < Some(50), "whoever looks for one passes many others");
+    }
+
+    #[test]
     fn hashes_that_fall_together_are_told_apart_by_what_they_lead_to() {
         let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
         for number in 0..10 {

@@ -118,10 +118,10 @@ mod tests {
     }
 
     impl World {
-        fn new(agreed: Agreed, no_delay: bool) -> Self {
+        fn new(agreed: Agreed, config: Config) -> Self {
             let mut hosts = [host(1, agreed), host(2, agreed)];
             let (now, server) = (Instant::from_ns(1_000_000_000), SocketAddr::from(([10, 0, 0, 2], 80)));
-            let options = TcpOptions { config: Config { no_delay, ..Config::LINUX }, ..TcpOptions::default() };
+            let options = TcpOptions { config, ..TcpOptions::default() };
             let listener = hosts[1].tcp_listen(server, 1, &options).unwrap();
             let client = hosts[0].tcp_connect(now, SocketAddr::from(([0, 0, 0, 0], 0)), server, &options).unwrap();
             let mut world = Self { now, hosts, sockets: [client; 2] };
@@ -131,7 +131,11 @@ mod tests {
         }
 
         fn memory(no_delay: bool) -> Self {
-            Self::new(Agreed { checksum_unfilled: true, large_segments: true }, no_delay)
+            Self::memory_with(Config { no_delay, ..Config::LINUX })
+        }
+
+        fn memory_with(config: Config) -> Self {
+            Self::new(Agreed { checksum_unfilled: true, large_segments: true }, config)
         }
 
         fn frame(&mut self, side: usize) -> Option<(Vec<u8>, Marks)> {
@@ -246,6 +250,14 @@ mod tests {
     }
 
     #[test]
+    fn where_the_window_of_the_network_is_full_nothing_goes_straight() {
+        let mut world = World::memory_with(Config { initial_window_segments: 2, ..Config::LINUX });
+        let window = world.hosts[0].tcp_info(world.sockets[0]).unwrap().unwrap().congestion_window as usize;
+        assert_eq!(world.straight(&text(window)).map(|(_frame, taken)| taken), Some(window));
+        assert_eq!(world.goes(), Straight::Not, "the peer's takes more");
+    }
+
+    #[test]
     fn a_closed_window_a_full_buffer_and_a_link_that_fills_checksums_in_take_nothing_straight() {
         let mut world = World::memory(true);
         let mut gone = 0;
@@ -266,7 +278,7 @@ mod tests {
         assert_eq!(world.goes(), Straight::Not, "the windows would take more");
         for agreed in [(false, true), (true, false)] {
             let (checksum_unfilled, large_segments) = agreed;
-            let mut world = World::new(Agreed { checksum_unfilled, large_segments }, true);
+            let mut world = World::new(Agreed { checksum_unfilled, large_segments }, Config::LINUX);
             assert_eq!(world.goes(), Straight::Not, "{agreed:?}");
         }
         let mut world = World::memory(true);

@@ -1,7 +1,7 @@
 //! Connections whose buffers lie with their application.
 
 use crate::net::{Net, PLAIN, content};
-use siga_stack::tcp::{Failure, StateName, Storage};
+use siga_stack::tcp::{Failure, Heap, StateName, Storage};
 use siga_stack::tcp_sockets::TcpError;
 
 #[test]
@@ -21,6 +21,25 @@ fn bytes_are_read_where_they_lie_and_taken() {
     assert_eq!(net.last().tcp_progress(there).unwrap().received, 600);
     assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(600)));
     assert!(into[..600] == bytes[400..]);
+}
+
+#[test]
+fn bytes_are_sent_from_where_they_were_placed() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 1);
+    let (here, there) = net.open(false, 80, listener);
+    let (now, bytes, mut into) = (net.now, content(1_000), vec![0; 2_000]);
+    let place = |memory: &mut Heap| {
+        memory.grow(2_048);
+        memory.write(0, &bytes);
+    };
+    assert_eq!(net.first().tcp_send_placed(now, here, bytes.len(), place), Ok(()));
+    net.cross();
+    assert_eq!(net.last().tcp_receive(now, there, &mut into), Ok(Some(1_000)));
+    assert!(into[..1_000] == bytes);
+    net.first().tcp_shutdown(now, here).unwrap();
+    let late = net.first().tcp_send_placed(now, here, 1, |memory| panic!("nothing is to be placed in {memory:?}"));
+    assert_eq!(late, Err(TcpError::ShutDown));
 }
 
 #[test]

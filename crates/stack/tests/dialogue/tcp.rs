@@ -147,6 +147,7 @@ fn wrong_use_is_a_typed_error() {
         assert!(stack.tcp_listen(at("10.0.0.1:99"), 1, &options).is_err(), "{options:?}");
     }
     let id = stack.tcp_connect(now, at("10.0.0.1:5000"), at("10.0.0.2:80"), &options).unwrap();
+    assert_eq!(stack.tcp_receive(now, id, &mut [0]), Ok(None), "it opens");
     let again = stack.tcp_connect(now, at("10.0.0.1:5000"), at("10.0.0.2:80"), &options);
     assert_eq!(again, Err(TcpError::InUse));
     for (setting, error) in [
@@ -514,7 +515,7 @@ fn a_connection_may_follow_one_in_time_wait_once_its_timestamps_are_newer() {
     for timestamps in [true, false] {
         let mut net = Net::new(&[PLAIN]);
         let listener = net.listen(false, 80, 4);
-        let (local, remote) = (SocketAddr::new(address(false, 0, 1), 5_000), net.far(false, 80));
+        let (local, remote) = (SocketAddr::new(address(false, 0, 1), 50_000), net.far(false, 80));
         let options = TcpOptions { config: Config { timestamps, ..Config::LINUX }, ..TcpOptions::default() };
         let connect = |net: &mut Net| {
             let now = net.now;
@@ -529,6 +530,7 @@ fn a_connection_may_follow_one_in_time_wait_once_its_timestamps_are_newer() {
         net.last().tcp_close(now, there).unwrap();
         net.cross();
         assert_eq!(held(&net.stacks[0]), (0, 1));
+        assert_eq!(net.stacks[0].memory().held("TCP ports taken"), usize::from(!timestamps));
         assert_eq!(connect(&mut net), Err(TcpError::InUse));
         net.pass(Duration::from_millis(1));
         assert_eq!(connect(&mut net).is_ok(), timestamps);
@@ -660,6 +662,19 @@ fn an_empty_buffer_that_grew_is_kept_while_three_quarters_of_the_memory_are_enou
         assert!(net.cross());
         assert_eq!(net.stacks[1].memory().held("bytes in TCP buffers"), kept, "{tcp_buffers_bytes_max}");
     }
+}
+
+#[test]
+fn memory_that_nothing_is_in_any_more_serves_what_comes_next() {
+    let mut net = Net::new(&[PLAIN]);
+    let listener = net.listen(false, 80, 10);
+    let (here, there) = net.open(false, 80, listener);
+    assert_eq!(net.stream((0, here), (1, there), &content(1_000)).len(), 1_000);
+    assert_eq!(net.stacks[0].memory().held("bytes in TCP buffers"), 0, "all is acknowledged");
+    let spare = |net: &Net| net.stacks[1].memory().held("bytes in spare TCP buffers");
+    let (now, before) = (net.now, spare(&net));
+    assert_eq!(net.last().tcp_send(now, there, b"answer"), Ok(6));
+    assert!(before > 0 && spare(&net) == 0, "{before}");
 }
 
 #[test]
