@@ -538,6 +538,18 @@ mod tests {
         assert_eq!(waits, [2, 2, 2, 3, 3, 4]);
     }
 
+    // RFC 8985 section 6.2 step 4.
+    #[test]
+    fn a_wait_that_was_widened_is_short_again_after_sixteen_recoveries() {
+        let mut board = ten();
+        board.duplicate_told(seq(0), seq(1000));
+        for recovery in 0..=16 {
+            let quarters = board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4);
+            assert_eq!(quarters, if recovery < 16 { 2 } else { 1 }, "after {recovery}");
+            board.recovered();
+        }
+    }
+
     #[test]
     fn reordering_widens_the_wait() {
         let mut board = ten();

@@ -213,6 +213,13 @@ fn a_probe_is_data_never_sent_where_there_is_some() {
     let mut dialogue = ten_out(plain());
     dialogue.timeout();
     dialogue.sends(&["- 11001:12001 ack 5001"]);
+    // It hides no loss: what is acknowledged with it or later slows nothing down.
+    for ack in [12_001, 13_001] {
+        dialogue.after(100);
+        dialogue.gets(&format!("- 5001:5001 ack {ack}"));
+        assert!(dialogue.connection.poll_transmit(dialogue.now, 0).is_some());
+    }
+    assert_eq!(dialogue.connection.info().unwrap().threshold, u32::MAX);
     dialogue.ends();
 }
 

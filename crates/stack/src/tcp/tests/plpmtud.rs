@@ -200,6 +200,18 @@ fn a_timeout_of_the_probe_counts_against_its_size() {
     }
     assert_eq!((dialogue.path().path_probes_lost, dialogue.path().segment_bytes), (1, 1_024));
     dialogue.ends();
+    // One of what was sent before it does not.
+    let mut dialogue = wide(always());
+    dialogue.write(5_000);
+    assert_eq!(dialogue.flight(), None);
+    dialogue.write(30_000);
+    assert!(dialogue.flight().is_some());
+    while dialogue.path().recovery != "loss" {
+        dialogue.timeout();
+        dialogue.flight();
+    }
+    assert_eq!(dialogue.path().path_probes_lost, 0);
+    dialogue.ends();
 }
 
 #[test]
@@ -330,6 +342,15 @@ fn nothing_larger_than_the_device_takes_is_ever_tried() {
     dialogue.after(100);
     dialogue.acknowledge(2_461);
     assert_eq!(dialogue.path().segment_bytes, 1_200);
+    dialogue.ends();
+    // Nor does one where the path is known to take no more than what is sent.
+    let mut dialogue = wide(always());
+    dialogue.write(30_000);
+    assert!(dialogue.flight().is_some());
+    dialogue.connection.set_path_mss(dialogue.now, 1_024);
+    dialogue.after(100);
+    dialogue.acknowledge(2_461);
+    assert_eq!(dialogue.path().segment_bytes, 1_024);
     dialogue.ends();
 }
 
