@@ -215,7 +215,7 @@ impl Receiver {
             self.nxt += 1;
         }
         // RFC 5681 section 4.2: a gap that opens, fills or stays is told at once; SHLD-19: so is every second full segment.
-        let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || (len > 0 && seq != start);
+        let at_once = gap_before || !self.gaps.is_empty() || fin || trimmed || seq != start;
         self.schedule_ack(now, at_once);
         Ok(())
     }
