@@ -33,6 +33,8 @@ fn the_last_segment_of_what_was_written_is_pushed() {
         let mut dialogue = Dialogue::established(plain());
         dialogue.gets(&format!("- {first}:{} ack 1001", first + 100));
         while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
+        dialogue.write(100);
+        assert!(dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().header.flags.psh, "{first}");
         dialogue.connection.shutdown(dialogue.now);
         let fin = dialogue.connection.poll_transmit(dialogue.now, 0).unwrap().header;
         assert_eq!((fin.flags.fin, fin.flags.psh), (true, false), "{first}");
