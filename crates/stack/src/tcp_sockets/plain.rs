@@ -361,6 +361,21 @@ mod tests {
         assert_eq!(short_cuts, 3, "intact frames go the short way");
     }
 
+    #[test]
+    fn the_next_segment_of_an_open_connection_is_taken_in_one_go() {
+        for (v6, at) in [(false, IPV4_BYTES), (true, IPV6_BYTES)] {
+            let mut world = World::new((v6, false));
+            world.write(0, &[7; 300]);
+            let frame = world.frame(0).unwrap();
+            let (now, id, segment, rest) = (world.now, world.sockets[1], &frame[at..], [0; 0].as_slice());
+            assert!(world.hosts[1].take_plain_segment(now, id.slot, segment, rest, segment.len()), "IPv6 {v6}");
+            let mut received = [0; 400];
+            // Behind what came before.
+            assert_eq!(world.hosts[1].tcp_receive(now, id, &mut received), Ok(Some(18 + 300)));
+            assert_eq!(received[18..318], [7; 300]);
+        }
+    }
+
     /// A world in which one host has yet to take a frame: of an open connection, of one that opens, and of one that ends.
     fn stage(stage: usize, kind: (bool, bool)) -> (World, Vec<u8>) {
         let mut world = World::new(kind);

@@ -1,7 +1,8 @@
 //! Which segments are predicted. That they are taken as others are is for `random.rs` to see.
 
-use super::super::predicted::TAKEN;
+use super::super::predicted::{Plain, TAKEN};
 use super::*;
+use crate::limits::TCP_SPARES_MAX;
 
 impl Dialogue {
     /// The peer sends a segment; true if it went the short way.
@@ -51,5 +52,19 @@ fn what_has_something_to_tell_is_not_predicted() {
     assert!(!dialogue.predicts("- 5301:5401 ack 2001"), "the window was closed");
     assert!(dialogue.predicts("- 5401:5501 ack 2001"));
     assert!(!dialogue.predicts("F 5501:5501 ack 2001"));
+    dialogue.ends();
+}
+
+#[test]
+fn memory_of_what_is_acknowledged_serves_what_comes_with_it() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.write(100);
+    dialogue.sends(&["- 1001:1101 ack 5001"]);
+    let held = dialogue.connection.buffer_bytes();
+    // As much is put aside as may be.
+    let mut spare: Vec<Heap> = (0..TCP_SPARES_MAX).map(|_| Heap::default()).collect();
+    let plain = Plain { seq: SeqNumber(5_001), ack: SeqNumber(1_101), window: 60_000, timestamps: None, len: 10 };
+    let acked = dialogue.connection.take_plain(dialogue.now, &plain, [1; 10].as_slice(), &mut spare);
+    assert_eq!((acked, dialogue.connection.buffer_bytes(), spare.len()), (Some(100), held, TCP_SPARES_MAX));
     dialogue.ends();
 }
