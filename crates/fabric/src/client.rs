@@ -38,6 +38,8 @@ pub struct ApplicationEnd {
     pub peer: PeerArena,
     /// How the guest waits, and its applications.
     pub waiting: Waiting,
+    /// Whether those that sleep run where their partners run.
+    pub gather: bool,
 }
 
 /// How much longer than everything it waits for a control program may take.
@@ -250,7 +252,8 @@ impl Client {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request = Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), token: token.clone() };
         self.ask(request, Vec::new())?;
-        let Some((Answer::Application { arena_bytes, waiting }, doorbell)) = self.answer_with_descriptors(GRACE)?
+        let Some((Answer::Application { arena_bytes, waiting, gather }, doorbell)) =
+            self.answer_with_descriptors(GRACE)?
         else {
             return Err(silent());
         };
@@ -268,7 +271,7 @@ impl Client {
         let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
         let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
         let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
-        Ok(ApplicationEnd { link: Link::new(own, memory, bell, ear), arena, peer, waiting })
+        Ok(ApplicationEnd { link: Link::new(own, memory, bell, ear), arena, peer, waiting, gather })
     }
 
     /// Becomes the channel of an external guest.

@@ -1,4 +1,4 @@
-//! How guests move frames between their stacks and the rings: features that can each be switched alone, so that what each is
+//! How guests move frames between their stacks and the rings, and where they run: features that can each be switched alone, so that what each is
 //! worth can be measured.
 
 use crate::limits::BULK_BUFFERS;
@@ -26,6 +26,8 @@ pub struct Driver {
     /// What is received lies in the ring until it is read, what an application writes to an embedded stack lies there until it
     /// is acknowledged; not in buffers of their own.
     pub in_place: bool,
+    /// Guests and applications that sleep move to the CPU of whoever rings for them, where that pays.
+    pub gather: bool,
 }
 
 impl Default for Driver {
@@ -38,19 +40,21 @@ impl Default for Driver {
             omit_checksums: true,
             large_segments: true,
             in_place: true,
+            gather: true,
         }
     }
 }
 
 impl Driver {
     /// Every feature by its name in topologies, and whether it is on.
-    pub fn features(mut self) -> [(&'static str, bool); 7] {
+    pub fn features(mut self) -> [(&'static str, bool); 8] {
         self.switches().map(|(name, is_on)| (name, *is_on))
     }
 
     /// The same, to be switched.
-    pub fn switches(&mut self) -> [(&'static str, &mut bool); 7] {
-        let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments, in_place } = self;
+    pub fn switches(&mut self) -> [(&'static str, &mut bool); 8] {
+        let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments, in_place, gather } =
+            self;
         [
             ("bulk", bulk),
             ("packing", packing),
@@ -59,6 +63,7 @@ impl Driver {
             ("omit_checksums", omit_checksums),
             ("large_segments", large_segments),
             ("in_place", in_place),
+            ("gather", gather),
         ]
     }
 

@@ -134,6 +134,8 @@ pub enum Answer {
         arena_bytes: u64,
         /// How the guest waits, and its applications.
         waiting: Waiting,
+        /// Whether those that sleep run where their partners run.
+        gather: bool,
     },
     /// The guest's half. Descriptors: the memory of its ring, its arena. Nothing follows.
     ApplicationMemory,

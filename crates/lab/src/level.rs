@@ -79,7 +79,7 @@ pub struct Guests {
 
 impl Guests {
     /// What can be switched by a level's name.
-    const FEATURES: [&str; 9] = [
+    const FEATURES: [&str; 10] = [
         "bulk",
         "packing",
         "suppress_doorbells",
@@ -87,6 +87,7 @@ impl Guests {
         "omit_checksums",
         "large_segments",
         "in_place",
+        "gather",
         "adaptive_waiting",
         "pending",
     ];

@@ -2,13 +2,15 @@
 //!
 //! Both ends are non-blocking, and each is an open file of its own, so that neither side can change the other's flags (those of
 //! an eventfd are shared: a peer could make its victim wait in a read). A ring is one byte, a hint that may be wrong either
-//! way. A pipe that is full has rung already. The hang-up of either end is the death notice of who held it.
+//! way, which tells where and when it was made. A pipe that is full has rung already. The hang-up of either end is the death notice of who held it.
 
+use crate::clock::Ticks;
 use crate::limits::DOORBELL_PIPE_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, retry_on_intr, write};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::thread::sched_getcpu;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -23,6 +25,46 @@ pub fn pair() -> io::Result<(Bell, Ear)> {
         fcntl_setpipe_size(&bell, DOORBELL_PIPE_BYTES)?;
     }
     Ok((Bell(bell), Ear(ear)))
+}
+
+/// What a ring takes in the pipe.
+const RING_BYTES: usize = 8;
+/// The bits of a moment in it; the rest is the CPU.
+const MOMENT_BITS: u32 = 48;
+const MOMENT_MAX: u64 = u64::MAX >> (u64::BITS - MOMENT_BITS);
+
+/// Where and when somebody rang, by what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rung {
+    /// The CPU that it ran on.
+    pub cpu: u16,
+    /// The moment, less its highest bits.
+    pub at: Ticks,
+}
+
+impl Rung {
+    fn here() -> Self {
+        // Miri knows no CPUs.
+        let cpu = if cfg!(miri) { 0 } else { sched_getcpu() };
+        Self { cpu: u16::try_from(cpu).unwrap_or(u16::MAX), at: Ticks::now() }
+    }
+
+    fn told(self) -> [u8; RING_BYTES] {
+        (self.at.0 << (u64::BITS - MOMENT_BITS) | u64::from(self.cpu)).to_le_bytes()
+    }
+
+    fn from_told(told: [u8; RING_BYTES]) -> Self {
+        let [low, high, ..] = told;
+        let at = u64::from_le_bytes(told) >> (u64::BITS - MOMENT_BITS);
+        Self { cpu: u16::from_le_bytes([low, high]), at: Ticks(at) }
+    }
+
+    /// How long before `moment` that was; not at all if it came after.
+    #[must_use]
+    pub fn before(self, moment: Ticks) -> Ticks {
+        let span = moment.0.wrapping_sub(self.at.0) & MOMENT_MAX;
+        Ticks(if span > MOMENT_MAX / 2 { 0 } else { span })
+    }
 }
 
 /// What became of a ring.
@@ -51,7 +93,8 @@ impl Bell {
 
     /// Rings, in one system call that does not wait. The program has to ignore SIGPIPE, as Rust programs do.
     pub fn ring(&self) -> Ring {
-        match retry_on_intr(|| write(&self.0, &[1])) {
+        let told = Rung::here().told();
+        match retry_on_intr(|| write(&self.0, &told)) {
             Ok(_) => Ring::Sent,
             Err(Errno::AGAIN) => Ring::Full,
             Err(_) => Ring::Gone,
@@ -68,6 +111,8 @@ pub struct Ear(OwnedFd);
 pub struct Heard {
     /// Rings; no more than the pipe holds.
     pub rings: usize,
+    /// Who rang last.
+    pub last: Option<Rung>,
     /// Nobody is left to ring.
     pub hung_up: bool,
 }
@@ -88,9 +133,12 @@ impl Ear {
     pub fn drain(&self) -> io::Result<Heard> {
         let mut rings = [0; DOORBELL_PIPE_BYTES];
         match read(&self.0, &mut rings) {
-            Ok(0) => Ok(Heard { rings: 0, hung_up: true }),
-            Ok(rings) => Ok(Heard { rings, hung_up: false }),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard { rings: 0, hung_up: false }),
+            Ok(0) => Ok(Heard { rings: 0, last: None, hung_up: true }),
+            Ok(bytes) => {
+                let last = rings[..bytes].last_chunk().copied().map(Rung::from_told);
+                Ok(Heard { rings: bytes / RING_BYTES, last, hung_up: false })
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard { rings: 0, last: None, hung_up: false }),
             Err(error) => Err(error.into()),
         }
     }
@@ -139,19 +187,37 @@ impl From<Ear> for OwnedFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::sched_getaffinity;
+
+    const NOTHING: Heard = Heard { rings: 0, last: None, hung_up: false };
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
     fn rings_are_heard_and_a_full_pipe_has_rung() {
         let (bell, ear) = pair().unwrap();
-        assert_eq!(ear.drain().unwrap(), Heard { rings: 0, hung_up: false });
+        assert_eq!(ear.drain().unwrap(), NOTHING);
+        let before = Ticks::now();
         assert_eq!(bell.ring(), Ring::Sent);
         assert_eq!(bell.ring(), Ring::Sent);
-        assert_eq!(ear.drain().unwrap(), Heard { rings: 2, hung_up: false });
+        let Heard { rings: 2, last: Some(last), hung_up: false } = ear.drain().unwrap() else { panic!("two rings") };
+        assert!(last.before(Ticks::now()) <= Ticks::now().since(before));
+        assert!(sched_getaffinity(None).unwrap().is_set(last.cpu.into()));
         let sent = std::iter::repeat_with(|| bell.ring()).take_while(|ring| *ring == Ring::Sent).count();
-        assert_eq!(sent, DOORBELL_PIPE_BYTES);
+        assert_eq!(sent, DOORBELL_PIPE_BYTES / RING_BYTES);
         assert_eq!(bell.ring(), Ring::Full);
-        assert_eq!(ear.drain().unwrap(), Heard { rings: sent, hung_up: false });
+        assert_eq!(ear.drain().unwrap().rings, sent);
+    }
+
+    #[test]
+    fn a_ring_tells_where_and_when() {
+        let rung = Rung { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
+        let told = Rung::from_told(rung.told());
+        assert_eq!(told, Rung { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
+        assert_eq!(told.before(rung.at), Ticks(0));
+        assert_eq!(told.before(Ticks(rung.at.0 + 77)), Ticks(77));
+        assert_eq!(told.before(Ticks(rung.at.0 - 1)), Ticks(0), "it came after");
+        let turns = Rung { cpu: 0, at: Ticks(MOMENT_MAX) };
+        assert_eq!(turns.before(Ticks(MOMENT_MAX + 5)), Ticks(5), "across the highest bit");
     }
 
     #[test]
@@ -162,8 +228,8 @@ mod tests {
         assert_eq!(bell.ring(), Ring::Sent);
         drop(bell);
         assert!(ear.has_hung_up().unwrap());
-        assert_eq!(ear.drain().unwrap(), Heard { rings: 1, hung_up: false });
-        assert_eq!(ear.drain().unwrap(), Heard { rings: 0, hung_up: true });
+        assert_eq!(ear.drain().unwrap().rings, 1);
+        assert_eq!(ear.drain().unwrap(), Heard { hung_up: true, ..NOTHING });
         let (bell, ear) = pair().unwrap();
         drop(ear);
         assert_eq!(bell.ring(), Ring::Gone);
@@ -175,7 +241,7 @@ mod tests {
         let (bell, ear) = pair().unwrap();
         let flags = |fd: BorrowedFd<'_>| fcntl_getfl(fd).unwrap();
         fcntl_setfl(&bell, flags(bell.as_fd()) - OFlags::NONBLOCK).unwrap();
-        assert_eq!(ear.drain().unwrap(), Heard { rings: 0, hung_up: false });
+        assert_eq!(ear.drain().unwrap(), NOTHING);
         let (bell, ear) = pair().unwrap();
         fcntl_setfl(&ear, flags(ear.as_fd()) - OFlags::NONBLOCK).unwrap();
         while bell.ring() == Ring::Sent {}
@@ -187,7 +253,7 @@ mod tests {
     fn an_end_that_was_received_does_not_wait_whatever_its_flags_were() {
         let (ear, bell) = pipe_with(PipeFlags::CLOEXEC).unwrap();
         let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
-        assert_eq!(ear.drain().unwrap(), Heard { rings: 0, hung_up: false });
+        assert_eq!(ear.drain().unwrap(), NOTHING);
         while bell.ring() == Ring::Sent {}
         assert_eq!(bell.ring(), Ring::Full);
     }

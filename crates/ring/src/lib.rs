@@ -13,6 +13,8 @@ pub mod clock;
 mod consumer;
 pub mod counters;
 pub mod doorbell;
+#[cfg(not(loom))]
+pub mod gather;
 mod kept;
 mod layout;
 pub mod limits;

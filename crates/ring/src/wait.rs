@@ -6,6 +6,8 @@
 //! Only a process that had traffic of late polls at all.
 
 use crate::clock::{Rate, Ticks};
+use crate::doorbell::Rung;
+use crate::gather::{self, Gathering, Place};
 use crate::link::Link;
 use crate::violation::Violation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -264,7 +266,7 @@ pub struct WaitCounters {
 }
 
 /// Waits by a policy.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Waiter {
     policy: Policy,
     rate: Rate,
@@ -272,6 +274,10 @@ pub struct Waiter {
     counters: WaitCounters,
     /// The shortest yield so far: one that found nobody who wants the CPU.
     shortest_yield: Ticks,
+    /// When the latest sleep ended.
+    woken: Ticks,
+    gathering: Option<Gathering>,
+    place: Place,
 }
 
 impl Waiter {
@@ -281,12 +287,37 @@ impl Waiter {
         let policy = Policy::new(mode, Times::new(&rate));
         let ticks_per_ms = rate.ticks(1_000_000).0.max(1);
         let shortest_yield = Ticks(u64::MAX / 2);
-        Self { policy, rate, ticks_per_ms, counters: WaitCounters::default(), shortest_yield }
+        let (woken, place) = (Ticks(0), Place::default());
+        Self {
+            policy,
+            rate,
+            ticks_per_ms,
+            counters: WaitCounters::default(),
+            shortest_yield,
+            woken,
+            gathering: None,
+            place,
+        }
+    }
+
+    /// Has the thread that waits run where its partners run, as that pays. Only who sleeps gathers: polling needs a CPU for each.
+    #[must_use]
+    pub fn gathering(self, gathers: bool) -> Self {
+        let gathers = gathers && self.policy.mode == Mode::Blocking;
+        let gathering = gathers.then(|| Gathering::new(gather::Times::new(&self.rate)));
+        Self { gathering, ..self }
     }
 
     /// Tells of traffic that was not found by waiting, such as what descriptors brought: who has none of late does not poll.
     pub fn had_traffic(&mut self) {
         self.policy.had_traffic(Ticks::now());
+    }
+
+    /// Tells who rang last, if anybody did, when a sleep was over.
+    pub fn rung(&mut self, last: Option<Rung>) {
+        if let (Some(gathering), Some(rung)) = (&mut self.gathering, last) {
+            gathering.rung(rung, self.woken);
+        }
     }
 
     /// What was counted.
@@ -308,6 +339,7 @@ impl Waiter {
             return Ok(Woken::Ready);
         }
         let begun = Ticks::now();
+        self.gather(begun);
         let polled = self.poll(sources, deadline, begun)?;
         self.counters.wait_ticks.0 += Ticks::now().since(begun).0;
         match polled {
@@ -315,6 +347,18 @@ impl Waiter {
             Polled::Due => Ok(Woken::Due),
             Polled::Glance => sources.sleep(Some(Duration::ZERO)).map(|()| Woken::Slept),
             Polled::Sleep => self.sleep(sources, deadline),
+        }
+    }
+
+    /// Goes where it pays to run.
+    fn gather(&mut self, now: Ticks) {
+        let Some(gathering) = &mut self.gathering else { return };
+        if !gathering.waits() {
+            return;
+        }
+        let Some(to) = gathering.decide(now, gather::used(&self.rate)) else { return };
+        if !self.place.go(to) {
+            gathering.refused(now);
         }
     }
 
@@ -370,9 +414,10 @@ impl Waiter {
         let begun = Ticks::now();
         let time = deadline.map(|deadline| self.duration(deadline.since(begun)));
         let outcome = sources.sleep(time);
+        self.woken = Ticks::now();
         sources.awake();
         self.counters.sleeps += 1;
-        self.counters.sleep_ticks.0 += Ticks::now().since(begun).0;
+        self.counters.sleep_ticks.0 += self.woken.since(begun).0;
         outcome?;
         if !sources.is_ready()? {
             return Ok(Woken::Slept);

@@ -199,7 +199,8 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
         };
         let words = format!(
             "full={full} bulk={bulk} packing={bulk} suppress_doorbells={checksums} copy_once={copy_once} \
-             omit_checksums={checksums} large_segments={checksums} in_place={checksums}"
+             omit_checksums={checksums} large_segments={checksums} in_place={checksums} \
+             gather={checksums}"
         );
         let devices = record["interfaces"].as_object().unwrap();
         assert!(devices.values().all(|text| text.as_str().unwrap().ends_with(&words)), "{words}: {record:#}");

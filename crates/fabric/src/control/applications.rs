@@ -35,7 +35,9 @@ impl Control {
         let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
         self.wait_as_application(key, application);
         self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest]);
-        self.answer_with(key, &Answer::Application { arena_bytes, waiting }, vec![bell_application, ear_application]);
+        let gather = self.topology.driver.gather;
+        let answer = Answer::Application { arena_bytes, waiting, gather };
+        self.answer_with(key, &answer, vec![bell_application, ear_application]);
         Ok(())
     }
 

@@ -295,6 +295,7 @@ fn by_argument() -> Vec<Only> {
         word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
         word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
         word(libc::SYS_sched_getaffinity, 0, &own),
+        word(libc::SYS_sched_setaffinity, 0, &own),
         word(libc::SYS_sched_getattr, 0, &own),
         word(libc::SYS_sched_setattr, 0, &own),
         // How abort() ends the process.

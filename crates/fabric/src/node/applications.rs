@@ -240,6 +240,7 @@ impl Node {
     pub(super) fn application_heard(&mut self, now: Ticks, place: usize) {
         let Some(application) = self.applications.all.get_mut(place).and_then(Option::as_mut) else { return };
         let heard = application.ear.1.drain();
+        self.waiter.rung(heard.as_ref().ok().and_then(|heard| heard.last));
         let lives = heard.is_ok_and(|heard| !heard.hung_up);
         match &mut application.stage {
             Stage::Linked(client) => {

@@ -208,6 +208,7 @@ impl Node {
     pub(super) fn ear_heard(&mut self, now: Ticks, port: usize) {
         let Some((_, ear)) = &self.ports.receivers[port].ear else { return };
         let heard = ear.drain();
+        self.waiter.rung(heard.as_ref().ok().and_then(|heard| heard.last));
         self.ports.heat(port);
         self.ports.senders[port].is_dirty = true;
         // What the partner says that it has taken is otherwise looked at when buffers run out.

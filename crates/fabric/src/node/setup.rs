@@ -31,7 +31,8 @@ impl Node {
         rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty()).context("cannot draw a seed")?;
         let stack_config =
             StackConfig { seed: u64::from_ne_bytes(seed), forwarding: config.forwarding, ..StackConfig::default() };
-        let waiter = Waiter::new(config.waiting.into());
+        let gathers = config.devices.iter().any(|device| device.driver.gather);
+        let waiter = Waiter::new(config.waiting.into()).gathering(gathers);
         let now = Ticks::now();
         let clock = Clock { start: now, rate: waiter.rate() };
         let hold_times = hold::Times { hold: clock.span(HOLD_TIME_MAX), mixed: clock.span(MIXED_TIME) };

@@ -26,7 +26,7 @@ const HEAD_BYTES: usize = 16;
 /// Acts of one input.
 const ACTS_MAX: usize = 300;
 /// What a doorbell's pipe holds.
-const RINGS_MAX: usize = 4_096;
+const RINGS_MAX: usize = 512;
 
 /// What is left of an input.
 struct Input<'a>(&'a [u8]);

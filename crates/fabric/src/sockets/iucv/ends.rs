@@ -3,6 +3,7 @@
 use crate::application::ROOM;
 use crate::events::Events;
 use rustix::event::{EventfdFlags, eventfd};
+use siga_ring::doorbell::Rung;
 use siga_ring::wait::Sources;
 use siga_ring::{Consumer, Ear, Link, Producer};
 use std::convert::Infallible;
@@ -27,6 +28,8 @@ pub(super) struct Ends {
     ready: Vec<Source>,
     asleep: bool,
     looks: u32,
+    /// Who rang last, for the waiter.
+    pub(super) last_rung: Option<Rung>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +50,19 @@ impl Ends {
         wakes.add(&ear, Source::Ear).map_err(io::Error::other)?;
         wakes.add(&*wake, Source::Wake).map_err(io::Error::other)?;
         let (wants_room, hung_up, asleep) = (false, false, false);
-        Ok(Self { commands, events, wants_room, hung_up, ear, wake, wakes, ready: Vec::new(), asleep, looks: 0 })
+        Ok(Self {
+            commands,
+            events,
+            wants_room,
+            hung_up,
+            ear,
+            wake,
+            wakes,
+            ready: Vec::new(),
+            asleep,
+            looks: 0,
+            last_rung: None,
+        })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -81,7 +96,12 @@ impl Ends {
         for source in self.ready.drain(..) {
             match source {
                 // What cannot be heard is over.
-                Source::Ear => self.hung_up |= self.ear.drain().is_ok_and(|heard| heard.hung_up),
+                Source::Ear => {
+                    if let Ok(heard) = self.ear.drain() {
+                        self.hung_up |= heard.hung_up;
+                        self.last_rung = heard.last;
+                    }
+                }
                 // It does not block: what has been taken already is not there.
                 Source::Wake => _ = rustix::io::read(&self.wake, &mut [0; 8]),
             }

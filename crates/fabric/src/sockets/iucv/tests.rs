@@ -64,6 +64,7 @@ impl Scene {
             arena,
             peer: PeerArena::map(received_fd, arena_bytes).unwrap(),
             waiting: Waiting::Blocking,
+            gather: false,
         };
         let mut guest = link(of_guest, own_fd, bell_guest, ear_guest);
         guest.producer.set_packing(true);

@@ -1,0 +1,360 @@
+//! Gathering: who sleeps runs where its partners run.
+//!
+//! To wake a process on another CPU costs more than most wake-ups are for: an interrupt at the waker, a CPU that leaves its rest
+//! at the other end. Where partners hand little work to and fro, each of them therefore moves to the CPU of whoever rings for it,
+//! until all share one. Where there is work for several CPUs, or others need that one, they part again: what they do between two
+//! waits, and how long after a ring they run, tells so.
+//!
+//! [`Gathering`] decides and sees no clock: times are arguments. [`Place`] carries it out.
+
+use crate::clock::{Rate, Ticks};
+use crate::doorbell::Rung;
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The times by which it is decided where to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Who works for longer between two waits, waking others included, does not gather.
+    pub short: Ticks,
+    /// Who works for longer where it has gathered parts.
+    pub long: Ticks,
+    /// Who is woken later after a ring shares the CPU with others and parts.
+    pub late: Ticks,
+    /// A window of waits that takes longer is of no traffic that is worth it.
+    pub sparse: Ticks,
+    /// Who has parted does not gather for no less than this, and twice as long each time.
+    pub rest_min: Ticks,
+    /// And for no more.
+    pub rest_max: Ticks,
+}
+
+impl Times {
+    /// The times that siga gathers by.
+    pub fn new(rate: &Rate) -> Self {
+        Self {
+            short: rate.ticks(100_000),
+            long: rate.ticks(60_000),
+            late: rate.ticks(100_000),
+            sparse: rate.ticks(4_000_000),
+            rest_min: rate.ticks(100_000_000),
+            rest_max: rate.ticks(3_200_000_000),
+        }
+    }
+}
+
+/// Where to run from here on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// On this CPU alone.
+    To(u16),
+    /// Wherever it was allowed to before.
+    Apart,
+}
+
+/// Decisions are made after so many waits.
+const WINDOW: u32 = 16;
+
+/// What was seen since the last decision.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    begun: Ticks,
+    /// CPU time of the thread when it began.
+    used: Ticks,
+    waits: u32,
+    rings: u32,
+    /// Rings from elsewhere than where it has gathered.
+    elsewhere: u32,
+    last: Option<u16>,
+    /// Times from rings to waking, summed.
+    late: u64,
+}
+
+/// Decides where to run.
+#[derive(Debug, Clone)]
+pub struct Gathering {
+    times: Times,
+    /// Where it has gathered, since when.
+    at: Option<(u16, Ticks)>,
+    window: Window,
+    not_before: Ticks,
+    rest: Ticks,
+}
+
+impl Gathering {
+    /// Nothing was seen yet.
+    pub fn new(times: Times) -> Self {
+        Self { times, at: None, window: Window::default(), not_before: Ticks(0), rest: times.rest_min }
+    }
+
+    /// Somebody rang; the latest sleep ended at `woken`.
+    pub fn rung(&mut self, rung: Rung, woken: Ticks) {
+        let window = &mut self.window;
+        window.rings += 1;
+        // What a doorbell tells need not be true.
+        window.late += rung.before(woken).min(self.times.sparse).0;
+        window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != rung.cpu));
+        window.last = Some(rung.cpu);
+    }
+
+    /// A wait begins. `true`: it is time to decide.
+    pub fn waits(&mut self) -> bool {
+        self.window.waits += 1;
+        self.window.waits >= WINDOW
+    }
+
+    /// Decides, where the thread has `used` so much CPU time in all.
+    pub fn decide(&mut self, now: Ticks, used: Ticks) -> Option<Move> {
+        let next = Window { begun: now, used, ..Window::default() };
+        let window = std::mem::replace(&mut self.window, next);
+        let is_sparse = now.since(window.begun) > self.times.sparse;
+        let work = Ticks(used.since(window.used).0 / u64::from(window.waits.max(1)));
+        let late = Ticks(window.late / u64::from(window.rings.max(1)));
+        match self.at {
+            None if is_sparse || work > self.times.short || now < self.not_before => None,
+            None => self.go(window.last?, now),
+            Some(_) if is_sparse => self.part(),
+            Some((_, since)) if work > self.times.long || late > self.times.late => {
+                if now.since(since) > self.times.rest_max {
+                    self.rest = self.times.rest_min;
+                }
+                self.not_before = Ticks(now.0.saturating_add(self.rest.0));
+                self.rest = Ticks(self.rest.0.saturating_mul(2)).min(self.times.rest_max);
+                self.part()
+            }
+            Some(_) if window.rings > 0 && window.elsewhere == window.rings => self.go(window.last?, now),
+            Some(_) => None,
+        }
+    }
+
+    /// The host did not let it.
+    pub fn refused(&mut self, now: Ticks) {
+        self.at = None;
+        self.not_before = Ticks(now.0.saturating_add(self.times.rest_max.0));
+    }
+
+    fn go(&mut self, cpu: u16, now: Ticks) -> Option<Move> {
+        self.at = Some((cpu, now));
+        Some(Move::To(cpu))
+    }
+
+    fn part(&mut self) -> Option<Move> {
+        self.at = None;
+        Some(Move::Apart)
+    }
+}
+
+/// CPU time of the calling thread.
+pub fn used(rate: &Rate) -> Ticks {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
+    rate.ticks(seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds))
+}
+
+/// Where the thread runs that waits; what was before is restored when this is dropped.
+#[derive(Debug, Default)]
+pub struct Place {
+    moved: Option<Moved>,
+}
+
+#[derive(Debug)]
+struct Moved {
+    thread: Pid,
+    to: CpuSet,
+    allowed: CpuSet,
+}
+
+impl Place {
+    /// Has the calling thread run there. `false`: it may not, and runs where it did before it was moved.
+    pub fn go(&mut self, to: Move) -> bool {
+        match to {
+            Move::Apart => {
+                self.restore();
+                true
+            }
+            Move::To(cpu) => self.go_to(cpu.into()).is_some(),
+        }
+    }
+
+    fn go_to(&mut self, cpu: usize) -> Option<()> {
+        self.restore();
+        let allowed = sched_getaffinity(None).ok()?;
+        if cpu >= CpuSet::MAX_CPU || !allowed.is_set(cpu) {
+            return None;
+        }
+        let mut to = CpuSet::new();
+        to.set(cpu);
+        sched_setaffinity(None, &to).ok()?;
+        self.moved = Some(Moved { thread: gettid(), to, allowed });
+        Some(())
+    }
+
+    /// Whoever else has moved the thread in the meantime knows better.
+    fn restore(&mut self) {
+        let Some(Moved { thread, to, allowed }) = self.moved.take() else { return };
+        // Guests may ask about themselves alone, and only by no number.
+        let thread = (thread != gettid()).then_some(thread);
+        if sched_getaffinity(thread).is_ok_and(|now| now == to) {
+            // It was so before; a thread that is gone needs nothing.
+            let _ = sched_setaffinity(thread, &allowed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+    const MS: u64 = 1_000 * US;
+
+    /// Siga's times where a tick is a nanosecond.
+    fn times() -> Times {
+        Times {
+            short: Ticks(100 * US),
+            long: Ticks(60 * US),
+            late: Ticks(100 * US),
+            sparse: Ticks(4 * MS),
+            rest_min: Ticks(100 * MS),
+            rest_max: Ticks(3_200 * MS),
+        }
+    }
+
+    /// A thread on a schedule.
+    struct Thread {
+        gathering: Gathering,
+        now: u64,
+        used: u64,
+    }
+
+    impl Thread {
+        fn new() -> Self {
+            let mut thread = Self { gathering: Gathering::new(times()), now: 10_000 * MS, used: 5_000 * MS };
+            assert_eq!(thread.window(3, 1, 10, 100), None, "a window that began with the clock tells nothing");
+            thread
+        }
+
+        /// Waits of one window, each after `work` us of work, rung for from `cpu` `late` us before, and `every` us apart.
+        fn window(&mut self, cpu: u16, late: u64, work: u64, every: u64) -> Option<Move> {
+            for wait in 1..=WINDOW {
+                self.now += every * US;
+                self.used += work * US;
+                let at = Ticks(self.now - late * US);
+                self.gathering.rung(Rung { cpu, at }, Ticks(self.now));
+                assert_eq!(self.gathering.waits(), wait == WINDOW);
+            }
+            self.gathering.decide(Ticks(self.now), Ticks(self.used))
+        }
+    }
+
+    #[test]
+    fn who_hands_little_to_and_fro_goes_where_its_partners_are() {
+        let mut thread = Thread::new();
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+        assert_eq!(thread.window(3, 20, 5, 20), None);
+        assert_eq!(thread.window(1, 20, 5, 20), Some(Move::To(1)), "all of them are elsewhere now");
+        thread.gathering.rung(Rung { cpu: 1, at: Ticks(thread.now) }, Ticks(thread.now));
+        assert_eq!(thread.window(0, 20, 5, 20), None, "not all of them");
+        // Nobody rings where yields find everything.
+        (1..=WINDOW).for_each(|_| _ = thread.gathering.waits());
+        assert_eq!(thread.gathering.decide(Ticks(thread.now + 99 * US), Ticks(thread.used)), None);
+    }
+
+    #[test]
+    fn who_has_much_to_do_does_not_gather() {
+        let mut thread = Thread::new();
+        assert_eq!(thread.window(3, 20, 101, 150), None);
+        assert_eq!(thread.window(3, 20, 5, 251), None, "seldom enough that it does not matter");
+        assert_eq!(thread.window(3, 20, 100, 250), Some(Move::To(3)));
+    }
+
+    #[test]
+    fn work_for_several_cpus_parts_them_for_longer_each_time() {
+        let mut thread = Thread::new();
+        for rest in [100, 200, 400, 800, 1_600, 3_200, 3_200] {
+            assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+            assert_eq!(thread.window(3, 20, 60, 100), None);
+            assert_eq!(thread.window(3, 20, 61, 100), Some(Move::Apart));
+            thread.now += (rest - 1) * MS;
+            assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
+            thread.now += MS;
+        }
+        // Who was gathered for long begins anew.
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+        (0..3_300).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
+        assert_eq!(thread.window(3, 20, 61, 100), Some(Move::Apart));
+        thread.now += 100 * MS;
+        assert_eq!(thread.window(3, 20, 25, 50), None, "the wait before was long ago");
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+    }
+
+    #[test]
+    fn who_runs_late_parts_and_who_has_little_traffic_does_so_too() {
+        let mut thread = Thread::new();
+        assert_eq!(
+            thread.window(3, 200, 25, 50),
+            Some(Move::To(3)),
+            "who is late on a CPU of its own is only woken there"
+        );
+        assert_eq!(thread.window(3, 100, 25, 50), None);
+        assert_eq!(thread.window(3, 101, 25, 50), Some(Move::Apart));
+        thread.now += 100 * MS;
+        thread.window(3, 20, 25, 50);
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+        assert_eq!(thread.window(3, 20, 25, 251), Some(Move::Apart));
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "that is no reason to stay apart");
+        // A ring from the future, or of a liar, is late by nothing or by so much only.
+        thread.gathering.rung(Rung { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
+        assert_eq!(thread.window(3, 0, 25, 50), None);
+        thread.gathering.rung(Rung { cpu: 3, at: Ticks(0) }, Ticks(thread.now));
+        assert_eq!(thread.gathering.window.late, 4 * MS);
+    }
+
+    #[test]
+    fn who_may_not_go_does_not_ask_again_for_long() {
+        let mut thread = Thread::new();
+        assert_eq!(thread.window(9, 20, 25, 50), Some(Move::To(9)));
+        thread.gathering.refused(Ticks(thread.now));
+        assert_eq!(thread.window(9, 20, 25, 50), None);
+        thread.now += 3_200 * MS;
+        thread.window(9, 20, 25, 50);
+        assert_eq!(thread.window(9, 20, 25, 50), Some(Move::To(9)));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no threads of other numbers")]
+    fn a_thread_is_moved_and_gets_back_what_it_was_allowed() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpu = u16::try_from((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap()).unwrap();
+        let forbidden =
+            (0..u16::MAX).find(|cpu| usize::from(*cpu) >= CpuSet::MAX_CPU || !allowed.is_set((*cpu).into()));
+        let on_one = || sched_getaffinity(None).is_ok_and(|now| now.count() == 1 && now.is_set(cpu.into()));
+        let mut place = Place::default();
+        assert!(place.go(Move::To(cpu)) && on_one());
+        assert!(place.go(Move::To(cpu)) && on_one());
+        assert!(place.go(Move::Apart));
+        assert_eq!(sched_getaffinity(None), Ok(allowed));
+        assert!(!place.go(Move::To(forbidden.unwrap())));
+        assert_eq!(sched_getaffinity(None), Ok(allowed));
+        // Another thread ends what this one began.
+        assert!(place.go(Move::To(cpu)) && on_one());
+        std::thread::spawn(move || drop(place)).join().unwrap();
+        assert_eq!(sched_getaffinity(None), Ok(allowed));
+        // Somebody else moves it in the meantime: that stands.
+        if allowed.count() > 1 {
+            let mut place = Place::default();
+            assert!(place.go(Move::To(cpu)));
+            let mut others = allowed;
+            others.unset(cpu.into());
+            sched_setaffinity(None, &others).unwrap();
+            drop(place);
+            assert_eq!(sched_getaffinity(None), Ok(others));
+        }
+    }
+}
