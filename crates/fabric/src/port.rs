@@ -462,6 +462,7 @@ pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
         ("yielding", rate.ns(counters.yield_ticks)),
         ("given_away", rate.ns(counters.given_away_ticks)),
         ("asleep", rate.ns(counters.sleep_ticks)),
+        ("gathered", rate.ns(counters.gathered_ticks)),
     ])
 }
 

@@ -36,7 +36,7 @@ impl Times {
             short: rate.ticks(100_000),
             long: rate.ticks(60_000),
             late: rate.ticks(100_000),
-            sparse: rate.ticks(4_000_000),
+            sparse: rate.ticks(8_000_000),
             rest_min: rate.ticks(100_000_000),
             rest_max: rate.ticks(3_200_000_000),
         }
@@ -220,7 +220,7 @@ mod tests {
             short: Ticks(100 * US),
             long: Ticks(60 * US),
             late: Ticks(100 * US),
-            sparse: Ticks(4 * MS),
+            sparse: Ticks(8 * MS),
             rest_min: Ticks(100 * MS),
             rest_max: Ticks(3_200 * MS),
         }
@@ -270,8 +270,8 @@ mod tests {
     fn who_has_much_to_do_does_not_gather() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(3, 20, 101, 150), None);
-        assert_eq!(thread.window(3, 20, 5, 251), None, "seldom enough that it does not matter");
-        assert_eq!(thread.window(3, 20, 100, 250), Some(Move::To(3)));
+        assert_eq!(thread.window(3, 20, 5, 501), None, "seldom enough that it does not matter");
+        assert_eq!(thread.window(3, 20, 100, 500), Some(Move::To(3)));
     }
 
     #[test]
@@ -307,13 +307,13 @@ mod tests {
         thread.now += 100 * MS;
         thread.window(3, 20, 25, 50);
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
-        assert_eq!(thread.window(3, 20, 25, 251), Some(Move::Apart));
+        assert_eq!(thread.window(3, 20, 25, 501), Some(Move::Apart));
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "that is no reason to stay apart");
         // A ring from the future, or of a liar, is late by nothing or by so much only.
         thread.gathering.rung(Rung { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
         assert_eq!(thread.window(3, 0, 25, 50), None);
         thread.gathering.rung(Rung { cpu: 3, at: Ticks(0) }, Ticks(thread.now));
-        assert_eq!(thread.gathering.window.late, 4 * MS);
+        assert_eq!(thread.gathering.window.late, 8 * MS);
     }
 
     #[test]

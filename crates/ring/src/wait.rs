@@ -7,7 +7,7 @@
 
 use crate::clock::{Rate, Ticks};
 use crate::doorbell::Rung;
-use crate::gather::{self, Gathering, Place};
+use crate::gather::{self, Gathering, Move, Place};
 use crate::link::Link;
 use crate::violation::Violation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -263,6 +263,8 @@ pub struct WaitCounters {
     pub given_away_ticks: Ticks,
     /// Time asleep.
     pub sleep_ticks: Ticks,
+    /// Time that the thread was kept on the CPU of its partners.
+    pub gathered_ticks: Ticks,
 }
 
 /// Waits by a policy.
@@ -278,6 +280,7 @@ pub struct Waiter {
     woken: Ticks,
     gathering: Option<Gathering>,
     place: Place,
+    gathered_since: Option<Ticks>,
 }
 
 impl Waiter {
@@ -297,6 +300,7 @@ impl Waiter {
             woken,
             gathering: None,
             place,
+            gathered_since: None,
         }
     }
 
@@ -322,7 +326,9 @@ impl Waiter {
 
     /// What was counted.
     pub fn counters(&self) -> WaitCounters {
-        self.counters
+        let now = Ticks::now();
+        let gathered = self.gathered_since.map_or(0, |since| now.since(since).0);
+        WaitCounters { gathered_ticks: Ticks(self.counters.gathered_ticks.0 + gathered), ..self.counters }
     }
 
     /// How long ticks are.
@@ -357,8 +363,13 @@ impl Waiter {
             return;
         }
         let Some(to) = gathering.decide(now, gather::used(&self.rate)) else { return };
+        if let Some(since) = self.gathered_since.take() {
+            self.counters.gathered_ticks.0 += now.since(since).0;
+        }
         if !self.place.go(to) {
             gathering.refused(now);
+        } else if to != Move::Apart {
+            self.gathered_since = Some(now);
         }
     }
 

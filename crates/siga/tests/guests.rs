@@ -5,6 +5,7 @@ mod common;
 
 use common::{Bench, children, processes, signal};
 use rustix::process::Signal;
+use rustix::thread::sched_getaffinity;
 use serde_json::Value;
 use std::fs;
 
@@ -158,6 +159,29 @@ fn who_blocks_asks_hardly_and_who_adapts_does() {
     assert!(times(&blocks, "looking_ns").iter().all(|looking| *looking < little), "{blocks:#}");
     // On a crowded host, who adapts may sleep at once for as long as a short trial takes.
     assert!((0..10).any(|_| times(&trial("adaptive"), "yielding_ns").iter().all(|yielding| *yielding > 0)));
+}
+
+#[test]
+fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
+    if sched_getaffinity(None).unwrap().count() < 2 {
+        println!("skipped: all run on one CPU anyway");
+        return;
+    }
+    let bench = Bench::new();
+    let gathered = |path: &str, level: &str| {
+        measure(&bench, &format!("--path {path} --workload rr-1-1 --clients 1 --level {level}"));
+        let trial = bench.trials().remove(0);
+        fs::remove_dir_all(bench.path("run")).unwrap();
+        let guests = &trial["cpu"]["guests"];
+        [&guests["client"], &guests["server"], &guests["router"][1]].map(|times| times["gathered_ns"].as_u64().unwrap())
+    };
+    let sleeps = "430-adaptive_waiting";
+    for path in ["hipersockets-routed", "hipersockets-routed-iucv"] {
+        // On a crowded host they part at once, and come together again after up to some seconds.
+        assert!((0..20).any(|_| gathered(path, sleeps).iter().all(|time| *time > 0)), "{path}");
+        assert_eq!(gathered(path, &format!("{sleeps}-gather")), [0; 3], "{path}");
+        assert_eq!(gathered(path, "430"), [0; 3], "who polls needs a CPU of its own");
+    }
 }
 
 #[test]

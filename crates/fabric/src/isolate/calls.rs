@@ -378,7 +378,7 @@ mod tests {
         let (read, exec) = (flag(libc::PROT_READ), flag(libc::PROT_EXEC));
         let private = flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let parent = u64::from(std::process::id());
-        let refused: [(i64, &[u64]); 12] = [
+        let refused: [(i64, &[u64]); 13] = [
             (libc::SYS_mmap, &[0, 4096, read | exec, private]),
             (libc::SYS_mmap, &[0, 4096, exec, private]),
             (libc::SYS_mprotect, &[0, 4096, read | exec]),
@@ -388,6 +388,7 @@ mod tests {
             (libc::SYS_prctl, &[flag(libc::PR_SET_DUMPABLE), 1]),
             (libc::SYS_sched_setattr, &[parent, ANYWHERE, 0]),
             (libc::SYS_sched_getaffinity, &[parent, 8, ANYWHERE]),
+            (libc::SYS_sched_setaffinity, &[parent, 8, ANYWHERE]),
             (libc::SYS_sendto, &[0, ANYWHERE, 1, 0, ANYWHERE, 16]),
             (libc::SYS_sendto, &[0, ANYWHERE, 1, 0, 1 << 32, 16]),
             // The filter knows the process that made it: the parent, whom the child may thus signal, and not itself.

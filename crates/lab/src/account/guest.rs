@@ -33,7 +33,7 @@ pub const DEVICE_COUNTERS: [&str; 8] = [
     "no_partner",
 ];
 
-/// CPU time of a guest's process that is told apart by the clock of its stack, in nanoseconds.
+/// Time of a guest's process that is told apart by the clock of its stack, in nanoseconds; all but the last is CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTimes {
     /// The data mover: copying out of rings.
@@ -42,6 +42,9 @@ pub struct GuestTimes {
     pub looking_ns: u64,
     /// Offering the CPU to others, without the time that they took it.
     pub yielding_ns: u64,
+    /// Of all its time, how long it was kept on the CPU of its partners.
+    #[serde(default)]
+    pub gathered_ns: u64,
 }
 
 impl GuestTimes {
@@ -51,6 +54,7 @@ impl GuestTimes {
             copying_ns: time("copying"),
             looking_ns: time("waiting").saturating_sub(time("yielding")),
             yielding_ns: time("yielding").saturating_sub(time("given_away")),
+            gathered_ns: time("gathered"),
         }
     }
 
@@ -61,6 +65,7 @@ impl GuestTimes {
             copying_ns: self.copying_ns.saturating_sub(earlier.copying_ns),
             looking_ns: self.looking_ns.saturating_sub(earlier.looking_ns),
             yielding_ns: self.yielding_ns.saturating_sub(earlier.yielding_ns),
+            gathered_ns: self.gathered_ns.saturating_sub(earlier.gathered_ns),
         }
     }
 }
