@@ -1,9 +1,9 @@
 //! Gathering: who sleeps runs where its partners run.
 //!
-//! To wake a process on another CPU costs more than most wake-ups are for: an interrupt at the waker, a CPU that leaves its rest
-//! at the other end. Where partners hand little work to and fro, each of them therefore moves to the CPU of whoever rings for it,
-//! until all share one. Where there is work for several CPUs, or others need that one, they part again: what they do between two
-//! waits, and how long after a ring they run, tells so.
+//! To wake a process on another CPU may cost more than the wake-up is for: an interrupt at the waker, a CPU that leaves its rest at
+//! the other end. Where that takes long, and partners hand little work to and fro, each of them moves to the CPU of whoever rings
+//! for it, until all share one. Where there is work for several CPUs, or others need that one, they part again. How long after a
+//! ring they run, and how long they work between two waits, tells which.
 //!
 //! [`Gathering`] decides and sees no clock: times are arguments. [`Place`] carries it out.
 
@@ -15,17 +15,19 @@ use rustix::time::{ClockId, clock_gettime};
 /// The times by which it is decided where to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
+    /// Who runs sooner after a ring has nothing to gain.
+    pub slow: Ticks,
     /// Who works for longer between two waits, waking others included, does not gather.
     pub short: Ticks,
     /// Who works for longer where it has gathered parts.
     pub long: Ticks,
-    /// Who is woken later after a ring shares the CPU with others and parts.
+    /// Who has gathered and runs later after a ring shares the CPU with others, and parts.
     pub late: Ticks,
     /// A window of waits that takes longer is of no traffic that is worth it.
     pub sparse: Ticks,
-    /// Who has parted does not gather for no less than this, and twice as long each time.
+    /// Who had to part does not gather for no less than this, and twice as long each time,
     pub rest_min: Ticks,
-    /// And for no more.
+    /// up to this, unless more was lost.
     pub rest_max: Ticks,
 }
 
@@ -33,11 +35,12 @@ impl Times {
     /// The times that siga gathers by.
     pub fn new(rate: &Rate) -> Self {
         Self {
+            slow: rate.ticks(8_000),
             short: rate.ticks(100_000),
             long: rate.ticks(60_000),
             late: rate.ticks(100_000),
             sparse: rate.ticks(8_000_000),
-            rest_min: rate.ticks(100_000_000),
+            rest_min: rate.ticks(400_000_000),
             rest_max: rate.ticks(3_200_000_000),
         }
     }
@@ -54,6 +57,9 @@ pub enum Move {
 
 /// Decisions are made after so many waits.
 const WINDOW: u32 = 16;
+/// Who had to part does not gather for so many times what the last window took: so no more than a part of the time is lost by it,
+/// whatever the work that came between.
+const REST_FACTOR: u64 = 32;
 
 /// What was seen since the last decision.
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,17 +117,18 @@ impl Gathering {
         let work = Ticks(used.since(window.used).0 / u64::from(window.waits.max(1)));
         let late = Ticks(window.late / u64::from(window.rings.max(1)));
         match self.at {
-            None if is_sparse || work > self.times.short || now < self.not_before => None,
+            None if is_sparse || work > self.times.short || late < self.times.slow || now < self.not_before => None,
             None => self.go(window.last?, now),
-            Some(_) if is_sparse => self.part(),
             Some((_, since)) if work > self.times.long || late > self.times.late => {
                 if now.since(since) > self.times.rest_max {
                     self.rest = self.times.rest_min;
                 }
-                self.not_before = Ticks(now.0.saturating_add(self.rest.0));
+                let lost = now.since(window.begun).0.saturating_mul(REST_FACTOR);
+                self.not_before = Ticks(now.0.saturating_add(self.rest.0.max(lost)));
                 self.rest = Ticks(self.rest.0.saturating_mul(2)).min(self.times.rest_max);
                 self.part()
             }
+            Some(_) if is_sparse => self.part(),
             Some(_) if window.rings > 0 && window.elsewhere == window.rings => self.go(window.last?, now),
             Some(_) => None,
         }
@@ -217,6 +224,7 @@ mod tests {
     /// Siga's times where a tick is a nanosecond.
     fn times() -> Times {
         Times {
+            slow: Ticks(8 * US),
             short: Ticks(100 * US),
             long: Ticks(60 * US),
             late: Ticks(100 * US),
@@ -271,7 +279,22 @@ mod tests {
         let mut thread = Thread::new();
         assert_eq!(thread.window(3, 20, 101, 150), None);
         assert_eq!(thread.window(3, 20, 5, 501), None, "seldom enough that it does not matter");
-        assert_eq!(thread.window(3, 20, 100, 500), Some(Move::To(3)));
+        assert_eq!(thread.window(3, 7, 25, 50), None, "woken soon enough");
+        assert_eq!(thread.window(3, 8, 100, 500), Some(Move::To(3)));
+    }
+
+    #[test]
+    fn who_works_for_long_where_others_wait_does_so_for_a_small_part_of_its_time() {
+        let mut thread = Thread::new();
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+        // Ten seconds of work follow what was a dialogue.
+        assert_eq!(thread.window(3, 20, 625_000, 625_000), Some(Move::Apart));
+        thread.now += 319_000 * MS;
+        thread.window(3, 20, 25, 50);
+        assert_eq!(thread.window(3, 20, 25, 50), None);
+        thread.now += 1_000 * MS;
+        thread.window(3, 20, 25, 50);
+        assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
     }
 
     #[test]

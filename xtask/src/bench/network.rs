@@ -2,9 +2,10 @@
 //!
 //! The kernel's best is looked for anew in each cell: process layout, waiting, congestion control, BIG TCP, size of writes, MTU.
 //! The modes that win (rate, rate of those that sleep, CPU time of a unit) are then measured again, interleaved with siga's, and
-//! what is told is the median over the rounds of the ratio within a round, with the least and the most. Targets stand beside
-//! what was reached; nothing fails by them. Needs no root, but a quiet host; the kernel's loopback and sockmap are rows of their
-//! own (sockmap needs root).
+//! what is told is the median over the rounds of the ratio within a round, with the least and the most. The kernel's ends are where
+//! the scheduler has them; as siga's gather where they sleep, the best of those that sleep is measured on one CPU too. Targets stand
+//! beside what was reached; nothing fails by them. Needs no root, but a quiet host; the kernel's loopback and sockmap are rows of
+//! their own (sockmap needs root).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,6 +13,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 
 use super::{build, median};
@@ -104,6 +106,8 @@ struct Mode {
     level: String,
     write: &'static str,
     mtu: u32,
+    /// Client and server on one CPU, where siga's gather by themselves; else where the scheduler has them.
+    one_cpu: bool,
 }
 
 impl Mode {
@@ -112,7 +116,10 @@ impl Mode {
         let Self { path, wait, level, write, mtu, .. } = self;
         let level = Path::new(level).file_stem().unwrap_or_default().to_string_lossy();
         match *path {
-            "veth-routed" => format!("{layout}, {wait}, {level}, MTU {mtu}, writes of {write}"),
+            "veth-routed" => {
+                let place = if self.one_cpu { ", on one CPU" } else { "" };
+                format!("{layout}, {wait}, {level}, MTU {mtu}, writes of {write}{place}")
+            }
             _ => format!("{path}, {wait}"),
         }
     }
@@ -148,6 +155,8 @@ struct Bench {
     levels: Vec<String>,
     /// The level of siga's without large segments.
     frames: String,
+    /// A CPU that this process may run on.
+    cpu: String,
 }
 
 /// How the comparison goes.
@@ -222,7 +231,7 @@ impl Row {
 
     fn own_mode(&self, wait: &'static str, bench: &Bench) -> Mode {
         let level = if self.level == FRAMES { bench.frames.clone() } else { self.level.to_owned() };
-        Mode { path: self.path, processes: false, wait, level, write: "128k", mtu: self.mtu }
+        Mode { path: self.path, processes: false, wait, level, write: "128k", mtu: self.mtu, one_cpu: false }
     }
 
     /// What is varied of the kernel's path: layouts, waiting, sizes of writes; levels and MTUs are lists of one run.
@@ -244,6 +253,7 @@ impl Row {
                             level: level.clone(),
                             write,
                             mtu,
+                            one_cpu: false,
                         }));
                     }
                 }
@@ -266,7 +276,9 @@ impl Bench {
         let both = level("bigtcp-reno", "big_tcp_bytes = 196608\ncongestion = \"reno\"\n")?;
         let frames = level(FRAMES, "[guests.driver]\nlarge_segments = false\n")?;
         let levels = ["cubic", "reno", "bigtcp"].map(str::to_owned).into_iter().chain([both]).collect();
-        Ok(Self { siga, levels, frames, directory })
+        let allowed = sched_getaffinity(None).map_err(|error| format!("which CPUs there are: {error}"))?;
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap_or(0).to_string();
+        Ok(Self { siga, levels, frames, cpu, directory })
     }
 
     /// One trial of modes that differ in level and MTU alone.
@@ -289,6 +301,9 @@ impl Bench {
         command.args(["--accounting", "tick", "--format", "json", "--out"]).arg(&out);
         if first.processes {
             command.arg("--processes");
+        }
+        if first.one_cpu {
+            command.args(["--client-cpus", &self.cpu, "--server-cpus", &self.cpu]);
         }
         let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot run siga: {error}"))?;
         let _ = fs::remove_dir_all(&out);
@@ -329,8 +344,9 @@ impl Bench {
     fn compare(&self, row: &Row, options: &Options) -> Result<Outcome, String> {
         let kernel = self.screen(row, options.seconds / 3.0)?;
         let own = ["poll", "adaptive", "block"].map(|wait| row.own_mode(wait, self));
+        let together = Mode { one_cpu: true, ..kernel[1].clone() };
         let mut modes: Vec<Mode> = own.to_vec();
-        for mode in &kernel {
+        for mode in kernel.iter().chain([&together]) {
             if !modes.contains(mode) {
                 modes.push(mode.clone());
             }
@@ -348,7 +364,10 @@ impl Bench {
         let of = |wanted: &Mode| modes.iter().position(|mode| mode == wanted).map_or(&[][..], |at| &all[at][..]);
         let cheapest = (0..own.len()).min_by(|one, other| cpu(&all[*one]).total_cmp(&cpu(&all[*other]))).unwrap_or(0);
         let rate = |figures: &Figures| figures.rate;
-        let best_own = if row.hog { 1 } else { 0 };
+        let median_rate = |at: usize| median(&mut all[at].iter().map(rate).collect::<Vec<_>>());
+        // Beside a busy process it is the best of each.
+        let fastest = (0..own.len()).max_by(|one, other| median_rate(*one).total_cmp(&median_rate(*other)));
+        let best_own = if row.hog { fastest.unwrap_or(0) } else { 0 };
         Ok(Outcome {
             name: row.name(),
             unit: if row.streams() { "MB/sec" } else { "trans/sec" },
@@ -356,6 +375,7 @@ impl Bench {
                 Ratio::of("rate against the kernel's best", row.targets.best, (&all[best_own], of(&kernel[0])), rate),
                 Ratio::of("rate, polling, against blocking", row.targets.blocking, (&all[0], of(&kernel[1])), rate),
                 Ratio::of("rate, blocking against blocking", row.targets.alike, (&all[2], of(&kernel[1])), rate),
+                Ratio::of("the same, the kernel on one CPU", None, (&all[2], of(&together)), rate),
                 Ratio::of("CPU a unit against the cheapest", row.targets.cpu, (&all[cheapest], of(&kernel[2])), |it| {
                     it.cpu
                 }),
@@ -379,8 +399,8 @@ impl Bench {
                 let row = Row { workload, clients, ..PLAIN };
                 let mut best: Option<(&str, Figures)> = None;
                 for wait in ["block", "poll"] {
-                    let mode =
-                        Mode { path, processes: false, wait, level: "cubic".to_owned(), write: "128k", mtu: MTU };
+                    let level = "cubic".to_owned();
+                    let mode = Mode { path, processes: false, wait, level, write: "128k", mtu: MTU, one_cpu: false };
                     let figures = self.trials(&row, &[&mode], options.seconds).ok().and_then(|all| *all.first()?);
                     if let Some(figures) = figures
                         && best.is_none_or(|(_, best)| figures.rate > best.rate)
