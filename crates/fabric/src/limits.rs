@@ -25,6 +25,8 @@ pub const BUFFER_COUNT_MIN: u16 = 8;
 pub const BUFFER_COUNT_MAX: u16 = 128;
 /// Buffers that are handed over together, where drivers do so at all: a partner on another CPU begins before all are filled.
 pub const BULK_BUFFERS: usize = 4;
+/// The largest packet whose answer may wait for what an application says to it.
+pub const HELD_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// Buffers where nothing is asked for.
 pub const BUFFER_COUNT_DEFAULT: u16 = 32;
 /// What a HiperSockets frame has beyond the MTU (devices.md, HiperSockets).

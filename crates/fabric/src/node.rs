@@ -26,8 +26,8 @@ use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
-use crate::limits::{HOT_TIME, RECEIVE_AT_ONCE_MAX};
-use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId};
+use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
+use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId, Waiting};
 use crate::port::{Partner, Receiver, Sender};
 use applications::Applications;
 use links::Half;
@@ -82,6 +82,8 @@ pub struct Node {
     suitors: Vec<Option<(u64, Channel)>>,
     wakes: Wakes,
     waiter: Waiter,
+    /// What the stack has to send waits for what an application says to the news it has.
+    owes_answers: bool,
     clock: Clock,
     /// Own halves of pairs that wait for the partner's.
     halves: Vec<Half>,
@@ -109,6 +111,15 @@ struct Ports {
     hold_times: hold::Times,
     /// See [`crate::limits::KEEP_TIME_MAX`].
     keep_time: Ticks,
+    /// In this pass a packet came that was larger than [`HELD_ANSWER_BYTES_MAX`].
+    took_large: bool,
+}
+
+/// When what the stack has to answer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    AtOnce,
+    WithTheApplications,
 }
 
 /// Time for the stack, from the ring's clock.
@@ -276,7 +287,20 @@ impl Node {
 
     /// Takes in what has come, does what is due, and sends. True if there was anything.
     pub fn pass(&mut self) -> bool {
+        self.pass_and(Answers::AtOnce)
+    }
+
+    /// The same for an application that asks again when it has done what the news is for. Where it sleeps, what the stack has
+    /// to answer goes with what the application says, and is no wake-up of its own for everybody on the way.
+    pub fn pass_before_answers(&mut self) -> bool {
+        let sleeps = self.config.waiting == Waiting::Blocking;
+        self.pass_and(if sleeps { Answers::WithTheApplications } else { Answers::AtOnce })
+    }
+
+    fn pass_and(&mut self, answers: Answers) -> bool {
+        self.answer();
         let now = Ticks::now();
+        self.ports.took_large = false;
         if now >= self.wakes.next_look {
             self.wakes.wait(Some(Duration::ZERO));
         }
@@ -288,7 +312,11 @@ impl Node {
             busy = true;
         }
         busy |= self.serve(now, at);
-        busy |= self.transmit(now, at);
+        // Whoever sends much at a time may wait for its acknowledgement.
+        self.owes_answers = answers == Answers::WithTheApplications && self.stack.has_news() && !self.ports.took_large;
+        if !self.owes_answers {
+            busy |= self.transmit(now, at);
+        }
         busy |= self.keeps_until.take_if(|until| now >= *until).is_some();
         self.background(now);
         if busy {
@@ -299,6 +327,7 @@ impl Node {
 
     /// Waits until there is something to do, at most for `time`.
     pub fn wait(&mut self, time: Option<Duration>) {
+        self.answer();
         let deadline = self.deadline(time);
         let mut waits =
             Waits { ports: &mut self.ports, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
@@ -310,6 +339,7 @@ impl Node {
     /// # Errors
     /// Out of descriptors.
     pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
+        self.answer();
         let mut waits =
             Waits { ports: &mut self.ports, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
         let Ok(asleep) = waits.declare_asleep();
@@ -325,7 +355,15 @@ impl Node {
     pub fn send_now(&mut self) {
         let now = Ticks::now();
         let at = self.clock.instant(now);
+        self.owes_answers = false;
         self.transmit(now, at);
+    }
+
+    /// Sends what was to go with what an application says.
+    fn answer(&mut self) {
+        if self.owes_answers {
+            self.send_now();
+        }
     }
 
     fn deadline(&self, time: Option<Duration>) -> Option<Ticks> {
@@ -451,6 +489,7 @@ fn take(
                 }
             };
             let mut header = [0; HEADER_BYTES_MAX];
+            ports.took_large |= part.len > HELD_ANSWER_BYTES_MAX;
             let head = part.len.min(HEADER_BYTES_MAX);
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];

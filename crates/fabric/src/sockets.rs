@@ -208,6 +208,11 @@ impl Attachment {
     /// Has the provider move; whoever waits for that looks again.
     fn work(&self, held: &mut Held<'_>) -> bool {
         let moved = held.work();
+        self.has_moved(held);
+        moved
+    }
+
+    fn has_moved(&self, held: &Held<'_>) {
         if held.0.watched {
             // What would have woken that thread may have been taken.
             self.0.call.ring();
@@ -215,7 +220,6 @@ impl Attachment {
         if held.0.followers > 0 {
             self.0.moved.notify_all();
         }
-        moved
     }
 
     /// Repeats an operation until it does not ask to wait, or the time is over.
@@ -612,6 +616,9 @@ impl UdpSocket {
 
 /// Tells which sockets of an attachment can do what they could not before. One thread polls.
 ///
+/// Who polls is to look again when it has seen to the news: where the process sleeps, what the stack has to answer (that it has got
+/// a request, say) goes with what is sent to that, and with the next look at the latest.
+///
 /// It can be used inside another event loop: its descriptor is readable when [`Poller::wait`] has something to do, once
 /// `wait` has been called and told of nothing.
 #[derive(Debug)]
@@ -631,11 +638,17 @@ impl Poller {
     /// The network has gone down.
     pub fn look(&self, news: &mut Vec<SocketId>) -> io::Result<()> {
         let mut provider = self.attachment.provider();
-        self.attachment.work(&mut provider);
+        self.work(&mut provider, news);
+        provider.ended().map_or(Ok(()), Err)
+    }
+
+    fn work(&self, provider: &mut Held<'_>, news: &mut Vec<SocketId>) -> bool {
+        let moved = provider.work_before_answers();
+        self.attachment.has_moved(provider);
         while let Some(socket) = provider.poll_news() {
             news.push(socket);
         }
-        provider.ended().map_or(Ok(()), Err)
+        moved
     }
 
     /// A handle that ends a wait from another thread.
@@ -652,10 +665,7 @@ impl Poller {
         let mut provider = self.attachment.provider();
         loop {
             let before = news.len();
-            let busy = self.attachment.work(&mut provider);
-            while let Some(socket) = provider.poll_news() {
-                news.push(socket);
-            }
+            let busy = self.work(&mut provider, news);
             if self.attachment.0.call.for_poller.swap(false, Ordering::Acquire) || news.len() > before {
                 return Ok(());
             }

@@ -57,6 +57,8 @@ pub enum Move {
 
 /// Decisions are made after so many waits.
 const WINDOW: u32 = 16;
+/// A ring counts as late by no more than so many times what is too late on the average.
+const LATE_FACTOR_MAX: u64 = 4;
 /// Who had to part does not gather for so many times what the last window took: so no more than a part of the time is lost by it,
 /// whatever the work that came between.
 const REST_FACTOR: u64 = 32;
@@ -83,6 +85,8 @@ pub struct Gathering {
     /// Where it has gathered, since when.
     at: Option<(u16, Ticks)>,
     window: Window,
+    /// The last window said that it should part.
+    warned: bool,
     not_before: Ticks,
     rest: Ticks,
 }
@@ -90,15 +94,15 @@ pub struct Gathering {
 impl Gathering {
     /// Nothing was seen yet.
     pub fn new(times: Times) -> Self {
-        Self { times, at: None, window: Window::default(), not_before: Ticks(0), rest: times.rest_min }
+        Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
     }
 
     /// Somebody rang; the latest sleep ended at `woken`.
     pub fn rung(&mut self, rung: Rung, woken: Ticks) {
         let window = &mut self.window;
         window.rings += 1;
-        // What a doorbell tells need not be true.
-        window.late += rung.before(woken).min(self.times.sparse).0;
+        // One hiccup of the host is no crowd, and what a doorbell tells need not be true.
+        window.late += rung.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
         window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != rung.cpu));
         window.last = Some(rung.cpu);
     }
@@ -116,10 +120,13 @@ impl Gathering {
         let is_sparse = now.since(window.begun) > self.times.sparse;
         let work = Ticks(used.since(window.used).0 / u64::from(window.waits.max(1)));
         let late = Ticks(window.late / u64::from(window.rings.max(1)));
+        let is_bad = work > self.times.long || late > self.times.late;
+        let was_warned = std::mem::replace(&mut self.warned, is_bad);
         match self.at {
             None if is_sparse || work > self.times.short || late < self.times.slow || now < self.not_before => None,
             None => self.go(window.last?, now),
-            Some((_, since)) if work > self.times.long || late > self.times.late => {
+            Some(_) if is_bad && !is_sparse && !was_warned => None,
+            Some((_, since)) if is_bad => {
                 if now.since(since) > self.times.rest_max {
                     self.rest = self.times.rest_min;
                 }
@@ -141,7 +148,7 @@ impl Gathering {
     }
 
     fn go(&mut self, cpu: u16, now: Ticks) -> Option<Move> {
-        self.at = Some((cpu, now));
+        (self.at, self.warned) = (Some((cpu, now)), false);
         Some(Move::To(cpu))
     }
 
@@ -302,7 +309,9 @@ mod tests {
         let mut thread = Thread::new();
         for rest in [100, 200, 400, 800, 1_600, 3_200, 3_200] {
             assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
+            assert_eq!(thread.window(3, 20, 61, 100), None, "once is chance");
             assert_eq!(thread.window(3, 20, 60, 100), None);
+            assert_eq!(thread.window(3, 20, 61, 100), None);
             assert_eq!(thread.window(3, 20, 61, 100), Some(Move::Apart));
             thread.now += (rest - 1) * MS;
             assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
@@ -311,6 +320,7 @@ mod tests {
         // Who was gathered for long begins anew.
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         (0..3_300).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
+        assert_eq!(thread.window(3, 20, 61, 100), None);
         assert_eq!(thread.window(3, 20, 61, 100), Some(Move::Apart));
         thread.now += 100 * MS;
         assert_eq!(thread.window(3, 20, 25, 50), None, "the wait before was long ago");
@@ -325,7 +335,9 @@ mod tests {
             Some(Move::To(3)),
             "who is late on a CPU of its own is only woken there"
         );
+        assert_eq!(thread.window(3, 101, 25, 50), None);
         assert_eq!(thread.window(3, 100, 25, 50), None);
+        assert_eq!(thread.window(3, 101, 25, 50), None);
         assert_eq!(thread.window(3, 101, 25, 50), Some(Move::Apart));
         thread.now += 100 * MS;
         thread.window(3, 20, 25, 50);
@@ -336,7 +348,7 @@ mod tests {
         thread.gathering.rung(Rung { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
         assert_eq!(thread.window(3, 0, 25, 50), None);
         thread.gathering.rung(Rung { cpu: 3, at: Ticks(0) }, Ticks(thread.now));
-        assert_eq!(thread.gathering.window.late, 8 * MS);
+        assert_eq!(thread.gathering.window.late, 400 * US);
     }
 
     #[test]

@@ -185,6 +185,22 @@ fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
 }
 
 #[test]
+fn what_a_sleeper_answers_goes_with_what_its_application_says() {
+    let bench = Bench::new();
+    let frames = |wait: &str| {
+        measure(&bench, &format!("--path hipersockets-routed --workload crr-64-8k --clients 1 --wait {wait}"));
+        let trial = bench.trials().remove(0);
+        fs::remove_dir_all(bench.path("run")).unwrap();
+        let of = |what: &str| trial["devices"][what].as_u64().unwrap() as f64;
+        (of("tcpip1/link frames_sent") + of("tcpip3/lan frames_sent"))
+            / trial["client"]["transactions"].as_f64().unwrap()
+    };
+    // SYN, its answer, acknowledgement, request, acknowledgement, response, FIN, two acknowledgements, FIN: at most as many.
+    let (polling, sleeping) = (frames("poll"), frames("block"));
+    assert!(sleeping < 8.5 && polling > 9.0, "{sleeping} {polling}");
+}
+
+#[test]
 fn the_default_plan_sets_sigas_network_beside_the_kernels() {
     let bench = Bench::new();
     if !common::paths_build(&bench) {

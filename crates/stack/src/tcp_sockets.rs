@@ -500,6 +500,10 @@ impl<S: Storage> TcpSockets<S> {
         });
     }
 
+    pub(crate) fn has_news(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The next news. What was closed meanwhile is none.
     pub(crate) fn poll_ready(&mut self) -> Option<Ready> {
         loop {

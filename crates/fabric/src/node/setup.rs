@@ -51,6 +51,7 @@ impl Node {
             suitors: Vec::new(),
             wakes,
             waiter,
+            owes_answers: false,
             clock,
             halves: Vec::new(),
             held: Vec::new(),

@@ -303,6 +303,10 @@ impl Provider for Embedded {
         self.node.pass()
     }
 
+    fn work_before_answers(&mut self) -> bool {
+        self.node.pass_before_answers()
+    }
+
     fn poll_news(&mut self) -> Option<SocketId> {
         if let Some(socket) = self.news.pop_front() {
             return Some(socket);

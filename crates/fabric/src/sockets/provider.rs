@@ -86,6 +86,10 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness>;
     /// Moves whatever can be moved. True if anything was.
     fn work(&mut self) -> bool;
+    /// The same for who asks again when it has done what the news is for.
+    fn work_before_answers(&mut self) -> bool {
+        self.work()
+    }
     /// The next socket that can do what it could not before.
     fn poll_news(&mut self) -> Option<SocketId>;
     /// What was counted, as far as this process may know.

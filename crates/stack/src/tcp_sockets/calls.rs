@@ -291,6 +291,11 @@ impl<S: Storage> Stack<S> {
         Ok(self.socket(id)?.connection.readiness())
     }
 
+    /// Whether [`Stack::poll_ready`] may have something.
+    pub fn has_news(&self) -> bool {
+        self.tcp.has_news()
+    }
+
     /// The next socket that can do what it could not before. What a socket can do now, [`Stack::tcp_readiness`] says.
     pub fn poll_ready(&mut self) -> Option<Ready> {
         self.tcp.poll_ready()
