@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use rustix::thread::sched_getaffinity;
 use serde_json::Value;
 use std::fs;
+use std::time::{Duration, Instant};
 
 const PATHS: [&str; 4] = ["hipersockets", "hipersockets-routed", "vctc", "vctc-routed"];
 
@@ -177,8 +178,11 @@ fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
     };
     let sleeps = "430-adaptive_waiting";
     for path in ["hipersockets-routed", "hipersockets-routed-iucv"] {
-        // On a crowded host they part at once, and come together again after up to some seconds.
-        assert!((0..20).any(|_| gathered(path, sleeps).iter().all(|time| *time > 0)), "{path}");
+        // Not while others want the CPUs, as the tests beside this one do.
+        let begun = Instant::now();
+        while gathered(path, sleeps).contains(&0) {
+            assert!(begun.elapsed() < Duration::from_secs(150), "{path}");
+        }
         assert_eq!(gathered(path, &format!("{sleeps}-gather")), [0; 3], "{path}");
         assert_eq!(gathered(path, "430"), [0; 3], "who polls needs a CPU of its own");
     }
