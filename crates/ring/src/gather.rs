@@ -36,7 +36,7 @@ impl Times {
     pub fn new(rate: &Rate) -> Self {
         Self {
             slow: rate.ticks(8_000),
-            short: rate.ticks(100_000),
+            short: rate.ticks(200_000),
             long: rate.ticks(60_000),
             late: rate.ticks(100_000),
             sparse: rate.ticks(8_000_000),
@@ -232,7 +232,7 @@ mod tests {
     fn times() -> Times {
         Times {
             slow: Ticks(8 * US),
-            short: Ticks(100 * US),
+            short: Ticks(200 * US),
             long: Ticks(60 * US),
             late: Ticks(100 * US),
             sparse: Ticks(8 * MS),
@@ -284,10 +284,10 @@ mod tests {
     #[test]
     fn who_has_much_to_do_does_not_gather() {
         let mut thread = Thread::new();
-        assert_eq!(thread.window(3, 20, 101, 150), None);
+        assert_eq!(thread.window(3, 20, 201, 250), None);
         assert_eq!(thread.window(3, 20, 5, 501), None, "seldom enough that it does not matter");
         assert_eq!(thread.window(3, 7, 25, 50), None, "woken soon enough");
-        assert_eq!(thread.window(3, 8, 100, 500), Some(Move::To(3)));
+        assert_eq!(thread.window(3, 8, 200, 500), Some(Move::To(3)));
     }
 
     #[test]

@@ -3,9 +3,14 @@
 
 mod support;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use siga_ring::wait::{LinkError, Mode, Waiter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::sched_getaffinity;
+use siga_ring::clock::Ticks;
+use siga_ring::doorbell::Rung;
+use siga_ring::wait::{LinkError, Mode, Sources, Waiter};
 use siga_ring::{Link, Shape};
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
 use support::{Other, ROLE};
 
 fn shape() -> Shape {
@@ -56,11 +61,85 @@ fn send(link: &mut Link, bytes: &[u8], tag: u64) {
     link.producer.commit(bytes.len(), tag);
 }
 
+/// A link whose owner asks who rang.
+struct Heard {
+    link: Link,
+    last: Option<Rung>,
+}
+
+impl Sources for Heard {
+    type Error = Infallible;
+
+    fn is_ready(&mut self) -> Result<bool, Infallible> {
+        Ok(self.link.consumer.is_ready().unwrap())
+    }
+
+    fn declare_asleep(&mut self) -> Result<bool, Infallible> {
+        Ok(self.link.consumer.declare_asleep().unwrap())
+    }
+
+    fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
+        let time = time.map(|time| Timespec::try_from(time).unwrap());
+        poll(&mut [PollFd::new(&self.link.ear, PollFlags::IN)], time.as_ref()).unwrap();
+        self.last = self.link.ear.drain().unwrap().last;
+        Ok(())
+    }
+
+    fn awake(&mut self) {
+        self.link.consumer.awake();
+    }
+}
+
+impl Heard {
+    /// The tag of the next frame; none when the peer is gone.
+    fn receive(&mut self, waiter: &mut Waiter) -> Option<u64> {
+        loop {
+            if let Some(frame) = self.link.consumer.next_frame().unwrap() {
+                return Some(frame.tag());
+            }
+            if self.link.ear.has_hung_up().unwrap() {
+                return None;
+            }
+            let Ok(_woken) = waiter.wait(self, None);
+            waiter.rung(self.last.take());
+        }
+    }
+}
+
+#[test]
+fn partners_that_sleep_come_to_one_cpu_and_leave_it_when_they_are_done() {
+    let allowed = sched_getaffinity(None).unwrap();
+    let other = Other::start("gathering", &OTHER);
+    let mut heard = Heard { link: other.link(shape()), last: None };
+    let mut waiter = Waiter::new(Mode::Blocking).gathering(true);
+    let begun = Instant::now();
+    // Others may want the CPUs.
+    while waiter.counters().gathered_ticks == Ticks(0) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", waiter.counters());
+        send(&mut heard.link, &[], 1);
+        heard.link.producer.publish();
+        assert_eq!(heard.receive(&mut waiter), Some(2));
+    }
+    let place = sched_getaffinity(None).unwrap();
+    assert!(place.count() == 1 && (0..1_024).all(|cpu| allowed.is_set(cpu) || !place.is_set(cpu)));
+    drop(waiter);
+    assert_eq!(sched_getaffinity(None), Ok(allowed));
+}
+
 /// Sends everything back until the peer is gone.
 #[test]
 fn the_other_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let mut link = support::link(shape());
+    if role == "gathering" {
+        let mut heard = Heard { link, last: None };
+        let mut waiter = Waiter::new(Mode::Blocking).gathering(true);
+        while let Some(tag) = heard.receive(&mut waiter) {
+            send(&mut heard.link, &[], tag + 1);
+            heard.link.producer.publish();
+        }
+        return;
+    }
     let mut waiter = Waiter::new(mode(&role));
     loop {
         match receive(&mut link, &mut waiter) {
