@@ -34,14 +34,14 @@ fn control_programs(bench: &Bench) -> Vec<u32> {
 
 fn assert_nothing_left(bench: &Bench, guests: &[u32]) {
     bench.assert_nothing_left();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let left = || -> Vec<u32> {
         let guests = guests.iter().copied().filter(|pid| fs::exists(format!("/proc/{pid}")).unwrap());
         guests.chain(control_programs(bench)).collect()
     };
     while !left().is_empty() {
         assert!(begun.elapsed() < common::SOON, "processes are left: {:?}", left());
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -328,7 +328,7 @@ fn a_router_that_is_killed_costs_its_trial_and_leaves_nothing() {
     let mut run = bench.start(arguments);
     let routers = || -> Vec<u32> { control_programs(&bench).into_iter().flat_map(children).collect() };
     run.until("a router", || !routers().is_empty());
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    std::thread::sleep(Duration::from_millis(400));
     let victims = routers();
     victims.iter().for_each(|router| signal(*router, Signal::KILL));
     let ended = run.end();
