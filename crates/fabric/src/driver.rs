@@ -1,5 +1,5 @@
-//! How guests move frames between their stacks and the rings, and where they run: features that can each be switched alone, so that what each is
-//! worth can be measured.
+//! How guests move frames between their stacks and the rings, and where they run: features that can each be switched alone, so
+//! that what each is worth can be measured.
 
 use crate::limits::BULK_BUFFERS;
 use crate::topology::NetworkKind;

@@ -179,6 +179,11 @@ struct Moved {
 }
 
 impl Place {
+    /// Another thread than the calling one was moved.
+    pub fn is_of_another(&self) -> bool {
+        self.moved.as_ref().is_some_and(|moved| moved.thread != gettid())
+    }
+
     /// Has the calling thread run there. `false`: it may not, and runs where it did before it was moved.
     pub fn go(&mut self, to: Move) -> bool {
         match to {
@@ -378,8 +383,12 @@ mod tests {
         assert!(!place.go(Move::To(forbidden.unwrap())));
         assert_eq!(sched_getaffinity(None), Ok(allowed));
         // Another thread ends what this one began.
-        assert!(place.go(Move::To(cpu)) && on_one());
-        std::thread::spawn(move || drop(place)).join().unwrap();
+        assert!(place.go(Move::To(cpu)) && on_one() && !place.is_of_another());
+        let ends = move || {
+            assert!(place.is_of_another());
+            drop(place);
+        };
+        std::thread::spawn(ends).join().unwrap();
         assert_eq!(sched_getaffinity(None), Ok(allowed));
         // Somebody else moves it in the meantime: that stands.
         if allowed.count() > 1 {

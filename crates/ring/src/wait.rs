@@ -362,11 +362,14 @@ impl Waiter {
         if !gathering.waits() {
             return;
         }
-        let Some(to) = gathering.decide(now, gather::used(&self.rate)) else { return };
+        let decided = gathering.decide(now, gather::used(&self.rate));
+        // Where several threads take turns, none is kept anywhere while another waits.
+        let takes_turns = self.place.is_of_another();
+        let Some(to) = (if takes_turns { Some(Move::Apart) } else { decided }) else { return };
         if let Some(since) = self.gathered_since.take() {
             self.counters.gathered_ticks.0 += now.since(since).0;
         }
-        if !self.place.go(to) {
+        if !self.place.go(to) || takes_turns {
             gathering.refused(now);
         } else if to != Move::Apart {
             self.gathered_since = Some(now);
