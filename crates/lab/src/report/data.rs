@@ -150,6 +150,7 @@ fn one_beside(one: &Beside) -> Value {
         "clients": one.cell.clients,
         "level": one.cell.level,
         "wait": one.wait,
+        "gathered": one.gathered,
         "rate_ratio": one.rate,
         "cpu_ratio": one.cpu,
     })

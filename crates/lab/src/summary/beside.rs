@@ -19,6 +19,9 @@ pub struct Beside {
     pub cpu: Estimate,
     /// How the ends of both wait, as options name it.
     pub wait: String,
+    /// For which part of the median trial siga's client was kept on the CPU of its partners; the kernel's run where the scheduler
+    /// has them.
+    pub gathered: f64,
 }
 
 /// The name of the kernel's path that a path over siga's own network stands beside; `None` for other paths.
@@ -47,12 +50,14 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
         let kernel = kernel_of(cells, &summary.cell)?;
         let pairs = rounds(trials, &summary.cell, &kernel.cell);
         let (_, wait) = summary.median.io.rsplit_once(", ")?;
+        let gathered_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.gathered_ns);
         Some(Beside {
             cell: summary.cell.clone(),
             kernel: kernel.cell.clone(),
             rate: ratio(&pairs, TrialRecord::rate)?,
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
+            gathered: gathered_ns as f64 / summary.median.elapsed_ns.max(1) as f64,
         })
     };
     cells.iter().filter_map(beside).collect()
