@@ -57,7 +57,8 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
             rate: ratio(&pairs, TrialRecord::rate)?,
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
-            gathered: gathered_ns as f64 / summary.median.elapsed_ns.max(1) as f64,
+            // It is asked a moment before and after.
+            gathered: (gathered_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
         })
     };
     cells.iter().filter_map(beside).collect()
