@@ -205,14 +205,15 @@ impl Attachment {
         self.0.wanted.load(Ordering::SeqCst) > 0
     }
 
-    /// Has the provider move; whoever waits for that looks again.
+    /// Has the provider move.
     fn work(&self, held: &mut Held<'_>) -> bool {
         let moved = held.work();
-        self.has_moved(held);
+        self.tell_of_moves(held);
         moved
     }
 
-    fn has_moved(&self, held: &Held<'_>) {
+    /// Whoever waits for the provider to move looks again.
+    fn tell_of_moves(&self, held: &Held<'_>) {
         if held.0.watched {
             // What would have woken that thread may have been taken.
             self.0.call.ring();
@@ -644,7 +645,7 @@ impl Poller {
 
     fn work(&self, provider: &mut Held<'_>, news: &mut Vec<SocketId>) -> bool {
         let moved = provider.work_before_answers();
-        self.attachment.has_moved(provider);
+        self.attachment.tell_of_moves(provider);
         while let Some(socket) = provider.poll_news() {
             news.push(socket);
         }

@@ -34,7 +34,17 @@ fn now() -> u64 {
 
 /// The monotonic clock in nanoseconds.
 fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
+    ns_of(ClockId::Monotonic)
+}
+
+/// CPU time of the calling thread in nanoseconds.
+#[cfg(not(loom))]
+pub(crate) fn thread_cpu_ns() -> u64 {
+    ns_of(ClockId::ThreadCPUTime)
+}
+
+fn ns_of(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let (seconds, nanoseconds) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
@@ -66,6 +76,10 @@ const MEASURED_NS_MIN: u64 = 1_000_000;
 const PLACES: u32 = 32;
 
 impl Rate {
+    /// Where a tick is a nanosecond.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) const NANOSECONDS: Self = Self { ns: 1 << PLACES, ticks: 1 << PLACES };
+
     /// Measures, which takes a millisecond of spinning.
     pub fn new() -> Self {
         let (ticks_before, ns_before) = both();

@@ -507,18 +507,15 @@ fn wishes_of_any_value_ring_at_most_once_a_change() {
 fn a_storm_of_rings_is_taken_in_one_bounded_call_and_a_full_pipe_stops_nobody() {
     let hostile = Hostile::new();
     let Hostile { mut link, mut words, _bell: bell, .. } = hostile;
-    let room =
-        u64::try_from(std::iter::repeat_with(|| bell.ring()).take_while(|ring| *ring == doorbell::Ring::Sent).count())
-            .unwrap();
-    assert!((1..=4_096).contains(&room), "{room}");
+    while bell.ring() == doorbell::Ring::Sent {}
     let heard = link.ear.drain().unwrap();
-    assert_eq!((heard.rings as u64, heard.hung_up), (room, false));
+    assert_eq!((heard.rings, heard.hung_up), (512, false));
     link.producer.set_ring_always(true);
     for taken in 0..5_000 {
         assert!(send(&mut link, &[1], 0));
         words.store(CONSUMED, taken + 1);
     }
-    assert_eq!(link.producer.counters().doorbells.full, 5_000 - room);
+    assert_eq!(link.producer.counters().doorbells.full, 5_000 - 512);
     assert!(!link.producer.peer_gone());
 }
 

@@ -5,7 +5,7 @@
 //! needs it who is no partner in this, so the waits that follow sleep at once, for so long that trying again costs little.
 //! Only a process that had traffic of late polls at all.
 
-use crate::clock::{Rate, Ticks};
+use crate::clock::{Rate, Ticks, thread_cpu_ns};
 use crate::doorbell::Rung;
 use crate::gather::{self, Gathering, Move, Place};
 use crate::link::Link;
@@ -280,7 +280,6 @@ pub struct Waiter {
     woken: Ticks,
     gathering: Option<Gathering>,
     place: Place,
-    gathered_since: Option<Ticks>,
 }
 
 impl Waiter {
@@ -300,7 +299,6 @@ impl Waiter {
             woken,
             gathering: None,
             place,
-            gathered_since: None,
         }
     }
 
@@ -327,7 +325,8 @@ impl Waiter {
     /// What was counted.
     pub fn counters(&self) -> WaitCounters {
         let now = Ticks::now();
-        let gathered = self.gathered_since.map_or(0, |since| now.since(since).0);
+        let since = self.gathering.as_ref().and_then(Gathering::since);
+        let gathered = since.map_or(0, |since| now.since(since).0);
         WaitCounters { gathered_ticks: Ticks(self.counters.gathered_ticks.0 + gathered), ..self.counters }
     }
 
@@ -362,17 +361,16 @@ impl Waiter {
         if !gathering.waits() {
             return;
         }
-        let decided = gathering.decide(now, gather::used(&self.rate));
+        let gathered_since = gathering.since();
+        let decided = gathering.decide(now, self.rate.ticks(thread_cpu_ns()));
         // Where several threads take turns, none is kept anywhere while another waits.
         let takes_turns = self.place.is_of_another();
         let Some(to) = (if takes_turns { Some(Move::Apart) } else { decided }) else { return };
-        if let Some(since) = self.gathered_since.take() {
+        if let Some(since) = gathered_since {
             self.counters.gathered_ticks.0 += now.since(since).0;
         }
         if !self.place.go(to) || takes_turns {
             gathering.refused(now);
-        } else if to != Move::Apart {
-            self.gathered_since = Some(now);
         }
     }
 
@@ -502,14 +500,7 @@ mod tests {
 
     /// Siga's times where a tick is a nanosecond.
     fn times() -> Times {
-        Times {
-            traffic: Ticks(MS),
-            slow_yield: Ticks(100 * US),
-            spin_min: Ticks(200),
-            spin_max: Ticks(5 * US),
-            crowded_min: Ticks(10 * MS),
-            crowded_max: Ticks(1_000 * MS),
-        }
+        Times::new(&Rate::NANOSECONDS)
     }
 
     fn adaptive(last_traffic: u64) -> Policy {
