@@ -33,14 +33,15 @@ impl<S: Storage> Stack<S> {
         let Ok(socket) = self.socket_mut(id) else { return Straight::Not };
         let known = socket.way_version == version && !socket.way_changed;
         let Way::Device { device, .. } = socket.way else { return Straight::Not };
-        let (goes, queued) = (socket.connection.goes_straight(now), socket.queued);
+        let goes = socket.connection.goes_straight(now);
         let Some(config) = self.devices.get(usize::from(device.0)).map(|device| &device.config) else {
             return Straight::Not;
         };
         let takes = config.agreed.large_segments && config.agreed.checksum_unfilled && config.medium == Medium::Ip;
         match goes {
-            Goes::Now if known && takes && !queued => Straight::Now(device),
-            Goes::Now | Goes::Later if known && takes => Straight::Later,
+            // What it waits to send, if anything, is an acknowledgement, which goes with them.
+            Goes::Now if known && takes => Straight::Now(device),
+            Goes::Later if known && takes => Straight::Later,
             Goes::Now | Goes::Later | Goes::Not => Straight::Not,
         }
     }
@@ -230,6 +231,26 @@ mod tests {
         let frame = world.frame(0).unwrap();
         assert_eq!(world.goes(), Straight::Now(DEVICE));
         world.hand_over(1, &frame);
+    }
+
+    #[test]
+    fn an_acknowledgement_that_waits_goes_with_what_goes_straight() {
+        let mut world = World::memory(true);
+        let number =
+            |(frame, _): &(Vec<u8>, Marks), at: usize| u32::from_be_bytes(*frame[20 + at..].first_chunk().unwrap());
+        world.hosts[1].tcp_send(world.now, world.sockets[1], &text(100)).unwrap();
+        let request = world.frame(1).unwrap();
+        world.hand_over(0, &request);
+        assert!(world.hosts[0].wants_transmit(DEVICE));
+        assert_eq!(world.goes(), Straight::Now(DEVICE));
+        let (response, taken) = world.straight(&text(9_000)).unwrap();
+        assert_eq!(taken, 9_000);
+        assert_eq!(number(&response, 8), number(&request, 4).wrapping_add(100));
+        assert!(world.frame(0).is_none(), "no acknowledgement of its own");
+        world.hosts[0].check();
+        world.hand_over(1, &response);
+        world.exchange();
+        assert_eq!(world.receive(10_000), text(9_000));
     }
 
     #[test]
