@@ -14,7 +14,7 @@ mod held;
 mod in_place;
 mod links;
 #[cfg(test)]
-mod lockstep;
+pub(crate) mod lockstep;
 mod orders;
 mod serve;
 mod setup;
@@ -42,6 +42,7 @@ use siga_stack::forward::Forward;
 use siga_stack::frame::{DeviceId, Kept, Payload, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::stack::{Handled, Transmit};
+use siga_stack::tcp_sockets::TcpId;
 use siga_stack::time::Instant;
 use std::convert::Infallible;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -239,14 +240,28 @@ struct Own<'a> {
     stack: &'a mut Stack<Memory>,
     at: Instant,
     id: DeviceId,
+    /// What others have waits.
+    only: Option<TcpId>,
+}
+
+impl Own<'_> {
+    fn is_over(&self) -> bool {
+        self.only.is_some_and(|connection| !self.stack.tcp_is_first(connection, self.id))
+    }
 }
 
 impl device::Source for Own<'_> {
     fn bytes_max(&mut self) -> usize {
+        if self.is_over() {
+            return 0;
+        }
         self.stack.next_frame_bytes_max(self.at, self.id)
     }
 
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
+        if self.is_over() {
+            return None;
+        }
         self.stack.poll_transmit(self.at, self.id, into)
     }
 }
@@ -359,6 +374,29 @@ impl Node {
         self.transmit(now, at);
     }
 
+    /// The same for one connection: what waits for what the application says to others goes on waiting.
+    pub(crate) fn send_now_of(&mut self, connection: TcpId) {
+        if !(self.owes_answers && self.transmit_of(connection)) {
+            self.send_now();
+        }
+    }
+
+    /// Lets a connection send what it has; false if it has none, or more than goes.
+    fn transmit_of(&mut self, connection: TcpId) -> bool {
+        let at = self.now();
+        let Some(id) = self.stack.tcp_put_first(connection) else { return false };
+        let port = usize::from(id.0);
+        let sender = &mut self.ports.senders[port];
+        if !sender.is_linked() {
+            return false;
+        }
+        let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection) };
+        if let Err(violation) = sender.transmit(&mut own) {
+            self.lose(port, Loss::Violation(violation.to_string()));
+        }
+        self.stack.tcp_put_first(connection).is_none()
+    }
+
     /// Sends what was to go with what an application says.
     fn answer(&mut self) {
         if self.owes_answers {
@@ -436,7 +474,7 @@ impl Node {
                 if !(wants || sender.is_dirty || sender.has_room()) {
                     continue;
                 }
-                match sender.transmit(&mut Own { stack: &mut self.stack, at, id }) {
+                match sender.transmit(&mut Own { stack: &mut self.stack, at, id, only: None }) {
                     Ok(any) => busy |= any,
                     Err(violation) => self.lose(port, Loss::Violation(violation.to_string())),
                 }

@@ -7,6 +7,8 @@ pub(crate) mod embedded;
 pub(crate) mod group;
 mod iucv;
 mod provider;
+#[cfg(test)]
+mod tests;
 
 use crate::client::Client;
 use crate::error::{Error, IoContext, Result};

@@ -39,13 +39,13 @@ const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
 const BUFFERS: Buffers = Buffers { bytes: 65_536, count: 16 };
 
 /// A node with the other end of its channel.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     pub(super) node: Node,
     pub(super) control: Channel,
 }
 
 impl Guest {
-    pub(super) fn new(topology: &Topology, name: &str) -> Self {
+    pub(crate) fn new(topology: &Topology, name: &str) -> Self {
         let guest = &topology.guests[&name.parse().unwrap()];
         let (channel, other) = Channel::pair().unwrap();
         let config = GuestConfig {
@@ -60,6 +60,13 @@ impl Guest {
         // What the kernel has to tell is not looked for: that goes by the clock.
         node.wakes.next_look = Ticks(u64::MAX);
         Self { node, control: Channel::new(other).unwrap() }
+    }
+
+    /// The node, for an application that sleeps: rings are heard.
+    pub(crate) fn sleeper(mut self) -> (Node, Channel) {
+        self.node.config.waiting = Waiting::Blocking;
+        self.node.wakes.next_look = Ticks(0);
+        (self.node, self.control)
     }
 
     /// Makes this guest's half of a pair; its memory is returned.
@@ -117,7 +124,7 @@ fn doorbells() -> [OwnedFd; 4] {
     [bell, ear, other_bell, other_ear]
 }
 
-fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {
+pub(crate) fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {
     let [bell, ear, other_bell, other_ear] = doorbells();
     let memory = one.begin(pair, network, &other.member(network), bell, ear);
     let other_memory = other.begin(pair, network, &one.member(network), other_bell, other_ear);

@@ -181,7 +181,7 @@ impl Provider for Embedded {
             Err(TcpError::NotOpen) if !self.connected(socket)? => Err(ErrorKind::WouldBlock.into()),
             outcome => {
                 let sent = outcome.map_err(tcp_error)?;
-                self.node.send_now();
+                self.node.send_now_of(id);
                 Ok(sent)
             }
         }
@@ -205,7 +205,7 @@ impl Provider for Embedded {
             // What still comes is for whoever reads, and nobody need.
             Shutdown::Read => {}
         }
-        self.node.send_now();
+        self.node.send_now_of(id);
         Ok(())
     }
 
@@ -267,7 +267,10 @@ impl Provider for Embedded {
             Some(Socket::Datagrams(id)) => stack.udp_close(id).map_err(udp_error),
             None => Ok(()),
         };
-        self.node.send_now();
+        match removed {
+            Some(Socket::Connection(id)) => self.node.send_now_of(id),
+            Some(Socket::Listener(_) | Socket::Datagrams(_)) | None => self.node.send_now(),
+        }
     }
 
     fn abort(&mut self, socket: SocketId) {

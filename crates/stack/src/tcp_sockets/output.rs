@@ -1,7 +1,7 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
 use super::input::header_bytes;
-use super::{Flow, Next, PacketClass, Socket, Way};
+use super::{Flow, Next, PacketClass, Socket, TcpId, Way};
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium, Outgoing};
 use crate::drops::{DropReason, IpDrop};
@@ -14,6 +14,7 @@ use crate::stack::{Stack, Transmit};
 use crate::tcp::{Connection, HEADER_BYTES_MAX, Header, PlainSegment, Segment, SendRange, StateName, Storage};
 use crate::time::Instant;
 use smoltcp::wire::EthernetProtocol;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// Largest IP packet.
@@ -55,6 +56,27 @@ impl<S: Storage> Stack<S> {
             Way::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
             Way::Own | Way::Nowhere => self.tcp.own_pending.push_back(slot),
         }
+    }
+
+    /// Has a connection that waits to send be the next that does, closed or not. Over which device; none if it does not wait.
+    pub fn tcp_put_first(&mut self, id: TcpId) -> Option<DeviceId> {
+        let socket = self.tcp.sockets.named(id.slot, id.generation).filter(|socket| socket.queued)?;
+        let Way::Device { device, .. } = socket.way else { return None };
+        let pending = &mut self.tcp.pending[usize::from(device.0)];
+        // It is not far: who got something first mostly is used first.
+        let at = pending.iter().position(|slot| *slot == id.slot)?;
+        if at > 0 {
+            pending.remove(at);
+            pending.push_front(id.slot);
+            self.tcp.burst = 0;
+        }
+        Some(device)
+    }
+
+    /// True while a connection is the next that sends over a device.
+    pub fn tcp_is_first(&self, id: TcpId, device: DeviceId) -> bool {
+        let first = self.tcp.pending.get(usize::from(device.0)).and_then(VecDeque::front);
+        first == Some(&id.slot) && self.tcp.sockets.named(id.slot, id.generation).is_some()
     }
 
     /// Builds the next segment for a device.

@@ -1,0 +1,103 @@
+//! What applications that sleep and poll put on the wire, with both ends on this thread.
+
+use super::embedded::Embedded;
+use super::*;
+use crate::channel::Channel;
+use crate::node::lockstep::{Guest, couple};
+use crate::topology::Topology;
+
+const NETWORK: &str = r#"
+[network.lan]
+type = "hipersockets"
+[guest.client]
+device = [{ network = "lan", addresses = ["10.0.2.1/24"] }]
+[guest.server]
+device = [{ network = "lan", addresses = ["10.0.2.2/24"] }]
+"#;
+const SERVER: &str = "10.0.2.2:7";
+
+/// An application that polls its sockets.
+struct End {
+    attachment: Attachment,
+    poller: Poller,
+    _control: Channel,
+}
+
+impl End {
+    fn new(guest: Guest) -> Self {
+        let (node, control) = guest.sleeper();
+        let attachment = Attachment::new(Box::new(Embedded::new(node))).unwrap();
+        Self { poller: Poller::new(&attachment), attachment, _control: control }
+    }
+
+    fn look(&self) -> Vec<SocketId> {
+        let mut news = Vec::new();
+        self.poller.look(&mut news).unwrap();
+        news
+    }
+
+    fn frames_sent(&self) -> u64 {
+        let parts = self.attachment.report().unwrap();
+        let sent = |part: &ReportPart| match part {
+            ReportPart::Link(link) => link.counters["frames_sent"],
+            ReportPart::Device(_) | ReportPart::Application(_) | ReportPart::Stack(_) => 0,
+        };
+        parts.iter().map(sent).sum()
+    }
+}
+
+struct Pair {
+    client: End,
+    server: End,
+    listener: TcpListener,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let topology = Topology::parse(NETWORK).unwrap();
+        let [mut client, mut server] = ["client", "server"].map(|name| Guest::new(&topology, name));
+        couple(1, "lan", &mut client, &mut server);
+        let [client, server] = [client, server].map(End::new);
+        let listener = TcpListener::bind(&server.attachment, SERVER.parse().unwrap()).unwrap();
+        listener.set_nonblocking(true);
+        Self { client, server, listener }
+    }
+
+    /// Connections that say something as soon as they are open, which the server has taken in, but not its application.
+    fn ask(&self, count: usize) -> Vec<TcpStream> {
+        let options = SocketOptions { no_delay: true, ..SocketOptions::default() };
+        let begin = || TcpStream::begin(&self.client.attachment, SERVER.parse().unwrap(), &options).unwrap();
+        let streams: Vec<_> = (0..count).map(|_| begin()).collect();
+        assert_eq!(self.server.look(), []);
+        assert_eq!(self.client.look(), streams.iter().map(TcpStream::id).collect::<Vec<_>>());
+        let before = self.client.frames_sent();
+        for stream in &streams {
+            assert_eq!((&*stream).write(b"request").unwrap(), 7);
+        }
+        assert_eq!((before, self.client.frames_sent()), (count as u64, 2 * count as u64), "none but SYNs and requests");
+        assert_eq!(self.server.look(), [self.listener.id()]);
+        streams
+    }
+
+    fn accept(&self) -> TcpStream {
+        let stream = self.listener.accept().unwrap().0;
+        stream.set_nonblocking(true);
+        stream
+    }
+}
+
+#[test]
+fn who_responds_to_one_acknowledges_to_others_when_it_looks_again() {
+    let pair = Pair::new();
+    let _asked = pair.ask(3);
+    let [_first, second, third] = [0; 3].map(|_| pair.accept());
+    let sent = pair.server.frames_sent();
+    assert_eq!((&third).write(b"response").unwrap(), 8);
+    assert_eq!(pair.server.frames_sent() - sent, 1, "nothing but the response");
+    drop(second);
+    assert_eq!(pair.server.frames_sent() - sent, 2, "nothing but the end");
+    for _ in 0..2 {
+        pair.server.look();
+    }
+    assert_eq!(pair.server.frames_sent() - sent, 3, "the acknowledgement of the first");
+}
