@@ -85,6 +85,8 @@ pub struct Node {
     waiter: Waiter,
     /// What the stack has to send waits for what an application says to the news it has.
     owes_answers: bool,
+    /// They wait longer than one look, because the application had not been told of all that was there.
+    puts_answers_off: bool,
     clock: Clock,
     /// Own halves of pairs that wait for the partner's.
     halves: Vec<Half>,
@@ -302,18 +304,25 @@ impl Node {
 
     /// Takes in what has come, does what is due, and sends. True if there was anything.
     pub fn pass(&mut self) -> bool {
+        self.answer();
         self.pass_and(Answers::AtOnce)
     }
 
     /// The same for an application that asks again when it has done what the news is for. Where it sleeps, what the stack has
-    /// to answer goes with what the application says, and is no wake-up of its own for everybody on the way.
-    pub fn pass_before_answers(&mut self) -> bool {
-        let sleeps = self.config.waiting == Waiting::Blocking;
-        self.pass_and(if sleeps { Answers::WithTheApplications } else { Answers::AtOnce })
+    /// to answer goes with what the application says, and is no wake-up of its own for everybody on the way. What it had to answer
+    /// before goes first, unless there is news that the application is `untold`; twice in a row that is no reason.
+    pub fn pass_before_answers(&mut self, untold: bool) -> bool {
+        if self.config.waiting != Waiting::Blocking {
+            return self.pass();
+        }
+        self.puts_answers_off = untold && self.owes_answers && !self.puts_answers_off;
+        if !self.puts_answers_off {
+            self.answer();
+        }
+        self.pass_and(Answers::WithTheApplications)
     }
 
     fn pass_and(&mut self, answers: Answers) -> bool {
-        self.answer();
         let now = Ticks::now();
         self.ports.took_large = false;
         if now >= self.wakes.next_look {
@@ -328,7 +337,8 @@ impl Node {
         }
         busy |= self.serve(now, at);
         // Whoever sends much at a time may wait for its acknowledgement.
-        self.owes_answers = answers == Answers::WithTheApplications && self.stack.has_news() && !self.ports.took_large;
+        let wait = answers == Answers::WithTheApplications && (self.stack.has_news() || self.puts_answers_off);
+        self.owes_answers = wait && !self.ports.took_large;
         if !self.owes_answers {
             busy |= self.transmit(now, at);
         }

@@ -620,7 +620,8 @@ impl UdpSocket {
 /// Tells which sockets of an attachment can do what they could not before. One thread polls.
 ///
 /// Who polls is to look again when it has seen to the news: where the process sleeps, what the stack has to answer (that it has got
-/// a request, say) goes with what is sent to that, and with the next look at the latest.
+/// a request, say) goes with what is sent to that, and with the next look at the latest, or the one after where it has accepted
+/// something in between.
 ///
 /// It can be used inside another event loop: its descriptor is readable when [`Poller::wait`] has something to do, once
 /// `wait` has been called and told of nothing.

@@ -52,6 +52,7 @@ impl Node {
             wakes,
             waiter,
             owes_answers: false,
+            puts_answers_off: false,
             clock,
             halves: Vec::new(),
             held: Vec::new(),

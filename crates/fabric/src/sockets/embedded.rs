@@ -307,7 +307,7 @@ impl Provider for Embedded {
     }
 
     fn work_before_answers(&mut self) -> bool {
-        self.node.pass_before_answers()
+        self.node.pass_before_answers(!self.news.is_empty())
     }
 
     fn poll_news(&mut self) -> Option<SocketId> {
