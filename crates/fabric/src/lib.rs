@@ -21,7 +21,6 @@ pub mod limits;
 pub mod message;
 pub mod name;
 pub mod node;
-mod own;
 mod port;
 pub mod request;
 pub mod rundir;

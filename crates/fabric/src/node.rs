@@ -26,7 +26,7 @@ use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
-use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
+use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, IN_PLACE_BYTES_MIN, RECEIVE_AT_ONCE_MAX};
 use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId, Waiting};
 use crate::port::{Partner, Receiver, Sender};
 use applications::Applications;
@@ -233,7 +233,8 @@ impl Payload for Rest<'_> {
     }
 
     fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-        self.keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.keep(self.at + at, len)))) })
+        let keeps = self.keeps && len >= IN_PLACE_BYTES_MIN;
+        keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.keep(self.at + at, len)))) })
     }
 }
 

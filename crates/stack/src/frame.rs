@@ -5,6 +5,7 @@
 //! to them.
 
 use crate::checksum::Sum;
+use crate::copy;
 use std::fmt;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Payload for [u8] {
     }
 
     fn copy_to(&self, at: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self[at..at + into.len()]);
+        copy(&self[at..at + into.len()], into);
     }
 
     fn private(&self) -> Option<&[u8]> {

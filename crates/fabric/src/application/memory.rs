@@ -6,10 +6,9 @@
 
 use super::{BLOCK_BYTES, Extent};
 use crate::limits::{EXTENTS_MAX, RESERVE_DIVISOR};
-use crate::own::Own;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::frame::{Kept, Payload};
-use siga_stack::tcp::Storage;
+use siga_stack::tcp::{InPlace, Storage};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,7 +132,7 @@ impl Hint {
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// The guest's own.
-    Own(Own),
+    Own(InPlace),
     /// An application's bytes to send.
     Sent(Box<Sent>),
     /// Bytes received for an application.
@@ -142,7 +141,7 @@ pub(crate) enum Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self::Own(Own::default())
+        Self::Own(InPlace::default())
     }
 }
 

@@ -65,11 +65,11 @@ impl Node {
         let at = self.clock.instant(now);
         let (mut gone, mut used) = (0, None);
         while bytes.len() - gone >= IN_PLACE_BYTES_MIN {
-            let device = match self.stack.tcp_goes_straight(at, id) {
+            let device = match self.stack.tcp_goes_straight(at, id, IN_PLACE_BYTES_MIN) {
                 Straight::Now(device) => device,
                 Straight::Later if gone == 0 => {
                     self.transmit(now, at);
-                    match self.stack.tcp_goes_straight(at, id) {
+                    match self.stack.tcp_goes_straight(at, id, IN_PLACE_BYTES_MIN) {
                         Straight::Now(device) => device,
                         Straight::Later => return Written::Wait,
                         Straight::Not => break,
@@ -106,7 +106,7 @@ impl Node {
     /// Whether bytes written now would have to wait for a buffer.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
         let now = Ticks::now();
-        let device = match self.stack.tcp_goes_straight(self.clock.instant(now), id) {
+        let device = match self.stack.tcp_goes_straight(self.clock.instant(now), id, IN_PLACE_BYTES_MIN) {
             Straight::Now(device) => device,
             Straight::Later => return true,
             Straight::Not => return false,

@@ -27,6 +27,11 @@ pub trait Storage: fmt::Debug + Default {
     /// Reads bytes.
     fn read(&self, at: usize, into: &mut [u8]);
 
+    /// The bytes themselves, if they lie in one row in memory that nobody else can write: they need not be copied to be looked at.
+    fn private(&self, _at: usize, _len: usize) -> Option<&[u8]> {
+        None
+    }
+
     /// Has `len` bytes, from byte `from` of what is kept on, for those at a position. Where nothing is done about it, they are
     /// copied.
     fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
@@ -96,6 +101,11 @@ impl Storage for Heap {
 
     fn read(&self, at: usize, into: &mut [u8]) {
         copy(&self.0[at..at + into.len()], into);
+    }
+
+    #[inline]
+    fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
+        self.0.get(at..at + len)
     }
 }
 
@@ -215,6 +225,13 @@ impl<S: Storage> Ring<S> {
     pub(super) fn peek(&self, at: usize, into: &mut [u8]) {
         debug_assert!(at + into.len() <= self.len, "bytes are read that nobody wrote");
         self.peek_ahead(at, into);
+    }
+
+    /// Readable bytes where they lie, if they lie in one row in memory of one's own.
+    #[inline]
+    pub(super) fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
+        debug_assert!(at + len <= self.len, "bytes are read that nobody wrote");
+        self.storage.private(self.position(at), len)
     }
 
     fn peek_ahead(&self, at: usize, into: &mut [u8]) {

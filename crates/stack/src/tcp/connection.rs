@@ -9,7 +9,7 @@ use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent,
 use super::predicted::{Calm, Plain, PlainSegment};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
-use super::{DropReason, Effect, Failure, Segment, SendRange, SeqNumber};
+use super::{DropReason, Effect, Failure, Segment, SeqNumber};
 use crate::frame::Payload;
 use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::time::{Duration, Instant};
@@ -436,16 +436,6 @@ impl<S: Storage> Connection<S> {
                 State::TimeWait { answer, .. } => answer.is_some(),
                 State::Closed => false,
             }
-    }
-
-    /// Copies payload of a segment just polled, from its byte `at` on, as much as `into` takes.
-    pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
-        if let State::Synchronized(open) = &self.state
-            && !into.is_empty()
-        {
-            let start = usize::try_from(range.seq.since(open.snd.una)).unwrap_or(usize::MAX);
-            self.outgoing.peek(start + at, into);
-        }
     }
 
     /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.

@@ -38,14 +38,19 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    /// The next segment of bytes that are written only as far as they go with it; it may be a bare acknowledgement.
+    /// Payload of a full segment, 0 before the connection is open.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        if let State::Synchronized(open) = &self.state { open.snd.segment_bytes as usize } else { 0 }
+    }
+
+    /// The next segment of bytes that are written only as far as they go with it, where they go now; it may be a bare
+    /// acknowledgement.
     pub(crate) fn poll_straight(&mut self, now: Instant, bytes: usize, large: usize) -> Option<PlainSegment> {
-        if self.goes_straight(now) != Goes::Now {
-            return None;
-        }
-        let bytes = u32::try_from(bytes.min(large).min(self.send_room())).unwrap_or(u32::MAX);
+        let room = u32::try_from(bytes.min(self.send_room())).unwrap_or(u32::MAX);
         let State::Synchronized(open) = &mut self.state else { return None };
-        open.poll_straight(now, &self.base, bytes, u32::try_from(large).unwrap_or(u32::MAX))
+        let large = u32::try_from(large).unwrap_or(u32::MAX);
+        let bytes = room.min(large.max(open.snd.segment_bytes));
+        open.poll_straight(now, &self.base, bytes, large)
     }
 
     /// Bytes of a segment that has just gone straight, where they stay.

@@ -2,7 +2,7 @@
 
 use super::input::header_bytes;
 use super::{Flow, Next, PacketClass, Socket, TcpId, Way};
-use crate::checksum::Sum;
+use crate::checksum::{Sum, copy_and_add};
 use crate::device::{LINK_BYTES, Medium, Outgoing};
 use crate::drops::{DropReason, IpDrop};
 use crate::frame::{DeviceId, Marks};
@@ -269,27 +269,31 @@ fn next_of_any_kind<S: Storage>(
 #[inline]
 fn build_plain<S: Storage>(socket: &Socket<S>, segment: &PlainSegment, unfilled: bool, into: &mut [u8]) -> usize {
     let range = SendRange { seq: segment.plain.seq, len: segment.plain.len };
-    build_around(socket, segment, unfilled, into, |payload| socket.connection.copy_payload(range, 0, payload))
+    build_around(socket, segment, unfilled, into, |payload, sum| match socket.connection.private_payload(range) {
+        Some(bytes) => copy_and_add(sum, bytes, payload),
+        None => {
+            socket.connection.copy_payload(range, 0, payload);
+            sum.map(|sum| sum.bytes(payload))
+        }
+    })
 }
 
-/// The same with a payload from elsewhere.
+/// The same with a payload that `fill` writes, and adds to the sum if it is given one.
 #[inline]
 pub(super) fn build_around<S: Storage>(
     socket: &Socket<S>,
     segment: &PlainSegment,
     unfilled: bool,
     into: &mut [u8],
-    fill: impl FnOnce(&mut [u8]),
+    fill: impl FnOnce(&mut [u8], Option<Sum>) -> Option<Sum>,
 ) -> usize {
     let Socket { flow, class, .. } = socket;
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
     let (header_bytes, sum) = Header::emit_plain(segment, (flow.local_port, flow.remote_port), tcp);
     let segment_bytes = header_bytes + segment.plain.len as usize;
-    let payload = &mut tcp[header_bytes..segment_bytes];
-    fill(payload);
     let pseudo_header = write_ip(flow, *class, segment_bytes, ip);
-    if !unfilled {
-        let sum = sum.and(pseudo_header).bytes(payload);
+    let payload = &mut tcp[header_bytes..segment_bytes];
+    if let Some(sum) = fill(payload, (!unfilled).then(|| sum.and(pseudo_header))) {
         fill_checksum(tcp, sum);
     }
     ip.len() + segment_bytes

@@ -3,7 +3,7 @@
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use super::{TcpId, Way};
-use crate::copy;
+use crate::checksum::copy_and_add;
 use crate::device::Medium;
 use crate::frame::{DeviceId, Kept, Marks};
 use crate::stack::{Stack, Transmit};
@@ -23,9 +23,10 @@ pub enum Straight {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Whether bytes that an application writes now may go into a frame at once, and of which device: that has to take large
-    /// segments and leave checksums out.
-    pub fn tcp_goes_straight(&mut self, now: Instant, id: TcpId) -> Straight {
+    /// Whether bytes that an application writes now may go into a frame at once, and of which device: one without a link header,
+    /// whose frames take at least `least` bytes.
+    #[inline]
+    pub fn tcp_goes_straight(&mut self, now: Instant, id: TcpId, least: usize) -> Straight {
         if self.tcp.buffers.are_scarce() {
             return Straight::Not;
         }
@@ -34,10 +35,11 @@ impl<S: Storage> Stack<S> {
         let known = socket.way_version == version && !socket.way_changed;
         let Way::Device { device, .. } = socket.way else { return Straight::Not };
         let goes = socket.connection.goes_straight(now);
+        let holds = socket.connection.segment_bytes() >= least;
         let Some(config) = self.devices.get(usize::from(device.0)).map(|device| &device.config) else {
             return Straight::Not;
         };
-        let takes = config.agreed.large_segments && config.agreed.checksum_unfilled && config.medium == Medium::Ip;
+        let takes = config.medium == Medium::Ip && (holds || config.agreed.large_segments);
         match goes {
             // What it waits to send, if anything, is an acknowledgement, which goes with them.
             Goes::Now if known && takes => Straight::Now(device),
@@ -46,8 +48,9 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Builds a frame of as many of an application's bytes as go with it, if [`Stack::tcp_goes_straight`] says that it may be, and
-    /// says how many these are. `keep` is told where in the frame they lie, and has them stay there.
+    /// Builds a frame of as many of an application's bytes as go with it, if they may ([`Stack::tcp_goes_straight`]), and
+    /// says how many these are. `into` takes a whole frame, or one of all the bytes. `keep` is told where in the frame they lie, and
+    /// has them stay there.
     pub fn tcp_send_straight(
         &mut self,
         now: Instant,
@@ -56,21 +59,24 @@ impl<S: Storage> Stack<S> {
         into: &mut [u8],
         keep: impl FnOnce(&[u8]) -> Option<Arc<dyn Kept>>,
     ) -> Option<(Transmit, usize)> {
-        let Straight::Now(device) = self.tcp_goes_straight(now, id) else { return None };
-        let large = into.len().min(PACKET_BYTES_MAX).saturating_sub(HEADERS_BYTES_MAX);
+        let Straight::Now(device) = self.tcp_goes_straight(now, id, 0) else { return None };
+        let agreed = self.devices[usize::from(device.0)].config.agreed;
+        let room = into.len().min(PACKET_BYTES_MAX).saturating_sub(HEADERS_BYTES_MAX);
+        let large = if agreed.large_segments { room } else { 0 };
         let tcp = &mut self.tcp;
         let socket = tcp.sockets.get_mut(id.slot)?;
         socket.connection.borrow_send_buffer(&mut tcp.buffers.spare);
-        let segment = socket.connection.poll_straight(now, bytes.len(), large)?;
+        let segment = socket.connection.poll_straight(now, bytes.len().min(room), large)?;
         let taken = segment.plain.len as usize;
-        let bytes = &bytes[..taken];
-        let len = build_around(socket, &segment, true, into, |payload| copy(bytes, payload));
+        let unfilled = agreed.checksum_unfilled;
+        let len =
+            build_around(socket, &segment, unfilled, into, |payload, sum| copy_and_add(sum, &bytes[..taken], payload));
         if taken > 0 {
-            let kept = keep(&into[len - taken..len]).unwrap_or_else(|| Arc::new(Copied(bytes.into())));
+            let kept = keep(&into[len - taken..len]).unwrap_or_else(|| Arc::new(Copied(bytes[..taken].into())));
             socket.connection.keep_sent(&kept, taken);
         }
         tcp.buffers.recount(socket);
-        let marks = Marks { checksum_unfilled: true, segment_bytes: segment.segment_bytes };
+        let marks = Marks { checksum_unfilled: unfilled, segment_bytes: segment.segment_bytes };
         self.devices[usize::from(device.0)].count_sent(1, len as u64);
         self.capture_sent(now, device, &into[..len]);
         self.come_to_rest(id.slot);
@@ -159,7 +165,7 @@ mod tests {
         }
 
         fn goes(&mut self) -> Straight {
-            self.hosts[0].tcp_goes_straight(self.now, self.sockets[0])
+            self.hosts[0].tcp_goes_straight(self.now, self.sockets[0], 0)
         }
 
         /// A frame with bytes that go straight; what has them stay counts its copies.
@@ -186,16 +192,23 @@ mod tests {
 
     #[test]
     fn bytes_that_go_straight_make_the_frames_that_others_make() {
+        for (checksum_unfilled, large_segments) in [(true, true), (true, false), (false, true), (false, false)] {
+            make_the_same_frames(Agreed { checksum_unfilled, large_segments });
+        }
+    }
+
+    fn make_the_same_frames(agreed: Agreed) {
         let text = text(40_000);
-        let (mut straight, mut other) = (World::memory(true), World::memory(true));
+        let no_delay = Config { no_delay: true, ..Config::LINUX };
+        let (mut straight, mut other) = (World::new(agreed, no_delay), World::new(agreed, no_delay));
         assert_eq!(straight.goes(), Straight::Now(DEVICE));
         let mut gone = 0;
         assert_eq!(other.hosts[0].tcp_send(other.now, other.sockets[0], &text), Ok(text.len()));
         while gone < text.len() {
             let (frame, taken) = straight.straight(&text[gone..]).unwrap();
-            // The other knows at once how much is to come; that this is the last is all that may differ.
+            // The other knows at once how much is to come; that this is the last is all that may differ, the checksum aside.
             let expected = other.frame(0).unwrap();
-            assert_eq!((&frame.0[40..], frame.1), (&expected.0[40..], expected.1), "from byte {gone}");
+            assert_eq!((&frame.0[40..], frame.1), (&expected.0[40..], expected.1), "from byte {gone}, {agreed:?}");
             gone += taken;
             straight.hand_over(1, &frame);
         }
@@ -279,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_a_full_buffer_and_a_link_that_fills_checksums_in_take_nothing_straight() {
+    fn a_closed_window_and_a_full_buffer_take_nothing_straight() {
         let mut world = World::memory(true);
         let mut gone = 0;
         while let Some((frame, taken)) = world.straight(&text(60_000)) {
@@ -297,13 +310,32 @@ mod tests {
         world.hosts[0].tcp_set(world.now, world.sockets[0], TcpSetting::SendBuffer(4_000)).unwrap();
         assert_eq!(world.straight(&text(9_000)).map(|(_frame, taken)| taken), Some(4_000));
         assert_eq!(world.goes(), Straight::Not, "the windows would take more");
-        for agreed in [(false, true), (true, false)] {
-            let (checksum_unfilled, large_segments) = agreed;
-            let mut world = World::new(Agreed { checksum_unfilled, large_segments }, Config::LINUX);
-            assert_eq!(world.goes(), Straight::Not, "{agreed:?}");
-        }
         let mut world = World::memory(true);
         world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();
         assert_eq!(world.goes(), Straight::Not);
+    }
+
+    #[test]
+    fn what_a_segment_does_not_hold_at_least_is_not_worth_it() {
+        for (large_segments, goes) in [(true, Straight::Now(DEVICE)), (false, Straight::Not)] {
+            let mut world = World::new(Agreed { checksum_unfilled: true, large_segments }, Config::LINUX);
+            let segment = usize::from(MTU) - 52;
+            for (least, expected) in [(segment, Straight::Now(DEVICE)), (segment + 1, goes)] {
+                let found = world.hosts[0].tcp_goes_straight(world.now, world.sockets[0], least);
+                assert_eq!(found, expected, "{least} with large segments: {large_segments}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_has_only_room_for_the_bytes_takes_them() {
+        let mut world = World::new(Agreed { checksum_unfilled: false, large_segments: false }, Config::LINUX);
+        let mut into = vec![0; 5_000 + HEADERS_BYTES_MAX];
+        let text = text(6_000);
+        let (sent, taken) =
+            world.hosts[0].tcp_send_straight(world.now, world.sockets[0], &text, &mut into, |_| None).unwrap();
+        assert_eq!(taken, 5_000);
+        world.hand_over(1, &(into[..sent.len].to_vec(), sent.marks));
+        assert!(world.receive(9_000) == text[..5_000]);
     }
 }

@@ -1,24 +1,22 @@
-//! A TCP buffer in the guest's own memory, of which large pieces may lie in ring buffers: those received until they are read, those
-//! sent until they are acknowledged.
-//!
-//! A piece is copied out of the ring once, if it is read in time; else the ring has it moved out.
+//! A buffer in the host's own memory, of which pieces may lie elsewhere: those received until they are read, those sent until
+//! they are acknowledged. Each is copied once, when it is read.
 
-use crate::limits::IN_PLACE_BYTES_MIN;
-use siga_stack::frame::{Kept, Payload};
-use siga_stack::tcp::{Heap, Storage};
+use super::buffer::{Heap, Storage};
+use crate::frame::{Kept, Payload};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Memory of a buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub struct InPlace {
     heap: Heap,
-    /// Nothing before this position is wanted.
+    /// Nothing before this position is wanted any more.
     head: usize,
-    /// What lies elsewhere; its place in the heap is unused.
+    /// What lies elsewhere, in its order from the head on; its place in the heap is unused.
     pieces: VecDeque<Piece>,
 }
 
+/// Bytes between two positions of the heap, which lie elsewhere.
 #[derive(Debug)]
 struct Piece {
     at: usize,
@@ -34,11 +32,18 @@ impl Piece {
     }
 }
 
-impl Own {
+impl InPlace {
+    /// How far behind the head a position lies.
+    #[inline]
+    fn behind_head(&self, at: usize) -> usize {
+        if at >= self.head { at - self.head } else { at + self.heap.capacity() - self.head }
+    }
+
     /// Has bytes that are about to be written in the heap alone.
     #[inline]
     fn move_in(&mut self, at: usize, len: usize) {
-        if !self.pieces.is_empty() {
+        // What comes in order lies behind all pieces.
+        if self.pieces.back().is_some_and(|last| self.behind_head(at) < self.behind_head(last.at) + last.len) {
             self.move_pieces_in(at, len);
         }
     }
@@ -55,40 +60,48 @@ impl Own {
         });
     }
 
+    fn add(&mut self, piece: Piece) {
+        let place = self.behind_head(piece.at);
+        let before = self.pieces.iter().rposition(|other| self.behind_head(other.at) < place);
+        self.pieces.insert(before.map_or(0, |before| before + 1), piece);
+    }
+
     /// Reads bytes some of which lie elsewhere.
     #[inline(never)]
     fn read_pieces(&self, at: usize, into: &mut [u8]) {
+        let place = self.behind_head(at);
+        let first = self.pieces.partition_point(|piece| self.behind_head(piece.at) + piece.len <= place);
         let mut done = 0;
-        while done < into.len() {
-            let (from, left) = (at + done, into.len() - done);
-            let nearest = self.pieces.iter().filter(|piece| piece.overlaps(from, left)).min_by_key(|piece| piece.at);
-            // What lies before the piece is in the heap.
-            let own = nearest.map_or(left, |piece| piece.at.saturating_sub(from));
-            self.heap.read(from, &mut into[done..done + own]);
-            done += own;
-            if let Some(piece) = nearest {
-                let skip = at + done - piece.at;
-                let len = (piece.len - skip).min(into.len() - done);
-                piece.copy_to(skip, &mut into[done..done + len]);
-                done += len;
+        for piece in self.pieces.range(first..) {
+            let before = self.behind_head(piece.at).saturating_sub(place + done).min(into.len() - done);
+            self.heap.read(at + done, &mut into[done..done + before]);
+            done += before;
+            if done == into.len() {
+                return;
             }
+            let skip = at + done - piece.at;
+            let len = (piece.len - skip).min(into.len() - done);
+            piece.copy_to(skip, &mut into[done..done + len]);
+            done += len;
         }
+        self.heap.read(at + done, &mut into[done..]);
     }
 
-    /// Lets go of what lies between two positions.
+    /// Lets go of so many bytes from the head on.
     #[inline(never)]
-    fn let_go(&mut self, head: usize, at: usize) {
-        let capacity = self.heap.capacity();
-        let behind = |from: usize, to: usize| if to >= from { to - from } else { to + capacity - from };
-        let gone = behind(head, at);
-        self.pieces.retain_mut(|piece| {
-            let cut = gone.saturating_sub(behind(head, piece.at));
-            let stays = cut < piece.len;
-            if stays {
-                (piece.at, piece.from, piece.len) = (piece.at + cut, piece.from + cut, piece.len - cut);
+    fn let_go(&mut self, gone: usize) {
+        while let Some(first) = self.pieces.front() {
+            let cut = gone.saturating_sub(self.behind_head(first.at));
+            if cut < first.len {
+                break;
             }
-            stays
-        });
+            self.pieces.pop_front();
+        }
+        let Some(first) = self.pieces.front() else { return };
+        let cut = gone.saturating_sub(self.behind_head(first.at));
+        if let Some(first) = self.pieces.front_mut() {
+            (first.at, first.from, first.len) = (first.at + cut, first.from + cut, first.len - cut);
+        }
     }
 }
 
@@ -102,7 +115,7 @@ impl Payload for Piece {
     }
 }
 
-impl Storage for Own {
+impl Storage for InPlace {
     fn capacity(&self) -> usize {
         self.heap.capacity()
     }
@@ -125,12 +138,11 @@ impl Storage for Own {
 
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         self.move_in(at, len);
-        let kept = if len < IN_PLACE_BYTES_MIN { None } else { payload.keep(from, len) };
+        let kept = payload.keep(from, len);
         let copied = kept.as_ref().map_or(len, |(copied, _)| *copied);
         self.heap.write_payload(at, payload, from, copied);
         if let Some((_, bytes)) = kept {
-            let piece = Piece { at: at + copied, len: len - copied, bytes, from: 0 };
-            self.pieces.push_back(piece);
+            self.add(Piece { at: at + copied, len: len - copied, bytes, from: 0 });
         }
     }
 
@@ -139,18 +151,22 @@ impl Storage for Own {
         if self.pieces.is_empty() { self.heap.read(at, into) } else { self.read_pieces(at, into) }
     }
 
+    #[inline]
+    fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
+        if self.pieces.is_empty() { self.heap.private(at, len) } else { None }
+    }
+
     fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
         self.move_in(at, len);
-        let piece = Piece { at, len, bytes: Arc::clone(kept), from };
-        self.pieces.push_back(piece);
+        self.add(Piece { at, len, bytes: Arc::clone(kept), from });
     }
 
     #[inline]
     fn discard(&mut self, at: usize) {
-        let head = std::mem::replace(&mut self.head, at);
         if !self.pieces.is_empty() {
-            self.let_go(head, at);
+            self.let_go(self.behind_head(at));
         }
+        self.head = at;
     }
 
     #[inline]
@@ -168,7 +184,7 @@ mod tests {
 
     const CAPACITY: usize = 64 << 10;
 
-    /// A payload of which all but the first bytes stay where they are.
+    /// A payload of which, if it is long, all but the first bytes stay where they are.
     #[derive(Debug)]
     struct Lying(Arc<Vec<u8>>);
 
@@ -184,8 +200,9 @@ mod tests {
             into.copy_from_slice(&self.0[at..at + into.len()]);
         }
 
-        fn keep(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-            Some((82, Arc::new(Rest(Arc::clone(&self.0), at + 82))))
+        fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+            let keeps = len > 1_000;
+            keeps.then(|| -> (usize, Arc<dyn Kept>) { (82, Arc::new(Rest(Arc::clone(&self.0), at + 82))) })
         }
     }
 
@@ -201,13 +218,13 @@ mod tests {
 
     /// A buffer, and what has to be in it.
     struct Twin {
-        own: Own,
+        own: InPlace,
         all: Vec<u8>,
     }
 
     impl Twin {
         fn new() -> Self {
-            let mut own = Own::default();
+            let mut own = InPlace::default();
             own.grow(CAPACITY);
             Self { own, all: vec![0; CAPACITY] }
         }
@@ -265,6 +282,40 @@ mod tests {
         let third = twin.put(10_000, 3, 9_000);
         twin.own.clear();
         assert_eq!(Arc::strong_count(&third), 1);
+    }
+
+    #[test]
+    fn pieces_that_come_in_any_order_round_the_end_too_are_read_and_let_go_in_their_own() {
+        let places = [(50_000, 5_000), (55_000, 4_000), (59_000, CAPACITY - 59_000), (0, 3_000), (3_000, 8_000)];
+        for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1], [1, 0, 4, 2, 3]] {
+            let mut twin = Twin::new();
+            twin.own.discard(50_000);
+            let mut bytes = [const { None }; 5];
+            for number in order {
+                let (at, len) = places[number];
+                bytes[number] = Some(twin.put(at, number, len));
+                twin.check(at, len);
+            }
+            for (at, len) in [(50_000, CAPACITY - 50_000), (54_990, 20), (0, 11_000), (2_990, 20), (10_999, 500)] {
+                twin.check(at, len);
+            }
+            for (number, (at, len)) in places.into_iter().enumerate() {
+                let kept = || bytes.iter().flatten().map(Arc::strong_count).filter(|count| *count == 2).count();
+                twin.own.discard(at + len - 1);
+                assert_eq!(kept(), 5 - number, "{order:?}");
+                twin.own.discard((at + len) % CAPACITY);
+                assert_eq!(kept(), 4 - number, "{order:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_in_the_heap_alone_can_be_looked_at() {
+        let mut twin = Twin::new();
+        twin.own.write(100, &[7; 50]);
+        assert_eq!(twin.own.private(120, 30), Some(&[7; 30][..]));
+        twin.put(1_000, 1, 2_000);
+        assert_eq!(twin.own.private(120, 30), None, "something lies elsewhere");
     }
 
     #[test]
