@@ -1,17 +1,115 @@
 //! One direction of a link in memory: a bounded queue of frames whose buffers are made once.
 
-use siga_stack::frame::Marks;
+use siga_stack::copy;
+use siga_stack::frame::{Kept, Marks, Payload};
+use siga_stack::stack::Transmit;
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A frame under way. Its bytes are whatever was there before until a stack has written them.
 pub(crate) struct Slot {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) len: usize,
-    pub(crate) marks: Marks,
+    memory: Memory,
+    len: usize,
+    marks: Marks,
+}
+
+enum Memory {
+    Own(Box<[u8]>),
+    /// Whoever sent it and whoever takes it may have bytes stay there.
+    Shared(Arc<Shared>),
+}
+
+/// Memory of a frame that is there once the frame is built.
+#[derive(Debug, Default)]
+struct Shared {
+    bytes: OnceLock<Box<[u8]>>,
+    /// Where the bytes begin that stay there for the sender.
+    sent_at: AtomicUsize,
+}
+
+impl Shared {
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        copy(&self.bytes.get().expect("a frame that was built")[at..at + into.len()], into);
+    }
+}
+
+impl Kept for Shared {
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        Self::copy_to(self, self.sent_at.load(Ordering::Relaxed) + at, into);
+    }
+}
+
+/// Bytes that stay in a frame for whoever has taken it.
+#[derive(Debug)]
+struct Taken {
+    frame: Arc<Shared>,
+    at: usize,
+}
+
+impl Kept for Taken {
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.frame.copy_to(self.at + at, into);
+    }
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(frame) => frame.bytes.get().expect("a frame that was built"),
+        }
+    }
+}
+
+impl Slot {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory.bytes()[..self.len]
+    }
+
+    pub(crate) fn marks(&self) -> Marks {
+        self.marks
+    }
+
+    /// What lies behind so many bytes.
+    pub(crate) fn rest(&self, at: usize) -> Rest<'_> {
+        Rest { slot: self, bytes: &self.bytes()[at..], at }
+    }
+}
+
+/// The part of a frame that a stack has not for itself.
+pub(crate) struct Rest<'a> {
+    slot: &'a Slot,
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Payload for Rest<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.bytes.copy_to(at, into);
+    }
+
+    fn private(&self) -> Option<&[u8]> {
+        Some(self.bytes)
+    }
+
+    fn keep(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+        let Memory::Shared(frame) = &self.slot.memory else { return None };
+        Some((0, Arc::new(Taken { frame: Arc::clone(frame), at: self.at + at })))
+    }
 }
 
 /// Frames in order. The buffers used are always the fewest possible, so that they stay in the cache.
 pub(crate) struct Link {
     slots: Vec<Slot>,
+    /// Frames of which bytes stayed when their slots were needed again, in the order in which they were sent.
+    lent: VecDeque<Arc<Shared>>,
+    frame_bytes_max: usize,
     head: usize,
     tail: usize,
     frames_max: usize,
@@ -20,8 +118,9 @@ pub(crate) struct Link {
 impl Link {
     /// A link that holds so many frames of so many bytes. Answers that a stack gives while it takes a frame need no room.
     pub(crate) fn new(frames_max: usize, frame_bytes_max: usize) -> Self {
-        let slot = || Slot { bytes: vec![0; frame_bytes_max], len: 0, marks: Marks::default() };
-        Self { slots: (0..2 * frames_max).map(|_| slot()).collect(), head: 0, tail: 0, frames_max }
+        let slot = || Slot { memory: Memory::Own(vec![0; frame_bytes_max].into()), len: 0, marks: Marks::default() };
+        let slots = (0..2 * frames_max).map(|_| slot()).collect();
+        Self { slots, lent: VecDeque::new(), frame_bytes_max, head: 0, tail: 0, frames_max }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -29,13 +128,48 @@ impl Link {
     }
 
     /// The buffer of the next frame, for [`Link::push`].
-    pub(crate) fn next(&mut self) -> &mut Slot {
-        &mut self.slots[self.tail]
+    pub(crate) fn next(&mut self) -> &mut [u8] {
+        if let Memory::Shared(_) = self.slots[self.tail].memory {
+            self.slots[self.tail].memory = Memory::Own(self.take());
+        }
+        match &mut self.slots[self.tail].memory {
+            Memory::Own(bytes) => bytes,
+            Memory::Shared(_) => unreachable!("it was taken"),
+        }
+    }
+
+    /// Takes the next slot's memory, if nobody wants any of it, or else other memory.
+    fn take(&mut self) -> Box<[u8]> {
+        match mem::replace(&mut self.slots[self.tail].memory, Memory::Own(Box::default())) {
+            Memory::Own(bytes) => return bytes,
+            Memory::Shared(frame) => self.lent.push_back(frame),
+        }
+        let free = self.lent.pop_front_if(|frame| Arc::get_mut(frame).is_some()).and_then(Arc::into_inner);
+        free.and_then(|frame| frame.bytes.into_inner()).unwrap_or_else(|| vec![0; self.frame_bytes_max].into())
     }
 
     /// Hands over the frame that lies in [`Link::next`].
-    pub(crate) fn push(&mut self) {
+    pub(crate) fn push(&mut self, len: usize, marks: Marks) {
+        let slot = &mut self.slots[self.tail];
+        (slot.len, slot.marks) = (len, marks);
         self.tail += 1;
+    }
+
+    /// Builds the next frame, of which so many bytes at the end stay there as `build` says.
+    pub(crate) fn push_shared(
+        &mut self,
+        build: impl FnOnce(&mut [u8], Arc<dyn Kept>) -> Option<(Transmit, usize)>,
+    ) -> Option<usize> {
+        let mut bytes = self.take();
+        let frame = Arc::new(Shared::default());
+        let built = build(&mut bytes, Arc::<Shared>::clone(&frame));
+        frame.bytes.set(bytes).expect("nobody else sets it");
+        let sent_at = built.map_or(0, |(sent, taken)| sent.len - taken);
+        frame.sent_at.store(sent_at, Ordering::Relaxed);
+        self.slots[self.tail].memory = Memory::Shared(frame);
+        let (sent, taken) = built?;
+        self.push(sent.len, sent.marks);
+        Some(taken)
     }
 
     /// The oldest frame.

@@ -4,7 +4,8 @@
 //! `cargo bench -p siga-stack --bench tcp [-- FILTER]`
 //!
 //! What is told is the CPU time of the thread, so that a busy host does not show. The rows `four copies` are what moving the
-//! bytes alone costs: from the application, to the send buffer, to the frame, to the receive buffer, to the application.
+//! bytes alone costs by way of a send buffer and a receive buffer: from the application, to the send buffer, to the frame, to the
+//! receive buffer, to the application.
 
 mod copies;
 mod cpu_time;

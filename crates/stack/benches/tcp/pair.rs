@@ -36,6 +36,13 @@ pub(crate) struct Setting {
     pub(crate) connections: usize,
 }
 
+impl Setting {
+    /// Memory of a frame. In more than it needs, the beginnings of all frames would lie in the same few places of the caches.
+    pub(crate) fn frame_bytes_max(&self) -> usize {
+        14 + if self.large_segments { usize::from(u16::MAX) } else { usize::from(self.mtu) }
+    }
+}
+
 /// Two hosts of one kind.
 pub(crate) trait Pair {
     /// One end of a connection.

@@ -1,23 +1,27 @@
 //! siga's stack as it comes: CUBIC, timestamps, SACK. Without checksums both ends of the link agree to leave them unfilled.
+//! What is large at a time goes from the application into a frame and from there to the other application, and lies in the frame
+//! in between, as in the ring buffers of siga's networks.
 
 use crate::link::Link;
 use crate::pair::{Pair, Setting, Side};
 use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Received};
-use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::route::Prefix;
 use siga_stack::stack::{Handled, Stack, StackConfig};
-use siga_stack::tcp::Config;
-use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions};
+use siga_stack::tcp::{Config, InPlace};
+use siga_stack::tcp_sockets::{ListenerId, Straight, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const PORT: u16 = 80;
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+/// What is less at a time is copied once more, which costs less than to keep it where it lies.
+const IN_PLACE_BYTES_MIN: usize = 4 << 10;
 const DEVICE: DeviceId = DeviceId(0);
 
 struct Host {
-    stack: Stack,
+    stack: Stack<InPlace>,
     /// What it sends.
     out: Link,
 }
@@ -57,7 +61,24 @@ impl Pair for SigaPair {
     }
 
     fn send(&mut self, side: Side, socket: TcpId, bytes: &[u8]) -> usize {
-        self.hosts[side as usize].stack.tcp_send(self.now, socket, bytes).expect("an open connection")
+        let now = self.now;
+        let Host { stack, out } = &mut self.hosts[side as usize];
+        let mut gone = 0;
+        while bytes.len() - gone >= IN_PLACE_BYTES_MIN && out.has_room() {
+            match stack.tcp_goes_straight(now, socket, IN_PLACE_BYTES_MIN) {
+                Straight::Now(_) => {}
+                Straight::Later => return gone,
+                Straight::Not => break,
+            }
+            let sent = out
+                .push_shared(|into, kept| stack.tcp_send_straight(now, socket, &bytes[gone..], into, |_| Some(kept)));
+            let Some(taken) = sent else { break };
+            gone += taken;
+        }
+        if gone > 0 {
+            return gone;
+        }
+        stack.tcp_send(now, socket, bytes).expect("an open connection")
     }
 
     fn receive(&mut self, side: Side, socket: TcpId, into: &mut [u8]) -> usize {
@@ -80,10 +101,8 @@ impl Pair for SigaPair {
         self.now += Duration::from_micros(1);
         let Host { stack, out } = &mut self.hosts[side as usize];
         while out.has_room() {
-            let slot = out.next();
-            let Some(transmit) = stack.poll_transmit(self.now, DEVICE, &mut slot.bytes) else { return };
-            (slot.len, slot.marks) = (transmit.len, transmit.marks);
-            out.push();
+            let Some(sent) = stack.poll_transmit(self.now, DEVICE, out.next()) else { return };
+            out.push(sent.len, sent.marks);
         }
     }
 
@@ -95,8 +114,8 @@ impl Pair for SigaPair {
             Side::Server => (&mut server.stack, &mut client.out),
         };
         while let Some(slot) = link.pop() {
-            let (header, payload) = slot.bytes[..slot.len].split_at(slot.len.min(HEADER_BYTES_MAX));
-            let received = Received { header, payload, marks: slot.marks };
+            let at = slot.bytes().len().min(HEADER_BYTES_MAX);
+            let received = Received { header: &slot.bytes()[..at], payload: &slot.rest(at), marks: slot.marks() };
             let handled = stack.handle_frame(self.now, DEVICE, received);
             assert!(matches!(handled, Handled::Done), "a frame was not taken");
         }
@@ -113,7 +132,7 @@ fn address(n: usize, port: u16) -> SocketAddr {
 }
 
 fn host(n: usize, setting: Setting) -> Host {
-    let mut stack = Stack::new(StackConfig { seed: n as u64, ..StackConfig::default() });
+    let mut stack = Stack::<InPlace>::with_storage(StackConfig { seed: n as u64, ..StackConfig::default() });
     let own = IpAddr::V4(ADDRESSES[n]);
     let mac = MacAddress([2, 0, 0, 0, 0, ADDRESSES[n].octets()[3]]);
     let config = DeviceConfig {
@@ -123,5 +142,5 @@ fn host(n: usize, setting: Setting) -> Host {
         agreed: Agreed { checksum_unfilled: !setting.checksums, large_segments: setting.large_segments },
     };
     stack.add_device(config).expect("a device that can be");
-    Host { stack, out: Link::new(setting.burst_frames, FRAME_BYTES_MAX) }
+    Host { stack, out: Link::new(setting.burst_frames, setting.frame_bytes_max()) }
 }

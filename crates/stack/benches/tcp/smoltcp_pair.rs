@@ -5,6 +5,7 @@
 
 use crate::link::{Link, Slot};
 use crate::pair::{Pair, Setting, Side};
+use siga_stack::frame::Marks;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
@@ -73,8 +74,7 @@ fn host(n: usize, setting: Setting, capabilities: &DeviceCapabilities) -> Host {
         _ => HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 2])),
     };
     let config = Config::new(if setting.ethernet { address } else { HardwareAddress::Ip });
-    let frame_bytes_max = capabilities.max_transmission_unit.max(usize::from(u16::MAX) + 14);
-    let (mut input, mut out) = (Link::new(1, 0), Link::new(setting.burst_frames, frame_bytes_max));
+    let (mut input, mut out) = (Link::new(1, 0), Link::new(setting.burst_frames, setting.frame_bytes_max()));
     let mut device = Ends { capabilities, input: &mut input, output: &mut out };
     let mut interface = Interface::new(config, &mut device, Instant::ZERO);
     interface.update_ip_addrs(|own| own.push(IpCidr::new(ADDRESSES[n], 24)).expect("room for one"));
@@ -199,7 +199,7 @@ struct Input<'a>(&'a Slot);
 
 impl RxToken for Input<'_> {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
-        read(&self.0.bytes[..self.0.len])
+        read(self.0.bytes())
     }
 }
 
@@ -207,10 +207,8 @@ struct Output<'a>(&'a mut Link);
 
 impl TxToken for Output<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
-        let slot = self.0.next();
-        slot.len = len;
-        let result = write(&mut slot.bytes[..len]);
-        self.0.push();
+        let result = write(&mut self.0.next()[..len]);
+        self.0.push(len, Marks::default());
         result
     }
 }
