@@ -117,7 +117,7 @@ impl Synchronized {
             return Err(DropReason::SynInWindow);
         }
         self.take_ack(now, base, &segment, effect)?;
-        match self.acknowledged(now, base) {
+        match self.acknowledged(now, base, &segment) {
             Next::Stay => {}
             next @ (Next::TimeWait { .. } | Next::Closed(_)) => return Ok(next),
         }
@@ -223,7 +223,7 @@ impl Synchronized {
     }
 
     /// What follows from an acknowledged FIN.
-    fn acknowledged(&mut self, now: Instant, base: &Base) -> Next {
+    fn acknowledged(&mut self, now: Instant, base: &Base, segment: &Arrival<'_>) -> Next {
         if !self.snd.fin_acknowledged() {
             return Next::Stay;
         }
@@ -233,7 +233,11 @@ impl Synchronized {
                 self.bound_fin_wait(now, base);
                 Next::Stay
             }
-            Phase::Closing => Next::TimeWait { acknowledge: false },
+            Phase::Closing => {
+                // RFC 9293 section 3.10.7.4: the peer's FIN is acknowledged, whether it came before this segment or comes again.
+                let again = segment.header.sequence_len(segment.payload_bytes) > 0;
+                Next::TimeWait { acknowledge: again || self.rcv.ack != AckDue::None }
+            }
             Phase::LastAck => Next::Closed(None),
             Phase::Established | Phase::FinWait2 | Phase::CloseWait => Next::Stay,
         }

@@ -62,6 +62,32 @@ fn both_sides_close_at_once() {
 }
 
 #[test]
+fn a_fin_is_acknowledged_though_time_wait_begins_before_anything_is_sent() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("F 5001:5001 ack 1001");
+    dialogue.gets("- 5002:5002 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.ends();
+}
+
+#[test]
+fn a_repeated_fin_that_acknowledges_ours_is_acknowledged_too() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.connection.shutdown(dialogue.now);
+    dialogue.sends(&["F 1001:1001 ack 5001"]);
+    dialogue.gets("F 5001:5001 ack 1001");
+    // It is lost.
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.gets("F 5001:5001 ack 1002");
+    assert_eq!(dialogue.state(), StateName::TimeWait);
+    dialogue.sends(&["- 1002:1002 ack 5002"]);
+    dialogue.ends();
+}
+
+#[test]
 fn one_segment_may_acknowledge_the_fin_and_carry_the_other() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.connection.shutdown(dialogue.now);
