@@ -199,7 +199,7 @@ impl Receiver {
             self.ack = AckDue::Now;
             return Err(DropReason::WindowFull);
         }
-        let gap_before = !self.gaps.is_empty();
+        let gap_before = self.has_gaps();
         if len > 0 && seq != start {
             self.note_duplicate((seq, start));
         }

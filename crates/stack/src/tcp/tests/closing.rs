@@ -113,6 +113,25 @@ fn a_fin_ahead_of_a_gap_waits_for_it() {
     dialogue.ends();
 }
 
+// RFC 5681 section 4.2: a FIN without text tells no run of bytes, and the gap before it is one all the same.
+#[test]
+fn what_fills_the_gap_before_a_bare_fin_is_acknowledged_at_once() {
+    let mut dialogue = Dialogue::established(plain());
+    // The application answers: else acknowledgements do not wait.
+    dialogue.gets("- 5001:5101 ack 1001");
+    dialogue.write(10);
+    dialogue.sends(&["- 1001:1011 ack 5101"]);
+    dialogue.gets("F 5301:5301 ack 1011");
+    dialogue.sends(&["- 1011:1011 ack 5101"]);
+    dialogue.gets("- 5101:5201 ack 1011");
+    dialogue.sends(&["- 1011:1011 ack 5201"]);
+    dialogue.gets("- 5201:5301 ack 1011");
+    assert_eq!(dialogue.state(), StateName::CloseWait);
+    dialogue.sends(&["- 1011:1011 ack 5302"]);
+    dialogue.read(300);
+    dialogue.ends();
+}
+
 #[test]
 fn a_fin_follows_what_was_written_and_is_repeated_with_it() {
     let mut dialogue = Dialogue::established(Config { sack: false, ..plain() });
