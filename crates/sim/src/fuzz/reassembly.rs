@@ -83,7 +83,9 @@ impl Reference {
     /// Takes a fragment; gives the datagram that it completes, or the reason for its drop.
     fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
         let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
-        if fragment.bytes.is_empty() || uneven || fragment.head + fragment.end() > 65_535 {
+        // RFC 8200 4.5: the length that an IPv6 header tells leaves that header out.
+        let told = fragment.end() + if key.0 { 0 } else { fragment.head };
+        if fragment.bytes.is_empty() || uneven || told > 65_535 {
             return Err(FragmentDrop::Malformed);
         }
         if self.bytes() + fragment.bytes.len() + fragment.head > REASSEMBLY_BYTES_MAX {
