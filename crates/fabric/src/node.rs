@@ -26,7 +26,7 @@ use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
-use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, IN_PLACE_BYTES_MIN, RECEIVE_AT_ONCE_MAX};
+use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId, Waiting};
 use crate::port::{Partner, Receiver, Sender};
 use applications::Applications;
@@ -233,8 +233,7 @@ impl Payload for Rest<'_> {
     }
 
     fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-        let keeps = self.keeps && len >= IN_PLACE_BYTES_MIN;
-        keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.keep(self.at + at, len)))) })
+        self.keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.keep(self.at + at, len)))) })
     }
 }
 
@@ -247,25 +246,19 @@ struct Own<'a> {
     only: Option<TcpId>,
 }
 
-impl Own<'_> {
-    fn is_over(&self) -> bool {
-        self.only.is_some_and(|connection| !self.stack.tcp_is_first(connection, self.id))
-    }
-}
-
 impl device::Source for Own<'_> {
     fn bytes_max(&mut self) -> usize {
-        if self.is_over() {
+        if self.only.is_some_and(|connection| !self.stack.tcp_is_first(connection, self.id)) {
             return 0;
         }
         self.stack.next_frame_bytes_max(self.at, self.id)
     }
 
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
-        if self.is_over() {
-            return None;
+        match self.only {
+            Some(connection) => self.stack.poll_transmit_of(self.at, self.id, connection, into),
+            None => self.stack.poll_transmit(self.at, self.id, into),
         }
-        self.stack.poll_transmit(self.at, self.id, into)
     }
 }
 

@@ -329,7 +329,7 @@ impl<S: Storage> Stack<S> {
         if !idle && let frame @ Some(_) = self.pop_frame(now, device, into) {
             return frame;
         }
-        match self.poll_tcp(now, device, into) {
+        match self.poll_tcp(now, device, None, into) {
             // A connection whose neighbour is not known leaves a question behind.
             None => self.pop_frame(now, device, into),
             frame @ Some(_) => frame,

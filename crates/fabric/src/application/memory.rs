@@ -5,7 +5,7 @@
 //! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
 
 use super::{BLOCK_BYTES, Extent};
-use crate::limits::{EXTENTS_MAX, RESERVE_DIVISOR};
+use crate::limits::{EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::frame::{Kept, Payload};
 use siga_stack::tcp::{InPlace, Storage};
@@ -132,7 +132,7 @@ impl Hint {
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// The guest's own.
-    Own(InPlace),
+    Own(InPlace<IN_PLACE_BYTES_MIN>),
     /// An application's bytes to send.
     Sent(Box<Sent>),
     /// Bytes received for an application.
@@ -205,6 +205,13 @@ impl Storage for Memory {
             Self::Own(own) => own.read(at, into),
             Self::Sent(sent) => sent.read(at, into),
             Self::Received(received) => received.read(at, into),
+        }
+    }
+
+    fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
+        match self {
+            Self::Own(own) => own.private(at, len),
+            Self::Sent(_) | Self::Received(_) => None,
         }
     }
 

@@ -21,7 +21,7 @@ const IN_PLACE_BYTES_MIN: usize = 4 << 10;
 const DEVICE: DeviceId = DeviceId(0);
 
 struct Host {
-    stack: Stack<InPlace>,
+    stack: Stack<InPlace<IN_PLACE_BYTES_MIN>>,
     /// What it sends.
     out: Link,
 }
@@ -132,7 +132,7 @@ fn address(n: usize, port: u16) -> SocketAddr {
 }
 
 fn host(n: usize, setting: Setting) -> Host {
-    let mut stack = Stack::<InPlace>::with_storage(StackConfig { seed: n as u64, ..StackConfig::default() });
+    let mut stack = Stack::with_storage(StackConfig { seed: n as u64, ..StackConfig::default() });
     let own = IpAddr::V4(ADDRESSES[n]);
     let mac = MacAddress([2, 0, 0, 0, 0, ADDRESSES[n].octets()[3]]);
     let config = DeviceConfig {

@@ -1,14 +1,14 @@
 //! A buffer in the host's own memory, of which pieces may lie elsewhere: those received until they are read, those sent until
-//! they are acknowledged. Each is copied once, when it is read.
+//! they are acknowledged. Each is copied once, when it is read. What is short is copied as it comes.
 
 use super::buffer::{Heap, Storage};
 use crate::frame::{Kept, Payload};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory of a buffer.
+/// Memory of a buffer. Payloads of at least `LEAST` bytes may stay where they lie; that bounds how many pieces there are.
 #[derive(Debug, Default)]
-pub struct InPlace {
+pub struct InPlace<const LEAST: usize> {
     heap: Heap,
     /// Nothing before this position is wanted any more.
     head: usize,
@@ -32,7 +32,7 @@ impl Piece {
     }
 }
 
-impl InPlace {
+impl<const LEAST: usize> InPlace<LEAST> {
     /// How far behind the head a position lies.
     #[inline]
     fn behind_head(&self, at: usize) -> usize {
@@ -115,7 +115,7 @@ impl Payload for Piece {
     }
 }
 
-impl Storage for InPlace {
+impl<const LEAST: usize> Storage for InPlace<LEAST> {
     fn capacity(&self) -> usize {
         self.heap.capacity()
     }
@@ -138,7 +138,7 @@ impl Storage for InPlace {
 
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         self.move_in(at, len);
-        let kept = payload.keep(from, len);
+        let kept = if len < LEAST { None } else { payload.keep(from, len) };
         let copied = kept.as_ref().map_or(len, |(copied, _)| *copied);
         self.heap.write_payload(at, payload, from, copied);
         if let Some((_, bytes)) = kept {
@@ -184,7 +184,7 @@ mod tests {
 
     const CAPACITY: usize = 64 << 10;
 
-    /// A payload of which, if it is long, all but the first bytes stay where they are.
+    /// A payload of which all but the first bytes stay where they are.
     #[derive(Debug)]
     struct Lying(Arc<Vec<u8>>);
 
@@ -200,9 +200,8 @@ mod tests {
             into.copy_from_slice(&self.0[at..at + into.len()]);
         }
 
-        fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-            let keeps = len > 1_000;
-            keeps.then(|| -> (usize, Arc<dyn Kept>) { (82, Arc::new(Rest(Arc::clone(&self.0), at + 82))) })
+        fn keep(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+            Some((82, Arc::new(Rest(Arc::clone(&self.0), at + 82))))
         }
     }
 
@@ -218,7 +217,7 @@ mod tests {
 
     /// A buffer, and what has to be in it.
     struct Twin {
-        own: InPlace,
+        own: InPlace<1_000>,
         all: Vec<u8>,
     }
 

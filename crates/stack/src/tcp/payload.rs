@@ -19,7 +19,9 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub(crate) fn private_payload(&self, range: SendRange) -> Option<&[u8]> {
         let State::Synchronized(open) = &self.state else { return None };
+        // A bare acknowledgement behind our FIN lies behind all that was written.
+        let len = usize::try_from(range.len).ok().filter(|len| *len > 0)?;
         let start = usize::try_from(range.seq.since(open.snd.una)).ok()?;
-        self.outgoing.private(start, range.len as usize)
+        self.outgoing.private(start, len)
     }
 }

@@ -47,6 +47,7 @@ impl<S: Storage> Connection<S> {
     /// acknowledgement.
     pub(crate) fn poll_straight(&mut self, now: Instant, bytes: usize, large: usize) -> Option<PlainSegment> {
         let room = u32::try_from(bytes.min(self.send_room())).unwrap_or(u32::MAX);
+        debug_assert!(self.goes_straight(now) == Goes::Now, "others go first, or a window is closed");
         let State::Synchronized(open) = &mut self.state else { return None };
         let large = u32::try_from(large).unwrap_or(u32::MAX);
         let bytes = room.min(large.max(open.snd.segment_bytes));

@@ -79,10 +79,24 @@ impl<S: Storage> Stack<S> {
         first == Some(&id.slot) && self.tcp.sockets.named(id.slot, id.generation).is_some()
     }
 
-    /// Builds the next segment for a device.
-    pub(crate) fn poll_tcp(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Transmit> {
+    /// Builds the next frame of a connection that [`Stack::tcp_put_first`] has put first, and none of another.
+    pub fn poll_transmit_of(&mut self, now: Instant, device: DeviceId, id: TcpId, into: &mut [u8]) -> Option<Transmit> {
+        self.poll_tcp(now, device, Some(id), into)
+    }
+
+    /// Builds the next segment for a device, of one connection `only` or of any.
+    pub(crate) fn poll_tcp(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        only: Option<TcpId>,
+        into: &mut [u8],
+    ) -> Option<Transmit> {
         let at = usize::from(device.0);
         loop {
+            if only.is_some_and(|id| !self.tcp_is_first(id, device)) {
+                return None;
+            }
             let slot = *self.tcp.pending.get(at)?.front()?;
             let out = self.devices.get(at)?;
             let (link_bytes, agreed) = (out.link_bytes(), out.config.agreed);
@@ -143,6 +157,16 @@ impl<S: Storage> Stack<S> {
         let most = if out.config.agreed.large_segments { PACKET_BYTES_MAX } else { mtu };
         let next = self.tcp.sockets.get(*slot).and_then(|socket| socket.connection.next_payload_max(now));
         out.link_bytes() + next.map_or(most, |payload| payload.saturating_add(HEADERS_BYTES_MAX).min(most))
+    }
+
+    /// A connection that has just sent leaves the list if it is first there and has no more to send.
+    pub(super) fn leave_unless_more(&mut self, slot: u32, device: DeviceId) {
+        let at = usize::from(device.0);
+        let Some(socket) = self.tcp.sockets.get_mut(slot).filter(|socket| socket.queued) else { return };
+        if !socket.connection.wants_transmit() && self.tcp.pending[at].front() == Some(&slot) {
+            socket.queued = false;
+            self.leave(at);
+        }
     }
 
     /// The first in the list leaves it.

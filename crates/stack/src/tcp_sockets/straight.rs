@@ -4,7 +4,7 @@
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use super::{TcpId, Way};
 use crate::checksum::copy_and_add;
-use crate::device::Medium;
+use crate::device::{DeviceConfig, Medium};
 use crate::frame::{DeviceId, Kept, Marks};
 use crate::stack::{Stack, Transmit};
 use crate::tcp::{Goes, Storage};
@@ -23,8 +23,8 @@ pub enum Straight {
 }
 
 impl<S: Storage> Stack<S> {
-    /// Whether bytes that an application writes now may go into a frame at once, and of which device: one without a link header,
-    /// whose frames take at least `least` bytes.
+    /// Whether bytes that an application writes now may go into a frame at once, and of which device: one without a link header
+    /// that takes large segments, or else segments with at least `least` bytes of payload.
     #[inline]
     pub fn tcp_goes_straight(&mut self, now: Instant, id: TcpId, least: usize) -> Straight {
         if self.tcp.buffers.are_scarce() {
@@ -60,13 +60,15 @@ impl<S: Storage> Stack<S> {
         keep: impl FnOnce(&[u8]) -> Option<Arc<dyn Kept>>,
     ) -> Option<(Transmit, usize)> {
         let Straight::Now(device) = self.tcp_goes_straight(now, id, 0) else { return None };
-        let agreed = self.devices[usize::from(device.0)].config.agreed;
+        let DeviceConfig { agreed, mtu, .. } = self.devices[usize::from(device.0)].config;
         let room = into.len().min(PACKET_BYTES_MAX).saturating_sub(HEADERS_BYTES_MAX);
         let large = if agreed.large_segments { room } else { 0 };
+        let whole = !agreed.large_segments && into.len() >= usize::from(mtu);
+        let most = if whole { bytes.len() } else { bytes.len().min(room) };
         let tcp = &mut self.tcp;
         let socket = tcp.sockets.get_mut(id.slot)?;
+        let segment = socket.connection.poll_straight(now, most, large)?;
         socket.connection.borrow_send_buffer(&mut tcp.buffers.spare);
-        let segment = socket.connection.poll_straight(now, bytes.len().min(room), large)?;
         let taken = segment.plain.len as usize;
         let unfilled = agreed.checksum_unfilled;
         let len =
@@ -79,6 +81,7 @@ impl<S: Storage> Stack<S> {
         let marks = Marks { checksum_unfilled: unfilled, segment_bytes: segment.segment_bytes };
         self.devices[usize::from(device.0)].count_sent(1, len as u64);
         self.capture_sent(now, device, &into[..len]);
+        self.leave_unless_more(id.slot, device);
         self.come_to_rest(id.slot);
         Some((Transmit { len, marks }, taken))
     }
@@ -97,7 +100,7 @@ impl Kept for Copied {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Agreed, DeviceConfig};
+    use crate::device::Agreed;
     use crate::frame::Received;
     use crate::limits::HEADER_BYTES_MAX;
     use crate::route::Prefix;
@@ -259,7 +262,8 @@ mod tests {
         let (response, taken) = world.straight(&text(9_000)).unwrap();
         assert_eq!(taken, 9_000);
         assert_eq!(number(&response, 8), number(&request, 4).wrapping_add(100));
-        assert!(world.frame(0).is_none(), "no acknowledgement of its own");
+        assert!(!world.hosts[0].wants_transmit(DEVICE), "no acknowledgement of its own");
+        assert!(world.frame(0).is_none());
         world.hosts[0].check();
         world.hand_over(1, &response);
         world.exchange();
@@ -325,6 +329,26 @@ mod tests {
                 assert_eq!(found, expected, "{least} with large segments: {large_segments}");
             }
         }
+    }
+
+    #[test]
+    fn a_frame_that_takes_a_packet_takes_a_full_segment() {
+        let mut world = World::new(Agreed { checksum_unfilled: false, large_segments: false }, Config::LINUX);
+        let mut into = vec![0; usize::from(MTU)];
+        let (sent, taken) =
+            world.hosts[0].tcp_send_straight(world.now, world.sockets[0], &text(20_000), &mut into, |_| None).unwrap();
+        assert_eq!((sent.len, taken), (usize::from(MTU), usize::from(MTU) - 52));
+    }
+
+    #[test]
+    fn an_acknowledgement_behind_our_fin_has_no_payload_to_look_at() {
+        let mut world = World::memory(true);
+        world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();
+        let _fin = world.frame(0).unwrap();
+        world.hosts[1].tcp_send(world.now, world.sockets[1], &text(30_000)).unwrap();
+        let data = world.frame(1).unwrap();
+        world.hand_over(0, &data);
+        assert_eq!(world.frame(0).unwrap().0.len(), 52);
     }
 
     #[test]
