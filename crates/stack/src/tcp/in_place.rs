@@ -12,8 +12,8 @@ pub struct InPlace<const LEAST: usize> {
     heap: Heap,
     /// Nothing before this position is wanted any more.
     head: usize,
-    /// What lies elsewhere, in its order from the head on; its place in the heap is unused. Most connections never have any.
-    pieces: Option<Box<VecDeque<Piece>>>,
+    /// What lies elsewhere, in its order from the head on; its place in the heap is unused.
+    pieces: VecDeque<Piece>,
 }
 
 /// Bytes between two positions of the heap, which lie elsewhere.
@@ -39,26 +39,19 @@ impl<const LEAST: usize> InPlace<LEAST> {
         if at >= self.head { at - self.head } else { at + self.heap.capacity() - self.head }
     }
 
-    /// The pieces, if there are any.
-    #[inline]
-    fn pieces(&self) -> Option<&VecDeque<Piece>> {
-        self.pieces.as_deref().filter(|pieces| !pieces.is_empty())
-    }
-
     /// Has bytes that are about to be written in the heap alone.
     #[inline]
     fn move_in(&mut self, at: usize, len: usize) {
-        let last = self.pieces().and_then(VecDeque::back);
         // What comes in order lies behind all pieces.
-        if last.is_some_and(|last| self.behind_head(at) < self.behind_head(last.at) + last.len) {
+        if self.pieces.back().is_some_and(|last| self.behind_head(at) < self.behind_head(last.at) + last.len) {
             self.move_pieces_in(at, len);
         }
     }
 
     #[inline(never)]
     fn move_pieces_in(&mut self, at: usize, len: usize) {
-        let (heap, Some(pieces)) = (&mut self.heap, &mut self.pieces) else { return };
-        pieces.retain(|piece| {
+        let heap = &mut self.heap;
+        self.pieces.retain(|piece| {
             let moves = piece.overlaps(at, len);
             if moves {
                 heap.write_payload(piece.at, piece, 0, piece.len);
@@ -68,20 +61,18 @@ impl<const LEAST: usize> InPlace<LEAST> {
     }
 
     fn add(&mut self, piece: Piece) {
-        let mut pieces = self.pieces.take().unwrap_or_default();
         let place = self.behind_head(piece.at);
-        let before = pieces.iter().rposition(|other| self.behind_head(other.at) < place);
-        pieces.insert(before.map_or(0, |before| before + 1), piece);
-        self.pieces = Some(pieces);
+        let before = self.pieces.iter().rposition(|other| self.behind_head(other.at) < place);
+        self.pieces.insert(before.map_or(0, |before| before + 1), piece);
     }
 
     /// Reads bytes some of which lie elsewhere.
     #[inline(never)]
-    fn read_pieces(&self, pieces: &VecDeque<Piece>, at: usize, into: &mut [u8]) {
+    fn read_pieces(&self, at: usize, into: &mut [u8]) {
         let place = self.behind_head(at);
-        let first = pieces.partition_point(|piece| self.behind_head(piece.at) + piece.len <= place);
+        let first = self.pieces.partition_point(|piece| self.behind_head(piece.at) + piece.len <= place);
         let mut done = 0;
-        for piece in pieces.range(first..) {
+        for piece in self.pieces.range(first..) {
             let before = self.behind_head(piece.at).saturating_sub(place + done).min(into.len() - done);
             self.heap.read(at + done, &mut into[done..done + before]);
             done += before;
@@ -96,20 +87,21 @@ impl<const LEAST: usize> InPlace<LEAST> {
         self.heap.read(at + done, &mut into[done..]);
     }
 
-    /// Lets go of what lies before a position.
+    /// Lets go of so many bytes from the head on.
     #[inline(never)]
-    fn let_go(&mut self, at: usize) {
-        let Some(mut pieces) = self.pieces.take() else { return };
-        let gone = self.behind_head(at);
-        while let Some(first) = pieces.front_mut() {
+    fn let_go(&mut self, gone: usize) {
+        while let Some(first) = self.pieces.front() {
             let cut = gone.saturating_sub(self.behind_head(first.at));
             if cut < first.len {
-                (first.at, first.from, first.len) = (first.at + cut, first.from + cut, first.len - cut);
                 break;
             }
-            pieces.pop_front();
+            self.pieces.pop_front();
         }
-        self.pieces = Some(pieces);
+        let Some(first) = self.pieces.front() else { return };
+        let cut = gone.saturating_sub(self.behind_head(first.at));
+        if let Some(first) = self.pieces.front_mut() {
+            (first.at, first.from, first.len) = (first.at + cut, first.from + cut, first.len - cut);
+        }
     }
 }
 
@@ -136,7 +128,7 @@ impl<const LEAST: usize> Storage for InPlace<LEAST> {
 
     fn release(&mut self) {
         self.heap.release();
-        self.pieces = None;
+        self.pieces = VecDeque::new();
     }
 
     fn write(&mut self, at: usize, from: &[u8]) {
@@ -156,15 +148,12 @@ impl<const LEAST: usize> Storage for InPlace<LEAST> {
 
     #[inline]
     fn read(&self, at: usize, into: &mut [u8]) {
-        match self.pieces() {
-            None => self.heap.read(at, into),
-            Some(pieces) => self.read_pieces(pieces, at, into),
-        }
+        if self.pieces.is_empty() { self.heap.read(at, into) } else { self.read_pieces(at, into) }
     }
 
     #[inline]
     fn private(&self, at: usize, len: usize) -> Option<&[u8]> {
-        if self.pieces().is_none() { self.heap.private(at, len) } else { None }
+        if self.pieces.is_empty() { self.heap.private(at, len) } else { None }
     }
 
     fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
@@ -174,8 +163,8 @@ impl<const LEAST: usize> Storage for InPlace<LEAST> {
 
     #[inline]
     fn discard(&mut self, at: usize) {
-        if self.pieces.is_some() {
-            self.let_go(at);
+        if !self.pieces.is_empty() {
+            self.let_go(self.behind_head(at));
         }
         self.head = at;
     }
@@ -183,8 +172,8 @@ impl<const LEAST: usize> Storage for InPlace<LEAST> {
     #[inline]
     fn clear(&mut self) {
         self.head = 0;
-        if let Some(pieces) = &mut self.pieces {
-            pieces.clear();
+        if !self.pieces.is_empty() {
+            self.pieces.clear();
         }
     }
 }
@@ -260,7 +249,7 @@ mod tests {
         twin.put(0, 1, 20_000);
         twin.put(20_000, 2, 500);
         twin.put(30_000, 3, 9_000);
-        assert_eq!(twin.own.pieces().map_or(0, VecDeque::len), 2, "what is short is copied");
+        assert_eq!(twin.own.pieces.len(), 2, "what is short is copied");
         for (at, len) in [(0, CAPACITY), (0, 82), (80, 4), (19_000, 2_000), (20_100, 11_000), (38_999, 1), (39_000, 9)]
         {
             twin.check(at, len);
