@@ -3,10 +3,10 @@
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
 use crate::isolate::{Profile, confine, hide, raise_descriptor_limit};
+use crate::launch;
 use crate::limits::{SLICE, START_TIME_MAX};
 use crate::message::{GuestConfig, News, Order, PROTOCOL};
 use crate::node::Node;
-use crate::{launch, sys};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ pub fn run() -> Result<()> {
     channel.send(&News::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
     let (config, listener) = first_order(&mut channel)?;
     // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.
-    let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+    let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
     raise_descriptor_limit();
     net::listen(&listener, 4).context("cannot listen for a later control program")?;
     let confinement = match confine(Profile::Guest) {

@@ -17,7 +17,7 @@ use crate::limits::{SLICE, START_TIME_MAX};
 use crate::message::{Order, ReportPart, Token};
 use crate::name::Name;
 use crate::node::Node;
-use crate::{rundir, sys};
+use crate::rundir;
 use embedded::Embedded;
 use group::{GroupChange, Interface};
 use iucv::Iucv;
@@ -113,7 +113,7 @@ impl Attachment {
     pub fn embedded_at(base: &Path, network: &Name, guest: &Name, token: &Token) -> Result<Self> {
         isolate::hide()?;
         // As guests do; the host need not have it.
-        let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
         let mut channel = Client::connect_at(base, network)?.attach(guest, token)?;
         let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
         poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&time))
@@ -172,7 +172,7 @@ impl Attachment {
     pub fn iucv_at(base: &Path, network: &Name, guest: &Name, token: &Token) -> Result<Self> {
         isolate::hide()?;
         // As guests do; the host need not have it.
-        let _ = sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
+        let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
         let end = Client::connect_at(base, network)?.use_stack(guest, token)?;
         Self::new(Box::new(Iucv::new(end).context("out of descriptors")?))
     }

@@ -1,5 +1,4 @@
-//! The system calls that no safe library covers: what a program does between fork and exec, leaving a user namespace, the
-//! scheduler's slice.
+//! The system calls that no safe library covers: what a program does between fork and exec, and leaving a user namespace.
 //!
 //! All `unsafe` code of the fabric lies in this file, behind a safe interface. It takes no decision: policy belongs to the
 //! callers.
@@ -8,7 +7,6 @@
 use rustix::process::setsid;
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -65,36 +63,6 @@ pub(crate) fn unshare_user() -> io::Result<()> {
     Ok(())
 }
 
-/// Asks the scheduler for a slice of `slice_ns` nanoseconds for the calling thread, and returns the slice in force.
-///
-/// A shorter slice makes a thread that wakes up run sooner, at no privilege. Kernels before 6.12 have one slice for all and
-/// answer 0. Policy and niceness stay as they are.
-///
-/// # Errors
-/// The kernel refused to tell or to set the attributes.
-pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
-    let mut attributes = scheduling()?;
-    attributes.sched_runtime = slice_ns;
-    // SAFETY: the attributes are valid for as many bytes as their size says, and the kernel only reads them.
-    let status = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(scheduling()?.sched_runtime)
-}
-
-fn scheduling() -> io::Result<libc::sched_attr> {
-    let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
-    let size = size_of::<libc::sched_attr>();
-    // SAFETY: the kernel writes at most `size` bytes to the pointer, which is to that many.
-    let status = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all-zero bytes are valid attributes, and so is what the kernel wrote.
-    Ok(unsafe { attributes.assume_init() })
-}
-
 /// What became of a call that a child of this process made under filters.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,23 +114,5 @@ fn in_child(filters: &[seccompiler::BpfProgram], work: impl FnOnce() -> i32) -> 
         (true, _) => Outcome::Killed(libc::WTERMSIG(status)),
         (false, 0) => Outcome::Done,
         (false, error) => Outcome::Refused(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slice_is_as_asked_where_the_kernel_knows_slices() {
-        let before = scheduling().unwrap();
-        let slice_ns = set_slice(100_000).unwrap();
-        if slice_ns == 0 {
-            eprintln!("skipped, because this kernel has one slice for all");
-            return;
-        }
-        let after = scheduling().unwrap();
-        assert_eq!((slice_ns, after.sched_policy, after.sched_nice), (100_000, before.sched_policy, before.sched_nice));
-        assert_ne!(before.sched_runtime, slice_ns, "the test shows nothing where it is so by default");
     }
 }

@@ -5,16 +5,20 @@
 //! for it, until all share one. Where there is work for several CPUs, or others need that one, they part again. How long after a
 //! ring they run, and how long they work between two waits, tells which.
 //!
+//! Who has gathered takes the CPU from nobody when it is woken: a partner that rings goes on until it waits, and so hands over
+//! all that it had to do at once. The scheduler's usual way is to run who is woken at the first ring, for one frame of ten.
+//!
 //! [`Gathering`] decides and sees no clock: times are arguments. [`Place`] carries it out.
 
 use crate::clock::{Rate, Ticks};
 use crate::doorbell::Rung;
+use crate::sys::{Policy, change_policy};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 /// The times by which it is decided where to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// Who runs sooner after a ring has nothing to gain.
+    /// Who runs sooner after a ring from another CPU has nothing to gain.
     pub slow: Ticks,
     /// Who works for longer between two waits, waking others included, does not gather.
     pub short: Ticks,
@@ -48,9 +52,9 @@ impl Times {
 /// Where to run from here on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
-    /// On this CPU alone.
+    /// On this CPU alone, and once its partners wait.
     To(u16),
-    /// Wherever it was allowed to before.
+    /// Wherever it was allowed to before, and as soon as it is woken.
     Apart,
 }
 
@@ -117,8 +121,8 @@ impl Gathering {
         self.window.waits >= WINDOW
     }
 
-    /// Decides, where the thread has `used` so much CPU time in all.
-    pub fn decide(&mut self, now: Ticks, used: Ticks) -> Option<Move> {
+    /// Decides, where the thread runs on CPU `here` and has `used` so much CPU time in all.
+    pub fn decide(&mut self, now: Ticks, used: Ticks, here: Option<u16>) -> Option<Move> {
         let next = Window { begun: now, used, ..Window::default() };
         let window = std::mem::replace(&mut self.window, next);
         let is_sparse = now.since(window.begun) > self.times.sparse;
@@ -127,7 +131,8 @@ impl Gathering {
         let is_bad = work > self.times.long || late > self.times.late;
         let was_warned = std::mem::replace(&mut self.warned, is_bad);
         match self.at {
-            None if is_sparse || work > self.times.short || late < self.times.slow || now < self.not_before => None,
+            None if is_sparse || work > self.times.short || now < self.not_before => None,
+            None if late < self.times.slow && window.last != here => None,
             None => self.go(window.last?, now),
             Some(_) if is_bad && !is_sparse && !was_warned => None,
             Some((_, since)) if is_bad => {
@@ -173,6 +178,8 @@ struct Moved {
     thread: Pid,
     to: CpuSet,
     allowed: CpuSet,
+    /// It gives way to whoever runs.
+    gives_way: bool,
 }
 
 impl Place {
@@ -201,15 +208,20 @@ impl Place {
         let mut to = CpuSet::new();
         to.set(cpu);
         sched_setaffinity(None, &to).ok()?;
-        self.moved = Some(Moved { thread: gettid(), to, allowed });
+        let gives_way = change_policy(None, Policy::Other, Policy::Batch).unwrap_or(false);
+        self.moved = Some(Moved { thread: gettid(), to, allowed, gives_way });
         Some(())
     }
 
     /// Whoever else has moved the thread in the meantime knows better.
     fn restore(&mut self) {
-        let Some(Moved { thread, to, allowed }) = self.moved.take() else { return };
+        let Some(Moved { thread, to, allowed, gives_way }) = self.moved.take() else { return };
         // Guests may ask about themselves alone, and only by no number.
         let thread = (thread != gettid()).then_some(thread);
+        if gives_way {
+            // A thread that is gone needs nothing.
+            let _ = change_policy(thread, Policy::Batch, Policy::Other);
+        }
         if sched_getaffinity(thread).is_ok_and(|now| now == to) {
             // It was so before; a thread that is gone needs nothing.
             let _ = sched_setaffinity(thread, &allowed);
@@ -245,7 +257,8 @@ mod tests {
             thread
         }
 
-        /// Waits of one window, each after `work` us of work, rung for from `cpu` `late` us before, and `every` us apart.
+        /// Waits of one window, each after `work` us of work, rung for from `cpu` `late` us before, and `every` us apart. The
+        /// thread itself runs on CPU 7.
         fn window(&mut self, cpu: u16, late: u64, work: u64, every: u64) -> Option<Move> {
             for wait in 1..=WINDOW {
                 self.now += every * US;
@@ -254,7 +267,7 @@ mod tests {
                 self.gathering.rung(Rung { cpu, at }, Ticks(self.now));
                 assert_eq!(self.gathering.waits(), wait == WINDOW);
             }
-            self.gathering.decide(Ticks(self.now), Ticks(self.used))
+            self.gathering.decide(Ticks(self.now), Ticks(self.used), Some(7))
         }
     }
 
@@ -268,7 +281,7 @@ mod tests {
         assert_eq!(thread.window(0, 20, 5, 20), None, "not all of them");
         // Nobody rings where yields find everything.
         (1..=WINDOW).for_each(|_| _ = thread.gathering.waits());
-        assert_eq!(thread.gathering.decide(Ticks(thread.now + 99 * US), Ticks(thread.used)), None);
+        assert_eq!(thread.gathering.decide(Ticks(thread.now + 99 * US), Ticks(thread.used), Some(7)), None);
     }
 
     #[test]
@@ -278,6 +291,17 @@ mod tests {
         assert_eq!(thread.window(3, 20, 5, 501), None, "seldom enough that it does not matter");
         assert_eq!(thread.window(3, 7, 25, 50), None, "woken soon enough");
         assert_eq!(thread.window(3, 8, 200, 500), Some(Move::To(3)));
+    }
+
+    #[test]
+    fn who_is_rung_for_from_its_own_cpu_stays_there() {
+        let mut thread = Thread::new();
+        assert_eq!(
+            thread.window(7, 2, 25, 50),
+            Some(Move::To(7)),
+            "however soon it runs: its partners have come to it"
+        );
+        assert_eq!(Thread::new().window(7, 2, 201, 250), None, "but for much to do");
     }
 
     #[test]
@@ -359,11 +383,19 @@ mod tests {
         let cpu = u16::try_from((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap()).unwrap();
         let forbidden =
             (0..u16::MAX).find(|cpu| usize::from(*cpu) >= CpuSet::MAX_CPU || !allowed.is_set((*cpu).into()));
-        let on_one = || sched_getaffinity(None).is_ok_and(|now| now.count() == 1 && now.is_set(cpu.into()));
+        let gives_way = |gives_way: bool| {
+            let (from, to) = if gives_way { (Policy::Batch, Policy::Other) } else { (Policy::Other, Policy::Batch) };
+            let was = change_policy(None, from, to).unwrap();
+            was && change_policy(None, to, from).unwrap()
+        };
+        let on_one = || {
+            let on_one = sched_getaffinity(None).is_ok_and(|now| now.count() == 1 && now.is_set(cpu.into()));
+            on_one && gives_way(true)
+        };
         let mut place = Place::default();
         assert!(place.go(Move::To(cpu)) && on_one());
         assert!(place.go(Move::To(cpu)) && on_one());
-        assert!(place.go(Move::Apart));
+        assert!(place.go(Move::Apart) && gives_way(false));
         assert_eq!(sched_getaffinity(None), Ok(allowed));
         assert!(!place.go(Move::To(forbidden.unwrap())));
         assert_eq!(sched_getaffinity(None), Ok(allowed));
@@ -375,6 +407,7 @@ mod tests {
         };
         std::thread::spawn(ends).join().unwrap();
         assert_eq!(sched_getaffinity(None), Ok(allowed));
+        assert!(gives_way(false));
         // Somebody else moves it in the meantime: that stands.
         if allowed.count() > 1 {
             let mut place = Place::default();

@@ -28,6 +28,8 @@ mod memory;
 mod model;
 mod producer;
 mod sync;
+#[cfg(not(loom))]
+pub mod sys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod violation;

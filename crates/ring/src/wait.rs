@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::violation::Violation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::thread::sched_getcpu;
 use std::time::Duration;
 
 /// How to wait.
@@ -21,8 +22,8 @@ pub enum Mode {
     Adaptive,
     /// Poll and yield, never sleep; descriptors are looked at once a millisecond of waiting.
     Polling,
-    /// Sleep at once, or after one yield where yields have found something of late: a partner that shares the CPU is then
-    /// neither asked for a ring nor has to wake anybody.
+    /// Sleep at once, or after a yield where yields have found something of late: a partner that shares the CPU is then
+    /// neither asked for a ring nor has to wake anybody. Two yields where it shares the CPU because it has gathered.
     Blocking,
 }
 
@@ -82,6 +83,10 @@ pub struct Policy {
     begun: Ticks,
     glanced: Ticks,
     has_yielded: bool,
+    /// Yields that this wait may still make before it sleeps.
+    yields_left: u32,
+    /// Partners share this CPU.
+    gathered: bool,
     last_traffic: Option<Ticks>,
     /// Until when waits sleep at once.
     crowded_until: Option<Ticks>,
@@ -97,6 +102,8 @@ const YIELDS_PAY_MIN: u32 = 128;
 const YIELDS_PAY_SHARE: u32 = 8;
 /// Where yields do not pay, one in so many waits tries whether they do by now.
 const YIELD_TRIAL: u32 = 32;
+/// Who has gathered yields so often before it sleeps: an answer through a router is there after its partners' second turn.
+const YIELDS_GATHERED: u32 = 2;
 
 impl Policy {
     /// A policy that has seen nothing yet.
@@ -108,11 +115,18 @@ impl Policy {
             begun: Ticks(0),
             glanced: Ticks(0),
             has_yielded: false,
+            yields_left: 0,
+            gathered: false,
             last_traffic: None,
             crowded_until: None,
             yields_pay: 0,
             blocking_waits: 0,
         }
+    }
+
+    /// Tells whether partners share this CPU because they have gathered.
+    pub fn has_gathered(&mut self, gathered: bool) {
+        self.gathered = gathered;
     }
 
     /// Something came in, or went out.
@@ -127,6 +141,7 @@ impl Policy {
         match self.mode {
             Mode::Blocking => {
                 self.has_yielded = self.yields_first(now);
+                self.yields_left = if self.gathered { YIELDS_GATHERED - 1 } else { 0 };
                 if self.has_yielded { Step::Yield } else { Step::Sleep }
             }
             Mode::Polling => Step::Look,
@@ -141,6 +156,10 @@ impl Policy {
             return Step::Look;
         }
         match self.mode {
+            Mode::Blocking if self.yields_left > 0 && !self.is_crowded(now) => {
+                self.yields_left -= 1;
+                Step::Yield
+            }
             Mode::Blocking => {
                 self.yields_pay -= self.yields_pay / YIELDS_PAY_SHARE;
                 Step::Sleep
@@ -181,7 +200,7 @@ impl Policy {
         self.had_traffic(now);
     }
 
-    /// Who sleeps gives the CPU away once before, where that pays and nobody took it for long.
+    /// Who sleeps gives the CPU away before, where that pays and nobody took it for long.
     fn yields_first(&mut self, now: Ticks) -> bool {
         self.blocking_waits = self.blocking_waits.wrapping_add(1);
         let tries = self.yields_pay >= YIELDS_PAY_MIN || self.blocking_waits.is_multiple_of(YIELD_TRIAL);
@@ -362,7 +381,8 @@ impl Waiter {
             return;
         }
         let gathered_since = gathering.since();
-        let decided = gathering.decide(now, self.rate.ticks(thread_cpu_ns()));
+        let here = u16::try_from(sched_getcpu()).ok();
+        let decided = gathering.decide(now, self.rate.ticks(thread_cpu_ns()), here);
         // Where several threads take turns, none is kept anywhere while another waits.
         let takes_turns = self.place.is_of_another();
         let Some(to) = (if takes_turns { Some(Move::Apart) } else { decided }) else { return };
@@ -372,6 +392,7 @@ impl Waiter {
         if !self.place.go(to) || takes_turns {
             gathering.refused(now);
         }
+        self.policy.has_gathered(gathering.since().is_some());
     }
 
     /// Looks and yields for as long as the policy says.
@@ -609,6 +630,22 @@ mod tests {
         assert!(policy.yielded(Ticks(3 * MS), Ticks(10 * MS)));
         assert_eq!(yields(&mut policy, 100 * MS, 100, true), 0);
         assert_eq!(yields(&mut policy, 107 * MS, 100, true), 100);
+    }
+
+    #[test]
+    fn who_has_gathered_yields_twice_before_it_sleeps_unless_somebody_else_took_the_cpu() {
+        let mut policy = Policy::new(Mode::Blocking, times());
+        yields(&mut policy, 0, 64, true);
+        policy.has_gathered(true);
+        assert_eq!(policy.begin(Ticks(0)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(0)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(0)), Step::Sleep);
+        assert_eq!(policy.begin(Ticks(0)), Step::Yield);
+        assert!(policy.yielded(Ticks(3 * MS), Ticks(3 * MS)));
+        assert_eq!(policy.found_nothing(Ticks(3 * MS)), Step::Sleep);
+        policy.has_gathered(false);
+        assert_eq!(policy.begin(Ticks(200 * MS)), Step::Yield);
+        assert_eq!(policy.found_nothing(Ticks(200 * MS)), Step::Sleep);
     }
 
     /// Something that is ready at some look, or when it is about to sleep.

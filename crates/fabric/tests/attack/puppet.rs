@@ -287,7 +287,7 @@ fn work(visited: &Visited) -> io::Result<()> {
     sched_yield();
     thread::sleep(Duration::from_nanos(1));
     sched_getaffinity(None)?;
-    siga_fabric::sys::set_slice(100_000)?;
+    siga_ring::sys::set_slice(100_000)?;
     shutdown(&guest, Shutdown::Both)?;
     Ok(())
 }

@@ -1,0 +1,105 @@
+//! The system calls that no safe library covers: how the scheduler treats a thread.
+#![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
+
+use rustix::thread::Pid;
+use std::io;
+use std::mem::MaybeUninit;
+
+/// What a thread without a priority of its own has of the scheduler when it is woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// It may take the CPU from whoever runs (SCHED_OTHER).
+    Other,
+    /// It waits until whoever runs waits (SCHED_BATCH).
+    Batch,
+}
+
+impl Policy {
+    fn number(self) -> u32 {
+        match self {
+            Self::Other => libc::SCHED_OTHER.unsigned_abs(),
+            Self::Batch => libc::SCHED_BATCH.unsigned_abs(),
+        }
+    }
+}
+
+/// Asks the scheduler for a slice of `slice_ns` nanoseconds for the calling thread, and returns the slice in force.
+///
+/// A shorter slice makes a thread that wakes up run sooner, at no privilege. Kernels before 6.12 have one slice for all and
+/// answer 0. Policy and niceness stay as they are.
+///
+/// # Errors
+/// The kernel refused to tell or to set the attributes.
+pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
+    let mut attributes = attributes(None)?;
+    attributes.sched_runtime = slice_ns;
+    set_attributes(None, &attributes)?;
+    Ok(self::attributes(None)?.sched_runtime)
+}
+
+/// Has a thread, or the calling one, follow `to` if it follows `from`, and says whether it did. The slice stays as it is.
+///
+/// # Errors
+/// The kernel refused to tell or to set the attributes.
+pub fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Result<bool> {
+    let mut attributes = attributes(thread)?;
+    if attributes.sched_policy != from.number() {
+        return Ok(false);
+    }
+    attributes.sched_policy = to.number();
+    set_attributes(thread, &attributes)?;
+    Ok(true)
+}
+
+fn attributes(thread: Option<Pid>) -> io::Result<libc::sched_attr> {
+    let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
+    let size = size_of::<libc::sched_attr>();
+    let thread = Pid::as_raw(thread);
+    // SAFETY: the kernel writes at most `size` bytes to the pointer, which is to that many.
+    let status = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, attributes.as_mut_ptr(), size, 0) };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all-zero bytes are valid attributes, and so is what the kernel wrote.
+    Ok(unsafe { attributes.assume_init() })
+}
+
+fn set_attributes(thread: Option<Pid>, attributes: &libc::sched_attr) -> io::Result<()> {
+    // SAFETY: the attributes are valid for as many bytes as their size says, and the kernel only reads them.
+    let status = unsafe { libc::syscall(libc::SYS_sched_setattr, Pid::as_raw(thread), &raw const *attributes, 0) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no scheduler")]
+    fn the_slice_is_as_asked_where_the_kernel_knows_slices() {
+        let before = attributes(None).unwrap();
+        let slice_ns = set_slice(100_000).unwrap();
+        if slice_ns == 0 {
+            eprintln!("skipped, because this kernel has one slice for all");
+            return;
+        }
+        let after = attributes(None).unwrap();
+        assert_eq!((slice_ns, after.sched_policy, after.sched_nice), (100_000, before.sched_policy, before.sched_nice));
+        assert_ne!(before.sched_runtime, slice_ns, "the test shows nothing where it is so by default");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no scheduler")]
+    fn a_policy_changes_only_from_what_it_was_thought_to_be() {
+        let before = attributes(None).unwrap();
+        assert!(!change_policy(None, Policy::Batch, Policy::Other).unwrap());
+        assert!(change_policy(None, Policy::Other, Policy::Batch).unwrap());
+        assert!(!change_policy(None, Policy::Other, Policy::Batch).unwrap());
+        let after = attributes(None).unwrap();
+        assert_eq!(
+            (after.sched_policy, after.sched_nice, after.sched_runtime),
+            (Policy::Batch.number(), before.sched_nice, before.sched_runtime)
+        );
+        assert!(change_policy(None, Policy::Batch, Policy::Other).unwrap());
+    }
+}
