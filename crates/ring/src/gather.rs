@@ -40,7 +40,7 @@ impl Times {
         Self {
             slow: rate.ticks(8_000),
             short: rate.ticks(200_000),
-            long: rate.ticks(60_000),
+            long: rate.ticks(80_000),
             late: rate.ticks(100_000),
             sparse: rate.ticks(8_000_000),
             rest_min: rate.ticks(400_000_000),
@@ -323,10 +323,10 @@ mod tests {
         let mut thread = Thread::new();
         for rest in [400, 800, 1_600, 3_200, 3_200] {
             assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
-            assert_eq!(thread.window(3, 20, 61, 100), None, "once is chance");
-            assert_eq!(thread.window(3, 20, 60, 100), None);
-            assert_eq!(thread.window(3, 20, 61, 100), None);
-            assert_eq!(thread.window(3, 20, 61, 100), Some(Move::Apart));
+            assert_eq!(thread.window(3, 20, 81, 100), None, "once is chance");
+            assert_eq!(thread.window(3, 20, 80, 100), None);
+            assert_eq!(thread.window(3, 20, 81, 100), None);
+            assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Apart));
             thread.now += (rest - 1) * MS;
             assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
             thread.now += MS;
@@ -334,8 +334,8 @@ mod tests {
         // Who was gathered for long begins anew.
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         (0..3_300).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
-        assert_eq!(thread.window(3, 20, 61, 100), None);
-        assert_eq!(thread.window(3, 20, 61, 100), Some(Move::Apart));
+        assert_eq!(thread.window(3, 20, 81, 100), None);
+        assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Apart));
         thread.now += 400 * MS;
         assert_eq!(thread.window(3, 20, 25, 50), None, "the wait before was long ago");
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
