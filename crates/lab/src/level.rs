@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::path::PathKind;
 use crate::plan::Plant;
+use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
 use siga_fabric::driver::Driver;
 use siga_fabric::message::Waiting;
@@ -77,9 +78,32 @@ pub struct Guests {
     pub driver: Driver,
 }
 
+/// What a level's name says that it is: another level with one feature more or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Variant<'a> {
+    /// The other level, which may be a variant itself.
+    pub(crate) base: &'a str,
+    /// The feature.
+    pub(crate) feature: &'static str,
+    /// It is there (`+`), or left out (`-`).
+    pub(crate) with: bool,
+}
+
+impl<'a> Variant<'a> {
+    /// Reads a name such as `430-bulk`; `None` if it names no variant.
+    pub(crate) fn of(name: &'a str) -> Option<Self> {
+        Guests::FEATURES.into_iter().find_map(|feature| {
+            let rest = name.strip_suffix(feature)?;
+            let with = rest.strip_suffix('+').map(|base| (base, true));
+            let (base, with) = with.or_else(|| Some((rest.strip_suffix('-')?, false)))?;
+            Some(Self { base, feature, with })
+        })
+    }
+}
+
 impl Guests {
     /// What can be switched by a level's name.
-    const FEATURES: [&str; 10] = [
+    pub(crate) const FEATURES: [&str; 10] = [
         "bulk",
         "packing",
         "suppress_doorbells",
@@ -91,6 +115,11 @@ impl Guests {
         "adaptive_waiting",
         "pending",
     ];
+
+    /// How guests wait where the plan's sockets wait like this.
+    pub(crate) fn wait(&self, of_plan: Wait) -> Wait {
+        self.waiting.map_or(of_plan, Wait::from)
+    }
 
     fn switch(&mut self, feature: &str, on: bool) {
         match feature {
@@ -151,19 +180,17 @@ impl Level {
 
     /// A level of siga's own networks with one feature more (`420+bulk`) or less (`430-bulk`); `None` if the name is no such.
     fn varied(name: &str) -> Option<Result<Self>> {
-        let (base, feature, on) = Guests::FEATURES.iter().find_map(|feature| {
-            let rest = name.strip_suffix(feature)?;
-            let with = rest.strip_suffix('+').map(|base| (base, *feature, true));
-            with.or_else(|| rest.strip_suffix('-').map(|base| (base, *feature, false)))
-        })?;
+        let Variant { base, feature, with } = Variant::of(name)?;
         let varied = Self::load(base).and_then(|level| {
             let Some(mut guests) = level.guests else {
                 return Err(Error::usage(format!("level {base} says nothing of siga's own networks"))
                     .hint(format!("`{feature}` can be switched at 420 and 430")));
             };
-            guests.switch(feature, on);
-            let about = format!("{base} {} {feature}.", if on { "with" } else { "without" });
-            Ok(Self { name: name.to_owned(), about, guests: Some(guests), ..level })
+            guests.switch(feature, with);
+            let about = format!("{base} {} {feature}.", if with { "with" } else { "without" });
+            // Of a file it is the level's own name that is varied.
+            let name = format!("{}{}{feature}", level.name, if with { '+' } else { '-' });
+            Ok(Self { name, about, guests: Some(guests), ..level })
         });
         Some(varied)
     }
@@ -317,8 +344,20 @@ mod tests {
         let every = Guests::FEATURES.iter().fold("420".to_owned(), |name, feature| format!("{name}+{feature}"));
         let every = Level::load(&every).unwrap().guests.unwrap();
         assert_eq!((every.driver, every.full), (all.driver, all.full));
+        let both = Level::load("430-adaptive_waiting-gather").unwrap().guests.unwrap();
+        assert_eq!((both.waiting, both.driver.gather), (Some(Waiting::Blocking), false));
         assert!(Level::load("reno+bulk").unwrap_err().to_string().contains("says nothing of siga's own networks"));
         assert_eq!(Level::load("nosuch+bulk").unwrap_err().exit_status(), 2);
+    }
+
+    #[test]
+    fn a_variant_of_a_file_goes_by_the_name_of_its_level() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file.toml");
+        std::fs::write(&file, "name = \"mine\"\n[guests]\n").unwrap();
+        let varied = Level::load(&format!("{}-bulk", file.display())).unwrap();
+        assert_eq!((varied.name.as_str(), varied.guests.unwrap().driver.bulk), ("mine-bulk", false));
+        assert_eq!(Variant::of(&varied.name), Some(Variant { base: "mine", feature: "bulk", with: false }));
     }
 
     #[test]

@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{CpuRecord, PathRecord, TrialRecord};
-use crate::socket::kernel::Wait;
 use crate::workload::Shape;
 use scene::{Reading, Scene};
 use std::collections::BTreeMap;
@@ -135,12 +134,16 @@ impl Bench<'_> {
     /// How the ends of a cell work and wait.
     fn io_name(&self, cell: &Cell) -> Result<String> {
         let level = self.matrix.levels.iter().find(|level| level.name == cell.level);
-        let (serving, own) = match cell.path.parse()? {
-            Route::Guests(path) => (path.attach.name(), level.and_then(|level| level.guests?.waiting)),
-            Route::Built(_) | Route::Places(..) if self.plan.processes => ("process per pair", None),
-            Route::Built(_) | Route::Places(..) => ("epoll", None),
+        let wait = self.plan.wait;
+        let (serving, wait) = match cell.path.parse()? {
+            Route::Guests(path) => {
+                let guests = level.and_then(|level| level.guests).unwrap_or_default();
+                (path.attach.name(), guests.wait(wait))
+            }
+            Route::Built(_) | Route::Places(..) if self.plan.processes => ("process per pair", wait),
+            Route::Built(_) | Route::Places(..) => ("epoll", wait),
         };
-        Ok(format!("{serving}, {}", own.map_or(self.plan.wait, Wait::from).name()))
+        Ok(format!("{serving}, {}", wait.name()))
     }
 }
 

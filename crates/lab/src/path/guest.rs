@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::level::{Guests, Level};
 use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
+use siga_fabric::message::Waiting;
 use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -208,7 +209,7 @@ impl GuestSpec {
 
     /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
-        let waiting = self.guests.waiting.unwrap_or(self.wait.into()).name();
+        let waiting = Waiting::from(self.guests.wait(self.wait)).name();
         let full = self.guests.full.name();
         let bits = if self.ipv6 { 64 } else { 24 };
         let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
@@ -256,8 +257,7 @@ mod tests {
                         GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Wait::Poll, guests: Guests::default() };
                     let topology = Topology::parse(&spec.topology()).unwrap();
                     assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
-                    let waits = siga_fabric::message::Waiting::Polling;
-                    assert!(topology.guests.values().all(|guest| guest.waiting == waits));
+                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Polling));
                     let external = topology.guests.values().filter(|guest| guest.external).count();
                     assert_eq!(external, if path.attach == Attach::Embedded { 2 } else { 0 });
                 }
