@@ -16,7 +16,7 @@ pub use stop::{rounds_least, unsettled};
 
 use crate::environment::Difference;
 use crate::error::{Error, Result};
-use crate::level::Level;
+use crate::level::{Level, Variant};
 use crate::plan::Cell;
 use crate::store::Run;
 use crate::workload::Unit;
@@ -311,24 +311,41 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Paths, base, new)
 }
 
-/// What a run compares by itself: each further level with the first; with a single level, each path that has a node in
-/// the middle with the same path without it, and each over siga's own network with the kernel's through as many nodes.
+/// What a run compares by itself: each further level with the one that it varies, else with the first; with a single level,
+/// each path that has a node in the middle with the same path without it, and each over siga's own network with the kernel's
+/// through as many nodes. Sides that have no cell in common so far are left out.
 ///
 /// # Errors
 /// Environment: a damaged record.
 pub fn within(run: &Run) -> Result<Vec<Comparison>> {
-    let subjects = subjects(&run.levels, &run.cells());
+    let cells = run.cells();
+    let mut subjects = subjects(&run.levels, &cells);
+    subjects.retain(|(subject, base, new)| !Sides::of(&cells, *subject, base, new).pairs().is_empty());
     subjects.iter().map(|(subject, base, new)| within_run(run, *subject, base, new)).collect()
+}
+
+/// The level that a further one of a run is judged against: the one that its name is a variant of, by as few features as the
+/// run has (`430-bulk-gather` against `430-bulk`, without that against `430`); else the first.
+fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
+    let mut base = Variant::of(level).map(|variant| variant.base);
+    while let Some(name) = base {
+        if let Some(found) = levels.iter().find(|level| **level == name) {
+            return Some(found);
+        }
+        base = Variant::of(name).map(|variant| variant.base);
+    }
+    levels.first().copied()
 }
 
 /// The comparisons of [`within`]: subject, base, new.
 fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
     let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
     names.retain(|name| cells.iter().any(|cell| cell.level == *name));
-    if let [base, others @ ..] = names.as_slice()
-        && !others.is_empty()
-    {
-        return others.iter().map(|new| (Subject::Levels, (*base).to_owned(), (*new).to_owned())).collect();
+    if names.len() > 1 {
+        let further = names.iter().skip(1);
+        let pairs =
+            further.filter_map(|new| Some((Subject::Levels, base_level(new, &names)?.to_owned(), (*new).to_owned())));
+        return pairs.collect();
     }
     let known: HashSet<&Cell> = cells.iter().collect();
     let mut paths: Vec<(Subject, String, String)> = Vec::new();
@@ -735,6 +752,53 @@ mod tests {
         // By difference, the ends of the routed path are those of the other: nothing to compare.
         assert!(comparisons[0].rows.iter().all(|row| !row.metric.depends_on_method()), "{:?}", comparisons[0].rows);
         assert!(within(&run("run", vec![trial("plain", 0, 1)])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_variant_is_judged_against_what_it_varies_and_all_else_against_the_first() {
+        let names = [
+            "430",
+            "420",
+            "430-bulk",
+            "420+bulk",
+            "430-adaptive_waiting",
+            "430-adaptive_waiting-gather",
+            "430-packing-gather",
+            "aa+bulk",
+            "gro-off",
+        ];
+        let bases = |names: &[&str]| -> Vec<(String, String)> {
+            let levels: Vec<Level> = names.iter().map(|name| level(name)).collect();
+            let cells: Vec<Cell> = names.iter().map(|name| trial(name, 0, 1).cell).collect();
+            subjects(&levels, &cells).into_iter().map(|(_, base, new)| (new, base)).collect()
+        };
+        let wanted = [
+            ("420", "430"),
+            ("430-bulk", "430"),
+            ("420+bulk", "420"),
+            ("430-adaptive_waiting", "430"),
+            ("430-adaptive_waiting-gather", "430-adaptive_waiting"),
+            ("430-packing-gather", "430"),
+            ("aa+bulk", "430"),
+            ("gro-off", "430"),
+        ];
+        assert_eq!(bases(&names), wanted.map(|(new, base)| (new.to_owned(), base.to_owned())));
+        // The first is judged against nothing, and no two are judged against each other twice.
+        assert_eq!(bases(&["430-bulk", "430"]), [("430".to_owned(), "430-bulk".to_owned())]);
+        // What was not measured is no base.
+        let mut run = run("run", names.iter().map(|name| trial(name, 0, 1_000)).collect());
+        run.trials.retain(|trial| trial.cell.level != "420");
+        let comparisons = within(&run).unwrap();
+        let of = |new: &str| comparisons.iter().find(|one| one.new == new).map(|one| one.base.as_str());
+        assert_eq!((of("420+bulk"), of("430-bulk"), of("420")), (Some("430"), Some("430"), None));
+    }
+
+    #[test]
+    fn levels_without_a_cell_in_common_so_far_are_not_judged() {
+        let mut run = run("run", vec![trial("plain", 0, 1), trial("other", 0, 1), trial("third", 0, 1)]);
+        run.trials[1].cell.clients = 10;
+        let comparisons = within(&run).unwrap();
+        assert_eq!(comparisons.iter().map(|one| one.new.as_str()).collect::<Vec<_>>(), ["third"]);
     }
 
     #[test]

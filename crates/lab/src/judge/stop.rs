@@ -89,6 +89,23 @@ mod tests {
     }
 
     #[test]
+    fn a_variant_is_settled_by_what_it_varies() {
+        // 420 with and without bulk go up and down together; 430 does not.
+        let mut run = Run::of("run", Vec::new());
+        run.levels = ["430", "420", "420+bulk"].map(|name| Level { name: name.into(), ..Level::plain() }).into();
+        for (round, level) in (0..12).flat_map(|round| [0, 1, 2].map(|level| (round, level))) {
+            let mut trial = trial_of("veth", round, 700, None);
+            trial.cell.level.clone_from(&run.levels[level].name);
+            trial.elapsed_ns = 1_000_000_000 + if level > 0 { u64::from(round % 4) * 200_000_000 } else { 0 };
+            run.trials.push(trial);
+        }
+        let cells = run.cells();
+        let mut open: Vec<String> = unsettled(&run, &cells).into_iter().map(|cell| cell.level).collect();
+        open.sort();
+        assert_eq!(open, ["420", "430"], "420+bulk is as far from 420 in each round");
+    }
+
+    #[test]
     fn unsound_trials_settle_nothing_and_what_is_not_compared_needs_few() {
         let mut run = run(10, 4);
         let cells: Vec<Cell> = run.cells();
