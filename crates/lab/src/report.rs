@@ -9,6 +9,7 @@ mod readable;
 mod table;
 pub mod verdicts;
 mod words;
+mod worth;
 mod zvm;
 
 use crate::account::Method;

@@ -6,6 +6,7 @@
 use super::Format;
 use super::readable;
 use super::words::{cpu_scale, number, pairs};
+use super::worth;
 use crate::environment::Difference;
 use crate::error::{Error, IoContext, Result};
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
@@ -15,13 +16,15 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// What a run says of its levels: for each further one, how it stands against the first; empty for a single level.
+/// What a run says of its levels: for each further one, how it stands against the one it is judged by; then what features
+/// are worth, where levels are variants of others. Empty for a single level.
 ///
 /// # Errors
 /// Environment: the run's record is damaged.
 pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
     let mut out = String::new();
-    for comparison in judge::within(run)?.iter().filter(|comparison| comparison.subject == Subject::Levels) {
+    let comparisons = judge::within(run)?;
+    for comparison in comparisons.iter().filter(|comparison| comparison.subject == Subject::Levels) {
         let comparison = &readable::comparison(comparison, markdown);
         let (base, new) = (&comparison.base, &comparison.new);
         let _ = writeln!(out, "{new} against {base}: {}.", summary(comparison));
@@ -30,6 +33,7 @@ pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
         }
         let _ = writeln!(out, "  `siga compare {base} {new} --run {}` shows every figure.", run.directory.display());
     }
+    out.push_str(&worth::text(&comparisons, markdown));
     Ok(out)
 }
 

@@ -5,6 +5,7 @@ use super::page::{heads, table};
 use crate::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::report::verdicts::{cell_name, how, probability, sentences, summary};
 use crate::report::words::{cpu_scale, headline, number};
+use crate::report::worth;
 use crate::workload::Unit;
 use maud::{Markup, html};
 
@@ -53,6 +54,11 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
             p class="lead" {
                 "Nothing here can be compared: one path, one level, one run. The tables and charts below say what was measured."
             }
+        }
+        @if let Some(worth) = worth::of(comparisons) {
+            h3 { (worth::TITLE) }
+            (table(&worth.heads, &worth.rows, 0..0))
+            p class="note" { (worth::LEGEND) }
         }
         @for comparison in comparisons { (words(comparison)) }
     }
