@@ -156,6 +156,19 @@ fn findings_stand_beside_what_was_measured_of_them() {
     assert!(!page.contains("id=\"findings\""), "one level has nothing to judge");
 }
 
+#[test]
+fn whether_the_router_is_below_everywhere_is_answered_yes_no_or_cannot_tell() {
+    let mut dearer = like_tables(12);
+    at_430(&mut dearer, ("vctc-routed-iucv", "crr-64-8k", 5)).for_each(|trial| dearer_router(trial, 3));
+    for (run, answer) in [(like_tables(12), "Yes"), (dearer, "No"), (like_tables(1), "Cannot tell")] {
+        let asked = "Router CPU per unit at 430 is below 420 in every cell.";
+        let text = render(&run, Format::Text, Layout::Zvm, None).unwrap();
+        assert!(text.contains(&format!("\n{}: {asked}\n", answer.to_uppercase())), "{answer}: {text}");
+        let page = html(&[run], &[]).unwrap();
+        assert!(findings(&page).contains(&format!("<strong>{answer}</strong>: {asked}")), "{answer}");
+    }
+}
+
 fn run_of_one_level() -> Run {
     run(vec![trial_of("veth", 0, 700, None)])
 }
