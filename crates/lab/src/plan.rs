@@ -475,6 +475,29 @@ impl Plan {
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
     }
 
+    /// Where guests do not wait as the plan says, because their level does; `None` if all wait as it says.
+    pub fn waits_otherwise(&self, matrix: &Matrix) -> Option<String> {
+        let has_guests = |level: &Level| {
+            let of_level = matrix.cells.iter().filter(|cell| cell.level == level.name);
+            of_level.into_iter().any(|cell| matches!(cell.path.parse(), Ok(Route::Guests(_))))
+        };
+        let others = Wait::ALL.into_iter().filter(|wait| *wait != self.wait).filter_map(|wait| {
+            let is_so = |level: &&Level| level.guests.is_some_and(|guests| guests.wait(self.wait) == wait);
+            let levels = matrix.levels.iter().filter(is_so).filter(|level| has_guests(level));
+            let names: Vec<&str> = levels.map(|level| level.name.as_str()).collect();
+            let words = match names.as_slice() {
+                [] => return None,
+                [first, .., last] if names.len() > 3 => format!("{first}, …, {last} ({} levels)", names.len()),
+                few => few.join(", "),
+            };
+            Some(format!("by `{}` at {words}", wait.name()))
+        });
+        let others: Vec<String> = others.collect();
+        let wait = self.wait.name();
+        (!others.is_empty())
+            .then(|| format!("guests wait {}, and not by `{wait}`: these levels say how", others.join(", ")))
+    }
+
     fn check_times(&self) -> Result<()> {
         within("seconds", self.seconds, 0.01, limits::TRIAL_SECONDS_MAX)?;
         within("warm_up_seconds", self.warm_up_seconds, 0.0, limits::TRIAL_SECONDS_MAX)?;
@@ -695,6 +718,9 @@ impl Pick {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::level::{Guests, Variant};
+    use crate::repeat::tests::like_tables;
+    use std::collections::HashSet;
 
     fn plan(text: &str) -> Plan {
         Plan::parse(text, "test").unwrap()
@@ -726,6 +752,56 @@ mod tests {
             let matrix = Plan::load(name).unwrap().matrix().unwrap();
             assert!(!matrix.cells.is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_published_tables_are_measured_anew_each_with_its_numbers_of_pairs_and_both_levels() {
+        let matrix = Plan::load("zvm430-memory").unwrap().matrix().unwrap();
+        let cells: HashSet<&Cell> = matrix.cells.iter().collect();
+        let tables = like_tables(1).cells();
+        assert_eq!((cells.len(), matrix.skipped.len()), (7 * 3 * 2, 0));
+        assert_eq!(cells, tables.iter().collect());
+    }
+
+    #[test]
+    fn the_ablation_switches_every_feature_both_ways_and_has_what_each_variant_varies() {
+        let matrix = Plan::load("ablation").unwrap().matrix().unwrap();
+        let names: Vec<&str> = matrix.levels.iter().map(|level| level.name.as_str()).collect();
+        assert_eq!(names[..2], ["430", "420"]);
+        let variants: Vec<Variant<'_>> = names[2..].iter().map(|name| Variant::of(name).unwrap()).collect();
+        for feature in Guests::FEATURES {
+            let is_switched = |with: bool, from: &str| {
+                variants.iter().any(|one| (one.feature, one.with) == (feature, with) && one.base.starts_with(from))
+            };
+            assert!(is_switched(false, "430") && is_switched(true, "420"), "{feature}");
+        }
+        for one in &variants {
+            assert!(names.contains(&one.base), "{one:?}: each is judged against what differs in that feature alone");
+        }
+        // Each has all cells, and none is another by another name.
+        assert_eq!(matrix.cells.len(), 6 * names.len());
+        let sets_the_same = |one: &Level| matrix.levels.iter().filter(|level| level.sets_the_same(one)).count();
+        assert!(matrix.levels.iter().all(|level| sets_the_same(level) == 1));
+    }
+
+    #[test]
+    fn guests_that_wait_otherwise_than_asked_are_told() {
+        let told = |text: &str| {
+            let plan = plan(text);
+            plan.waits_otherwise(&plan.matrix().unwrap())
+        };
+        let levels = "paths = [\"hipersockets\"]\nlevels = [\"420\", \"430\"]\n";
+        let poll = "guests wait by `block` at 420, by `adaptive` at 430, and not by `poll`: these levels say how";
+        assert_eq!(told(&format!("{levels}wait = \"poll\"")).as_deref(), Some(poll));
+        let block = "guests wait by `adaptive` at 430, and not by `block`: these levels say how";
+        assert_eq!(told(levels).as_deref(), Some(block));
+        assert_eq!(told("paths = [\"hipersockets\"]\nlevels = [\"420\", \"reno\"]"), None);
+        assert_eq!(told("paths = [\"vctc\", \"veth\"]\nlevels = [\"reno\", \"cubic\"]\nwait = \"poll\""), None);
+        let note = Plan::load("ablation").map(|plan| plan.waits_otherwise(&plan.matrix().unwrap())).unwrap().unwrap();
+        assert!(
+            note.starts_with("guests wait by `adaptive` at 430, …, ") && note.contains(" levels), and not"),
+            "{note}"
+        );
     }
 
     #[test]

@@ -126,6 +126,9 @@ pub fn run(store: &mut Store, mut so_far: Run, profiler: Option<Profiler>, watch
     let matrix = plan.matrix()?;
     let mut bench = Bench { plan: &plan, matrix: &matrix, profiler };
     let mut course = Course::new(&plan, &matrix, &so_far);
+    if let Some(note) = plan.waits_otherwise(&matrix) {
+        watch.note(&note);
+    }
     for (cell, reason) in &matrix.skipped {
         let skipped = Skipped { cell: cell.clone(), reason: reason.clone() };
         if !so_far.skipped.contains(&skipped) {

@@ -129,6 +129,9 @@ pub(crate) fn plan(axes: &Axes) -> Result<()> {
             "\n{cells} cells, {fewest} to {most_rounds} rounds of trials until what is compared is clear, about {least} to {most}"
         ),
     };
+    if let Some(note) = plan.waits_otherwise(&matrix) {
+        tell(&format!("note: {note}"));
+    }
     print(&out)
 }
 

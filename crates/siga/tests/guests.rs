@@ -262,6 +262,23 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
 }
 
 #[test]
+fn guests_that_wait_by_their_level_and_not_as_asked_are_told() {
+    let bench = Bench::new();
+    let axes = "--path hipersockets --workload rr-1-1 --clients 1 --level 420,430 --wait poll";
+    let told = "note: guests wait by `block` at 420, by `adaptive` at 430, and not by `poll`: these levels say how";
+    let planned = bench.run(&format!("plan {axes}")).ok();
+    assert!(planned.err.contains(told) && !planned.out.contains("note"), "{planned}");
+    let ended = bench.run(&format!("run --out run {axes} --seconds 0.05 --warm-up 0 --trials 1")).ok();
+    assert!(ended.err.contains(told), "{ended}");
+    for trial in bench.trials() {
+        let old = trial["cell"]["level"] == "420";
+        assert_eq!(trial["io"], if old { "embedded, block" } else { "embedded, adaptive" });
+    }
+    let as_asked = bench.run("plan --path hipersockets --workload rr-1-1 --wait poll").ok();
+    assert_eq!(as_asked.err, "");
+}
+
+#[test]
 fn levels_of_one_run_stand_beside_the_published_tables() {
     let bench = Bench::new();
     let path = "--path hipersockets-routed-iucv --workload strg-20m --mtu 1500 --clients 1";
