@@ -14,9 +14,9 @@ use std::fmt::Write;
 pub(super) const TITLE: &str = "What each feature is worth";
 
 /// What the fields of the table are.
-pub(super) const LEGEND: &str = "Ratios of the level without the feature, or with it, to the same level as it is, with 95% intervals and the \
-    verdict on the change: where it is worse without the feature, or better with it, the feature is worth that. CPU is that of \
-    the whole system per unit, of which less is better.";
+pub(super) const LEGEND: &str = "\
+Ratios of a level without the feature, or with it, to the same level as it is, with 95% intervals and the verdict on the change:
+a feature is worth what is worse without it, or better with it. CPU is that of the whole system per unit: less is better.";
 
 /// The figures that it shows, by their names there.
 const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];
