@@ -7,6 +7,8 @@
 //! for what goes to all of them.
 
 mod applications;
+#[cfg(test)]
+mod features;
 mod groups;
 #[cfg(test)]
 mod held;

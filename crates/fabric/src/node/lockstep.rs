@@ -35,7 +35,17 @@ device = [{ network = "lan", addresses = ["10.0.2.2/24"] }]
 route = [{ to = "default", via = "10.0.2.1" }]
 "#;
 
-const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
+pub(crate) fn figure_1() -> Topology {
+    Topology::parse(FIGURE_1).unwrap()
+}
+
+pub(super) fn figure_1_over_hipersockets() -> Topology {
+    let mut topology = figure_1();
+    topology.networks.values_mut().for_each(|network| network.kind = LAN);
+    topology
+}
+
+pub(super) const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
 const BUFFERS: Buffers = Buffers { bytes: 65_536, count: 16 };
 
 /// A node with the other end of its channel.
@@ -46,12 +56,16 @@ pub(crate) struct Guest {
 
 impl Guest {
     pub(crate) fn new(topology: &Topology, name: &str) -> Self {
+        Self::that_waits(topology, name, Waiting::Polling)
+    }
+
+    pub(super) fn that_waits(topology: &Topology, name: &str, waiting: Waiting) -> Self {
         let guest = &topology.guests[&name.parse().unwrap()];
         let (channel, other) = Channel::pair().unwrap();
         let config = GuestConfig {
             name: name.parse().unwrap(),
             forwarding: guest.forwarding,
-            waiting: Waiting::Polling,
+            waiting,
             devices: guest.devices.iter().map(|device| GuestDevice::of(topology, device)).collect(),
             routes: guest.routes.clone(),
             token: Token::claimed(""),
@@ -118,7 +132,7 @@ impl Guest {
 }
 
 /// A doorbell each way: bell and ear of the one, bell and ear of the other.
-fn doorbells() -> [OwnedFd; 4] {
+pub(super) fn doorbells() -> [OwnedFd; 4] {
     let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
     let ((other_ear, bell), (ear, other_bell)) = (pipe(), pipe());
     [bell, ear, other_bell, other_ear]
@@ -141,8 +155,11 @@ pub(super) struct Figure1 {
 
 impl Figure1 {
     pub(super) fn new() -> Self {
-        let topology = Topology::parse(FIGURE_1).unwrap();
-        let mut guests = ["client", "router", "server"].map(|name| Guest::new(&topology, name));
+        Self::of(&figure_1())
+    }
+
+    pub(super) fn of(topology: &Topology) -> Self {
+        let mut guests = ["client", "router", "server"].map(|name| Guest::new(topology, name));
         let [client, router, server] = &mut guests;
         couple(1, "link", client, router);
         couple(2, "lan", router, server);
@@ -217,8 +234,7 @@ struct Router {
 
 impl Router {
     fn new() -> Self {
-        let lan = |text: &str| text.replace("type = \"vctc\"\nbuffer = 65535", "type = \"hipersockets\"");
-        let topology = Topology::parse(&lan(FIGURE_1)).unwrap();
+        let topology = figure_1_over_hipersockets();
         let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
         let mut router = Guest::new(&topology, "router");
         let ends = [(1, "link", client.member("link")), (2, "lan", server.member("lan"))];

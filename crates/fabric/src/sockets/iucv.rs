@@ -4,6 +4,8 @@
 //! needed no more; what was received is copied out of the guest's arena. The stack goes on by itself, whatever this process
 //! does. A word of the guest that cannot be true ends the attachment with an error that says so.
 
+#[cfg(test)]
+mod copies;
 mod ends;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,326 @@
+//! What each feature of the drivers does, on and off, by what does not depend on time: frames in a buffer, buffers handed over
+//! together, rings, marks, lengths, queues and drops. Copies are counted in `in_place.rs`.
+
+use super::lockstep::{Guest, LAN, doorbells, figure_1_over_hipersockets, packet};
+use crate::application::{ApplicationId, shape};
+use crate::client::ApplicationEnd;
+use crate::device::{self, Inside};
+use crate::message::{News, ReportPart, Waiting};
+use crate::topology::{Full, Topology};
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::clock::Ticks;
+use siga_ring::{Bell, Ear, Frame, Link, OwnMemory, PeerMemory};
+use siga_stack::frame::Marks;
+use siga_stack::tcp_sockets::TcpOptions;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// No two such packets have room in one buffer, of which each ring has 16.
+const LARGE: usize = 50_000;
+const RING_PACKETS: usize = 16;
+const ARENA_BYTES: usize = 8 << 20;
+
+impl Guest {
+    /// What was counted by a name, over all links and applications.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let of = |part: ReportPart| match part {
+            ReportPart::Link(link) => link.counters.get(name).copied(),
+            ReportPart::Application(application) => application.counters.get(name).copied(),
+            ReportPart::Device(_) | ReportPart::Stack(_) => None,
+        };
+        self.node.report_parts().into_iter().filter_map(of).sum()
+    }
+
+    /// What an application of it has.
+    pub(crate) fn application(&mut self) -> ApplicationEnd {
+        let [bell, ear, other_bell, other_ear] = doorbells();
+        let (id, shape) = (ApplicationId(1), shape().unwrap());
+        self.node.begin_application(id, ARENA_BYTES as u64, vec![bell, ear]);
+        let (news, memory) = self.control.receive::<News>().unwrap().unwrap();
+        assert!(matches!(news, News::ApplicationMemory { .. }), "{news:?}");
+        let [memory, received] = memory.try_into().unwrap();
+        let ((own, own_memory), (arena, sent)) =
+            (OwnMemory::create(shape).unwrap(), OwnArena::create(ARENA_BYTES).unwrap());
+        self.node.complete_application(Ticks::now(), id, vec![own_memory, sent]);
+        let memory = PeerMemory::map(memory, shape).unwrap();
+        let link = Link::new(own, memory, Bell::from_fd(other_bell).unwrap(), Ear::from_fd(other_ear).unwrap());
+        let peer = PeerArena::map(received, ARENA_BYTES).unwrap();
+        ApplicationEnd { link, arena, peer, waiting: Waiting::Polling, gather: false }
+    }
+
+    /// A turn of a guest whose applications may have rung.
+    pub(crate) fn turn_with_applications(&mut self) {
+        self.node.wakes.next_look = Ticks(0);
+        self.turn();
+    }
+}
+
+/// Figure 1 over HiperSockets without these features.
+fn without(features: &[&str]) -> Topology {
+    let mut topology = figure_1_over_hipersockets();
+    for feature in features {
+        let switch = topology.driver.switches().into_iter().find(|(name, _)| name == feature);
+        if switch.map(|(_, is_on)| *is_on = false).is_none() {
+            assert_eq!(*feature, "pending");
+            devices(&mut topology).for_each(|device| device.full = Full::Drop);
+        }
+    }
+    topology
+}
+
+fn devices(topology: &mut Topology) -> impl Iterator<Item = &mut crate::topology::Device> {
+    topology.guests.values_mut().flat_map(|guest| &mut guest.devices)
+}
+
+/// A guest with a link to the router, of which there is nothing but the other end.
+fn beside_router(topology: &Topology, name: &str, network: &str) -> (Guest, Link) {
+    let router = Guest::new(topology, "router").member(network);
+    let mut guest = Guest::new(topology, name);
+    let link = guest.raw_link(1, network, &router);
+    (guest, link)
+}
+
+fn marks(frame: &Frame<'_>) -> Marks {
+    let Inside::Packet(part) = device::halves(LAN).1.next(frame, &mut 0) else { panic!("no packet") };
+    part.marks
+}
+
+/// The lengths of all packets that have come.
+fn take(link: &mut Link) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    while let Some(frame) = link.consumer.next_frame().unwrap() {
+        lengths.push(frame.len());
+    }
+    lengths
+}
+
+/// A guest that sends to a partner who knows nothing but frames.
+struct Talker {
+    guest: Guest,
+    partner: Link,
+}
+
+impl Talker {
+    fn without(features: &[&str]) -> Self {
+        let (guest, partner) = beside_router(&without(features), "client", "link");
+        Self { guest, partner }
+    }
+
+    /// Sends so many datagrams, in one turn.
+    fn say(&mut self, count: usize, bytes: usize) {
+        let now = self.guest.node.now();
+        let stack = self.guest.node.stack();
+        let socket = stack.udp_bind("10.0.1.1:0".parse().unwrap()).unwrap();
+        let to: SocketAddr = "10.0.1.2:9".parse().unwrap();
+        (0..count).for_each(|_| stack.udp_send(now, socket, Some(to), &vec![0; bytes]).unwrap());
+        self.guest.turn();
+        self.guest.node.stack().udp_close(socket).unwrap();
+    }
+
+    /// How often buffers were handed over: each time it rings or does not.
+    fn handed_over(&self) -> u64 {
+        self.guest.count("doorbells_sent") + self.guest.count("doorbells_suppressed")
+    }
+}
+
+#[test]
+fn short_packets_share_a_buffer_where_drivers_pack() {
+    for (off, buffers) in [(&[][..], 1), (&["packing"], 10)] {
+        let mut talker = Talker::without(off);
+        talker.say(10, 100);
+        let counts = ["frames_sent", "buffers_sent"].map(|name| talker.guest.count(name));
+        assert_eq!(counts, [10, buffers], "without {off:?}");
+    }
+}
+
+#[test]
+fn buffers_that_are_filled_in_one_pass_are_handed_over_together_in_bulk() {
+    for (off, times) in [(&["packing"][..], 3), (&["packing", "bulk"], 12)] {
+        let mut talker = Talker::without(off);
+        talker.say(12, 100);
+        assert_eq!((talker.guest.count("buffers_sent"), talker.handed_over()), (12, times), "without {off:?}");
+    }
+}
+
+#[test]
+fn who_suppresses_doorbells_rings_for_a_partner_that_sleeps_and_no_other() {
+    for (off, awake) in [(&[][..], 0), (&["suppress_doorbells"], 5)] {
+        let mut talker = Talker::without(off);
+        (0..5).for_each(|_| talker.say(1, 100));
+        assert_eq!((talker.guest.count("doorbells_sent"), talker.handed_over()), (awake, 5), "without {off:?}");
+        assert_eq!(take(&mut talker.partner).len(), 5);
+        assert!(talker.partner.consumer.declare_asleep().unwrap());
+        talker.say(1, 100);
+        assert_eq!(talker.guest.count("doorbells_sent"), awake + 1, "without {off:?}");
+    }
+}
+
+#[test]
+fn own_packets_for_a_full_partner_wait_or_are_dropped() {
+    for (off, dropped) in [(&[][..], 0), (&["pending"], RING_PACKETS)] {
+        let mut talker = Talker::without(off);
+        talker.say(2 * RING_PACKETS, LARGE);
+        let mut taken = 0;
+        for _ in 0..10 {
+            taken += take(&mut talker.partner).len();
+            talker.guest.turn();
+        }
+        assert_eq!(talker.guest.count("target_full"), dropped as u64, "without {off:?}");
+        assert_eq!(taken, 2 * RING_PACKETS - dropped, "without {off:?}");
+    }
+}
+
+/// A router between two ends that know nothing but frames.
+struct Hop {
+    router: Guest,
+    client: Link,
+    server: Link,
+}
+
+impl Hop {
+    fn without(features: &[&str]) -> Self {
+        let topology = without(features);
+        let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
+        let mut router = Guest::new(&topology, "router");
+        let [client, server] = [(1, "link", client.member("link")), (2, "lan", server.member("lan"))]
+            .map(|(pair, network, member)| router.raw_link(pair, network, &member));
+        Self { router, client, server }
+    }
+
+    /// Has a packet for the server come; false if there is no buffer for it.
+    fn put(&mut self) -> bool {
+        let packet = packet(LARGE, [10, 0, 2, 2]);
+        let Some(place) = self.client.producer.reserve(LARGE).unwrap() else { return false };
+        place.copy_from_slice(&packet);
+        self.client.producer.commit(LARGE, 0);
+        self.client.producer.publish();
+        true
+    }
+}
+
+#[test]
+fn what_a_router_passes_on_goes_by_way_of_its_memory_unless_it_copies_once() {
+    for (off, by_way) in [(&[][..], false), (&["copy_once"], true)] {
+        let mut hop = Hop::without(off);
+        assert!(hop.put());
+        for port in 0..hop.router.node.ports.receivers.len() {
+            hop.router.node.receive_from(Ticks::now(), port);
+        }
+        let waits = hop.router.node.ports.senders.iter().any(|sender| sender.has_backlog());
+        assert_eq!((waits, hop.router.count("frames_sent") == 0), (by_way, by_way), "without {off:?}");
+        hop.router.turn();
+        assert_eq!(take(&mut hop.server), [LARGE], "without {off:?}");
+    }
+}
+
+#[test]
+fn packets_passed_on_to_a_full_partner_wait_or_are_dropped() {
+    const ALL: usize = RING_PACKETS + 10;
+    for (off, dropped) in [
+        (&[][..], 0),
+        (&["copy_once"], 0),
+        (&["pending"], ALL - RING_PACKETS),
+        (&["pending", "copy_once"], ALL - RING_PACKETS),
+    ] {
+        let mut hop = Hop::without(off);
+        for _ in 0..ALL {
+            assert!(hop.put(), "without {off:?}");
+            hop.router.turn();
+        }
+        assert_eq!(hop.router.count("target_full"), dropped as u64, "without {off:?}");
+        let mut taken = 0;
+        for _ in 0..ALL {
+            taken += take(&mut hop.server).len();
+            hop.router.turn();
+        }
+        assert_eq!(taken, ALL - dropped, "without {off:?}");
+    }
+}
+
+/// Two guests, and all that goes between them.
+struct Wire {
+    guests: [Guest; 2],
+    ends: [Link; 2],
+    seen: Vec<(usize, Marks)>,
+}
+
+impl Wire {
+    fn turn(&mut self) {
+        self.guests.iter_mut().for_each(Guest::turn);
+        let [one, other] = &mut self.ends;
+        let mut pass = |from: &mut Link, to: &mut Link| {
+            while let Some(frame) = from.consumer.next_frame().unwrap() {
+                self.seen.push((frame.len(), marks(&frame)));
+                frame.copy_to(0, to.producer.reserve(frame.len()).unwrap().unwrap());
+                to.producer.commit(frame.len(), frame.tag());
+            }
+            to.producer.publish();
+        };
+        pass(one, other);
+        pass(other, one);
+    }
+
+    /// What goes to and fro where so many bytes are streamed over links with an MTU of 1,500.
+    fn stream(features: &[&str], bytes: usize) -> Vec<(usize, Marks)> {
+        let mut topology = without(features);
+        devices(&mut topology).for_each(|device| device.mtu = 1_500);
+        let [(client, to_client), (server, to_server)] =
+            [("client", "link"), ("server", "lan")].map(|(name, network)| beside_router(&topology, name, network));
+        let mut wire = Self { guests: [client, server], ends: [to_client, to_server], seen: Vec::new() };
+        wire.ends.iter_mut().for_each(|end| end.producer.set_packing(true));
+        let (to, options) = ("10.0.2.2:7".parse().unwrap(), TcpOptions::default());
+        let listener = wire.guests[1].node.stack().tcp_listen(to, 1, &options).unwrap();
+        let now = wire.guests[0].node.now();
+        let any = "0.0.0.0:0".parse().unwrap();
+        let client = wire.guests[0].node.stack().tcp_connect(now, any, to, &options).unwrap();
+        let (mut server, mut sent, mut received, mut into) = (None, 0, 0, vec![0; bytes]);
+        for _ in 0..10_000 {
+            wire.turn();
+            let [now, then] = [0, 1].map(|guest| wire.guests[guest].node.now());
+            server = server.or_else(|| Some(wire.guests[1].node.stack().tcp_accept(listener).unwrap()?.0));
+            let Some(server) = server else { continue };
+            sent += wire.guests[0].node.stack().tcp_send(now, client, &into[sent..]).unwrap();
+            received += wire.guests[1].node.stack().tcp_receive(then, server, &mut into).unwrap().unwrap_or(0);
+            if received == bytes {
+                return wire.seen;
+            }
+        }
+        panic!("{received} of {bytes} bytes have come");
+    }
+}
+
+#[test]
+fn large_segments_cross_a_link_whole_with_the_length_that_they_are_cut_to() {
+    let on = Wire::stream(&[], 60_000);
+    let large = on.iter().filter(|(len, _)| *len > 1_500);
+    assert!(large.clone().any(|(len, _)| *len > 10_000), "{on:?}");
+    assert!(large.clone().all(|(_, marks)| (1_000..1_500).contains(&marks.segment_bytes)), "{on:?}");
+    let off = Wire::stream(&["large_segments"], 60_000);
+    assert!(off.iter().all(|(len, marks)| *len <= 1_500 && marks.segment_bytes == 0), "{off:?}");
+    assert!(off.iter().filter(|(len, _)| *len > 1_000).count() >= 60_000 / 1_500, "{off:?}");
+}
+
+/// Without marks the receiver checks the sums.
+#[test]
+fn checksums_are_left_out_and_marked_or_there() {
+    for (off, left_out) in [(&[][..], true), (&["omit_checksums"], false)] {
+        let seen = Wire::stream(off, 20_000);
+        assert!(seen.iter().all(|(_, marks)| marks.checksum_unfilled == left_out), "without {off:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn who_adapts_polls_before_it_sleeps_and_others_do_one_of_both() {
+    // Yields and sleeps of a wait after traffic.
+    let wait = |waiting| {
+        let mut guest = Guest::that_waits(&without(&[]), "client", waiting);
+        guest.node.waiter.had_traffic();
+        guest.node.wait(Some(Duration::from_millis(5)));
+        let counters = guest.node.waiter.counters();
+        (counters.yields > 0, counters.sleeps > 0)
+    };
+    assert_eq!(wait(Waiting::Blocking), (false, true));
+    assert!(!wait(Waiting::Polling).1);
+    // Who is interrupted for long has had no traffic of late.
+    assert!((0..100).any(|_| wait(Waiting::Adaptive) == (true, true)));
+}
