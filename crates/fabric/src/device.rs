@@ -67,6 +67,11 @@ pub(crate) trait Outbound: fmt::Debug + Send {
     /// The other side has said that it is there.
     fn heard(&mut self);
 
+    /// Whether packets can go at all: until then there is no buffer for any, and none is lost by that.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// The most bytes of one packet.
     fn packet_bytes_max(&self) -> usize;
 }

@@ -169,6 +169,7 @@ impl Sender {
     /// The partner broke the ring's contract.
     pub(crate) fn offer(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Violation> {
         let straight = self.driver.copy_once && self.backlog.is_empty() && !self.quiet;
+        let drops = self.drops();
         if let Some(ring) = self.ring.as_mut().filter(|_| straight) {
             match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut *fill })? {
                 Sent::Packet => {
@@ -179,7 +180,7 @@ impl Sender {
                     self.counters.too_long += 1;
                     return Ok(());
                 }
-                Sent::Full if self.full == Full::Drop => {
+                Sent::Full if drops => {
                     ring.count_target_full();
                     return Ok(());
                 }
@@ -188,6 +189,11 @@ impl Sender {
         }
         self.keep(len, marks, fill);
         Ok(())
+    }
+
+    /// A packet that finds no empty buffer is dropped.
+    fn drops(&self) -> bool {
+        self.full == Full::Drop && self.outbound.is_open()
     }
 
     fn keep(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) {
@@ -210,6 +216,7 @@ impl Sender {
     /// # Errors
     /// The partner broke the ring's contract.
     pub(crate) fn transmit(&mut self, source: &mut dyn Source) -> Result<bool, Violation> {
+        let drops = self.drops();
         let Some(ring) = self.ring.as_mut().filter(|_| !self.quiet) else { return Ok(false) };
         let (mut full, mut gone) = (false, 0);
         while let Some((bytes, marks)) = self.backlog.front() {
@@ -218,7 +225,7 @@ impl Sender {
                 .outbound
                 .send(ring, &mut Whole { packet, fill: |into: &mut [u8]| siga_stack::copy(bytes, into) })?
             {
-                Sent::Full if self.full == Full::Drop => ring.count_target_full(),
+                Sent::Full if drops => ring.count_target_full(),
                 Sent::Full => {
                     full = true;
                     break;
@@ -243,7 +250,7 @@ impl Sender {
                 Sent::Full => full = true,
             }
         }
-        if full && self.full == Full::Drop {
+        if full && drops {
             let mut nowhere = vec![0; self.outbound.packet_bytes_max()];
             for _ in 0..DROPS_AT_ONCE_MAX {
                 if source.build(&mut nowhere).is_none() {

@@ -62,7 +62,7 @@ fn word(value: usize) -> [u8; 2] {
 
 impl super::Outbound for Outbound {
     fn send(&mut self, ring: &mut Producer, source: &mut dyn Source) -> Result<Sent, Violation> {
-        if !self.said || !self.heard {
+        if !self.is_open() {
             return Ok(Sent::Full);
         }
         let at = |fill: usize| fill.max(BLOCK_HEADER_BYTES) + SEGMENT_HEADER_BYTES;
@@ -96,6 +96,10 @@ impl super::Outbound for Outbound {
 
     fn heard(&mut self) {
         self.heard = true;
+    }
+
+    fn is_open(&self) -> bool {
+        self.said && self.heard
     }
 
     fn packet_bytes_max(&self) -> usize {

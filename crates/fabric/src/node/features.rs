@@ -1,7 +1,7 @@
 //! What each feature of the drivers does, on and off, by what does not depend on time: frames in a buffer, buffers handed over
 //! together, rings, marks, lengths, queues and drops. Copies are counted in `in_place.rs`.
 
-use super::lockstep::{Guest, LAN, doorbells, figure_1_over_hipersockets, packet};
+use super::lockstep::{Figure1, Guest, LAN, doorbells, figure_1, figure_1_over_hipersockets, packet};
 use crate::application::{ApplicationId, shape};
 use crate::client::ApplicationEnd;
 use crate::device::{self, Inside};
@@ -228,6 +228,7 @@ fn packets_passed_on_to_a_full_partner_wait_or_are_dropped() {
             hop.router.turn();
         }
         assert_eq!(hop.router.count("target_full"), dropped as u64, "without {off:?}");
+        assert_eq!(hop.router.count("pending") > 0, off.is_empty(), "without {off:?}: nothing was tried twice");
         let mut taken = 0;
         for _ in 0..ALL {
             taken += take(&mut hop.server).len();
@@ -235,6 +236,14 @@ fn packets_passed_on_to_a_full_partner_wait_or_are_dropped() {
         }
         assert_eq!(taken, ALL - dropped, "without {off:?}");
     }
+}
+
+#[test]
+fn packets_wait_for_a_channel_whose_other_side_has_said_nothing_whatever_becomes_of_others() {
+    let mut topology = figure_1();
+    devices(&mut topology).for_each(|device| device.full = Full::Drop);
+    let figure = Figure1::of(&topology);
+    assert_eq!(figure.guests.each_ref().map(|guest| guest.count("target_full")), [0; 3]);
 }
 
 /// Two guests, and all that goes between them.
