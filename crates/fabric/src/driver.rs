@@ -23,8 +23,9 @@ pub struct Driver {
     pub omit_checksums: bool,
     /// TCP segments of up to 64 KB cross a link whole, whatever its MTU.
     pub large_segments: bool,
-    /// What is received lies in the ring until it is read, what an application writes to an embedded stack lies there until it
-    /// is acknowledged; not in buffers of their own.
+    /// What is received lies in the ring until it is read, and where a full partner is waited for
+    /// ([`Full::Pending`](crate::topology::Full)), what an application writes to an embedded stack lies there until it is
+    /// acknowledged; not in buffers of their own.
     pub in_place: bool,
     /// Guests and applications that sleep move to the CPU of whoever rings for them, where that pays.
     pub gather: bool,

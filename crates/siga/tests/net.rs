@@ -10,7 +10,10 @@ use siga_fabric::request::{Answer, Request};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use siga_ring::arena::OwnArena;
 use siga_ring::{Bell, Shape};
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 const FIGURE_1: &str = r#"
@@ -408,7 +411,83 @@ fn cpu_time(pids: &[i32]) -> Duration {
     Duration::from_nanos(pids.iter().map(of).sum())
 }
 
-/// Has each of so many guests reach each other, and says what that took and what they cost when they are idle.
+/// The threads of processes, as directories.
+fn threads(pids: &[i32]) -> Vec<PathBuf> {
+    let of = |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    pids.iter().flat_map(of).map(|thread| thread.unwrap().path()).collect()
+}
+
+/// How often a thread was given the CPU, and for how many ticks of 10 ms.
+fn turns_and_ticks(thread: &Path) -> (u64, u64) {
+    let status = std::fs::read_to_string(thread.join("status")).unwrap();
+    let switches = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+    let turns = switches.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum();
+    let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
+    // The name in parentheses is the second field; user and system time are the 14th and 15th.
+    let (_, behind) = stat.rsplit_once(')').unwrap();
+    let ticks = behind.split_whitespace().skip(11).take(2).map(|count| count.parse::<u64>().unwrap()).sum();
+    (turns, ticks)
+}
+
+/// Four seconds come, soon, in which none of these threads does anything worth the name.
+fn assert_idle(threads: &[PathBuf]) {
+    const TURNS_MAX: u64 = 4;
+    const TICKS_MAX: u64 = 1;
+    let end = Instant::now() + 2 * PATIENCE;
+    loop {
+        let before: Vec<_> = threads.iter().map(|thread| turns_and_ticks(thread)).collect();
+        std::thread::sleep(Duration::from_secs(4));
+        let spent = threads.iter().zip(before).map(|(thread, (turns, ticks))| {
+            let after = turns_and_ticks(thread);
+            (thread.display(), after.0 - turns, after.1 - ticks)
+        });
+        let all: Vec<_> = spent.collect();
+        let busy: Vec<_> = all.iter().filter(|(_, turns, ticks)| *turns > TURNS_MAX || *ticks > TICKS_MAX).collect();
+        if busy.is_empty() {
+            let (turns, ticks) = all.iter().fold((0, 0), |sum, (_, turns, ticks)| (sum.0 + turns, sum.1 + ticks));
+            return println!("{} idle threads: {turns} turns, {ticks} ticks", all.len());
+        }
+        println!("not yet: turns and ticks {busy:?}");
+        assert!(Instant::now() < end, "turns and ticks of who should be idle: {busy:?}");
+    }
+}
+
+#[test]
+fn an_idle_network_with_open_connections_uses_no_cpu() {
+    // The last that is external: the server, whose stack an application uses.
+    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let network = Network::up("quiet", &format!("{before}{after}"));
+    let (embedded, application) = (network.attach("client"), network.application("server"));
+    let listener = TcpListener::bind(&application, "10.0.2.2:7".parse().unwrap()).unwrap();
+    listener.set_timeout(Some(PATIENCE));
+    let client = TcpStream::connect(&embedded, "10.0.2.2:7".parse().unwrap()).unwrap();
+    let server = listener.accept().unwrap().0;
+    // Longer than anything here takes.
+    for stream in [&client, &server] {
+        stream.set_timeout(Some(4 * PATIENCE));
+    }
+    let (tell, told) = channel();
+    let wait = |mut stream: &TcpStream, tell: Sender<_>| {
+        stream.write_all(&[7; 40_000]).unwrap();
+        stream.read_exact(&mut [0; 40_000]).unwrap();
+        tell.send(rustix::thread::gettid()).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the end is all that comes");
+    };
+    std::thread::scope(|scope| {
+        for stream in [&client, &server] {
+            let tell = tell.clone();
+            scope.spawn(move || wait(stream, tell));
+        }
+        let waiting = (0..2).map(|_| told.recv_timeout(PATIENCE).unwrap());
+        let mut idle: Vec<_> = waiting.map(|id| format!("/proc/self/task/{id}").into()).collect();
+        idle.extend(threads(&[network.pid("router"), network.pid("server"), control_pid(&network)]));
+        assert_idle(&idle);
+        client.shutdown(Shutdown::Write).unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+    });
+}
+
+/// Has each of so many guests reach each other, and says what that took; then they are idle.
 fn all_pairs(network: &str, guests: usize) {
     let mut topology = "[network.lan]\ntype = \"hipersockets\"\n".to_owned();
     for at in 1..=guests {
@@ -436,12 +515,7 @@ fn all_pairs(network: &str, guests: usize) {
     println!("{pairs} pairs in {:?}, {} MB of rings", begun.elapsed(), sum("ring_bytes") >> 20);
     let mut pids: Vec<i32> = entries.iter().map(|guest| guest["pid"].as_i64().unwrap().try_into().unwrap()).collect();
     pids.push(control_pid(&network));
-    std::thread::sleep(Duration::from_secs(1));
-    let before = cpu_time(&pids);
-    let time = Duration::from_secs(4);
-    std::thread::sleep(time);
-    let spent = cpu_time(&pids) - before;
-    println!("idle: {:.3}% of a CPU", spent.as_secs_f64() / time.as_secs_f64() * 100.0);
+    assert_idle(&threads(&pids));
 }
 
 #[test]
