@@ -132,9 +132,30 @@ enum Answers {
 struct Clock {
     start: Ticks,
     rate: siga_ring::clock::Rate,
+    /// The moment at which a test has it stand.
+    #[cfg(test)]
+    stands: Option<Ticks>,
 }
 
 impl Clock {
+    fn new(start: Ticks, rate: siga_ring::clock::Rate) -> Self {
+        Self {
+            start,
+            rate,
+            #[cfg(test)]
+            stands: None,
+        }
+    }
+
+    /// This moment.
+    fn now(&self) -> Ticks {
+        #[cfg(test)]
+        if let Some(moment) = self.stands {
+            return moment;
+        }
+        Ticks::now()
+    }
+
     fn instant(&self, now: Ticks) -> Instant {
         Instant::from_ns(self.rate.ns(now.since(self.start)))
     }
@@ -277,7 +298,7 @@ impl Node {
 
     /// The stack's time.
     pub fn now(&self) -> Instant {
-        self.clock.instant(Ticks::now())
+        self.clock.instant(self.clock.now())
     }
 
     /// The guest knows all partners that there are.
@@ -319,7 +340,7 @@ impl Node {
     }
 
     fn pass_and(&mut self, answers: Answers) -> bool {
-        let now = Ticks::now();
+        let now = self.clock.now();
         self.ports.took_large = false;
         if now >= self.wakes.next_look {
             self.wakes.wait(Some(Duration::ZERO));
@@ -365,7 +386,7 @@ impl Node {
             Waits { ports: &mut self.ports, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
         let Ok(asleep) = waits.declare_asleep();
         let due = self.deadline(None);
-        let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(Ticks::now()))));
+        let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(self.clock.now()))));
         self.wakes.set_alarm(time)?;
         // Somebody else waits, so the next pass has to ask what for.
         self.wakes.next_look = Ticks(0);
@@ -374,7 +395,7 @@ impl Node {
 
     /// Lets the stack send what an application has just given it.
     pub fn send_now(&mut self) {
-        let now = Ticks::now();
+        let now = self.clock.now();
         let at = self.clock.instant(now);
         self.owes_answers = false;
         self.transmit(now, at);
@@ -411,7 +432,7 @@ impl Node {
     }
 
     fn deadline(&self, time: Option<Duration>) -> Option<Ticks> {
-        let own = time.map(|time| Ticks(Ticks::now().0 + self.clock.span(time).0));
+        let own = time.map(|time| Ticks(self.clock.now().0 + self.clock.span(time).0));
         let stack = self.stack.poll_timeout().map(|at| self.clock.ticks(at));
         let pings = self.pings.iter().map(|ping| ping.until).min();
         let idle = self.has_links().then_some(self.next_idle_look);

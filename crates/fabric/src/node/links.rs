@@ -167,7 +167,7 @@ impl Node {
         let link = Link::new(half.own, peer, half.bell, half.ear);
         let key = self.wakes.events.add(&link.ear, Source::Ear(half.port)).map_err(|error| error.to_string())?;
         self.ports.senders[half.port].link(half.pair, link.producer);
-        self.ports.receivers[half.port].link(link.consumer, (key, link.ear), Ticks::now());
+        self.ports.receivers[half.port].link(link.consumer, (key, link.ear), self.clock.now());
         self.ports.heat(half.port);
         self.held.push((half.port, half.pair, half.buffers));
         Ok(())
@@ -262,7 +262,7 @@ impl Node {
 
     /// A pair could not be had: for some time none is asked for, and what is for the partner is dropped.
     fn wait_to_ask(&mut self, port: usize) {
-        let until = Ticks(Ticks::now().0 + self.clock.span(REFUSED_TIME).0);
+        let until = Ticks(self.clock.now().0 + self.clock.span(REFUSED_TIME).0);
         let sender = &mut self.ports.senders[port];
         (sender.asked, sender.refused_until) = (false, Some(until));
     }

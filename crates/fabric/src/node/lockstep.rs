@@ -1,10 +1,11 @@
 //! Nodes that take turns on one thread: what they do does not depend on when, so that their instructions can be counted
-//! (`cargo xtask instructions`).
+//! (`cargo xtask instructions`). There the clock stands but for so much a turn, and what the harness does for itself is not counted.
 
 use super::Node;
 use super::links::Proposal;
 use crate::channel::Channel;
 use crate::device::{self, Inside, Sent, Whole};
+use crate::limits::BUFFER_COUNT_DEFAULT;
 use crate::message::{Buffers, GuestConfig, GuestDevice, Member, MemberId, News, PairId, Token, Waiting};
 use crate::topology::{NetworkKind, Topology};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -13,7 +14,10 @@ use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
 use siga_stack::frame::Marks;
 use siga_stack::stack::Transmit;
 use siga_stack::tcp_sockets::{TcpId, TcpOptions};
+use siga_stack::time::Instant;
+use std::hint::black_box;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 const FIGURE_1: &str = r#"
 [network.link]
@@ -48,10 +52,23 @@ pub(super) fn figure_1_over_hipersockets() -> Topology {
 pub(super) const LAN: NetworkKind = NetworkKind::Hipersockets { frame: 65_536 };
 const BUFFERS: Buffers = Buffers { bytes: 65_536, count: 16 };
 
+/// How much later the next turn is, where the clock stands: an exchange over Figure 1 has two.
+const TURN_NS: u64 = 5_000;
+
+/// Work that is counted: Callgrind collects inside of functions of this name, and nowhere else.
+#[inline(never)]
+fn counted<Result>(work: impl FnOnce() -> Result) -> Result {
+    black_box(work())
+}
+
 /// A node with the other end of its channel.
 pub(crate) struct Guest {
     pub(super) node: Node,
     pub(super) control: Channel,
+    /// Buffers of each of its rings.
+    buffers: u16,
+    /// Turns so far, where they alone make the time.
+    turns: Option<u64>,
 }
 
 impl Guest {
@@ -70,10 +87,22 @@ impl Guest {
             routes: guest.routes.clone(),
             token: Token::claimed(""),
         };
-        let mut node = Node::new(config, channel, None).unwrap();
+        let mut node = Node::seeded(config, channel, None, 1).unwrap();
         // What the kernel has to tell is not looked for: that goes by the clock.
         node.wakes.next_look = Ticks(u64::MAX);
-        Self { node, control: Channel::new(other).unwrap() }
+        Self { node, control: Channel::new(other).unwrap(), buffers: BUFFERS.count, turns: None }
+    }
+
+    /// A guest whose time goes by turns, with rings as they are shipped.
+    fn by_turns(topology: &Topology, name: &str) -> Self {
+        let mut guest = Self { buffers: BUFFER_COUNT_DEFAULT, turns: Some(0), ..Self::new(topology, name) };
+        guest.set_clock();
+        guest
+    }
+
+    fn set_clock(&mut self) {
+        let clock = &mut self.node.clock;
+        clock.stands = self.turns.map(|turns| clock.ticks(Instant::from_ns(turns * TURN_NS)));
     }
 
     /// The node, for an application that sleeps: rings are heard.
@@ -88,7 +117,7 @@ impl Guest {
         let place = self.node.config.devices.iter().position(|device| device.network.as_str() == network).unwrap();
         let GuestDevice { name: device, kind, .. } = self.node.config.devices[place].clone();
         self.node.add_member(&device, partner).unwrap();
-        let buffers = Buffers { bytes: kind.buffer_bytes(), ..BUFFERS };
+        let buffers = Buffers { bytes: kind.buffer_bytes(), count: self.buffers };
         let (member, pair) = (partner.id.clone(), PairId(pair));
         let proposal = Proposal { pair, device, member, inbound: buffers, outbound: buffers };
         self.node.begin_pair(proposal, vec![bell, ear]);
@@ -107,7 +136,7 @@ impl Guest {
     /// A link to a partner who knows nothing but frames: the partner's end.
     pub(super) fn raw_link(&mut self, pair: u64, network: &str, partner: &Member) -> Link {
         let [bell, ear, other_bell, other_ear] = doorbells();
-        let shape = Shape::new(BUFFERS.bytes as usize, BUFFERS.count.into()).unwrap();
+        let shape = Shape::new(BUFFERS.bytes as usize, self.buffers.into()).unwrap();
         let (own, own_memory) = OwnMemory::create(shape).unwrap();
         let memory = self.begin(pair, network, partner, bell, ear);
         self.complete(pair, own_memory);
@@ -120,7 +149,9 @@ impl Guest {
         for port in 0..self.node.ports.senders.len() {
             self.node.ports.heat(port);
         }
-        self.node.pass();
+        self.turns = self.turns.map(|turns| turns + 1);
+        self.set_clock();
+        counted(|| self.node.pass());
     }
 
     /// How others know its device on a network.
@@ -159,7 +190,15 @@ impl Figure1 {
     }
 
     pub(super) fn of(topology: &Topology) -> Self {
-        let mut guests = ["client", "router", "server"].map(|name| Guest::new(topology, name));
+        Self::of_guests(|name| Guest::new(topology, name))
+    }
+
+    fn by_turns() -> Self {
+        Self::of_guests(|name| Guest::by_turns(&figure_1(), name))
+    }
+
+    fn of_guests(guest: impl Fn(&str) -> Guest) -> Self {
+        let mut guests = ["client", "router", "server"].map(guest);
         let [client, router, server] = &mut guests;
         couple(1, "link", client, router);
         couple(2, "lan", router, server);
@@ -204,18 +243,21 @@ impl Figure1 {
     fn carry(&mut self, way: [usize; 3], (from, to): (TcpId, TcpId), bytes: &[u8]) {
         let [first, .., last] = way;
         let now = self.guests[first].node.now();
-        let sent = self.guests[first].node.stack().tcp_send(now, from, bytes).unwrap();
+        let stack = self.guests[first].node.stack();
+        let sent = counted(|| stack.tcp_send(now, from, bytes)).unwrap();
         assert_eq!(sent, bytes.len());
         let (mut received, mut into) = (0, [0; 2_048]);
         for _ in 0..1_000 {
             way.into_iter().for_each(|place| self.guests[place].turn());
             let node = &mut self.guests[last].node;
             let now = node.now();
-            while let Some(count) = node.stack().tcp_receive(now, to, &mut into).unwrap() {
+            while let Some(count) = counted(|| node.stack().tcp_receive(now, to, &mut into)).unwrap() {
                 assert!(bytes[received..].starts_with(&into[..count]));
                 received += count;
             }
-            self.guests.iter_mut().for_each(|guest| while guest.node.stack().poll_ready().is_some() {});
+            for guest in &mut self.guests {
+                counted(|| while guest.node.stack().poll_ready().is_some() {});
+            }
             if received == bytes.len() {
                 return;
             }
@@ -236,7 +278,7 @@ impl Router {
     fn new() -> Self {
         let topology = figure_1_over_hipersockets();
         let [client, server] = ["client", "server"].map(|name| Guest::new(&topology, name));
-        let mut router = Guest::new(&topology, "router");
+        let mut router = Guest::by_turns(&topology, "router");
         let ends = [(1, "link", client.member("link")), (2, "lan", server.member("lan"))];
         let ends = ends.map(|(pair, network, member)| router.raw_link(pair, network, &member));
         let (outbound, inbound) = device::halves(LAN);
@@ -284,7 +326,7 @@ fn forward(bytes: usize, rounds: usize) {
 }
 
 fn exchange(request: usize, response: usize, rounds: usize) {
-    let (mut figure, request, response) = (Figure1::new(), vec![1; request], vec![2; response]);
+    let (mut figure, request, response) = (Figure1::by_turns(), vec![1; request], vec![2; response]);
     for _ in 0..rounds {
         figure.exchange(&request, &response);
     }
@@ -300,6 +342,19 @@ fn a_router_passes_frames_on_in_turns() {
 fn an_exchange_crosses_figure_1_in_turns() {
     exchange(200, 1_000, 100);
     exchange(200, 32_768, 100);
+}
+
+#[test]
+fn time_goes_by_turns_alone_where_instructions_are_counted() {
+    let mut figure = Figure1::by_turns();
+    figure.exchange(&[1; 200], &[2; 1_000]);
+    let times = |figure: &Figure1| figure.guests.each_ref().map(|guest| guest.node.now());
+    let before = times(&figure);
+    std::thread::sleep(Duration::from_millis(1));
+    assert_eq!(times(&figure), before, "nothing comes due by itself");
+    figure.turns(2);
+    let passed = times(&figure).map(|time| time.since(before[0]).as_nanos());
+    assert!(passed.iter().all(|passed| passed.abs_diff(2 * TURN_NS) < 10), "{passed:?}");
 }
 
 /// One case for so many rounds, as `cargo xtask instructions` asks for: `CASE ROUNDS`.

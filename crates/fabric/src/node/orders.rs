@@ -171,7 +171,7 @@ impl Node {
         while let Some(pong) = self.stack.poll_pong() {
             if let Some(at) = self.pings.iter().position(|open| open.ping == pong) {
                 let open = self.pings.swap_remove(at);
-                let time_ns = Some(self.clock.rate.ns(Ticks::now().since(open.sent)));
+                let time_ns = Some(self.clock.rate.ns(self.clock.now().since(open.sent)));
                 self.tell(&News::Pong { request: open.request, time_ns }, Vec::new());
             }
         }

@@ -29,12 +29,16 @@ impl Node {
     pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
         let mut seed = [0; 8];
         rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty()).context("cannot draw a seed")?;
-        let stack_config =
-            StackConfig { seed: u64::from_ne_bytes(seed), forwarding: config.forwarding, ..StackConfig::default() };
+        Self::seeded(config, channel, listener, u64::from_ne_bytes(seed))
+    }
+
+    /// The same, with what else is drawn.
+    pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: u64) -> Result<Self> {
+        let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
         let gathers = config.devices.iter().any(|device| device.driver.gather);
         let waiter = Waiter::new(config.waiting.into()).gathering(gathers);
         let now = Ticks::now();
-        let clock = Clock { start: now, rate: waiter.rate() };
+        let clock = Clock::new(now, waiter.rate());
         let hold_times = hold::Times { hold: clock.span(HOLD_TIME_MAX), mixed: clock.span(MIXED_TIME) };
         let mut wakes = Wakes::new(clock.span(EVENTS_INTERVAL))?;
         let control = Some((wakes.events.add(&channel, Source::Control)?, channel));

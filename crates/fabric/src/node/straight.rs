@@ -7,7 +7,6 @@ use crate::limits::IN_PLACE_BYTES_MIN;
 use crate::message::Loss;
 use crate::port::Room;
 use siga_ring::Keeper;
-use siga_ring::clock::Ticks;
 use siga_stack::Stack;
 use siga_stack::frame::Kept;
 use siga_stack::limits::HEADER_BYTES_MAX;
@@ -61,7 +60,7 @@ impl Kept for InRing {
 impl Node {
     /// Sends what an application writes without a copy of it, as far as that can be.
     pub(crate) fn send_straight(&mut self, id: TcpId, bytes: &[u8]) -> Written {
-        let now = Ticks::now();
+        let now = self.clock.now();
         let at = self.clock.instant(now);
         let (mut gone, mut used) = (0, None);
         while bytes.len() - gone >= IN_PLACE_BYTES_MIN {
@@ -105,7 +104,7 @@ impl Node {
 
     /// Whether bytes written now would have to wait for a buffer.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
-        let now = Ticks::now();
+        let now = self.clock.now();
         let device = match self.stack.tcp_goes_straight(self.clock.instant(now), id, IN_PLACE_BYTES_MIN) {
             Straight::Now(device) => device,
             Straight::Later => return true,
