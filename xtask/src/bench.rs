@@ -2,6 +2,7 @@
 //! the field's C drivers.
 
 pub(crate) mod drivers;
+mod hog;
 pub(crate) mod network;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,11 @@ const BUILD: &str = "cargo build --release --package siga";
 /// Builds siga as it would be released; where it is.
 fn build(root: &Path) -> Result<PathBuf, String> {
     command::built(root, BUILD)
+}
+
+/// A directory beside the program, for what one comparison writes.
+fn scratch(siga: &Path) -> PathBuf {
+    siga.with_file_name(format!("bench-{}", std::process::id()))
 }
 
 /// Sorts and takes the median (the mean of the two in the middle).

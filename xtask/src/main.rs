@@ -1,7 +1,9 @@
 //! Everything a person or CI runs, as one program: `cargo xtask ci` and its parts.
 //!
 //! Progress, times and findings go to stderr; the exit status is 0 when all is well and 1 otherwise. It uses cargo and
-//! git through their command lines, writes nothing outside `target/`, and needs no privilege.
+//! git through their command lines. What checks or measures writes below `target/` alone; what is asked to write a file of the
+//! tree (`--update`, `--write`, `--accept`, `--keep`, `schema`) writes that. `bench-drivers` needs root; where other tasks could do
+//! more with it, they say so.
 
 mod bench;
 mod ci;
@@ -40,10 +42,10 @@ enum Task {
     /// Compare siga's own network with the kernel's at its best (a quiet machine; under a quarter of an hour)
     Bench {
         /// Rounds; each measures every mode of a cell once
-        #[arg(long, default_value_t = 5)]
+        #[arg(long, default_value_t = 4)]
         rounds: u32,
         /// Seconds of each measurement
-        #[arg(long, default_value_t = 0.6)]
+        #[arg(long, default_value_t = 0.5)]
         seconds: f64,
         /// Only the rows whose name holds this
         #[arg(long, default_value = "")]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{build, median};
+use super::{build, median, scratch};
 
 const CLIENT: &str = "siga-bench-c";
 const SERVER: &str = "siga-bench-s";
@@ -176,7 +176,7 @@ fn sockperf(seconds: u32) -> Result<f64, String> {
 
 /// The rate of one siga trial.
 fn measure(siga: &Path, workload: &[&str], seconds: u32) -> Result<f64, String> {
-    let out = std::env::temp_dir().join(format!("siga-bench-{}", std::process::id()));
+    let out = scratch(siga);
     let _ = std::fs::remove_dir_all(&out);
     let siga = siga.to_string_lossy();
     let (seconds, directory) = (seconds.to_string(), out.to_string_lossy().into_owned());

@@ -1,0 +1,55 @@
+//! A process that takes all the CPU time it gets, and outlives nobody.
+
+use std::process::{Child, Command, Stdio};
+
+/// It ends when dropped, with the thread that started it however that ends, and after ten minutes of CPU time.
+pub(crate) struct Hog(Child);
+
+impl Hog {
+    pub(crate) fn start() -> Result<Self, String> {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "sh", "-c", "ulimit -t 600; while :; do :; done"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn();
+        child.map(Self).map_err(|error| format!("setpriv: {error} (Debian's package util-linux)"))
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    fn within_ten_seconds(mut is_so: impl FnMut() -> bool) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(10) {
+            if is_so() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    #[test]
+    fn a_busy_process_ends_with_whoever_started_it() {
+        let start = || {
+            let hog = Hog::start().unwrap();
+            let name = format!("/proc/{}/comm", hog.0.id());
+            // Until then the kernel may not have been told whose end to end with.
+            assert!(within_ten_seconds(|| fs::read_to_string(&name).is_ok_and(|name| name == "sh\n")));
+            hog
+        };
+        let mut hog = thread::spawn(start).join().unwrap();
+        assert!(within_ten_seconds(|| hog.0.try_wait().unwrap().is_some()), "nobody is left to end it");
+    }
+}
