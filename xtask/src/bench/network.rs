@@ -87,10 +87,10 @@ impl Record {
     }
 
     fn head(&self) -> String {
-        let of = |part: &str, name: &str| match &self.environment[part][name] {
-            Value::String(text) => text.clone(),
-            Value::Null => "unknown".to_owned(),
-            other => other.to_string(),
+        let of = |part: &str, name: &str| {
+            let value = &self.environment[part][name];
+            let text = if value.is_null() { Some("unknown") } else { value.as_str() };
+            text.map_or_else(|| value.to_string(), str::to_owned)
         };
         let commit = self.commit.as_deref().unwrap_or("unknown");
         format!(
