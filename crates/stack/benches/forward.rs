@@ -22,6 +22,8 @@ const FRAMES: usize = 1 << 16;
 const RING_FRAMES: usize = 128;
 const ROUNDS: usize = 40;
 const NEIGHBOURS: u32 = 64;
+/// Beside the two that frames come and go by.
+const OTHER_DEVICES: u32 = 998;
 const ROUTER: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
 fn main() {
@@ -30,15 +32,19 @@ fn main() {
         let prefixes: Vec<Prefix> = (0..PREFIXES).map(|_| prefix(&mut random, v6)).collect();
         let hosts: Vec<IpAddr> =
             (0..FRAMES).map(|_| host_in(prefixes[random.below(PREFIXES) as usize], &mut random)).collect();
-        let mut stack = router(&prefixes, v6);
+        let mut stack = router(&prefixes, v6, 0);
         report(&format!("{name} lookup alone"), || lookup(stack.routes(), &hosts));
         for bytes in [64, 1500] {
             report(&format!("{name} {bytes}-byte frames"), || forward(&mut stack, bytes, &hosts));
         }
     }
-    let mut stack = router(&[], false);
-    let host = [IpAddr::V4(Ipv4Addr::new(10, 2, 0, 9)); FRAMES];
-    report("IPv4 64-byte frames to one neighbour, no other routes", || forward(&mut stack, 64, &host));
+    for (name, v6) in [("IPv4", false), ("IPv6", true)] {
+        let host = [neighbour(0, v6); FRAMES];
+        for (devices, others) in [("two devices", 0), ("1,000 devices", OTHER_DEVICES)] {
+            let mut stack = router(&[], v6, others);
+            report(&format!("{name} 64-byte frames to one neighbour, {devices}"), || forward(&mut stack, 64, &host));
+        }
+    }
 }
 
 /// Nanoseconds of one call an item.
@@ -93,12 +99,19 @@ fn forward(stack: &mut Stack, bytes: usize, hosts: &[IpAddr]) -> f64 {
     ns / hosts.len() as f64
 }
 
-fn router(prefixes: &[Prefix], v6: bool) -> Stack {
+/// A router with two links, and others that nothing goes over, each with addresses of its own.
+fn router(prefixes: &[Prefix], v6: bool, others: u32) -> Stack {
     let mut stack = Stack::new(StackConfig { seed: 1, forwarding: true, ..StackConfig::default() });
+    let address = |text: String, length| Prefix::new(text.parse().expect("an address"), length).expect("a prefix");
     for (n, mac) in (1..).zip(ROUTER) {
-        let address = |text: String, length| Prefix::new(text.parse().expect("an address"), length).expect("a prefix");
         let addresses = vec![address(format!("10.{n}.0.1"), 16), address(format!("fd00:{n}::1"), 64)];
         let config = DeviceConfig { medium: Medium::Ethernet(mac), mtu: 1500, addresses, agreed: Agreed::default() };
+        stack.add_device(config).expect("a device");
+    }
+    for n in 0..others {
+        let v4 = address(format!("172.{}.{}.1", 16 + n / 256, n % 256), 24);
+        let addresses = vec![v4, address(format!("fd01:{n:x}::1"), 64)];
+        let config = DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() };
         stack.add_device(config).expect("a device");
     }
     for (n, prefix) in (0..).zip(prefixes) {

@@ -77,6 +77,8 @@ reasons! {
         SourceRoute = "source route",
         /// A source that no packet may have.
         SourceMartian = "martian source",
+        /// To be passed on, and packets to its source would leave by another device than it came by.
+        SourceElsewhere = "source of another link",
         /// A destination that no packet may have, or none that is forwarded.
         DestinationMartian = "martian destination",
         /// To a group that nobody here joined.

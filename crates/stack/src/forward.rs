@@ -1,7 +1,7 @@
 //! Forwarding (RFC 1812 5, RFC 8200): one lookup, one header edited, and the payload left where it is. Nothing is kept
 //! per connection or destination.
 //!
-//! What the next link did not agree to is made good here: checksums filled in, large segments cut. Redirects are not sent.
+//! What the next link did not agree to is made good here: checksums filled in, large segments cut.
 
 use crate::capture::Capture;
 use crate::checksum::updated;
@@ -15,7 +15,7 @@ use crate::ipv6::Ipv6Header;
 use crate::limits::ICMPV6_ERROR_BYTES_MAX;
 use crate::neighbour::{NeighbourKey, Neighbours};
 use crate::output::{Hop, collect};
-use crate::route::{HopId, Routes};
+use crate::route::{HopId, Routes, Target};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
@@ -74,8 +74,14 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         hop: HopId,
     ) -> Result<Outcome, DropReason> {
+        if self.source_validation && !self.leads_back(packet.device, header.from.into()) {
+            return Err(IpDrop::SourceElsewhere.into());
+        }
         if header.ttl <= 1 {
             return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+        }
+        if device == packet.device && self.redirects {
+            self.redirect(now, packet, header.total_bytes, hop);
         }
         let mut pieces = Pieces::new(*packet, Shape::v4(header), &mut self.scratch);
         let ip = pieces.ip_mut();
@@ -98,12 +104,24 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         hop: HopId,
     ) -> Result<Outcome, DropReason> {
+        if self.source_validation && !self.leads_back(packet.device, header.from.into()) {
+            return Err(IpDrop::SourceElsewhere.into());
+        }
         if header.hop_limit <= 1 {
             return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+        }
+        if device == packet.device && self.redirects {
+            self.redirect(now, packet, header.total_bytes, hop);
         }
         let mut pieces = Pieces::new(*packet, Shape::v6(header), &mut self.scratch);
         pieces.ip_mut()[HOP_LIMIT_AT] -= 1;
         self.pass_on(now, packet, false, device, hop)
+    }
+
+    /// RFC 1812 5.3.8: packets to where this one comes from would leave by the device that it came by.
+    #[inline(never)]
+    fn leads_back(&self, device: DeviceId, from: IpAddr) -> bool {
+        matches!(self.routes.lookup(from), Some(Target::Via { device: back, .. }) if back == device)
     }
 
     /// Tells the sender what is wrong with its packet.

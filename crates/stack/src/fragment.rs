@@ -32,6 +32,20 @@ pub(crate) struct Piece<'a> {
     pub(crate) more: bool,
 }
 
+impl Piece<'_> {
+    /// Its length is not a multiple of 8, as that of every fragment but the last is.
+    pub(crate) fn is_uneven(&self) -> bool {
+        self.more && !self.bytes.len().is_multiple_of(8)
+    }
+
+    /// Its datagram would be longer than any may be.
+    pub(crate) fn is_too_long(&self, v6: bool) -> bool {
+        // IPv6 tells the length of what follows its fixed header, IPv4 that of everything.
+        let untold = if v6 { IPV6_HEADER_LEN } else { 0 };
+        self.head.len().saturating_sub(untold) + self.offset + self.bytes.len() > usize::from(u16::MAX)
+    }
+}
+
 /// A datagram put together.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Datagram {
@@ -100,10 +114,7 @@ impl Reassembly {
         piece: &Piece<'_>,
     ) -> Result<Option<Datagram>, FragmentDrop> {
         let end = piece.offset + piece.bytes.len();
-        let uneven = piece.more && !piece.bytes.len().is_multiple_of(8);
-        // IPv6 tells the length of what follows its fixed header, IPv4 that of everything.
-        let untold = if key.from.is_ipv6() { IPV6_HEADER_LEN } else { 0 };
-        if piece.bytes.is_empty() || uneven || piece.head.len().saturating_sub(untold) + end > usize::from(u16::MAX) {
+        if piece.bytes.is_empty() || piece.is_uneven() || piece.is_too_long(key.from.is_ipv6()) {
             return Err(FragmentDrop::Malformed);
         }
         if self.bytes + piece.bytes.len() + piece.head.len() > REASSEMBLY_BYTES_MAX {

@@ -1,6 +1,6 @@
 //! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, errors sent under a rate limit, and errors received as
-//! values for sockets. Redirects are neither sent nor obeyed. Nothing received is trusted but to name a packet that a socket may have
-//! sent.
+//! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. Nothing received is trusted but to name a packet that a
+//! socket may have sent.
 
 use crate::checksum::Sum;
 use crate::drops::{DropReason, IcmpDrop, IpDrop};
@@ -161,15 +161,7 @@ impl<S: Storage> Stack<S> {
         trouble: Trouble,
     ) -> Result<(), DropReason> {
         let quoted = Quoted::parse(packet).ok_or(IcmpDrop::Forbidden)?;
-        let v6_group = quoted.from.is_ipv6() && trouble.concerns_groups();
-        let to_group = to_group || quoted.to.is_multicast() || self.is_broadcast(quoted.to);
-        let nobody = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
-        if nobody || (to_group && !v6_group) || quoted.is_error || quoted.is_later_fragment {
-            return Err(IcmpDrop::Forbidden.into());
-        }
-        if !self.errors_sent.take(now, &mut self.random) {
-            return Err(IcmpDrop::RateLimit.into());
-        }
+        self.permit_error(now, &quoted, to_group, trouble.concerns_groups())?;
         let to = quoted.from;
         let on = self.link_of(device, to);
         let from = self.address_towards(to, on).ok_or(IpDrop::NoRoute)?;
@@ -179,6 +171,28 @@ impl<S: Storage> Stack<S> {
         message.extend_from_slice(&word.to_be_bytes());
         message.extend_from_slice(&packet[..packet.len().min(room)]);
         self.send_icmp(now, from, to, message, on)
+    }
+
+    /// Whether an error about a packet may be sent, by its kind and by how many were (RFC 1122 3.2.2, RFC 4443 2.4 (e), (f)). One that
+    /// concerns groups is told of packets to those too, over IPv6.
+    pub(crate) fn permit_error(
+        &mut self,
+        now: Instant,
+        quoted: &Quoted<'_>,
+        to_group: bool,
+        concerns_groups: bool,
+    ) -> Result<(), IcmpDrop> {
+        let v6 = quoted.from.is_ipv6();
+        let to_group = to_group || quoted.to.is_multicast() || self.is_broadcast(quoted.to);
+        let nobody = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
+        let untold_fragment = quoted.is_later_fragment && !v6;
+        if nobody || (to_group && !(v6 && concerns_groups)) || quoted.is_error || untold_fragment {
+            return Err(IcmpDrop::Forbidden);
+        }
+        if !self.errors_sent.take(now, &mut self.random) {
+            return Err(IcmpDrop::RateLimit);
+        }
+        Ok(())
     }
 
     /// Fills the checksum in and sends.
@@ -194,8 +208,8 @@ impl<S: Storage> Stack<S> {
         let sum = if to.is_ipv6() { sum.pseudo_header(from, to, 58, message.len()) } else { sum };
         message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
         // RFC 1812 4.3.2.5: errors have precedence 6. Neighbour messages have hop limit 255 (RFC 4861 7.1).
-        let service = if matches!(message[0], 3 | 11 | 12) { 0xc0 } else { 0 };
-        let hop_limit = if matches!(message[0], 135 | 136) { 255 } else { 64 };
+        let service = if matches!(message[0], 3 | 5 | 11 | 12) { 0xc0 } else { 0 };
+        let hop_limit = if matches!(message[0], 135..=137) { 255 } else { 64 };
         let packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let ident = self.ident(to.into());
@@ -299,9 +313,9 @@ impl<S: Storage> Stack<S> {
 }
 
 /// What an error is about, by the beginning of a packet.
-struct Quoted<'a> {
-    from: IpAddr,
-    to: IpAddr,
+pub(crate) struct Quoted<'a> {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
     protocol: u8,
     /// The transport header, as far as it is there.
     transport: &'a [u8],
@@ -310,7 +324,7 @@ struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    fn parse(packet: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(packet: &'a [u8]) -> Option<Self> {
         let mut quoted = match packet.first()? >> 4 {
             4 => {
                 let header: &[u8; 20] = packet.first_chunk()?;
@@ -336,6 +350,8 @@ impl<'a> Quoted<'a> {
             _ => return None,
         };
         quoted.is_error = match (quoted.protocol, quoted.transport.first()) {
+            // Its type is in the first one.
+            (58, Some(_)) if quoted.is_later_fragment => true,
             (1, Some(kind)) => !matches!(kind, 0 | 8 | 13..=18),
             (58, Some(kind)) => *kind < 128 || *kind == 137,
             (1 | 58, None) => true,

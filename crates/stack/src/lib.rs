@@ -6,6 +6,7 @@
 //! above them is here. Every bound has its name in [`limits`].
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod capture;
 mod checksum;
 mod copy;
@@ -28,6 +29,7 @@ mod neighbour;
 mod output;
 mod path_mtu;
 pub mod pcapng;
+mod redirect;
 mod resolve;
 pub mod route;
 mod seed;

@@ -11,7 +11,7 @@ pub const FRAME_BYTES_MAX: usize = 14 + 65_535;
 pub const ROUTES_MAX: usize = 1 << 22;
 /// Devices of a stack: a router with a link to each of some hundred guests.
 pub const DEVICES_MAX: usize = 1024;
-/// Addresses of one device: a packet's source is compared with all of its stack.
+/// Addresses of one device: they are looked through for the one that a packet of its own is sent from.
 pub const DEVICE_ADDRESSES_MAX: usize = 16;
 /// Smallest MTU of a device with IPv4 addresses: the largest datagram that every host accepts (RFC 791), so that headers fit.
 pub const MTU_IPV4_MIN: u16 = 576;

@@ -44,7 +44,7 @@ impl<S: Storage> Stack<S> {
             (None, Some(Target::Via { device, gateway })) => {
                 (device, group.map_or(Hop::Neighbour(gateway.unwrap_or(to)), Hop::Group))
             }
-            (None, Some(Target::Local(_)) | None) => return Err(IpDrop::NoRoute.into()),
+            (None, Some(Target::Local(_) | Target::Nobody) | None) => return Err(IpDrop::NoRoute.into()),
         };
         let mtu = self.devices[usize::from(device.0)].config.mtu;
         let mtu = usize::from(self.paths.get(now, to).map_or(mtu, |path| path.min(mtu)));
@@ -175,7 +175,7 @@ impl<S: Storage> Stack<S> {
             (Some(device), _) => (device, to),
             (None, Some(Target::Via { device, gateway })) => (device, gateway.unwrap_or(to)),
             (None, Some(Target::Broadcast(device) | Target::Local(device))) => (device, to),
-            (None, None) => return None,
+            (None, Some(Target::Nobody) | None) => return None,
         };
         self.devices[usize::from(device.0)].address_for(next)
     }

@@ -57,6 +57,8 @@ pub enum Target {
     Local(DeviceId),
     /// To everybody on the network of that device.
     Broadcast(DeviceId),
+    /// To nobody: the first address of an own network, an obsolete form of broadcast (RFC 1812 4.2.2.11).
+    Nobody,
     /// Out through a device, to the gateway or, if there is none, to the destination itself.
     Via {
         /// The device.
@@ -145,7 +147,7 @@ impl Routes {
     pub(crate) fn gateway(&self, hop: HopId) -> Option<IpAddr> {
         match self.hops.slots[hop.0 as usize].target {
             Some(Target::Via { gateway, .. }) => gateway,
-            Some(Target::Local(_) | Target::Broadcast(_)) | None => None,
+            Some(Target::Local(_) | Target::Broadcast(_) | Target::Nobody) | None => None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! and calls [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so. Whether a stack is a router is one
 //! setting. Wrong use is answered by a typed error; any bytes from the network by a counted drop.
 
+use crate::addresses::Addresses;
 use crate::capture::Capture;
 use crate::cut::{Pieces, Scratch};
 use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
@@ -43,6 +44,11 @@ pub struct StackConfig {
     pub seed: u64,
     /// Packets for others are passed on.
     pub forwarding: bool,
+    /// Who sends a packet by way of this stack although the next hop is on its own link is told so (ICMP redirects).
+    pub redirects: bool,
+    /// Packets for others are passed on only if the way back to their source leads over the device that they came by
+    /// (RFC 1812 5.3.8): not for a router that has several ways to one network.
+    pub source_validation: bool,
     /// What the buffers of all TCP connections hold together, in bytes. Beyond it none grows, but each keeps
     /// [`crate::limits::TCP_SOCKET_BYTES_FREE`].
     pub tcp_buffers_bytes_max: usize,
@@ -51,7 +57,13 @@ pub struct StackConfig {
 impl Default for StackConfig {
     /// An end host. Its seed is known to everybody: to be replaced where peers are not trusted.
     fn default() -> Self {
-        Self { seed: 0, forwarding: false, tcp_buffers_bytes_max: TCP_BUFFERS_BYTES_DEFAULT }
+        Self {
+            seed: 0,
+            forwarding: false,
+            redirects: false,
+            source_validation: false,
+            tcp_buffers_bytes_max: TCP_BUFFERS_BYTES_DEFAULT,
+        }
     }
 }
 
@@ -94,14 +106,18 @@ pub struct Stack<S: Storage = Heap> {
     /// Identifications used, for destinations by their hash.
     pub(crate) idents: Box<[u16]>,
     pub(crate) forwarding: bool,
+    pub(crate) redirects: bool,
+    pub(crate) source_validation: bool,
     /// Packets to ourselves, to be taken in before the call ends.
     pub(crate) loopback: VecDeque<Vec<u8>>,
     pub(crate) scratch: Scratch,
     pub(crate) capture: Option<Capture>,
     pub(crate) reassembly: Reassembly,
     pub(crate) pings: Pings,
-    pub(crate) own_v4: Vec<Ipv4Addr>,
-    pub(crate) own_v6: Vec<Ipv6Addr>,
+    pub(crate) own_v4: Addresses<Ipv4Addr>,
+    pub(crate) own_v6: Addresses<Ipv6Addr>,
+    /// Own addresses, and those of own networks that mean everybody there, unless routes say otherwise: no packet comes from them.
+    no_sources: Addresses<Ipv4Addr>,
 }
 
 const IGMP: u8 = 2;
@@ -139,28 +155,37 @@ impl<S: Storage> Stack<S> {
     /// A stack without devices, with buffers of another kind than this process' memory.
     pub fn with_storage(config: StackConfig) -> Self {
         let mut random = Random::new(config.seed);
+        let neighbours = Neighbours::new(Keyed::new(&mut random));
+        let udp = UdpSockets::new(Keyed::new(&mut random));
+        let tcp = TcpSockets::new(&mut random, config.tcp_buffers_bytes_max);
+        let groups = Groups::new(Random::new(random.next()));
+        let keyed = Keyed::new(&mut random);
         Self {
             devices: Vec::new(),
             routes: Routes::default(),
-            neighbours: Neighbours::new(Keyed::new(&mut random)),
+            neighbours,
             paths: PathMtus::default(),
-            udp: UdpSockets::new(Keyed::new(&mut random)),
-            tcp: TcpSockets::new(&mut random, config.tcp_buffers_bytes_max),
+            udp,
+            tcp,
             routes_version: 1,
-            groups: Groups::new(Random::new(random.next())),
+            groups,
             errors_sent: RateLimit::new(),
             drops: Drops::default(),
-            keyed: Keyed::new(&mut random),
+            keyed,
             idents: vec![0; IPV4_IDENT_COUNTERS].into_boxed_slice(),
             random,
             forwarding: config.forwarding,
+            redirects: config.redirects,
+            source_validation: config.source_validation,
             loopback: VecDeque::new(),
             scratch: Scratch::new(),
             capture: None,
             reassembly: Reassembly::default(),
             pings: Pings::default(),
-            own_v4: Vec::new(),
-            own_v6: Vec::new(),
+            // What is in them no peer chooses: they need no keys of their own.
+            own_v4: Addresses::new(keyed),
+            own_v6: Addresses::new(keyed),
+            no_sources: Addresses::new(keyed),
         }
     }
 
@@ -171,10 +196,11 @@ impl<S: Storage> Stack<S> {
         let device = Device::new(config)?;
         for own in &device.config.addresses {
             match own.address() {
-                // Several devices may have one address: it is looked up often.
-                IpAddr::V4(address) if !self.own_v4.contains(&address) => self.own_v4.push(address),
-                IpAddr::V6(address) if !self.own_v6.contains(&address) => self.own_v6.push(address),
-                IpAddr::V4(_) | IpAddr::V6(_) => {}
+                IpAddr::V4(address) => {
+                    self.own_v4.insert(address);
+                    self.no_sources.insert(address);
+                }
+                IpAddr::V6(address) => self.own_v6.insert(address),
             }
             // An IPv6 address of a link alone may be on several: it is never looked up, but asked of the device.
             if own.address().is_ipv6() && is_link_local(own.address()) {
@@ -196,10 +222,17 @@ impl<S: Storage> Stack<S> {
         self.routes.insert(own, Target::Via { device, gateway: None })?;
         let host = if let IpAddr::V4(address) = own.address() {
             let host_bits = u32::MAX.checked_shr(own.length().into()).unwrap_or(0);
-            let last = IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() | host_bits));
+            let first = Ipv4Addr::from_bits(address.to_bits() & !host_bits);
+            let last = Ipv4Addr::from_bits(address.to_bits() | host_bits);
             // RFC 3021: networks of two addresses or one have no broadcast address.
-            if let Some(broadcast) = Prefix::new(last, 32).filter(|_| own.length() < 31) {
-                self.routes.insert(broadcast, Target::Broadcast(device))?;
+            let broadcasts = if own.length() < 31 { 2 } else { 0 };
+            for (address, target) in
+                [(first, Target::Nobody), (last, Target::Broadcast(device))].into_iter().take(broadcasts)
+            {
+                self.no_sources.insert(address);
+                if let Some(prefix) = Prefix::new(address.into(), 32) {
+                    self.routes.insert(prefix, target)?;
+                }
             }
             Prefix::new(own.address(), 32)
         } else {
@@ -439,13 +472,26 @@ impl<S: Storage> Stack<S> {
     #[inline]
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(address) => self.own_v4.contains(&address),
-            IpAddr::V6(address) => self.own_v6.contains(&address),
+            IpAddr::V4(address) => self.own_v4.contains(address),
+            IpAddr::V6(address) => self.own_v6.contains(address),
         }
     }
 
+    /// Everybody on a link, in the obsolete form too.
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
-        address == IpAddr::V4(Ipv4Addr::BROADCAST) || matches!(self.routes.lookup(address), Some(Target::Broadcast(_)))
+        address == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || matches!(self.routes.lookup(address), Some(Target::Broadcast(_) | Target::Nobody))
+    }
+
+    /// RFC 1122 3.2.1.3, RFC 1812 5.3.7: no packet comes from here, or from everybody on a network.
+    #[inline]
+    fn is_no_source(&self, from: Ipv4Addr) -> bool {
+        self.no_sources.contains(from) && self.is_own_or_everybody(from)
+    }
+
+    #[inline(never)]
+    fn is_own_or_everybody(&self, address: Ipv4Addr) -> bool {
+        self.own_v4.contains(address) || self.is_broadcast(address.into())
     }
 
     #[inline]
@@ -501,7 +547,7 @@ impl<S: Storage> Stack<S> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
         // Switches that look into IGMP, and stations without an address, have none to send it from (RFC 4541 2.1.1).
         let nobodys_igmp = header.protocol == IGMP && header.from.is_unspecified() && header.to.is_multicast();
-        if (is_martian_source(header.from) && !nobodys_igmp) || self.own_v4.contains(&header.from) {
+        if (is_martian_source(header.from) && !nobodys_igmp) || self.is_no_source(header.from) {
             return Err(IpDrop::SourceMartian.into());
         }
         if header.header_bytes > 20
@@ -511,7 +557,7 @@ impl<S: Storage> Stack<S> {
             return Err(self.refuse(now, packet, header.total_bytes, trouble, reason));
         }
         // Told by one look: most packets of a host are for its first address.
-        if self.own_v4.first() == Some(&header.to) && !header.to.is_link_local() {
+        if self.own_v4.first() == Some(header.to) && !header.to.is_link_local() {
             return self.deliver_v4(now, packet, &header, packet.to_group);
         }
         self.route_v4(now, packet, &header)
@@ -538,6 +584,7 @@ impl<S: Storage> Stack<S> {
             Some(Target::Local(_)) => self.deliver_v4(now, packet, header, packet.to_group),
             Some(Target::Broadcast(device)) if *device == packet.device => self.deliver_v4(now, packet, header, true),
             Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
+            Some(Target::Nobody) => Err(IpDrop::DestinationMartian.into()),
             _ if !self.forwarding => Err(IpDrop::NotForUs.into()),
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
@@ -618,14 +665,14 @@ impl<S: Storage> Stack<S> {
         if header.from.is_multicast()
             || header.from.is_loopback()
             || is_mapped(header.from)
-            || self.own_v6.contains(&header.from)
+            || self.own_v6.contains(header.from)
         {
             return Err(IpDrop::SourceMartian.into());
         }
         if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
-        if self.own_v6.first() == Some(&header.to) && !header.to.is_unicast_link_local() {
+        if self.own_v6.first() == Some(header.to) && !header.to.is_unicast_link_local() {
             return self.deliver_v6(now, packet, &header, packet.to_group);
         }
         if header.to.is_multicast() {
@@ -652,7 +699,7 @@ impl<S: Storage> Stack<S> {
                 Err(IpDrop::SourceMartian.into())
             }
             Some(&Target::Via { device, .. }) => self.forward_v6(now, packet, &header, device, hop),
-            Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
+            Some(Target::Broadcast(_) | Target::Nobody) => Err(IpDrop::Broadcast.into()),
             None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
         }
     }
@@ -703,12 +750,13 @@ impl<S: Storage> Stack<S> {
         let (head, bytes) = packet.split_at(walk.at);
         let bytes = &bytes[ipv6::FRAGMENT_BYTES..];
         let key = DatagramKey { from, to, ident: fragment.ident, protocol: 0, device };
-        if fragment.more_fragments && !bytes.len().is_multiple_of(8) {
-            // RFC 8200 4.5: the sender is told, with the place of the payload length.
-            self.tell(now, device, packet, to_group, Trouble::Parameter { code: 0, at: 4 });
+        let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
+        // RFC 8200 4.5: the sender is told, with the place of the payload length or that of the offset.
+        let bad_at = if piece.is_uneven() { Some(4) } else { piece.is_too_long(true).then_some(walk.at + 2) };
+        if let Some(at) = bad_at {
+            self.tell(now, device, packet, to_group, Trouble::Parameter { code: 0, at });
             return Err(FragmentDrop::Malformed.into());
         }
-        let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
         // RFC 6946: a fragment that is the whole is taken by itself.
         let datagram = if fragment.offset == 0 && !fragment.more_fragments {
             crate::fragment::Datagram { head: head.to_vec(), payload: bytes.to_vec() }
@@ -826,7 +874,7 @@ impl<S: Storage> Stack<S> {
     }
 }
 
-/// RFC 1812 5.3.7: no packet comes from the network itself, a loopback, a group or a reserved address.
+/// RFC 1812 5.3.7: no packet comes from network 0, a loopback, a group or a reserved address, the limited broadcast among these.
 fn is_martian_source(from: Ipv4Addr) -> bool {
     is_martian_destination(from) || from.octets()[0] >= 224
 }

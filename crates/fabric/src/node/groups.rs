@@ -40,7 +40,7 @@ impl Node {
         let place = match on {
             Interface::OfRoute => match self.stack.routes().lookup(group) {
                 Some(Target::Via { device, .. }) => return Ok(device),
-                Some(Target::Broadcast(_) | Target::Local(_)) | None => None,
+                Some(Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
             },
             Interface::Address(own) => {
                 devices.iter().position(|device| device.addresses.iter().any(|known| known.address() == own))

@@ -134,7 +134,8 @@ impl World {
         let bits = input.u16();
         let set = |bit: u16| bits >> bit & 1 != 0;
         let buffers_max = if set(1) { 64 << 10 } else { 16 << 20 };
-        let config = StackConfig { seed: 1, forwarding: set(0), tcp_buffers_bytes_max: buffers_max };
+        let config =
+            StackConfig { seed: 1, forwarding: set(0), tcp_buffers_bytes_max: buffers_max, ..StackConfig::default() };
         let all = Agreed { checksum_unfilled: true, large_segments: true };
         let mut world = Self {
             stack: Stack::new(config),

@@ -35,7 +35,7 @@ impl<S: Storage> Stack<S> {
         match (on, self.routes.lookup(remote)) {
             (Some(device), _) => Way::Device { device, next: remote },
             (None, Some(Target::Via { device, gateway })) => Way::Device { device, next: gateway.unwrap_or(remote) },
-            (None, Some(Target::Local(_) | Target::Broadcast(_)) | None) => Way::Nowhere,
+            (None, Some(Target::Local(_) | Target::Broadcast(_) | Target::Nobody) | None) => Way::Nowhere,
         }
     }
 

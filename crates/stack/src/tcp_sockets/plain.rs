@@ -7,6 +7,7 @@
 
 use super::input::{Arrived, Tail};
 use super::{Flow, News, Next, Owner, Place, TcpId};
+use crate::addresses::Addresses;
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium};
 use crate::drops::DropReason;
@@ -43,7 +44,7 @@ struct PlainPacket {
 impl PlainPacket {
     /// Reads the packet at the beginning of `own`, of which there are `available` bytes.
     #[inline]
-    fn parse(own: &[u8], available: usize, ours: (&[Ipv4Addr], &[Ipv6Addr])) -> Option<Self> {
+    fn parse(own: &[u8], available: usize, ours: (&Addresses<Ipv4Addr>, &Addresses<Ipv6Addr>)) -> Option<Self> {
         let packet = match own.first()? >> 4 {
             4 => Self::parse_v4(own.first_chunk()?, ours.0)?,
             6 => Self::parse_v6(own.first_chunk()?, ours.1)?,
@@ -53,7 +54,7 @@ impl PlainPacket {
     }
 
     #[inline]
-    fn parse_v4(header: &[u8; IPV4_BYTES], ours: &[Ipv4Addr]) -> Option<Self> {
+    fn parse_v4(header: &[u8; IPV4_BYTES], ours: &Addresses<Ipv4Addr>) -> Option<Self> {
         const CONGESTION_EXPERIENCED: u8 = 3;
         let (words, _) = header.as_chunks::<4>();
         let [[first, service, a, b], [_, _, c, d], [_, protocol, _, _], from, to] = *words.first_chunk::<5>()?;
@@ -63,7 +64,7 @@ impl PlainPacket {
             && service & 3 != CONGESTION_EXPERIENCED
             && (c & 0x3f, d) == (0, 0)
             && protocol == TCP
-            && ours.contains(&Ipv4Addr::from(to))
+            && ours.contains(Ipv4Addr::from(to))
             && sum.is_intact();
         usual.then(|| Self {
             flow: Flow::new(Ipv4Addr::from(to).into(), Ipv4Addr::from(from).into(), 0, 0),
@@ -74,12 +75,12 @@ impl PlainPacket {
     }
 
     #[inline]
-    fn parse_v6(header: &[u8; IPV6_BYTES], ours: &[Ipv6Addr]) -> Option<Self> {
+    fn parse_v6(header: &[u8; IPV6_BYTES], ours: &Addresses<Ipv6Addr>) -> Option<Self> {
         const CONGESTION_EXPERIENCED: u8 = 0x30;
         let [_, class, _, _, a, b, next_header, _, addresses @ ..] = header;
         let (from, to) = (addresses.first_chunk::<16>()?, addresses.last_chunk::<16>()?);
         let (from, to) = (Ipv6Addr::from(*from), Ipv6Addr::from(*to));
-        let usual = class & 0x30 != CONGESTION_EXPERIENCED && *next_header == TCP && ours.contains(&to);
+        let usual = class & 0x30 != CONGESTION_EXPERIENCED && *next_header == TCP && ours.contains(to);
         usual.then(|| Self {
             flow: Flow::new(to.into(), from.into(), 0, 0),
             at: IPV6_BYTES,

@@ -137,7 +137,7 @@ impl<S: Storage> Stack<S> {
     pub(crate) fn group_route(&self, to: IpAddr) -> Option<DeviceId> {
         match self.routes.lookup(to) {
             Some(Target::Via { device, .. }) if to.is_multicast() => Some(device),
-            Some(Target::Via { .. } | Target::Broadcast(_) | Target::Local(_)) | None => None,
+            Some(Target::Via { .. } | Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
         }
     }
 

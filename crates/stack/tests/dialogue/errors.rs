@@ -109,15 +109,19 @@ fn no_error_is_sent_about_what_forbids_it() {
     let error = icmp6(HOST6[0], "2001:db8:9::1", 1, 0, &[0; 52]);
     let packet = v6(HOST6[0], "2001:db8:9::1", 58, 64, &error);
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::NoRoute));
+    let part = [&[58, 0, 0, 8, 0, 0, 0, 1][..], &[200; 16]].concat();
+    let packet = v6(HOST6[0], "2001:db8:9::1", 44, 64, &part);
+    assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::NoRoute), "of what may be an error");
     for to in ["255.255.255.255", "10.1.0.255", "224.0.0.1", "ff02::1"] {
         assert_eq!(world.give_packet(0, &udp_to(to, (5, 6), b"x")), Outcome::dropped(UdpDrop::NoSocket), "{to}");
     }
     for (from, to) in [("10.1.0.255", ROUTER[0]), ("10.2.0.255", "192.0.2.1")] {
-        world.give_packet(0, &V4::new(from, to, 17).packet(&udp(from, to, (5, 6), b"x")));
+        let packet = V4::new(from, to, 17).packet(&udp(from, to, (5, 6), b"x"));
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::SourceMartian), "{from}");
     }
     let all = ethernet(HOST_MAC[0], MacAddress::BROADCAST, EthernetProtocol::Ipv4, &udp_to(ROUTER[0], (5, 6), b"x"));
     assert_eq!(world.give(0, &all), Outcome::dropped(UdpDrop::NoSocket));
-    assert_eq!(world.dropped(IcmpDrop::Forbidden), 10);
+    assert_eq!(world.dropped(IcmpDrop::Forbidden), 9);
     world.assert_silent();
 }
 

@@ -3,7 +3,10 @@
 use crate::world::*;
 use siga_stack::device::MacAddress;
 use siga_stack::drops::{DropReason, IpDrop, LinkDrop};
+use siga_stack::echo::Ping;
 use siga_stack::frame::DeviceId;
+use siga_stack::stack::StackConfig;
+use siga_stack::udp::UdpError;
 use smoltcp::wire::{ArpOperation, EthernetProtocol, Ipv4Packet};
 
 #[test]
@@ -109,6 +112,10 @@ fn martians_are_dropped_in_silence() {
         ("224.0.0.5", HOST[1], IpDrop::SourceMartian),
         ("240.0.0.1", HOST[1], IpDrop::SourceMartian),
         ("255.255.255.255", HOST[1], IpDrop::SourceMartian),
+        ("10.1.0.255", HOST[1], IpDrop::SourceMartian),
+        ("10.2.0.255", HOST[1], IpDrop::SourceMartian),
+        ("10.1.0.0", HOST[1], IpDrop::SourceMartian),
+        ("10.2.0.0", "192.0.2.1", IpDrop::SourceMartian),
         (ROUTER[0], HOST[1], IpDrop::SourceMartian),
         (ROUTER[1], ROUTER[0], IpDrop::SourceMartian),
         (HOST[0], "0.1.2.3", IpDrop::DestinationMartian),
@@ -118,6 +125,8 @@ fn martians_are_dropped_in_silence() {
         ("169.254.1.1", HOST[1], IpDrop::DestinationMartian),
         (HOST[0], "224.0.0.5", IpDrop::NotJoined),
         (HOST[0], "10.2.0.255", IpDrop::Broadcast),
+        (HOST[0], "10.1.0.0", IpDrop::DestinationMartian),
+        (HOST[0], "10.2.0.0", IpDrop::DestinationMartian),
     ] {
         let packet = V4::new(from, to, 17).packet(&udp(from, to, (5, 6), b"x"));
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(reason), "{from} to {to}");
@@ -139,6 +148,78 @@ fn martians_are_dropped_in_silence() {
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(reason), "{from} to {to}");
     }
     world.assert_silent();
+}
+
+#[test]
+fn the_last_and_first_addresses_of_a_network_are_hosts_where_routes_say_so() {
+    let mut world = World::router();
+    for special in ["10.2.0.255", "10.2.0.0"] {
+        world.stack.add_route(prefix(special, 32), DeviceId(1), Some(HOST[1].parse().unwrap())).unwrap();
+        assert_eq!(addresses(&world.give_packet(0, &udp_to(special, (5, 6), b"x")).one()[14..]).1, special);
+        let back = V4::new(special, HOST[0], 17).packet(&udp(special, HOST[0], (6, 5), b"x"));
+        assert_eq!(macs(&world.give_packet(1, &back).one()), (ROUTER_MAC[0], HOST_MAC[0]));
+    }
+}
+
+// RFC 1812 4.2.2.11: no packet is sent to an obsolete form of broadcast.
+#[test]
+fn nothing_is_sent_to_the_first_address_of_a_network() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
+    let sent = world.stack.udp_send(world.now, socket, Some("10.1.0.0:5".parse().unwrap()), b"x");
+    assert_eq!(sent, Err(UdpError::Dropped(IpDrop::NoRoute.into())));
+    let ping = Ping { to: "10.1.0.0".parse().unwrap(), ident: 1, seq: 1 };
+    assert_eq!(world.stack.ping(world.now, ping, 0), Err(IpDrop::NoRoute.into()));
+    world.assert_silent();
+}
+
+// RFC 3021: networks of two addresses have no room for others.
+#[test]
+fn both_addresses_of_a_network_of_two_are_hosts() {
+    use siga_stack::device::{Agreed, DeviceConfig, Medium};
+    let mut world = World::router();
+    let addresses = vec![prefix("10.3.0.1", 31)];
+    let config = DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() };
+    assert_eq!(world.stack.add_device(config), Ok(DeviceId(2)));
+    let packet = udp_to("10.3.0.0", (5, 6), b"x");
+    assert_eq!(world.give_packet(0, &packet).one().len(), packet.len());
+    let back = V4::new("10.3.0.0", HOST[0], 17).packet(&udp("10.3.0.0", HOST[0], (6, 5), b"x"));
+    assert_eq!(macs(&world.give(2, &back).one()), (ROUTER_MAC[0], HOST_MAC[0]));
+}
+
+// RFC 1812 5.3.8.
+#[test]
+fn sources_are_validated_by_the_way_back_where_that_is_asked_for() {
+    for source_validation in [false, true] {
+        let mut world =
+            World::configured(StackConfig { forwarding: true, source_validation, ..StackConfig::default() });
+        world.stack.add_route(prefix("192.0.2.0", 24), DeviceId(0), Some(HOST[0].parse().unwrap())).unwrap();
+        world.stack.add_route(prefix("2001:db8:9::", 48), DeviceId(0), Some(HOST6[0].parse().unwrap())).unwrap();
+        for (from, to, good) in [
+            (HOST[0], HOST[1], true),
+            ("192.0.2.7", HOST[1], true),
+            ("10.2.0.50", HOST[1], false),
+            ("198.51.100.7", HOST[1], false),
+            (HOST6[0], HOST6[1], true),
+            ("2001:db8:9::7", HOST6[1], true),
+            ("2001:db8:2::50", HOST6[1], false),
+            ("2001:db8:77::7", HOST6[1], false),
+        ] {
+            let datagram = udp(from, to, (5, 6), b"x");
+            let packet = if from.contains(':') {
+                v6(from, to, 17, 64, &datagram)
+            } else {
+                V4::new(from, to, 17).packet(&datagram)
+            };
+            let outcome = world.give_packet(0, &packet);
+            if good || !source_validation {
+                assert_eq!(macs(&outcome.one()), (ROUTER_MAC[1], HOST_MAC[1]), "{from}");
+            } else {
+                assert_eq!(outcome, Outcome::dropped(IpDrop::SourceElsewhere), "{from}");
+            }
+        }
+        world.assert_silent();
+    }
 }
 
 #[test]

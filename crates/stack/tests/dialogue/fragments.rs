@@ -119,6 +119,26 @@ fn an_uneven_ipv6_fragment_is_told_of() {
     assert_eq!(world.give_packet(0, &packet), Outcome::dropped(FragmentDrop::Malformed));
     let (kind, code, rest) = icmp_of(&world.sent_packet(0));
     assert_eq!((kind, code, &rest[..4]), (4, 0, &[0, 0, 0, 4][..]));
+    let later = fragment6(17, 64, true, 7, &[0; 13]);
+    assert_eq!(world.give_packet(0, &later), Outcome::dropped(FragmentDrop::Malformed));
+    assert_eq!(icmp_of(&world.sent_packet(0)).2[..4], [0, 0, 0, 4], "a later one too");
+}
+
+// RFC 8200 4.5.
+#[test]
+fn an_ipv6_fragment_that_ends_behind_the_longest_datagram_is_told_of() {
+    let mut world = World::host();
+    let part = [&[17, 0][..], &0xfff8_u16.to_be_bytes(), &[0, 0, 0, 7], &[0; 8]].concat();
+    let options = [&[44, 0, 1, 4, 0, 0, 0, 0][..], &part].concat();
+    for (packet, at) in
+        [(v6(HOST6[0], ROUTER6[0], 44, 64, &part), 42), (v6(HOST6[0], ROUTER6[0], 60, 64, &options), 50)]
+    {
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(FragmentDrop::Malformed));
+        let (kind, code, rest) = icmp_of(&world.sent_packet(0));
+        assert_eq!((kind, code, &rest[..4], &rest[4..]), (4, 0, &[0, 0, 0, at][..], &packet[..]));
+    }
+    assert_eq!(world.give_packet(0, &fragment6(17, 0xfff8, false, 7, &[0; 7])), Outcome::Done, "up to the last byte");
+    world.assert_silent();
 }
 
 #[test]

@@ -144,6 +144,16 @@ fn smurf_requests_to_everybody_are_not_answered() {
     }
     let directed = V4::new(HOST[0], "10.2.0.255", 1).packet(&icmp(8, 0, &[0; 60]));
     assert_eq!(world.give_packet(0, &directed), Outcome::dropped(IpDrop::Broadcast), "another network's broadcast");
+    // In the name of everybody.
+    let socket = world.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
+    for from in ["10.1.0.255", "10.1.0.0", "10.2.0.255", "255.255.255.255"] {
+        let request = V4::new(from, ROUTER[0], 1).packet(&icmp(8, 0, &[0; 60]));
+        let datagram = V4::new(from, ROUTER[0], 17).packet(&udp(from, ROUTER[0], (5, 6), b"x"));
+        for packet in [request, datagram] {
+            assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IpDrop::SourceMartian), "{from}");
+        }
+    }
+    assert_eq!(world.stack.udp_receive(socket), Ok(None));
     world.assert_silent();
 }
 

@@ -15,6 +15,7 @@ mod large;
 mod net;
 mod packet_attacks;
 mod placed;
+mod redirects;
 mod resolution;
 mod rfc9293;
 mod scale;

@@ -66,7 +66,11 @@ impl World {
 
     /// A host with another seed.
     pub(crate) fn seeded(seed: u64) -> Self {
-        let config = StackConfig { seed, ..StackConfig::default() };
+        Self::configured(StackConfig { seed, ..StackConfig::default() })
+    }
+
+    /// A stack that is otherwise configured.
+    pub(crate) fn configured(config: StackConfig) -> Self {
         Self::made(config, [1500, 1500], [Agreed::default(); 2]).introduced([1500, 1500])
     }
 

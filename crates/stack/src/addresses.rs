@@ -1,0 +1,88 @@
+//! A set of addresses that packets are compared with: a list while they are few, and a hash table as well beyond, so that a packet
+//! costs the same however many there are. None is ever taken out.
+
+use crate::seed::Keyed;
+use std::collections::HashSet;
+use std::hash::Hash;
+
+/// As many as are looked through faster than one is hashed.
+const FEW: usize = 8;
+
+/// A set of addresses of one IP version.
+#[derive(Debug)]
+pub(crate) struct Addresses<A> {
+    /// In the order in which they came.
+    list: Vec<A>,
+    /// The same once they are more than few, else nothing.
+    table: HashSet<A, Keyed>,
+}
+
+impl<A: Copy + Eq + Hash> Addresses<A> {
+    pub(crate) fn new(keyed: Keyed) -> Self {
+        Self { list: Vec::new(), table: HashSet::with_hasher(keyed) }
+    }
+
+    /// Takes an address in, if it is not there yet.
+    pub(crate) fn insert(&mut self, address: A) {
+        if self.contains(address) {
+            return;
+        }
+        self.list.push(address);
+        if self.list.len() > FEW {
+            let known = self.table.len();
+            self.table.extend(&self.list[known..]);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, address: A) -> bool {
+        if self.list.len() <= FEW { self.list.contains(&address) } else { self.table.contains(&address) }
+    }
+
+    /// The one that came first.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<A> {
+        self.list.first().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Random;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn set<A: Copy + Eq + Hash>() -> Addresses<A> {
+        Addresses::new(Keyed::new(&mut Random::new(1)))
+    }
+
+    #[test]
+    fn a_set_has_what_was_put_in_and_nothing_else_however_much_that_is() {
+        let (mut v4, mut v6) = (set(), set());
+        assert_eq!(v4.first(), None);
+        for count in 0..3_000_u32 {
+            let own = |n: u32| (Ipv4Addr::from_bits(n << 8), Ipv6Addr::from_bits(u128::from(n) << 64));
+            for _ in 0..2 {
+                v4.insert(own(count).0);
+                v6.insert(own(count).1);
+            }
+            let few = count < 40;
+            for n in (0..=count + 1).filter(|n| few || n % 97 == 0 || *n + 2 > count) {
+                assert_eq!((v4.contains(own(n).0), v6.contains(own(n).1)), (n <= count, n <= count), "{n} of {count}");
+            }
+            assert_eq!((v4.first(), v6.first()), (Some(own(0).0), Some(own(0).1)));
+        }
+        assert_eq!((v4.list.len(), v4.table.len()), (3_000, 3_000), "each once");
+    }
+
+    #[test]
+    fn few_are_hashed_nowhere() {
+        let mut few = set();
+        for n in 0..FEW {
+            few.insert(n);
+        }
+        assert!(few.table.is_empty());
+        few.insert(FEW);
+        assert_eq!(few.table.len(), FEW + 1);
+    }
+}
