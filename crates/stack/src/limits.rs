@@ -100,6 +100,8 @@ pub const TCP_SEGMENT_BYTES_MIN: u16 = 48;
 /// Segments' worth of bytes sent and not yet acknowledged cumulatively; what an acknowledgement can cost is proportional to it,
 /// and a peer that names a tiny MSS gets a small flight instead of a long list. 5.9 MB at an MSS of 1,448.
 pub const TCP_SENT_MAX: u16 = 4_096;
+/// Entries of the list of what was sent that selective acknowledgements cut it into at most; beyond, they are read more coarsely.
+pub const TCP_SENT_ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 /// Runs of bytes received ahead of a gap. One more is dropped: a sender repeats it, an attacker gains no memory.
 pub const TCP_GAPS_MAX: usize = 256;
 /// Most bytes that a connection's buffer may ever be asked to hold, so that a window shift of 14 covers it (RFC 7323).
@@ -125,6 +127,16 @@ pub const TCP_PATH_PROBES_MAX: u8 = 3;
 /// Repetitions and probes after which a connection without an application is given up, as Linux: a peer that keeps its window
 /// closed could hold it for ever.
 pub const TCP_ORPHAN_RETRIES: u8 = 8;
+/// Largest initial window, in segments: what RFC 6928 asks for.
+pub const TCP_INITIAL_WINDOW_MAX: u8 = 10;
+/// Shortest TIME-WAIT: what crosses no network but those of one host is gone long before, repetitions of the peer's FIN included.
+pub const TCP_TIME_WAIT_MIN: Duration = Duration::from_secs(1);
+/// Longest TIME-WAIT: twice the MSL of RFC 9293 section 3.4.2.
+pub const TCP_TIME_WAIT_MAX: Duration = Duration::from_secs(240);
+/// Shortest user timeout, the unit in which Linux counts it: with less, sending would end a connection before an answer can be there.
+pub const TCP_USER_TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// How long after a SYN cookie an acknowledgement may be its answer: what a cookie is good for. Each one costs a hash until then.
+pub const TCP_COOKIE_TIME: Duration = Duration::from_secs(128);
 /// Connections of a stack, in whatever state but TIME-WAIT.
 pub const TCP_CONNECTIONS_MAX: usize = 1 << 18;
 /// Listening sockets of a stack: one for every port.
@@ -135,6 +147,11 @@ pub const TCP_BACKLOG_MAX: usize = 65_536;
 pub const TCP_TIME_WAITS_MAX: usize = 1 << 17;
 /// Other ends up to which those are remembered that nothing here talks to.
 pub const TCP_ENDS_MAX: usize = 4_096;
+/// Pages of local ports of one other end.
+pub const TCP_END_PORT_PAGES: usize = 8;
+/// Pages of local ports: some for every other end that is talked to, and twice as many ends as that may be remembered.
+pub const TCP_PORT_PAGES_MAX: usize =
+    TCP_END_PORT_PAGES * (2 * (TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX) + TCP_ENDS_MAX);
 /// Segments that a connection may send before the next has its turn.
 pub const TCP_BURST_FRAMES: u8 = 16;
 /// Buffers that wait to serve another connection, and the largest that does.

@@ -1,15 +1,19 @@
 //! How much memory a stack takes and may take: a formula over the bounds in [`crate::limits`], with what is held at the moment.
 //!
-//! Routes, devices and devices' own groups are not in it: their number is the owner's own doing, nothing that a peer can drive.
+//! Routes, devices and devices' own groups are not in it, nor is a capture, whose owner says how much it may hold: none of these
+//! is anything that a peer can drive. Tables and queues are counted by their entries; what they hold in reserve is less than that again.
 
 use crate::limits::{
-    DEVICE_QUEUE_BYTES_MAX, GROUPS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX,
-    REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX,
-    TCP_TIME_WAITS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
+    DEVICE_QUEUE_BYTES_MAX, FRAME_BYTES_MAX, GROUPS_MAX, LOOPBACK_PACKETS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX,
+    NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX,
+    TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX,
+    UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::tcp_sockets::News;
+use crate::udp::UdpId;
+use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
 
 /// A kind of thing that a stack holds many of.
@@ -64,6 +68,12 @@ impl<S: Storage> Stack<S> {
         let queued = self.devices.iter().map(|device| device.queue_bytes()).sum();
         let mut parts = vec![
             part("bytes of frames in device queues", queued, self.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
+            part(
+                "bytes of packets to the stack itself",
+                self.loopback.iter().map(Vec::len).sum(),
+                LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX,
+                1,
+            ),
             part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::neighbour::ENTRY_BYTES),
             part("bytes that wait for neighbours", self.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
             part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::path_mtu::ENTRY_BYTES),
@@ -77,20 +87,18 @@ impl<S: Storage> Stack<S> {
             part("groups", self.groups.len(), GROUPS_MAX, crate::group::ENTRY_BYTES),
             part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
             part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
+            part("news of UDP sockets", self.udp.news(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),
+            part("groups of UDP sockets", self.udp.memberships(), UDP_SOCKETS_MAX * UDP_GROUPS_MAX, MEMBERSHIP_BYTES),
         ];
         let tcp = self.tcp.held();
         parts.extend([
             part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::tcp_sockets::connection_bytes::<S>()),
+            part("TCP listeners", tcp.listeners, TCP_LISTENERS_MAX, crate::tcp_sockets::LISTENER_BYTES),
             part("news of TCP sockets", tcp.news, 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1, size_of::<News>()),
             part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::tcp_sockets::WAIT_BYTES),
-            part(
-                "pages of TCP ports",
-                tcp.port_pages,
-                crate::tcp_sockets::PORT_PAGES_MAX,
-                crate::tcp_sockets::PORT_PAGE_BYTES,
-            ),
+            part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::tcp_sockets::PORT_PAGE_BYTES),
             // In the pages.
             part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
         ]);

@@ -24,9 +24,7 @@ mod wheel;
 
 use crate::drops::DropReason;
 use crate::frame::DeviceId;
-use crate::limits::{
-    TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_ENDS_MAX, TCP_SOCKET_BYTES_FREE, TCP_TIME_WAITS_MAX,
-};
+use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::seed::{Keyed, Random};
 use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Secret, Storage};
 use crate::time::{Duration, Instant};
@@ -345,6 +343,7 @@ impl Wheel {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) connections: usize,
+    pub(crate) listeners: usize,
     pub(crate) waits: usize,
     pub(crate) port_pages: usize,
     pub(crate) news: usize,
@@ -356,14 +355,15 @@ pub(crate) struct Held {
 
 /// What a connection in TIME-WAIT takes.
 pub(crate) const WAIT_BYTES: usize = slab::bytes_each::<waits::Wait>() + flows::BYTES_EACH;
-/// Pages of ports: some for every other end that is talked to, and twice as many ends as that may be remembered.
-pub(crate) const PORT_PAGES_MAX: usize = ports::PAGES * (2 * (TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX) + TCP_ENDS_MAX);
+/// What a listener takes beside what waits at it, which is counted with the connections.
+pub(crate) const LISTENER_BYTES: usize = slab::bytes_each::<Listener>() + 2 * size_of::<(SocketAddr, u32)>();
 /// What a page of ports takes.
 pub(crate) const PORT_PAGE_BYTES: usize = ports::PAGE_BYTES;
 
 /// What a connection takes beside its buffers.
 pub(crate) const fn connection_bytes<S: Storage>() -> usize {
-    slab::bytes_each::<Socket<S>>() + flows::BYTES_EACH + size_of::<wheel::Node>() + size_of::<u32>()
+    // In a list of those with something to send, and in one of those that wait to be accepted.
+    slab::bytes_each::<Socket<S>>() + flows::BYTES_EACH + size_of::<wheel::Node>() + 2 * size_of::<u32>()
 }
 
 /// What is to be done with a connection.
@@ -574,6 +574,7 @@ impl<S: Storage> TcpSockets<S> {
         let spare = 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX;
         Held {
             connections: self.sockets.len(),
+            listeners: self.listeners.len(),
             waits: self.waits.len(),
             port_pages: self.ports.pages(),
             news: self.ready.len(),
@@ -707,6 +708,7 @@ impl<S: Storage> TcpSockets<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{TCP_PORT_PAGES_MAX, TCP_TIME_WAITS_MAX};
     use crate::tcp::Heap;
 
     #[test]
@@ -719,7 +721,7 @@ mod tests {
         let connection = size_of::<Socket<Heap>>() + flow + size_of::<wheel::Node>();
         let counted = connection_bytes::<Heap>();
         assert!((connection..connection + 100).contains(&counted), "{connection} {counted}");
-        assert!((16 * flows..17 * flows).contains(&PORT_PAGES_MAX), "eight pages for twice as many ends");
+        assert!((16 * flows..17 * flows).contains(&TCP_PORT_PAGES_MAX), "eight pages for twice as many ends");
         let sockets = TcpSockets::<Heap>::new(&mut Random::new(1), 1 << 30);
         assert_eq!(sockets.held().buffer_bytes_most, 4 << 30);
     }

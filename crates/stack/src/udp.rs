@@ -95,9 +95,11 @@ struct Slot {
     socket: Option<Socket>,
 }
 
-/// What a socket takes beside what waits in it.
-pub(crate) const SOCKET_BYTES: usize =
-    size_of::<Slot>() + 2 * size_of::<(Key, u32)>() + UDP_ERRORS_MAX * size_of::<(SocketAddr, NetworkError)>();
+/// What a socket takes beside what waits in it and its memberships: an entry in each table that may have one.
+pub(crate) const SOCKET_BYTES: usize = size_of::<Slot>()
+    + 2 * size_of::<(Key, u32)>()
+    + 2 * size_of::<(Key, Vec<u32>)>()
+    + UDP_ERRORS_MAX * size_of::<(SocketAddr, NetworkError)>();
 
 /// The UDP sockets of a stack.
 #[derive(Debug)]
@@ -132,7 +134,21 @@ impl UdpSockets {
 
     /// Bytes of datagrams that wait.
     pub(crate) fn queue_bytes(&self) -> usize {
-        self.slots.iter().filter_map(|slot| slot.socket.as_ref()).map(|socket| socket.queue_bytes).sum()
+        self.open().map(|socket| socket.queue_bytes).sum()
+    }
+
+    /// Groups that sockets are in, counted for each socket.
+    pub(crate) fn memberships(&self) -> usize {
+        self.open().map(|socket| socket.memberships.len()).sum()
+    }
+
+    /// News that nobody has asked for.
+    pub(crate) fn news(&self) -> usize {
+        self.ready.len()
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Socket> {
+        self.slots.iter().filter_map(|slot| slot.socket.as_ref())
     }
 
     /// Opens a socket at an address, which may be unspecified or a group's, and a port, which may be 0 for any.
@@ -253,8 +269,19 @@ impl UdpSockets {
         let Slot { generation, socket } = &mut self.slots[slot as usize];
         if let Some(socket) = socket.as_mut().filter(|socket| !socket.listed) {
             socket.listed = true;
-            self.ready.push_back(UdpId { slot, generation: *generation });
+            let id = UdpId { slot, generation: *generation };
+            if self.ready.len() > 2 * self.len() {
+                self.forget_old_news();
+            }
+            self.ready.push_back(id);
         }
+    }
+
+    /// Throws out what is about sockets that are closed, before it is more than all others could be.
+    #[cold]
+    fn forget_old_news(&mut self) {
+        let Self { ready, slots, .. } = self;
+        ready.retain(|id| slots[id.slot as usize].generation == id.generation);
     }
 
     /// The next socket that has become readable.

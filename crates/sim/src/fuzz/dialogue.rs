@@ -392,7 +392,7 @@ impl World {
             6 => drop(connection.set_receive_buffer(input.size().max(BUFFER_BYTES_MIN))),
             7 => drop(connection.set_send_buffer(input.size().max(BUFFER_BYTES_MIN))),
             8 => drop(connection.set_congestion(input.pick(&["reno", "cubic"]))),
-            9 if !honest => connection.set_user_timeout(Some(Duration::from_millis(u64::from(input.u16())))),
+            9 if !honest => drop(connection.set_user_timeout(Some(Duration::from_millis(u64::from(input.u16()))))),
             10 => {
                 let seq = end.iss.unwrap_or_default() + (end.written + 1).wrapping_add(input.distance());
                 let too_big = IcmpError::TooBig(input.pick(&[0, 28, 500, 1_400]));

@@ -2,7 +2,10 @@
 
 use super::congestion::{self, Control};
 use super::plpmtud::PathProbing;
-use crate::limits::TCP_BUFFER_BYTES_MAX;
+use crate::limits::{
+    TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SEGMENT_BYTES_MIN, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN,
+    TCP_USER_TIMEOUT_MIN,
+};
 use crate::time::Duration;
 
 /// Settings of a connection. [`Config::default`] is what Linux does by default, with CUBIC. What is asked for each time
@@ -34,10 +37,11 @@ pub struct Config {
     pub window_scaling: bool,
     /// When larger segments are tried than the path is known to take (RFC 4821).
     pub path_probing: PathProbing,
-    /// Initial window in segments (RFC 6928).
+    /// Initial window in segments (RFC 6928), no more than [`TCP_INITIAL_WINDOW_MAX`].
     pub initial_window_segments: u8,
     /// How long TIME-WAIT lasts, and FIN-WAIT-2 once nobody reads.
     /// RFC 9293 MUST-13; the usual 60 s are twice an MSL of 30 s, as Linux has it. A table that is full lets the oldest go.
+    /// From [`TCP_TIME_WAIT_MIN`] to [`TCP_TIME_WAIT_MAX`].
     pub time_wait: Duration,
     /// Probes of an idle connection; off by default (RFC 9293 MUST-25).
     pub keepalive: Option<Keepalive>,
@@ -70,7 +74,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What Linux sets out with.
+    /// What Linux sets out with. What else the stack has from it is fixed: the order of a SYN's options, times and retries.
     pub const LINUX: Self = Self {
         mss: 1_460,
         mss_default: 536,
@@ -100,8 +104,14 @@ pub enum ConfigError {
     BufferSize,
     /// A keepalive without time or without probes.
     Keepalive,
-    /// An initial window of no segments.
+    /// An initial window of no segments, or of more than [`TCP_INITIAL_WINDOW_MAX`].
     InitialWindow,
+    /// Segments of less than [`TCP_SEGMENT_BYTES_MIN`].
+    SegmentSize,
+    /// A TIME-WAIT shorter than [`TCP_TIME_WAIT_MIN`] or longer than [`TCP_TIME_WAIT_MAX`] (RFC 9293 MUST-13).
+    TimeWait,
+    /// A user timeout shorter than [`TCP_USER_TIMEOUT_MIN`].
+    UserTimeout,
 }
 
 impl Config {
@@ -118,9 +128,16 @@ impl Config {
         if self.receive_buffer_bytes > self.receive_buffer_bytes_max {
             return Err(ConfigError::BufferSize);
         }
-        if self.initial_window_segments == 0 {
+        if !(1..=TCP_INITIAL_WINDOW_MAX).contains(&self.initial_window_segments) {
             return Err(ConfigError::InitialWindow);
         }
+        if self.mss.min(self.mss_default) < TCP_SEGMENT_BYTES_MIN {
+            return Err(ConfigError::SegmentSize);
+        }
+        if !(TCP_TIME_WAIT_MIN..=TCP_TIME_WAIT_MAX).contains(&self.time_wait) {
+            return Err(ConfigError::TimeWait);
+        }
+        check_user_timeout(self.user_timeout)?;
         self.keepalive.map_or(Ok(()), |keepalive| keepalive.check())
     }
 
@@ -144,6 +161,10 @@ impl Keepalive {
 
 pub(super) fn check_buffer(bytes: usize) -> Result<(), ConfigError> {
     if (1..=TCP_BUFFER_BYTES_MAX).contains(&bytes) { Ok(()) } else { Err(ConfigError::BufferSize) }
+}
+
+pub(super) fn check_user_timeout(timeout: Option<Duration>) -> Result<(), ConfigError> {
+    if timeout.is_none_or(|timeout| timeout >= TCP_USER_TIMEOUT_MIN) { Ok(()) } else { Err(ConfigError::UserTimeout) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A connection: its state, its two buffers, and what owner and application may do with it.
 
 use super::buffer::{Heap, Ring, Storage};
-use super::config::{Config, ConfigError, Keepalive, check_buffer};
+use super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::congestion;
 use super::header::{Flags, Header};
 use super::initial::Initial;
@@ -940,10 +940,14 @@ impl<S: Storage> Connection<S> {
     }
 
     /// How long data may stay unacknowledged; `None`: until retries end.
+    ///
+    /// Errors: next to no time.
     /// RFC 9293 MUST-21.
-    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ConfigError> {
+        check_user_timeout(timeout)?;
         self.stir();
         self.base.config.user_timeout = timeout;
+        Ok(())
     }
 
     /// Fixes the receive buffer's size in bytes, which ends its growth. A window already offered is honoured.

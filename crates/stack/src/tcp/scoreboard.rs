@@ -7,7 +7,7 @@
 use super::SeqNumber;
 use super::header::{Block, SackBlocks};
 use super::queue::Queue;
-use crate::limits::TCP_SENT_MAX;
+use crate::limits::{TCP_SENT_ENTRIES_MAX, TCP_SENT_MAX};
 use crate::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,9 +78,6 @@ struct Rack {
 const WINDOW_MULT_MAX: u32 = 64;
 /// RACK.reo_wnd is back at its least after so many recoveries (RFC 8985 section 6.2).
 const PERSIST_RECOVERIES: u8 = 16;
-
-/// SACK cuts entries no further than to so many.
-const ENTRIES_MAX: usize = 2 * TCP_SENT_MAX as usize;
 
 /// The list.
 #[derive(Debug, Default)]
@@ -281,7 +278,7 @@ impl Scoreboard {
             }
             if sent.start.before(start) {
                 let skip = start.since(sent.start).next_multiple_of(segment_bytes);
-                if skip < sent.len() && self.sent.len() < ENTRIES_MAX {
+                if skip < sent.len() && self.sent.len() < TCP_SENT_ENTRIES_MAX {
                     self.split(at, sent.start + skip);
                 }
                 at += 1;
@@ -289,7 +286,7 @@ impl Scoreboard {
             }
             if end.before(sent.end) {
                 let keep = end.since(sent.start) / segment_bytes * segment_bytes;
-                if keep == 0 || self.sent.len() >= ENTRIES_MAX {
+                if keep == 0 || self.sent.len() >= TCP_SENT_ENTRIES_MAX {
                     return;
                 }
                 self.split(at, sent.start + keep);

@@ -337,7 +337,7 @@ impl<S: Storage> Stack<S> {
         match setting {
             TcpSetting::NoDelay(on) => connection.set_no_delay(now, on),
             TcpSetting::Keepalive(keepalive) => connection.set_keepalive(keepalive).map_err(TcpError::Setting)?,
-            TcpSetting::UserTimeout(time) => connection.set_user_timeout(time),
+            TcpSetting::UserTimeout(time) => connection.set_user_timeout(time).map_err(TcpError::Setting)?,
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::ReceiveBuffer(bytes) => connection.set_receive_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::Congestion(name) => connection.set_congestion(name).map_err(TcpError::Setting)?,

@@ -6,18 +6,16 @@ use crate::device::is_link_local;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::frame::{DeviceId, Kept, Packet, Payload};
 use crate::icmp::NetworkError;
-use crate::limits::{MTU_IPV6_MIN, TCP_SOCKET_BYTES_FREE};
+use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::path_mtu::believable;
 use crate::stack::Stack;
 use crate::tcp::{
     Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie, TimeWaitAnswer,
 };
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// How long an answer to a cookie is waited for: what a cookie is good for.
-const COOKIE_TIME: Duration = Duration::from_secs(128);
 /// Between a connection in TIME-WAIT and one that follows it: more than any window without scaling.
 const FOLLOW_SEQ: u32 = 65_537;
 
@@ -265,7 +263,7 @@ impl<S: Storage> Stack<S> {
         }
         let (options, flow) = (listener.options, arrived.flow);
         if many {
-            listener.cookies_until = Some(now + COOKIE_TIME);
+            listener.cookies_until = Some(now + TCP_COOKIE_TIME);
         }
         let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
         let config = self.config_towards(options.config, flow.remote_ip(), way);

@@ -5,7 +5,7 @@
 //! long as possible before it is used again, and who does not know the secret cannot tell the next.
 
 use super::Flow;
-use crate::limits::TCP_ENDS_MAX;
+use crate::limits::{TCP_END_PORT_PAGES, TCP_ENDS_MAX};
 use crate::seed::Keyed;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -15,8 +15,6 @@ use std::ops::RangeInclusive;
 pub(crate) const PORTS: RangeInclusive<u16> = 32_768..=65_535;
 const PORTS_COUNT: u16 = 32_768;
 const PAGE_PORTS: u16 = 4_096;
-/// Pages of one other end.
-pub(crate) const PAGES: usize = 8;
 
 /// Local address and other end: a flow whose local port is 0.
 type End = Flow;
@@ -61,7 +59,7 @@ impl Page {
 /// The ports of one other end.
 #[derive(Debug)]
 struct Ports {
-    pages: [Option<Box<Page>>; PAGES],
+    pages: [Option<Box<Page>>; TCP_END_PORT_PAGES],
     /// Which pages are full.
     full: u8,
     taken: u16,
@@ -152,7 +150,7 @@ impl Ports {
         if let Some(port) = here {
             return Some(from / PAGE_PORTS * PAGE_PORTS + port);
         }
-        let page = (at + 1..PAGES).find(|page| self.full & 1 << page == 0)?;
+        let page = (at + 1..TCP_END_PORT_PAGES).find(|page| self.full & 1 << page == 0)?;
         let port = self.pages[page].as_ref().map_or(Some(0), |page| page.free_from(0))?;
         u16::try_from(page).ok().map(|page| page * PAGE_PORTS + port)
     }

@@ -29,6 +29,10 @@ pub(crate) struct Membership {
     pub(crate) group: IpAddr,
 }
 
+/// What a membership takes: with its socket, and among the members.
+pub(crate) const MEMBERSHIP_BYTES: usize =
+    2 * (size_of::<Membership>() + size_of::<((Membership, u16), Vec<u32>)>() + size_of::<u32>());
+
 /// How a socket's datagrams are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SendOptions {

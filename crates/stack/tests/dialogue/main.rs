@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
 mod attack;
+mod bounds;
 mod capture;
 mod echo;
 mod errors;

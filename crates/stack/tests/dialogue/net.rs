@@ -32,6 +32,8 @@ pub(crate) struct Net {
     /// Frames that crossed, by the stack that sent them.
     pub(crate) frames: Vec<(usize, Vec<u8>, Marks)>,
     pub(crate) keep_frames: bool,
+    /// Where a frame is built: one for all, as clearing it would take longer than most frames.
+    buffer: Vec<u8>,
 }
 
 /// The address of the end of a link: 1 is the left one.
@@ -85,7 +87,8 @@ impl Net {
             stacks.push(stack);
         }
         let now = Instant::from_ns(1_000_000_000);
-        Self { stacks, now, lost: Box::new(|_, _| false), frames: Vec::new(), keep_frames: false }
+        let buffer = vec![0; FRAME_BYTES_MAX];
+        Self { stacks, now, lost: Box::new(|_, _| false), frames: Vec::new(), keep_frames: false, buffer }
     }
 
     /// The last host's address as the first one sees it.
@@ -95,7 +98,7 @@ impl Net {
 
     /// Lets all frames cross until nobody has one; true if there were any.
     pub(crate) fn cross(&mut self) -> bool {
-        let mut into = vec![0; FRAME_BYTES_MAX];
+        let mut into = std::mem::take(&mut self.buffer);
         let mut any = false;
         loop {
             let mut moved = false;
@@ -109,6 +112,7 @@ impl Net {
                 }
             }
             if !moved {
+                self.buffer = into;
                 return any;
             }
             any = true;

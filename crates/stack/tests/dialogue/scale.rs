@@ -22,12 +22,17 @@ enum First {
     Server,
 }
 
+fn time_waits(stack: &siga_stack::Stack) -> usize {
+    stack.memory().held("TCP connections in TIME-WAIT")
+}
+
 /// Connects, asks, is answered and closes, at 150,000 times a virtual second; how many times it went well.
 fn connect_and_ask(first: First, times: u32, timestamps: bool) -> (u32, Option<TcpError>) {
     let mut net = Net::new(&[FAST]);
     let options = TcpOptions { config: Config { timestamps, ..Config::LINUX }, ..TcpOptions::default() };
     let at = net.far(false, 80);
     let listener = net.last().tcp_listen(at, 10, &options).unwrap();
+    let mut most = 0;
     for time in 0..times {
         net.now = Instant::from_ns(1_000_000_000 + u64::from(time) * 1_000_000_000 / 150_000);
         if net.stacks.iter().filter_map(siga_stack::Stack::poll_timeout).any(|due| due <= net.now) {
@@ -37,10 +42,14 @@ fn connect_and_ask(first: First, times: u32, timestamps: bool) -> (u32, Option<T
         if let Err(error) = ask(&mut net, listener, at, first, &options) {
             return (time, Some(error));
         }
+        if time % 1_000 == 0 {
+            most = most.max(net.stacks.iter().map(time_waits).sum());
+        }
     }
-    let waits: usize = net.stacks.iter().map(|stack| stack.memory().held("TCP connections in TIME-WAIT")).sum();
-    assert!(waits <= TCP_TIME_WAITS_MAX, "{waits}");
-    assert_eq!(net.stacks[usize::from(first == First::Client)].memory().held("TCP connections in TIME-WAIT"), 0);
+    println!("{first:?} closes first: {times} connections, at most {most} in TIME-WAIT");
+    // Who follows takes the place of whom it follows: there are no more than ports.
+    assert!((times.min(32_768) as usize - 1_000..=32_768).contains(&most), "{most}");
+    assert_eq!(time_waits(&net.stacks[usize::from(first == First::Client)]), 0);
     (times, None)
 }
 
@@ -83,17 +92,63 @@ fn ports_come_round_without_a_failed_connect() {
 }
 
 #[test]
-#[ignore = "15,000,000 connections take minutes; to be run with --release"]
+#[ignore = "15,000,000 connections each way take a minute or two; `cargo xtask ci` has them"]
 fn ports_come_round_for_a_hundred_seconds() {
-    for first in [First::Server, First::Client] {
-        assert_eq!(connect_and_ask(first, 15_000_000, true), (15_000_000, None), "{first:?} closes first");
-    }
+    std::thread::scope(|scope| {
+        for first in [First::Server, First::Client] {
+            scope.spawn(move || assert_eq!(connect_and_ask(first, 15_000_000, true), (15_000_000, None), "{first:?}"));
+        }
+    });
 }
 
 #[test]
 fn without_timestamps_ports_rest_and_then_there_are_none() {
     // RFC 6191 cannot tell connections apart then: a port stays in TIME-WAIT for its time.
     assert_eq!(connect_and_ask(First::Client, 36_000, false), (32_768, Some(TcpError::PortsExhausted)));
+}
+
+#[test]
+fn a_full_table_of_time_wait_lets_the_oldest_go() {
+    let mut net = Net::new(&[FAST]);
+    // Without timestamps each holds its port, so that it is told by a connection which of them went.
+    let options = TcpOptions { config: Config { timestamps: false, ..Config::LINUX }, ..TcpOptions::default() };
+    let ends = [81, 82, 83, 84, 85].map(|port| {
+        let at = net.far(false, port);
+        (net.last().tcp_listen(at, 10, &options).unwrap(), at)
+    });
+    let connect = |net: &mut Net, end: usize| ask(net, ends[end].0, ends[end].1, First::Client, &options);
+    for n in 0..TCP_TIME_WAITS_MAX {
+        connect(&mut net, n / 32_768).unwrap();
+    }
+    for end in 0..4 {
+        assert_eq!(connect(&mut net, end), Err(TcpError::PortsExhausted));
+    }
+    assert_eq!(time_waits(&net.stacks[0]), TCP_TIME_WAITS_MAX);
+    connect(&mut net, 4).unwrap();
+    assert_eq!(time_waits(&net.stacks[0]), TCP_TIME_WAITS_MAX);
+    assert_eq!(connect(&mut net, 1), Err(TcpError::PortsExhausted));
+    connect(&mut net, 0).unwrap();
+    net.stacks[0].check();
+    assert_eq!(net.dropped(), []);
+}
+
+#[test]
+fn news_of_datagrams_that_nobody_asks_for_takes_no_more_room_than_sockets() {
+    let mut net = Net::new(&[FAST]);
+    let (now, stack) = (net.now, &mut net.stacks[0]);
+    let at = SocketAddr::new(address(false, 0, 1), 7);
+    for _ in 0..1_000 {
+        let socket = stack.udp_bind(at).unwrap();
+        stack.udp_send(now, socket, Some(at), b"news").unwrap();
+        assert!(stack.udp_receive(socket).unwrap().is_some());
+        stack.udp_close(socket).unwrap();
+        assert!(stack.memory().held("news of UDP sockets") <= 4);
+    }
+    // One socket that lives, and the last news of others.
+    let socket = stack.udp_bind(at).unwrap();
+    stack.udp_send(now, socket, Some(at), b"news").unwrap();
+    assert_eq!((stack.udp_poll_ready(), stack.udp_poll_ready()), (Some(socket), None));
+    assert_eq!(stack.memory().held("news of UDP sockets"), 0);
 }
 
 #[test]
@@ -130,7 +185,7 @@ fn time_wait_ends_and_is_bounded() {
         net.last().tcp_close(now, there).unwrap();
         net.cross();
     }
-    let waits = |net: &Net| net.stacks[0].memory().held("TCP connections in TIME-WAIT");
+    let waits = |net: &Net| time_waits(&net.stacks[0]);
     assert_eq!((waits(&net), net.stacks[0].memory().held("TCP connections")), (100, 0));
     net.pass(Duration::from_secs(59));
     assert_eq!(waits(&net), 100);

@@ -142,6 +142,10 @@ fn wrong_use_is_a_typed_error() {
         TcpOptions { service: 3, ..options },
         bad(Config { congestion: "vegas", ..Config::LINUX }),
         bad(Config { receive_buffer_bytes: 0, ..Config::LINUX }),
+        bad(Config { initial_window_segments: 255, ..Config::LINUX }),
+        bad(Config { mss_default: 0, ..Config::LINUX }),
+        bad(Config { time_wait: Duration::ZERO, ..Config::LINUX }),
+        bad(Config { user_timeout: Some(Duration::ZERO), ..Config::LINUX }),
     ] {
         assert!(stack.tcp_connect(now, at("0.0.0.0:0"), at("10.0.0.2:80"), &options).is_err(), "{options:?}");
         assert!(stack.tcp_listen(at("10.0.0.1:99"), 1, &options).is_err(), "{options:?}");
@@ -154,6 +158,7 @@ fn wrong_use_is_a_typed_error() {
         (TcpSetting::HopLimit(0), TcpError::Range),
         (TcpSetting::Service(1), TcpError::Range),
         (TcpSetting::Congestion("vegas"), TcpError::Setting(ConfigError::UnknownCongestionControl)),
+        (TcpSetting::UserTimeout(Some(Duration::ZERO)), TcpError::Setting(ConfigError::UserTimeout)),
         (TcpSetting::SendBuffer(0), TcpError::Setting(ConfigError::BufferSize)),
         (TcpSetting::ReceiveBuffer(1 << 40), TcpError::Setting(ConfigError::BufferSize)),
     ] {

@@ -403,7 +403,23 @@ fn settings_that_cannot_be_are_refused() {
     assert_eq!(connect(Config { congestion: "vegas", ..plain() }), Some(ConfigError::UnknownCongestionControl));
     assert_eq!(connect(Config { receive_buffer_bytes: 0, ..plain() }), Some(ConfigError::BufferSize));
     assert_eq!(connect(Config { receive_buffer_bytes_max: 1, ..plain() }), Some(ConfigError::BufferSize));
-    assert_eq!(connect(Config { initial_window_segments: 0, ..plain() }), Some(ConfigError::InitialWindow));
+    for initial_window_segments in [0, 11, 255] {
+        assert_eq!(connect(Config { initial_window_segments, ..plain() }), Some(ConfigError::InitialWindow));
+    }
+    for config in [Config { mss: 47, ..plain() }, Config { mss_default: 0, ..plain() }] {
+        assert_eq!(connect(config), Some(ConfigError::SegmentSize));
+    }
+    for time_wait in [Duration::ZERO, Duration::from_millis(999), Duration::from_millis(240_001)] {
+        assert_eq!(connect(Config { time_wait, ..plain() }), Some(ConfigError::TimeWait));
+    }
+    for timeout in [Duration::ZERO, Duration::from_micros(999)] {
+        assert_eq!(connect(Config { user_timeout: Some(timeout), ..plain() }), Some(ConfigError::UserTimeout));
+    }
+    for time_wait in [1, 240].map(Duration::from_secs) {
+        let timeout = Some(Duration::from_millis(1));
+        let config = Config { mss: 48, mss_default: 48, initial_window_segments: 10, time_wait, ..plain() };
+        assert_eq!(connect(Config { user_timeout: timeout, ..config }), None);
+    }
     for keepalive in [
         Keepalive { probes: 0, ..Keepalive::default() },
         Keepalive { idle: Duration::ZERO, ..Keepalive::default() },

@@ -196,7 +196,7 @@ fn data_that_nobody_acknowledges_ends_the_connection() {
 #[test]
 fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
     let mut dialogue = Dialogue::established(plain());
-    dialogue.connection.set_user_timeout(Some(Duration::from_secs(5)));
+    dialogue.connection.set_user_timeout(Some(Duration::from_secs(5))).unwrap();
     dialogue.write(2_000);
     dialogue.sends(&["- 1001:2001 ack 5001", "- 2001:3001 ack 5001"]);
     dialogue.after(4_000);
@@ -211,7 +211,7 @@ fn a_user_timeout_ends_it_sooner_and_progress_puts_it_off() {
 #[test]
 fn the_earliest_of_several_deadlines_is_told() {
     let mut dialogue = Dialogue::established(minute());
-    dialogue.connection.set_user_timeout(Some(Duration::from_secs(50)));
+    dialogue.connection.set_user_timeout(Some(Duration::from_secs(50))).unwrap();
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
     assert_eq!(dialogue.timeout(), ms(300));

@@ -1,0 +1,142 @@
+//! Tables filled to their bound: one more is a typed error or a counted drop, and room is there again as soon as one goes.
+
+use crate::net::{Link, Net, address, any};
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, DeviceError, Medium};
+use siga_stack::drops::TcpDrop;
+use siga_stack::frame::DeviceId;
+use siga_stack::limits::{DEVICES_MAX, LOOPBACK_PACKETS_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, UDP_SOCKETS_MAX};
+use siga_stack::stack::StackConfig;
+use siga_stack::tcp::{Config, Keepalive, StateName};
+use siga_stack::tcp_sockets::{TcpError, TcpId, TcpOptions};
+use siga_stack::time::Duration;
+use siga_stack::udp::UdpError;
+use std::net::{IpAddr, SocketAddr};
+
+const LINK: Link =
+    Link { mtu: 1_500, agreed: Agreed { checksum_unfilled: true, large_segments: false }, ethernet: false };
+
+/// As many addresses and ports of the first host as there are numbers below 65,536.
+fn places() -> impl Iterator<Item = SocketAddr> {
+    let ports = |v6| move |port| SocketAddr::new(address(v6, 0, 1), port);
+    (1..=u16::MAX).map(ports(false)).chain([1].map(ports(true)))
+}
+
+/// One more than those.
+fn another() -> SocketAddr {
+    SocketAddr::new(address(true, 0, 1), 2)
+}
+
+#[test]
+fn one_connection_more_than_there_may_be_is_refused_until_one_goes() {
+    let mut net = Net::new(&[LINK]);
+    let options = TcpOptions::default();
+    let own = SocketAddr::new(address(false, 0, 1), 9);
+    let listener = net.first().tcp_listen(own, 10, &options).unwrap();
+    // They stay where they are: their SYNs are lost, and no time passes.
+    let now = net.now;
+    net.lost = Box::new(|from, frame| from == 0 && frame[33] == 2);
+    let connect = |net: &mut Net, port| {
+        let to = net.far(false, port);
+        net.first().tcp_connect(now, any(false), to, &options)
+    };
+    let open: Vec<TcpId> =
+        (0..TCP_CONNECTIONS_MAX).map(|n| connect(&mut net, u16::try_from(n / 32_768).unwrap() + 1).unwrap()).collect();
+    assert_eq!(connect(&mut net, 100), Err(TcpError::Full));
+    // Who connects is answered by a cookie, and his answer finds no room.
+    let there = net.last().tcp_connect(now, any(false), own, &options).unwrap();
+    net.cross();
+    assert_eq!(net.stacks[1].tcp_state(there), Ok(StateName::Established));
+    assert_eq!(net.first().tcp_accept(listener), Ok(None));
+    assert_eq!(net.stacks[0].drops().get(TcpDrop::BacklogFull), 1);
+    assert_eq!(net.stacks[0].memory().held("TCP connections"), TCP_CONNECTIONS_MAX);
+    // There is room for him as soon as somebody else goes, and only for him.
+    net.first().tcp_abort(now, open[7]).unwrap();
+    net.last().tcp_send(now, there, b"x").unwrap();
+    net.cross();
+    assert!(net.first().tcp_accept(listener).unwrap().is_some());
+    assert_eq!(connect(&mut net, 100), Err(TcpError::Full));
+    net.first().tcp_abort(now, open[8]).unwrap();
+    assert!(connect(&mut net, 100).is_ok());
+}
+
+#[test]
+fn one_listener_more_than_there_may_be_is_refused_until_one_goes() {
+    let mut net = Net::new(&[LINK]);
+    let (now, stack) = (net.now, net.first());
+    let listen = |stack: &mut Stack, at| stack.tcp_listen(at, 1, &TcpOptions::default());
+    let listeners: Vec<_> = places().map(|at| listen(stack, at).unwrap()).collect();
+    assert_eq!((listeners.len(), stack.memory().held("TCP listeners")), (TCP_LISTENERS_MAX, TCP_LISTENERS_MAX));
+    assert_eq!(listen(stack, another()), Err(TcpError::Full));
+    stack.tcp_unlisten(now, listeners[99]).unwrap();
+    assert!(listen(stack, another()).is_ok());
+    assert_eq!(listen(stack, SocketAddr::new(address(true, 0, 1), 3)), Err(TcpError::Full));
+}
+
+#[test]
+fn one_udp_socket_more_than_there_may_be_is_refused_until_one_goes() {
+    let mut net = Net::new(&[LINK]);
+    let stack = net.first();
+    let sockets: Vec<_> = places().map(|at| stack.udp_bind(at).unwrap()).collect();
+    assert_eq!((sockets.len(), stack.memory().held("UDP sockets")), (UDP_SOCKETS_MAX, UDP_SOCKETS_MAX));
+    assert_eq!(stack.udp_bind(another()), Err(UdpError::Full));
+    stack.udp_close(sockets[99]).unwrap();
+    assert!(stack.udp_bind(another()).is_ok());
+    assert_eq!(stack.udp_bind(SocketAddr::new(address(true, 0, 1), 3)), Err(UdpError::Full));
+}
+
+#[test]
+fn groups_that_sockets_joined_are_counted_until_they_are_left() {
+    let mut net = Net::new(&[LINK]);
+    let (now, stack) = (net.now, net.first());
+    let socket = stack.udp_bind(SocketAddr::new([0, 0, 0, 0].into(), 7)).unwrap();
+    let group = |last| IpAddr::from([224, 1, 1, last]);
+    let count = |stack: &Stack| stack.memory().held("groups of UDP sockets");
+    stack.udp_join(now, socket, group(1), DeviceId(0)).unwrap();
+    stack.udp_join(now, socket, group(2), DeviceId(0)).unwrap();
+    assert_eq!(count(stack), 2);
+    stack.udp_leave(now, socket, group(1), DeviceId(0)).unwrap();
+    assert_eq!(count(stack), 1);
+    stack.udp_close(socket).unwrap();
+    assert_eq!(count(stack), 0);
+}
+
+#[test]
+fn one_device_more_than_there_may_be_is_refused() {
+    let mut stack = Stack::new(StackConfig::default());
+    let config = || DeviceConfig { medium: Medium::Ip, mtu: 1_500, addresses: Vec::new(), agreed: LINK.agreed };
+    for id in 0..DEVICES_MAX {
+        assert_eq!(stack.add_device(config()), Ok(DeviceId(u16::try_from(id).unwrap())));
+    }
+    assert_eq!(stack.add_device(config()), Err(DeviceError::Full));
+}
+
+#[test]
+fn what_is_more_than_a_stack_may_say_to_itself_in_one_call_is_due_at_once() {
+    const CONNECTIONS: usize = 100;
+    let mut net = Net::new(&[LINK]);
+    let keepalive = Some(Keepalive { idle: Duration::from_secs(10), ..Keepalive::default() });
+    let options = TcpOptions { config: Config { keepalive, ..Config::LINUX }, ..TcpOptions::default() };
+    let own = SocketAddr::new(address(false, 0, 1), 9);
+    let now = net.now;
+    let listener = net.first().tcp_listen(own, CONNECTIONS, &options).unwrap();
+    let open = |stack: &mut Stack| {
+        let here = stack.tcp_connect(now, any(false), own, &options).unwrap();
+        [here, stack.tcp_accept(listener).unwrap().unwrap().0]
+    };
+    let ends: Vec<TcpId> = (0..CONNECTIONS).flat_map(|_| open(net.first())).collect();
+    net.pass(Duration::from_millis(9_900));
+    // All probe at the same time, and have to answer.
+    net.now += Duration::from_secs(1);
+    let mut calls = 0;
+    while net.stacks[0].poll_timeout().is_some_and(|due| due <= net.now) {
+        let now = net.now;
+        net.first().handle_timeout(now);
+        calls += 1;
+    }
+    assert!(calls > 2 * ends.len() / LOOPBACK_PACKETS_MAX, "{calls} calls");
+    assert!(ends.iter().all(|end| net.stacks[0].tcp_state(*end) == Ok(StateName::Established)));
+    // A probe lies before the window, and nothing else was dropped.
+    assert_eq!(net.dropped(), [(0, "tcp: out of window".to_owned(), u64::try_from(ends.len()).unwrap())]);
+    assert_eq!(net.stacks[0].memory().held("bytes of packets to the stack itself"), 0);
+}
