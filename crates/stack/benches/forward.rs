@@ -3,6 +3,7 @@
 //!
 //! `cargo bench -p siga-stack --bench forward`
 #![expect(clippy::print_stdout, reason = "a program that prints figures")]
+#![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Received};

@@ -244,11 +244,15 @@ fn what_is_lost_on_the_way_is_sent_again() {
         let text = tap.stop();
         assert_eq!(printed(&text, " failed;"), 0, "{text}");
     }
-    let place = Place::new();
-    place.feed("nft -f -", RULES);
-    peer::serve_echo(&place, at(KERNEL[0], ECHO));
-    let arguments = format!("--connect {} --send 4M --connections 4", at(KERNEL[0], ECHO));
-    Tap::start(&place, &arguments).end();
+    for arguments in ["", "--offload"] {
+        for kernel in KERNEL {
+            let place = Place::new();
+            place.feed("nft -f -", RULES);
+            peer::serve_echo(&place, at(kernel, ECHO));
+            let connect = format!("{arguments} --connect {} --send 4M --connections 4", at(kernel, ECHO));
+            Tap::start(&place, &connect).end();
+        }
+    }
 }
 
 #[test]
