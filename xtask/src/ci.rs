@@ -47,24 +47,24 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 }
 
 fn steps(test: String) -> Vec<Step> {
-    let command = |line: &str| Step::Command { line: line.to_owned(), env: None };
+    let with = |line: &str, env| Step::Command { line: line.to_owned(), env };
+    let command = |line: &str| with(line, None);
     vec![
         command("cargo fmt --all --check"),
         command("cargo clippy --workspace --all-targets --all-features -- -D warnings"),
-        Step::Command {
-            line: "cargo doc --workspace --no-deps".to_owned(),
-            env: Some(("RUSTDOCFLAGS", "-D warnings")),
-        },
+        with("cargo doc --workspace --no-deps", Some(("RUSTDOCFLAGS", "-D warnings"))),
         // Looked at only: the library that the programs are linked with is neither built nor needed.
-        Step::Command {
-            line: "cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings"
-                .to_owned(),
-            env: Some(("CUSTOM_LIBFUZZER_PATH", "target/libFuzzer.a")),
-        },
+        with(
+            "cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings",
+            Some(("CUSTOM_LIBFUZZER_PATH", "target/libFuzzer.a")),
+        ),
         Step::Tidy,
         Step::Schema,
         Step::Rfc,
-        Step::Command { line: test, env: None },
+        with(&test, None),
+        // What takes minutes, by the tests that were just built.
+        command("cargo test --workspace --test dialogue -- --ignored --nocapture"),
+        with("cargo test --workspace --test kernel -- with_offload", Some(("SIGA_BULK_BYTES", "1000000000"))),
         Step::Loom,
         Step::Miri,
         Step::Instructions,
@@ -153,7 +153,7 @@ mod tests {
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
         let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 14);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");
     }

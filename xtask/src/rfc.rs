@@ -1,7 +1,7 @@
 //! The numbered requirements of RFC 9293 (TCP) against the sources of the stack: which code meets each, which test holds it
 //! to that, or why it is not met.
 //!
-//! The requirements, notes and exceptions are in `rfc/rfc9293.toml`, the citations in comments of crates/stack (`citations.rs`
+//! The requirements, notes, exceptions and what is met in part are in `rfc/rfc9293.toml`, the citations in comments of crates/stack (`citations.rs`
 //! says how they are read). What MUST or SHOULD be has to be decided: by code and a test, or by an exception with its
 //! reason. What MAY be is listed. Whether a comment tells the truth is for its reader and its test to say.
 
@@ -99,8 +99,10 @@ impl fmt::Display for Id {
 struct Requirement {
     section: String,
     about: String,
-    /// How far it is met.
+    /// How it is met.
     note: Option<String>,
+    /// In which case it is not met, and why.
+    partly: Option<String>,
     exception: Option<String>,
     code: Vec<Citation>,
     tests: Vec<Citation>,
@@ -112,6 +114,7 @@ type Requirements = BTreeMap<Id, Requirement>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Met,
+    InPart,
     Exception,
     /// It is optional, and nothing cites it.
     LeftOut,
@@ -123,6 +126,7 @@ impl Requirement {
         let (code, tests) = (!self.code.is_empty(), !self.tests.is_empty());
         match self.exception {
             Some(_) => Standing::Exception,
+            None if code && tests && self.partly.is_some() => Standing::InPart,
             None if code && tests => Standing::Met,
             None if !code && !tests && !id.level.has_to_be_decided() => Standing::LeftOut,
             None => Standing::Undecided,
@@ -200,12 +204,18 @@ fn parse(data: &str) -> Result<Requirements, String> {
         let (section, about) = (section.to_owned(), about.to_owned());
         requirements.insert(id_of(key)?, Requirement { section, about, ..Requirement::default() });
     }
-    for (name, is_note) in [("notes", true), ("exceptions", false)] {
+    type Field = fn(&mut Requirement) -> &mut Option<String>;
+    let kinds: [(&str, Field); 3] = [
+        ("notes", |requirement| &mut requirement.note),
+        ("partly", |requirement| &mut requirement.partly),
+        ("exceptions", |requirement| &mut requirement.exception),
+    ];
+    for (name, field) in kinds {
         for (key, value) in part(name)? {
             let requirement = requirements.get_mut(&id_of(key)?).ok_or(format!("{key} is in [{name}] alone"))?;
             let words = value.as_str().map(str::trim).filter(|words| !words.is_empty());
             let words = words.ok_or(format!("{key} says nothing in [{name}]"))?.to_owned();
-            *(if is_note { &mut requirement.note } else { &mut requirement.exception }) = Some(words);
+            *field(requirement) = Some(words);
         }
     }
     Ok(requirements)
@@ -216,6 +226,7 @@ fn text(requirements: &Requirements) -> String {
     for (id, requirement) in requirements {
         let standing = match requirement.standing(*id) {
             Standing::Met => "met",
+            Standing::InPart => "in part",
             Standing::Exception => "exception",
             Standing::LeftOut => "left out",
             Standing::Undecided => "UNDECIDED",
@@ -227,7 +238,8 @@ fn text(requirements: &Requirements) -> String {
                 put(&mut out, format_args!("    {kind}  {path}:{line} {item}"));
             }
         }
-        for (kind, words) in [("note", &requirement.note), ("why ", &requirement.exception)] {
+        let words = [("note", &requirement.note), ("not ", &requirement.partly), ("why ", &requirement.exception)];
+        for (kind, words) in words {
             if let Some(words) = words {
                 put(&mut out, format_args!("    {kind}  {words}"));
             }
@@ -248,10 +260,12 @@ fn summary(requirements: &Requirements) -> String {
             let of_level = requirements.iter().filter(|(id, _)| id.level == level);
             of_level.filter(|(id, requirement)| requirement.standing(**id) == standing).count()
         };
-        let (met, exceptions) = (count(Standing::Met), count(Standing::Exception));
+        let (met, in_part, exceptions) = (count(Standing::Met), count(Standing::InPart), count(Standing::Exception));
         let (left_out, undecided) = (count(Standing::LeftOut), count(Standing::Undecided));
         let mut text = format!("{}: {met} met and tested", level.name());
-        for (count, what) in [(exceptions, "with an exception"), (left_out, "left out"), (undecided, "undecided")] {
+        for (count, what) in
+            [(in_part, "in part"), (exceptions, "with an exception"), (left_out, "left out"), (undecided, "undecided")]
+        {
             if count > 0 {
                 text += &format!(", {count} {what}");
             }
@@ -274,7 +288,8 @@ fn markdown(requirements: &Requirements) -> String {
     for (id, requirement) in requirements {
         let tests = places(&requirement.tests, |citation| format!("`{}`", citation.item));
         let left_out = (requirement.standing(*id) == Standing::LeftOut).then(|| "left out".to_owned());
-        let parts = [requirement.exception.clone(), requirement.note.clone(), left_out, Some(tests)];
+        let partly = requirement.partly.as_ref().map(|words| format!("In part: {words}"));
+        let parts = [requirement.exception.clone(), partly, requirement.note.clone(), left_out, Some(tests)];
         let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
         let held = parts.join(" ");
         let code = places(&requirement.code, |Citation { path, item, .. }| {
@@ -300,7 +315,7 @@ mod tests {
     use super::*;
 
     const REQUIREMENTS: &str = "[requirements]\nMUST-1 = [\"3.1\", \"a window\"]\nMUST-2 = [\"3.2\", \"a sum\"]\n\
-        SHLD-1 = [\"3.3\", \"a habit\"]\nMAY-1 = [\"3.4\", \"a liberty\"]\n[notes]\nMUST-1 = \"Mostly.\"\n[exceptions]\nMUST-2 = \"Nobody adds.\"\n";
+        SHLD-1 = [\"3.3\", \"a habit\"]\nMAY-1 = [\"3.4\", \"a liberty\"]\n[notes]\nMUST-1 = \"Mostly.\"\n[partly]\n[exceptions]\nMUST-2 = \"Nobody adds.\"\n";
     const MET: &str = "//! A.\n// MUST-1, SHLD-1\nfn a() {}\n#[cfg(test)]\nmod tests {\n    // MUST-1, SHLD-1\n    #[test]\n    fn b() {}\n}\n";
 
     fn looked(path: &str, text: &str) -> (Requirements, Vec<String>) {
@@ -327,6 +342,20 @@ mod tests {
         assert_eq!(findings, [""; 0]);
         let standings: Vec<Standing> = requirements.iter().map(|(id, requirement)| requirement.standing(*id)).collect();
         assert_eq!(standings, [Standing::Met, Standing::Exception, Standing::Met, Standing::LeftOut]);
+    }
+
+    #[test]
+    fn what_is_met_in_part_is_counted_apart_and_says_in_which_case_it_is_not() {
+        let data = REQUIREMENTS.replace("[partly]\n", "[partly]\nSHLD-1 = \"Not on Sundays.\"\n");
+        let file = |text: &str| [File { path: "crates/stack/src/a.rs".to_owned(), text: text.to_owned() }];
+        let (requirements, findings) = look(&data, &file(MET)).unwrap();
+        assert_eq!(findings, []);
+        assert!(summary(&requirements).contains("; SHLD: 0 met and tested, 1 in part; "));
+        assert!(text(&requirements).contains("SHLD-1   3.3        in part    a habit\n"));
+        assert!(markdown(&requirements).contains("| In part: Not on Sundays. `b` |"));
+        // It takes code and a test all the same.
+        let (_, findings) = look(&data, &file("//! A.\n// MUST-1\nfn a() {}\n")).unwrap();
+        assert!(findings.iter().any(|finding| finding.to_string().starts_with("SHLD-1: neither")), "{findings:?}");
     }
 
     #[test]
