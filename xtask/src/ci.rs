@@ -25,7 +25,7 @@ enum Step {
 
 /// Runs every step; the error names the one that failed.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    let steps = steps(test_command(root)?);
+    let steps = steps(&test_command(root)?);
     let total = steps.len();
     let begun = Instant::now();
     for (at, step) in (1..).zip(steps) {
@@ -46,7 +46,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn steps(test: String) -> Vec<Step> {
+fn steps(test: &str) -> Vec<Step> {
     let with = |line: &str, env| Step::Command { line: line.to_owned(), env };
     let command = |line: &str| with(line, None);
     vec![
@@ -61,7 +61,7 @@ fn steps(test: String) -> Vec<Step> {
         Step::Tidy,
         Step::Schema,
         Step::Rfc,
-        with(&test, None),
+        with(test, None),
         // What takes minutes, by the tests that were just built.
         command("cargo test --workspace --test dialogue -- --ignored --nocapture"),
         with("cargo test --workspace --test kernel -- with_offload", Some(("SIGA_BULK_BYTES", "1000000000"))),
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_fallback_and_the_steps_are_commands_of_this_workspace() {
         let root = tempfile::tempdir().unwrap();
-        let names: Vec<String> = steps(test_command(root.path()).unwrap()).iter().map(Step::name).collect();
+        let names: Vec<String> = steps(&test_command(root.path()).unwrap()).iter().map(Step::name).collect();
         assert_eq!(names.len(), 14);
         assert!(names.contains(&"cargo test --workspace".to_owned()), "{names:?}");
         assert!(names.iter().all(|name| name.contains("cargo ")), "{names:?}");

@@ -46,7 +46,7 @@ fn connect_and_ask(first: First, times: u32, timestamps: bool) -> (u32, Option<T
             most = most.max(net.stacks.iter().map(time_waits).sum());
         }
     }
-    println!("{first:?} closes first: {times} connections, at most {most} in TIME-WAIT");
+    eprintln!("{first:?} closes first: {times} connections, at most {most} in TIME-WAIT");
     // Who follows takes the place of whom it follows: there are no more than ports.
     assert!((times.min(32_768) as usize - 1_000..=32_768).contains(&most), "{most}");
     assert_eq!(time_waits(&net.stacks[usize::from(first == First::Client)]), 0);
