@@ -185,10 +185,6 @@ pub(super) struct Figure1 {
 }
 
 impl Figure1 {
-    pub(super) fn new() -> Self {
-        Self::of(&figure_1())
-    }
-
     pub(super) fn of(topology: &Topology) -> Self {
         Self::of_guests(|name| Guest::new(topology, name))
     }
