@@ -94,7 +94,8 @@ fn check_cell(cell: &Value, ended: &Ended) {
         let (total, parts) = (number(&part["total"]), number(&part["virtual"]) + number(&part["cp"]));
         (total - parts).abs() <= 1e-9 * total.abs().max(1.0)
     };
-    assert!(adds_up(cpu) && number(&cpu["total"]) > 0.0, "{cell}");
+    // Time stolen from a host is counted in hundredths of a second: all that was spent in a short trial can be less.
+    assert!(adds_up(cpu) && number(&cpu["total"]) + number(&cpu["uncertainty"]) > 0.0, "{cell}");
     let mut sum = number(&cpu["residue"]);
     for component in ["client", "router", "server", "other"] {
         let component = &cpu["components"][component];

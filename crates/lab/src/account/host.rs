@@ -80,9 +80,11 @@ impl HostCpu {
         self.since(earlier).0.at_ns
     }
 
-    /// How far [`busy_since`](Self::busy_since) can be off.
+    /// How far [`busy_since`](Self::busy_since) can be off: stolen time, where there is any, has no finer source than
+    /// /proc/stat.
     pub fn resolution_since(&self, earlier: &Self) -> u64 {
-        self.since(earlier).1
+        let stolen = if self.steal_ns > 0 { USER_TICK_NS } else { 0 };
+        self.since(earlier).1 + stolen
     }
 
     /// CPU time spent between `earlier` and this reading: wall x CPUs - idle - iowait - steal.
@@ -214,6 +216,17 @@ mod tests {
         assert_eq!((coarse.busy_since(&begin), coarse.resolution_since(&begin)), (1_200_000_000, 2 * USER_TICK_NS));
         let late = reading(2_000, 1_700, Some(2_206));
         assert_eq!((late.busy_since(&coarse), late.resolution_since(&coarse)), (1_200_000_000, 2 * USER_TICK_NS));
+    }
+
+    #[test]
+    fn where_time_is_stolen_the_figure_is_no_finer_than_its_count() {
+        let reading = |at_ms: u64, idle_ms: u64, steal_ns: u64| HostCpu {
+            exact: Some(Exact { at_ns: at_ms * 1_000_000, idle_ns: idle_ms * 1_000_000 }),
+            steal_ns,
+            ..parse_stat("cpu 0 0 0 0 0 0 0 0\ncpu0\ncpu1\n").unwrap()
+        };
+        let (begin, end) = (reading(0, 0, 0), reading(20, 38, USER_TICK_NS));
+        assert_eq!((end.busy_since(&begin), end.resolution_since(&begin)), (0, USER_TICK_NS));
     }
 
     #[test]
