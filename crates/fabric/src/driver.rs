@@ -1,7 +1,6 @@
 //! How guests move frames between their stacks and the rings, and where they run: features that can each be switched alone, so
 //! that what each is worth can be measured.
 
-use crate::limits::BULK_BUFFERS;
 use crate::topology::NetworkKind;
 use serde::{Deserialize, Serialize};
 use siga_ring::Producer;
@@ -11,8 +10,6 @@ use siga_stack::device::Agreed;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Driver {
-    /// Buffers that are filled in one pass are handed over together, not each by itself.
-    pub bulk: bool,
     /// Packets share a buffer of HiperSockets as far as they fit (a virtual CTC's always do).
     pub packing: bool,
     /// A doorbell is rung where the partner asked for it, not at every hand-over.
@@ -34,7 +31,6 @@ pub struct Driver {
 impl Default for Driver {
     fn default() -> Self {
         Self {
-            bulk: true,
             packing: true,
             suppress_doorbells: true,
             copy_once: true,
@@ -48,16 +44,14 @@ impl Default for Driver {
 
 impl Driver {
     /// Every feature by its name in topologies, and whether it is on.
-    pub fn features(mut self) -> [(&'static str, bool); 8] {
+    pub fn features(mut self) -> [(&'static str, bool); 7] {
         self.switches().map(|(name, is_on)| (name, *is_on))
     }
 
     /// The same, to be switched.
-    pub fn switches(&mut self) -> [(&'static str, &mut bool); 8] {
-        let Self { bulk, packing, suppress_doorbells, copy_once, omit_checksums, large_segments, in_place, gather } =
-            self;
+    pub fn switches(&mut self) -> [(&'static str, &mut bool); 7] {
+        let Self { packing, suppress_doorbells, copy_once, omit_checksums, large_segments, in_place, gather } = self;
         [
-            ("bulk", bulk),
             ("packing", packing),
             ("suppress_doorbells", suppress_doorbells),
             ("copy_once", copy_once),
@@ -79,7 +73,6 @@ impl Driver {
 
     /// Has a new ring used as the features say.
     pub(crate) fn prepare(self, ring: &mut Producer, kind: NetworkKind) {
-        ring.set_bulk(if self.bulk { BULK_BUFFERS } else { 1 });
         ring.set_packing(self.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
         ring.set_ring_always(!self.suppress_doorbells);
     }

@@ -23,8 +23,6 @@ pub const ROUTES_MAX: usize = 1_024;
 pub const BUFFER_COUNT_MIN: u16 = 8;
 /// See [`BUFFER_COUNT_MIN`].
 pub const BUFFER_COUNT_MAX: u16 = 128;
-/// Buffers that are handed over together, where drivers do so at all: a partner on another CPU begins before all are filled.
-pub const BULK_BUFFERS: usize = 4;
 /// The largest packet whose answer may wait for what an application says to it.
 pub const HELD_ANSWER_BYTES_MAX: usize = 16 << 10;
 /// Buffers where nothing is asked for.

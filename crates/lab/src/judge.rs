@@ -325,7 +325,7 @@ pub fn within(run: &Run) -> Result<Vec<Comparison>> {
 }
 
 /// The level that a further one of a run is judged against: the one that its name is a variant of, by as few features as the
-/// run has (`430-bulk-gather` against `430-bulk`, without that against `430`); else the first.
+/// run has (`430-packing-gather` against `430-packing`, without that against `430`); else the first.
 fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     let mut base = Variant::of(level).map(|variant| variant.base);
     while let Some(name) = base {
@@ -759,12 +759,12 @@ mod tests {
         let names = [
             "430",
             "420",
-            "430-bulk",
-            "420+bulk",
+            "430-packing",
+            "420+packing",
             "430-adaptive_waiting",
             "430-adaptive_waiting-gather",
-            "430-packing-gather",
-            "aa+bulk",
+            "430-in_place-gather",
+            "aa+packing",
             "gro-off",
         ];
         let bases = |names: &[&str]| -> Vec<(String, String)> {
@@ -774,23 +774,23 @@ mod tests {
         };
         let wanted = [
             ("420", "430"),
-            ("430-bulk", "430"),
-            ("420+bulk", "420"),
+            ("430-packing", "430"),
+            ("420+packing", "420"),
             ("430-adaptive_waiting", "430"),
             ("430-adaptive_waiting-gather", "430-adaptive_waiting"),
-            ("430-packing-gather", "430"),
-            ("aa+bulk", "430"),
+            ("430-in_place-gather", "430"),
+            ("aa+packing", "430"),
             ("gro-off", "430"),
         ];
         assert_eq!(bases(&names), wanted.map(|(new, base)| (new.to_owned(), base.to_owned())));
         // The first is judged against nothing, and no two are judged against each other twice.
-        assert_eq!(bases(&["430-bulk", "430"]), [("430".to_owned(), "430-bulk".to_owned())]);
+        assert_eq!(bases(&["430-packing", "430"]), [("430".to_owned(), "430-packing".to_owned())]);
         // What was not measured is no base.
         let mut run = run("run", names.iter().map(|name| trial(name, 0, 1_000)).collect());
         run.trials.retain(|trial| trial.cell.level != "420");
         let comparisons = within(&run).unwrap();
         let of = |new: &str| comparisons.iter().find(|one| one.new == new).map(|one| one.base.as_str());
-        assert_eq!((of("420+bulk"), of("430-bulk"), of("420")), (Some("430"), Some("430"), None));
+        assert_eq!((of("420+packing"), of("430-packing"), of("420")), (Some("430"), Some("430"), None));
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub(crate) struct Variant<'a> {
 }
 
 impl<'a> Variant<'a> {
-    /// Reads a name such as `430-bulk`; `None` if it names no variant.
+    /// Reads a name such as `430-packing`; `None` if it names no variant.
     pub(crate) fn of(name: &'a str) -> Option<Self> {
         Guests::FEATURES.into_iter().find_map(|feature| {
             let rest = name.strip_suffix(feature)?;
@@ -103,8 +103,7 @@ impl<'a> Variant<'a> {
 
 impl Guests {
     /// What can be switched by a level's name.
-    pub(crate) const FEATURES: [&str; 10] = [
-        "bulk",
+    pub(crate) const FEATURES: [&str; 9] = [
         "packing",
         "suppress_doorbells",
         "copy_once",
@@ -178,7 +177,7 @@ impl Level {
         Self::parse(&text, name_or_file)
     }
 
-    /// A level of siga's own networks with one feature more (`420+bulk`) or less (`430-bulk`); `None` if the name is no such.
+    /// A level of siga's own networks with one feature more (`420+packing`) or less (`430-packing`); `None` if the name is no such.
     fn varied(name: &str) -> Option<Result<Self>> {
         let Variant { base, feature, with } = Variant::of(name)?;
         let varied = Self::load(base).and_then(|level| {
@@ -346,8 +345,8 @@ mod tests {
         assert_eq!((every.driver, every.full), (all.driver, all.full));
         let both = Level::load("430-adaptive_waiting-gather").unwrap().guests.unwrap();
         assert_eq!((both.waiting, both.driver.gather), (Some(Waiting::Blocking), false));
-        assert!(Level::load("reno+bulk").unwrap_err().to_string().contains("says nothing of siga's own networks"));
-        assert_eq!(Level::load("nosuch+bulk").unwrap_err().exit_status(), 2);
+        assert!(Level::load("reno+packing").unwrap_err().to_string().contains("says nothing of siga's own networks"));
+        assert_eq!(Level::load("nosuch+packing").unwrap_err().exit_status(), 2);
     }
 
     #[test]
@@ -355,9 +354,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file.toml");
         std::fs::write(&file, "name = \"mine\"\n[guests]\n").unwrap();
-        let varied = Level::load(&format!("{}-bulk", file.display())).unwrap();
-        assert_eq!((varied.name.as_str(), varied.guests.unwrap().driver.bulk), ("mine-bulk", false));
-        assert_eq!(Variant::of(&varied.name), Some(Variant { base: "mine", feature: "bulk", with: false }));
+        let varied = Level::load(&format!("{}-packing", file.display())).unwrap();
+        assert_eq!((varied.name.as_str(), varied.guests.unwrap().driver.packing), ("mine-packing", false));
+        assert_eq!(Variant::of(&varied.name), Some(Variant { base: "mine", feature: "packing", with: false }));
     }
 
     #[test]

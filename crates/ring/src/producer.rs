@@ -52,10 +52,8 @@ pub struct Producer {
     peer: View,
     caller: Caller,
     shape: Shape,
-    /// Buffers that the peer was told of, ever.
+    /// Buffers that are filled and that the peer was told of, ever.
     published: u64,
-    /// Buffers that are filled, ever: those published and those that wait for it.
-    closed: u64,
     /// Buffers that the peer had taken when last looked at.
     consumed: u64,
     /// The buffer to fill, and what lies in it already: 0 for none.
@@ -65,7 +63,6 @@ pub struct Producer {
     last: (usize, usize),
     reserved: usize,
     packing: bool,
-    bulk: u64,
     violation: Option<Violation>,
     counters: ProducerCounters,
     buffers: Arc<Buffers>,
@@ -80,14 +77,12 @@ impl Producer {
             caller: Caller::new(bell),
             shape,
             published: 0,
-            closed: 0,
             consumed: 0,
             buffer: 0,
             fill: 0,
             last: (0, 0),
             reserved: 0,
             packing: false,
-            bulk: 1,
             violation: None,
             counters: ProducerCounters::default(),
             buffers,
@@ -107,11 +102,6 @@ impl Producer {
     /// Whether frames share a buffer.
     pub fn packs(&self) -> bool {
         self.packing
-    }
-
-    /// How many buffers at most wait to be published together; at first 1: each is published when it is filled.
-    pub fn set_bulk(&mut self, buffers: usize) {
-        self.bulk = u64::try_from(buffers).unwrap_or(u64::MAX).max(1);
     }
 
     /// Whether the doorbell is rung at each publication, asked for or not. At first it is not.
@@ -137,8 +127,6 @@ impl Producer {
             self.close();
         }
         if self.fill == 0 && !self.has_free_buffer() {
-            // Buffers that wait to be published would wait for ever.
-            self.announce();
             self.refresh()?;
             if !self.has_free_buffer() {
                 return Ok(None);
@@ -192,9 +180,8 @@ impl Producer {
     /// Publishes all frames that were committed, and rings if the peer asked for it. Nothing if there are none.
     pub fn publish(&mut self) {
         if self.fill > 0 {
-            self.mark_last();
+            self.close();
         }
-        self.announce();
     }
 
     /// How many buffers are free; the peer is only asked where it is not known that one is.
@@ -278,43 +265,26 @@ impl Producer {
     }
 
     fn free(&self) -> usize {
-        let taken = self.closed - self.consumed + u64::from(self.fill > 0);
+        let taken = self.published - self.consumed + u64::from(self.fill > 0);
         self.shape.buffer_count() - usize::try_from(taken).unwrap_or(usize::MAX)
     }
 
     fn has_free_buffer(&self) -> bool {
-        self.closed - self.consumed < word(self.shape.buffer_count())
+        self.published - self.consumed < word(self.shape.buffer_count())
     }
 
-    /// Ends the buffer that is being filled.
-    fn mark_last(&mut self) {
+    /// Ends the buffer that is being filled, and publishes it.
+    fn close(&mut self) {
         let (fill, len) = self.last;
         let head = self.at(self.shape.head_at(self.buffer, fill));
         self.own.store(head, word(len) | LAST);
         self.fill = 0;
         self.buffer = self.shape.next_buffer(self.buffer);
-        self.closed += 1;
-    }
-
-    /// Ends the buffer and publishes as many as wait, if these are enough.
-    fn close(&mut self) {
-        self.mark_last();
-        if self.closed - self.published >= self.bulk {
-            self.announce();
-        }
-    }
-
-    /// Tells of all buffers that are filled.
-    fn announce(&mut self) {
-        let buffers = self.closed - self.published;
-        if buffers == 0 {
-            return;
-        }
-        // What lies in the buffers is seen before the count that tells of them.
+        self.published += 1;
+        self.counters.buffers += 1;
+        // What lies in the buffer is seen before the count that tells of it.
         fence(Ordering::Release);
-        self.own.store(PRODUCED, self.closed);
-        self.published = self.closed;
-        self.counters.buffers += buffers;
+        self.own.store(PRODUCED, self.published);
         // Either the consumer sees the count or this end sees its wish.
         fence(Ordering::SeqCst);
         self.caller.changed(self.published, self.peer.load(WAKE_AT));

@@ -167,26 +167,6 @@ fn a_packed_frame_that_does_not_fit_goes_into_the_next_buffer() {
 }
 
 #[test]
-fn buffers_of_a_bulk_are_published_together() {
-    let mut pair = Pair::of(8);
-    pair.a.producer.set_bulk(3);
-    assert!(pair.b.consumer.declare_asleep().unwrap());
-    for number in 0..2 {
-        assert!(send(&mut pair.a, &[number], 0));
-    }
-    assert_eq!(receive(&mut pair.b), None);
-    assert!(send(&mut pair.a, &[2], 0));
-    assert!((0..3).all(|number| receive(&mut pair.b) == Some((vec![number], 0))));
-    assert_eq!(receive(&mut pair.b), None);
-    assert_eq!(rings(&pair.b.ear), 1);
-    // A bulk that the ring cannot hold is published when there is no more room.
-    pair.a.producer.set_bulk(100);
-    while send(&mut pair.a, &[7], 0) {}
-    assert!((0..8).all(|_| receive(&mut pair.b) == Some((vec![7], 0))));
-    assert_eq!(receive(&mut pair.b), None);
-}
-
-#[test]
 fn a_place_that_is_not_committed_is_reserved_again() {
     let mut pair = Pair::of(2);
     pair.a.producer.reserve(2_000).unwrap().unwrap().fill(1);

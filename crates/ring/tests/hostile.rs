@@ -123,7 +123,6 @@ fn world(draw: &mut Draw) -> (Link, Evil) {
     let ((bell, their_ear), (their_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
     let mut link = Link::new(own, PeerMemory::map(fd, shape).unwrap(), bell, ear);
     link.producer.set_packing(draw.below(2) == 0);
-    link.producer.set_bulk(1 + draw.below(4));
     link.consumer.set_give_back_batch(1 + draw.below(4));
     let theirs = PeerArena::map(theirs, shape.memory_bytes()).unwrap();
     (link, Evil { memory, shape, bell: their_bell, ear: their_ear, theirs })

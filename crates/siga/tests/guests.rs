@@ -229,7 +229,7 @@ fn the_default_plan_sets_sigas_network_beside_the_kernels() {
 #[test]
 fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
     let bench = Bench::new();
-    let levels = "420,430,420+bulk+packing,430-copy_once-pending";
+    let levels = "420,430,420+packing+gather,430-copy_once-pending";
     measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));
     let trials = bench.trials();
     assert_eq!(trials.len(), 4 * 5);
@@ -240,16 +240,15 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
     }
     for record in bench.lines("paths.jsonl") {
         let record: Value = serde_json::from_str(&record).unwrap();
-        let (full, bulk, copy_once, checksums) = match record["cell"]["level"].as_str().unwrap() {
-            "420" => ("drop", false, false, false),
-            "430" => ("pending", true, true, true),
-            "420+bulk+packing" => ("drop", true, false, false),
-            _ => ("drop", true, false, true),
+        let (full, packing, gather, copy_once, checksums) = match record["cell"]["level"].as_str().unwrap() {
+            "420" => ("drop", false, false, false, false),
+            "430" => ("pending", true, true, true, true),
+            "420+packing+gather" => ("drop", true, true, false, false),
+            _ => ("drop", true, true, false, true),
         };
         let words = format!(
-            "full={full} bulk={bulk} packing={bulk} suppress_doorbells={checksums} copy_once={copy_once} \
-             omit_checksums={checksums} large_segments={checksums} in_place={checksums} \
-             gather={checksums}"
+            "full={full} packing={packing} suppress_doorbells={checksums} copy_once={copy_once} \
+             omit_checksums={checksums} large_segments={checksums} in_place={checksums} gather={gather}"
         );
         let devices = record["interfaces"].as_object().unwrap();
         assert!(devices.values().all(|text| text.as_str().unwrap().ends_with(&words)), "{words}: {record:#}");

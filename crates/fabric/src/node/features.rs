@@ -134,15 +134,6 @@ fn short_packets_share_a_buffer_where_drivers_pack() {
 }
 
 #[test]
-fn buffers_that_are_filled_in_one_pass_are_handed_over_together_in_bulk() {
-    for (off, times) in [(&["packing"][..], 3), (&["packing", "bulk"], 12)] {
-        let mut talker = Talker::without(off);
-        talker.say(12, 100);
-        assert_eq!((talker.guest.count("buffers_sent"), talker.handed_over()), (12, times), "without {off:?}");
-    }
-}
-
-#[test]
 fn who_suppresses_doorbells_rings_for_a_partner_that_sleeps_and_no_other() {
     for (off, awake) in [(&[][..], 0), (&["suppress_doorbells"], 5)] {
         let mut talker = Talker::without(off);

@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_variant_is_settled_by_what_it_varies() {
-        // 420 with and without bulk go up and down together; 430 does not.
+        // 420 with and without packing go up and down together; 430 does not.
         let mut run = Run::of("run", Vec::new());
-        run.levels = ["430", "420", "420+bulk"].map(|name| Level { name: name.into(), ..Level::plain() }).into();
+        run.levels = ["430", "420", "420+packing"].map(|name| Level { name: name.into(), ..Level::plain() }).into();
         for (round, level) in (0..12).flat_map(|round| [0, 1, 2].map(|level| (round, level))) {
             let mut trial = trial_of("veth", round, 700, None);
             trial.cell.level.clone_from(&run.levels[level].name);
@@ -102,7 +102,7 @@ mod tests {
         let cells = run.cells();
         let mut open: Vec<String> = unsettled(&run, &cells).into_iter().map(|cell| cell.level).collect();
         open.sort();
-        assert_eq!(open, ["420", "430"], "420+bulk is as far from 420 in each round");
+        assert_eq!(open, ["420", "430"], "420+packing is as far from 420 in each round");
     }
 
     #[test]

@@ -169,13 +169,13 @@ mod tests {
         run
     }
 
-    /// 420 takes four times as long as 430. Of 430, bulk is worth a quarter; of 420, it is worth nothing.
+    /// 420 takes four times as long as 430. Of 430, packing is worth a quarter; of 420, it is worth nothing.
     fn ablation() -> Run {
         run(&[
             ("430", 1_000),
             ("420", 4_000),
-            ("430-bulk", 1_333),
-            ("420+bulk", 4_000),
+            ("430-packing", 1_333),
+            ("420+packing", 4_000),
             ("430-adaptive_waiting", 2_000),
             ("430-adaptive_waiting-gather", 2_500),
             ("420+pending", 2_000),
@@ -189,7 +189,7 @@ mod tests {
         let labels: Vec<[&str; 3]> =
             worth.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(String::as_str)).collect();
         let of_feature = |name| ["x1", "x10"].map(|clients| ["rate", "CPU"].map(|figure| (name, clients, figure)));
-        let features = ["bulk", "adaptive_waiting", "gather, without adaptive_waiting", "pending"];
+        let features = ["packing", "adaptive_waiting", "gather, without adaptive_waiting", "pending"];
         let wanted: Vec<_> = features.into_iter().flat_map(of_feature).flatten().collect();
         assert_eq!(labels.len(), wanted.len(), "{labels:?}");
         for (label, (feature, clients, figure)) in labels.iter().zip(wanted) {
@@ -201,7 +201,7 @@ mod tests {
             [row[3].clone(), row[4].clone()]
         };
         let is = |field: &str, ratio: &str, verdict: &str| field.starts_with(ratio) && field.ends_with(verdict);
-        let [without, with] = fields("bulk");
+        let [without, with] = fields("packing");
         assert!(
             is(&without, "0.75", ") worse") && is(&with, "1.000 (1.000 to 1.000)", " equivalent"),
             "{without}, {with}"
@@ -220,15 +220,15 @@ mod tests {
         let shown = |run: &Run, format| render(run, format, Layout::Plain, None).unwrap();
         let text = shown(&ablation, Format::Text);
         assert!(text.contains(&format!("\n{TITLE}\n\n{LEGEND}\n\nfeature ")), "{text}");
-        let line = text.lines().find(|line| line.starts_with("bulk ") && line.contains(" x10 ")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("packing ") && line.contains(" x10 ")).unwrap();
         assert!(line.contains(" rate ") && line.contains(" worse ") && line.ends_with(" equivalent"), "{line}");
-        assert!(text.contains("`siga compare 420 420+bulk --run run` shows every figure."), "{text}");
-        assert!(!text.contains("siga compare 430 420+bulk"), "{text}");
+        assert!(text.contains("`siga compare 420 420+packing --run run` shows every figure."), "{text}");
+        assert!(!text.contains("siga compare 430 420+packing"), "{text}");
         let markdown = shown(&ablation, Format::Md);
         assert!(markdown.contains(&format!("\n### {TITLE}\n\n{LEGEND}\n\n| feature ")), "{markdown}");
         let page = html::html(std::slice::from_ref(&ablation), &within(&ablation).unwrap()).unwrap();
         assert!(page.contains(&format!("<h3>{TITLE}</h3>")) && page.contains("430 without it"));
-        let plain = run(&[("plain", 1_000), ("reno", 1_000), ("430-bulk", 1_000)]);
+        let plain = run(&[("plain", 1_000), ("reno", 1_000), ("430-packing", 1_000)]);
         for format in [Format::Text, Format::Md] {
             assert!(!shown(&plain, format).contains(TITLE), "its base was not measured");
         }

@@ -342,7 +342,7 @@ pub(crate) fn ring(bytes: &[u8]) {
     let batch = 1 + usize::from(input.u8() % 4);
     link.consumer.set_give_back_batch(batch);
     link.producer.set_packing(input.flag());
-    link.producer.set_bulk(1 + usize::from(input.u8() % 4));
+    link.producer.set_ring_always(input.flag());
     let mut takes = Takes::new(inbound, batch as u64);
     let mut gives = Gives { next: Place::new(outbound), seen: 0, waiting: VecDeque::new(), broken: None };
     for _ in 0..ACTS_MAX {
