@@ -31,10 +31,10 @@ impl Policy {
 /// # Errors
 /// The kernel refused to tell or to set the attributes.
 pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
-    let mut attributes = attributes(None)?;
+    let mut attributes = read_attributes(None)?;
     attributes.sched_runtime = slice_ns;
     set_attributes(None, &attributes)?;
-    Ok(self::attributes(None)?.sched_runtime)
+    Ok(read_attributes(None)?.sched_runtime)
 }
 
 /// Has a thread, or the calling one, follow `to` if it follows `from`, and says whether it did. The slice stays as it is.
@@ -42,7 +42,7 @@ pub fn set_slice(slice_ns: u64) -> io::Result<u64> {
 /// # Errors
 /// The kernel refused to tell or to set the attributes.
 pub fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Result<bool> {
-    let mut attributes = attributes(thread)?;
+    let mut attributes = read_attributes(thread)?;
     if attributes.sched_policy != from.number() {
         return Ok(false);
     }
@@ -51,7 +51,7 @@ pub fn change_policy(thread: Option<Pid>, from: Policy, to: Policy) -> io::Resul
     Ok(true)
 }
 
-fn attributes(thread: Option<Pid>) -> io::Result<libc::sched_attr> {
+fn read_attributes(thread: Option<Pid>) -> io::Result<libc::sched_attr> {
     let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
     let thread = Pid::as_raw(thread);
@@ -77,13 +77,13 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri knows no scheduler")]
     fn the_slice_is_as_asked_where_the_kernel_knows_slices() {
-        let before = attributes(None).unwrap();
+        let before = read_attributes(None).unwrap();
         let slice_ns = set_slice(100_000).unwrap();
         if slice_ns == 0 {
             eprintln!("skipped, because this kernel has one slice for all");
             return;
         }
-        let after = attributes(None).unwrap();
+        let after = read_attributes(None).unwrap();
         assert_eq!((slice_ns, after.sched_policy, after.sched_nice), (100_000, before.sched_policy, before.sched_nice));
         assert_ne!(before.sched_runtime, slice_ns, "the test shows nothing where it is so by default");
     }
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri knows no scheduler")]
     fn a_policy_changes_only_from_what_it_was_thought_to_be() {
-        let before = attributes(None).unwrap();
+        let before = read_attributes(None).unwrap();
         assert!(!change_policy(None, Policy::Batch, Policy::Other).unwrap());
         assert!(change_policy(None, Policy::Other, Policy::Batch).unwrap());
         assert!(!change_policy(None, Policy::Other, Policy::Batch).unwrap());
-        let after = attributes(None).unwrap();
+        let after = read_attributes(None).unwrap();
         assert_eq!(
             (after.sched_policy, after.sched_nice, after.sched_runtime),
             (Policy::Batch.number(), before.sched_nice, before.sched_runtime)
