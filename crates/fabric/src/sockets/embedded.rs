@@ -3,7 +3,7 @@
 //! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
 
 use super::group::GroupChange;
-use super::provider::{Provider, Readiness, SocketId, SocketOptions};
+use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
 use crate::application::memory::Memory;
 use crate::limits::IN_PLACE_BYTES_MIN;
 use crate::message::ReportPart;
@@ -13,32 +13,20 @@ use siga_stack::tcp::{Config, Failure, Keepalive};
 use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-#[derive(Debug, Clone, Copy)]
-enum Socket {
-    Connection(TcpId),
-    Listener(ListenerId),
-    Datagrams(UdpId),
-}
-
 /// A stack in this process.
 #[derive(Debug)]
 pub(super) struct Embedded {
     node: Node,
-    sockets: HashMap<SocketId, Socket>,
-    of_connection: HashMap<TcpId, SocketId>,
-    of_listener: HashMap<ListenerId, SocketId>,
-    of_datagrams: HashMap<UdpId, SocketId>,
     /// Sockets that were ready when they were made, and others that are told out of turn.
     news: VecDeque<SocketId>,
     stalled: Stalled,
-    last: u64,
 }
 
 /// Connections that wait to write for a buffer of a ring, who waits longest first.
@@ -79,68 +67,34 @@ const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 impl Embedded {
     pub(super) fn new(node: Node) -> Self {
-        Self {
-            node,
-            sockets: HashMap::new(),
-            of_connection: HashMap::new(),
-            of_listener: HashMap::new(),
-            of_datagrams: HashMap::new(),
-            news: VecDeque::new(),
-            stalled: Stalled::default(),
-            last: 0,
-        }
+        Self { node, news: VecDeque::new(), stalled: Stalled::default() }
     }
+}
 
-    fn add(&mut self, socket: Socket) -> SocketId {
-        self.last += 1;
-        let id = SocketId(self.last);
-        match socket {
-            Socket::Connection(connection) => _ = self.of_connection.insert(connection, id),
-            Socket::Listener(listener) => _ = self.of_listener.insert(listener, id),
-            Socket::Datagrams(datagrams) => _ = self.of_datagrams.insert(datagrams, id),
-        }
-        self.sockets.insert(id, socket);
-        id
+fn connection(socket: SocketId) -> io::Result<TcpId> {
+    match socket.0 {
+        Named::Connection(id) => Ok(id),
+        Named::Listener(_) | Named::Datagrams(_) | Named::Number(_) => Err(ErrorKind::InvalidInput.into()),
     }
+}
 
-    fn connection(&self, socket: SocketId) -> io::Result<TcpId> {
-        match self.sockets.get(&socket) {
-            Some(Socket::Connection(id)) => Ok(*id),
-            Some(Socket::Listener(_) | Socket::Datagrams(_)) | None => Err(ErrorKind::InvalidInput.into()),
-        }
-    }
-
-    fn datagrams(&self, socket: SocketId) -> io::Result<UdpId> {
-        match self.sockets.get(&socket) {
-            Some(Socket::Datagrams(id)) => Ok(*id),
-            Some(Socket::Listener(_) | Socket::Connection(_)) | None => Err(ErrorKind::InvalidInput.into()),
-        }
-    }
-
-    fn remove(&mut self, socket: SocketId) -> Option<Socket> {
-        let removed = self.sockets.remove(&socket)?;
-        self.stalled.remove(socket);
-        match removed {
-            Socket::Connection(id) => _ = self.of_connection.remove(&id),
-            Socket::Listener(id) => _ = self.of_listener.remove(&id),
-            Socket::Datagrams(id) => _ = self.of_datagrams.remove(&id),
-        }
-        Some(removed)
+fn datagrams(socket: SocketId) -> io::Result<UdpId> {
+    match socket.0 {
+        Named::Datagrams(id) => Ok(id),
+        Named::Connection(_) | Named::Listener(_) | Named::Number(_) => Err(ErrorKind::InvalidInput.into()),
     }
 }
 
 impl Provider for Embedded {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId> {
         let id = listen(self.node.stack(), local, backlog, options)?;
-        Ok(self.add(Socket::Listener(id)))
+        Ok(id.into())
     }
 
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)> {
-        let Some(Socket::Listener(id)) = self.sockets.get(&listener).copied() else {
-            return Err(ErrorKind::InvalidInput.into());
-        };
+        let Named::Listener(id) = listener.0 else { return Err(ErrorKind::InvalidInput.into()) };
         let (connection, from) = self.node.stack().tcp_accept(id).map_err(tcp_error)?.ok_or(ErrorKind::WouldBlock)?;
-        let socket = self.add(Socket::Connection(connection));
+        let socket = SocketId::from(connection);
         self.news.push_back(socket);
         Ok((socket, from))
     }
@@ -149,11 +103,11 @@ impl Provider for Embedded {
         let now = self.node.now();
         let id = self.node.stack().tcp_connect(now, local, remote, &tcp_options(options)).map_err(tcp_error)?;
         self.node.send_now();
-        Ok(self.add(Socket::Connection(id)))
+        Ok(id.into())
     }
 
     fn connected(&mut self, socket: SocketId) -> io::Result<bool> {
-        let id = self.connection(socket)?;
+        let id = connection(socket)?;
         let now = self.node.now();
         let stack = self.node.stack();
         let readiness = stack.tcp_readiness(id).map_err(tcp_error)?;
@@ -164,7 +118,7 @@ impl Provider for Embedded {
     }
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
-        let id = self.connection(socket)?;
+        let id = connection(socket)?;
         if bytes.len() >= IN_PLACE_BYTES_MIN {
             match self.node.send_straight(id, bytes) {
                 Written::Gone(0) => {}
@@ -188,7 +142,7 @@ impl Provider for Embedded {
     }
 
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<usize> {
-        let id = self.connection(socket)?;
+        let id = connection(socket)?;
         let now = self.node.now();
         let received = self.node.stack().tcp_receive(now, id, into).map_err(tcp_error)?;
         if received.is_some_and(|count| count >= IN_PLACE_BYTES_MIN) {
@@ -198,7 +152,7 @@ impl Provider for Embedded {
     }
 
     fn shutdown(&mut self, socket: SocketId, how: Shutdown) -> io::Result<()> {
-        let id = self.connection(socket)?;
+        let id = connection(socket)?;
         let now = self.node.now();
         match how {
             Shutdown::Write | Shutdown::Both => self.node.stack().tcp_shutdown(now, id).map_err(tcp_error)?,
@@ -210,7 +164,7 @@ impl Provider for Embedded {
     }
 
     fn set(&mut self, socket: SocketId, options: &SocketOptions) -> io::Result<()> {
-        let id = self.connection(socket)?;
+        let id = connection(socket)?;
         let now = self.node.now();
         change(self.node.stack(), now, id, options)?;
         self.node.send_now();
@@ -219,11 +173,11 @@ impl Provider for Embedded {
 
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {
         let id = self.node.stack().udp_bind(local).map_err(udp_error)?;
-        Ok(self.add(Socket::Datagrams(id)))
+        Ok(id.into())
     }
 
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
-        let id = self.datagrams(socket)?;
+        let id = datagrams(socket)?;
         let now = self.node.now();
         self.node.stack().udp_send(now, id, Some(to), bytes).map_err(udp_error)?;
         self.node.send_now();
@@ -231,7 +185,7 @@ impl Provider for Embedded {
     }
 
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let id = self.datagrams(socket)?;
+        let id = datagrams(socket)?;
         let datagram = self.node.stack().udp_receive(id).map_err(udp_error)?.ok_or(ErrorKind::WouldBlock)?;
         let count = datagram.bytes.len().min(into.len());
         into[..count].copy_from_slice(&datagram.bytes[..count]);
@@ -239,43 +193,44 @@ impl Provider for Embedded {
     }
 
     fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()> {
-        let id = self.datagrams(socket)?;
+        let id = datagrams(socket)?;
         self.node.change_group(self.node.now(), id, change).map_err(udp_error)
     }
 
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
         let stack = self.node.stack();
-        match self.sockets.get(&socket) {
-            Some(Socket::Connection(id)) => {
-                let (local, remote) = stack.tcp_addresses(*id).map_err(tcp_error)?;
+        match socket.0 {
+            Named::Connection(id) => {
+                let (local, remote) = stack.tcp_addresses(id).map_err(tcp_error)?;
                 Ok((local, Some(remote)))
             }
-            Some(Socket::Listener(id)) => Ok((stack.tcp_listener_address(*id).map_err(tcp_error)?, None)),
-            Some(Socket::Datagrams(id)) => Ok((stack.udp_local(*id).map_err(udp_error)?, None)),
-            None => Err(ErrorKind::InvalidInput.into()),
+            Named::Listener(id) => Ok((stack.tcp_listener_address(id).map_err(tcp_error)?, None)),
+            Named::Datagrams(id) => Ok((stack.udp_local(id).map_err(udp_error)?, None)),
+            Named::Number(_) => Err(ErrorKind::InvalidInput.into()),
         }
     }
 
     fn close(&mut self, socket: SocketId) {
         let now = self.node.now();
-        let removed = self.remove(socket);
+        self.stalled.remove(socket);
         let stack = self.node.stack();
         // It may have ended by itself.
-        let _ = match removed {
-            Some(Socket::Connection(id)) => stack.tcp_close(now, id).map_err(tcp_error),
-            Some(Socket::Listener(id)) => stack.tcp_unlisten(now, id).map_err(tcp_error),
-            Some(Socket::Datagrams(id)) => stack.udp_close(id).map_err(udp_error),
-            None => Ok(()),
+        let _ = match socket.0 {
+            Named::Connection(id) => stack.tcp_close(now, id).map_err(tcp_error),
+            Named::Listener(id) => stack.tcp_unlisten(now, id).map_err(tcp_error),
+            Named::Datagrams(id) => stack.udp_close(id).map_err(udp_error),
+            Named::Number(_) => Ok(()),
         };
-        match removed {
-            Some(Socket::Connection(id)) => self.node.send_now_of(id),
-            Some(Socket::Listener(_) | Socket::Datagrams(_)) | None => self.node.send_now(),
+        match socket.0 {
+            Named::Connection(id) => self.node.send_now_of(id),
+            Named::Listener(_) | Named::Datagrams(_) | Named::Number(_) => self.node.send_now(),
         }
     }
 
     fn abort(&mut self, socket: SocketId) {
         let now = self.node.now();
-        if let Some(Socket::Connection(id)) = self.remove(socket) {
+        self.stalled.remove(socket);
+        if let Named::Connection(id) = socket.0 {
             let _ = self.node.stack().tcp_abort(now, id);
             self.node.send_now();
         }
@@ -283,22 +238,22 @@ impl Provider for Embedded {
 
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
         let stack = self.node.stack();
-        match self.sockets.get(&socket) {
-            Some(Socket::Connection(id)) => {
-                let readiness = stack.tcp_readiness(*id).map_err(tcp_error)?;
-                let stalls = self.stalled.has(socket) && self.node.stalls(*id);
+        match socket.0 {
+            Named::Connection(id) => {
+                let readiness = stack.tcp_readiness(id).map_err(tcp_error)?;
+                let stalls = self.stalled.has(socket) && self.node.stalls(id);
                 let writable = readiness.writable && !stalls || readiness.closed;
                 Ok(Readiness { readable: readiness.readable, writable, closed: readiness.closed })
             }
-            Some(Socket::Listener(id)) => {
-                let readable = stack.tcp_acceptable(*id).map_err(tcp_error)? > 0;
+            Named::Listener(id) => {
+                let readable = stack.tcp_acceptable(id).map_err(tcp_error)? > 0;
                 Ok(Readiness { readable, writable: false, closed: false })
             }
-            Some(Socket::Datagrams(id)) => {
-                let readable = stack.udp_readable(*id).map_err(udp_error)?;
+            Named::Datagrams(id) => {
+                let readable = stack.udp_readable(id).map_err(udp_error)?;
                 Ok(Readiness { readable, writable: true, closed: false })
             }
-            None => Err(ErrorKind::InvalidInput.into()),
+            Named::Number(_) => Err(ErrorKind::InvalidInput.into()),
         }
     }
 
@@ -317,22 +272,12 @@ impl Provider for Embedded {
         if let Some(socket) = self.stalled.take(|id| !self.node.stalls(id)) {
             return Some(socket);
         }
-        // What is told of others was closed.
-        while let Some(ready) = self.node.stack().poll_ready() {
-            let socket = match ready {
-                Ready::Connection(id) => self.of_connection.get(&id),
-                Ready::Listener(id) => self.of_listener.get(&id),
-            };
-            if let Some(socket) = socket {
-                return Some(*socket);
-            }
-        }
-        while let Some(id) = self.node.stack().udp_poll_ready() {
-            if let Some(socket) = self.of_datagrams.get(&id) {
-                return Some(*socket);
-            }
-        }
-        None
+        let stack = self.node.stack();
+        let of_tcp = stack.poll_ready().map(|ready| match ready {
+            Ready::Connection(id) => id.into(),
+            Ready::Listener(id) => id.into(),
+        });
+        of_tcp.or_else(|| stack.udp_poll_ready().map(Into::into))
     }
 
     fn report(&mut self) -> io::Result<Vec<ReportPart>> {

@@ -11,7 +11,7 @@ mod ends;
 mod tests;
 
 use super::group::GroupChange;
-use super::provider::{Provider, Readiness, SocketId, SocketOptions};
+use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
 use crate::application::{BLOCK_BYTES, Extent, size};
 use crate::client::ApplicationEnd;
@@ -323,12 +323,12 @@ impl Iucv {
             && !socket.announced
         {
             socket.announced = true;
-            self.news.push_back(SocketId(number.into()));
+            self.news.push_back(number.into());
         }
     }
 
     fn socket(&mut self, id: SocketId) -> io::Result<(Number, &mut Socket)> {
-        let number = Number::try_from(id.0).map_err(|_| ErrorKind::InvalidInput)?;
+        let SocketId(Named::Number(number)) = id else { return Err(ErrorKind::InvalidInput.into()) };
         let socket = self.sockets.get_mut(&number).ok_or(ErrorKind::InvalidInput)?;
         Ok((number, socket))
     }
@@ -384,9 +384,9 @@ impl Iucv {
     fn open(&mut self, kind: Kind, command: Command) -> io::Result<SocketId> {
         let number = self.ask(kind, command)?;
         match self.settle(number) {
-            Ok(_) => Ok(SocketId(number.into())),
+            Ok(_) => Ok(number.into()),
             Err(error) => {
-                self.close(SocketId(number.into()));
+                self.close(number.into());
                 Err(error)
             }
         }
@@ -505,7 +505,7 @@ impl Iucv {
         if wanted {
             self.announce(listener);
         } else {
-            self.abort(SocketId(number.into()));
+            self.abort(number.into());
         }
         Ok(())
     }
@@ -586,7 +586,7 @@ impl Iucv {
                     Kind::Listener { incoming } => std::mem::take(incoming),
                     Kind::Connection(_) | Kind::Datagrams(_) => VecDeque::new(),
                 };
-                orphans.into_iter().for_each(|orphan| self.give_up(SocketId(orphan.into()), Command::Abort));
+                orphans.into_iter().for_each(|orphan| self.give_up(orphan.into(), Command::Abort));
                 self.tell(number, command);
                 self.link.commands.publish();
             }
@@ -629,7 +629,7 @@ impl Provider for Iucv {
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.tell(number, Command::Accepted { count: 1 });
         self.press();
-        let id = SocketId(accepted.into());
+        let id = SocketId::from(accepted);
         // Nothing was told of it before.
         self.socket(id)?.1.announced = false;
         self.announce(accepted);
@@ -641,7 +641,7 @@ impl Provider for Iucv {
         self.check(options)?;
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
         let number = self.ask(kind, Command::Connect { local, remote, options: *options })?;
-        Ok(SocketId(number.into()))
+        Ok(number.into())
     }
 
     fn connected(&mut self, socket: SocketId) -> io::Result<bool> {

@@ -4,7 +4,10 @@
 //! can do now, `readiness` says.
 
 use super::group::GroupChange;
+use crate::application::record::Number;
 use crate::message::ReportPart;
+use siga_stack::tcp_sockets::{ListenerId, TcpId};
+use siga_stack::udp::UdpId;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,8 +15,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A socket of an attachment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SocketId(pub(crate) u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SocketId(pub(super) Named);
+
+/// As who stands behind sockets names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Named {
+    /// A stack in this process.
+    Connection(TcpId),
+    Listener(ListenerId),
+    Datagrams(UdpId),
+    /// An application and its guest.
+    Number(Number),
+}
+
+impl From<TcpId> for SocketId {
+    fn from(id: TcpId) -> Self {
+        Self(Named::Connection(id))
+    }
+}
+
+impl From<ListenerId> for SocketId {
+    fn from(id: ListenerId) -> Self {
+        Self(Named::Listener(id))
+    }
+}
+
+impl From<UdpId> for SocketId {
+    fn from(id: UdpId) -> Self {
+        Self(Named::Datagrams(id))
+    }
+}
+
+impl From<Number> for SocketId {
+    fn from(number: Number) -> Self {
+        Self(Named::Number(number))
+    }
+}
 
 /// What a socket can do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

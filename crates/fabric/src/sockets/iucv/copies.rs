@@ -56,7 +56,7 @@ impl Scene {
         let listener = self.server.ask(Kind::Listener { incoming: VecDeque::new() }, command).unwrap();
         self.turn();
         let client = self.client.connect("0.0.0.0:0".parse().unwrap(), to, &options).unwrap();
-        let accept = |scene: &mut Self| scene.server.accept(SocketId(listener.into())).ok();
+        let accept = |scene: &mut Self| scene.server.accept(listener.into()).ok();
         let (server, _) = self.until(accept);
         (client, server)
     }

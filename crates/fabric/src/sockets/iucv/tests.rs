@@ -318,7 +318,7 @@ fn a_guest_that_takes_no_commands_costs_who_closes_a_bounded_time_once() {
     // Each is asked for in a buffer of its own; the ring has 64.
     for number in 1..200 {
         let socket = scene.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
-        assert_eq!(socket, SocketId(number));
+        assert_eq!(socket, SocketId::from(number));
     }
     assert!(scene.application.guest_rests && begun.elapsed() >= crate::limits::ANSWER_TIME_MAX);
     // When it does, everything comes, in order.
