@@ -13,6 +13,7 @@ use siga_ring::{Bell, Shape};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,9 @@ external = true
 device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
 route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
 "#;
+
+/// Seconds in which a ping is answered that is to be, however busy the host.
+const ANSWERED: &str = "20";
 
 #[test]
 fn a_stream_crosses_the_router_whole_over_both_ip_versions() {
@@ -197,13 +201,14 @@ fn a_revoked_guest_is_cut_off_and_a_granted_one_joined_while_it_runs() {
     // The last that is external: the server.
     let (before, after) = restricted.rsplit_once("external = true\n").unwrap();
     let network = Network::up("access", &format!("{before}{after}"));
-    let ping = || network.siga(&["ping", "access", "router", "10.0.2.2", "-c", "1", "-W", "0.5"]).status.code();
-    assert_eq!(ping(), Some(0));
+    let ping =
+        |seconds: &str| network.siga(&["ping", "access", "router", "10.0.2.2", "-c", "1", "-W", seconds]).status.code();
+    assert_eq!(ping(ANSWERED), Some(0));
     network.text(&["revoke", "access", "lan", "server"]);
-    assert_eq!(ping(), Some(4));
+    assert_eq!(ping("0.5"), Some(4));
     assert!(network.text(&["status", "access"]).contains("restricted"));
     network.text(&["grant", "access", "lan", "server"]);
-    assert_eq!(ping(), Some(0));
+    assert_eq!(ping(ANSWERED), Some(0));
 }
 
 #[test]
@@ -224,16 +229,22 @@ fn a_refusal_is_forgotten_once_the_partner_is_granted_access_anew() {
         device = [{ network = "lan", addresses = ["10.0.2.3/24"] }]
         "#,
     );
-    let ping = |to: &str| network.siga(&["ping", "anew", "hub", to, "-c", "1", "-W", "0.3"]).status.code();
-    let refusals = || {
-        let log = std::fs::read_to_string(network.run_dir().join("anew/log")).unwrap();
-        log.lines().filter(|line| line.contains("hub.dev0 does not couple to two.dev0")).count()
-    };
-    assert_eq!((ping("10.0.2.2"), ping("10.0.2.3"), ping("10.0.2.3")), (Some(0), Some(4), Some(4)));
-    assert_eq!(refusals(), 1, "who was refused does not ask again for some time");
+    let ping =
+        |to: &str, seconds: &str| network.siga(&["ping", "anew", "hub", to, "-c", "1", "-W", seconds]).status.code();
+    let refusals =
+        || network.log().lines().filter(|line| line.contains("hub.dev0 does not couple to two.dev0")).count();
+    assert_eq!(ping("10.0.2.2", ANSWERED), Some(0));
+    let begun = Instant::now();
+    assert_eq!(ping("10.0.2.3", "0.3"), Some(4));
+    wait_until("nobody is refused", || refusals() == 1);
+    assert_eq!(ping("10.0.2.3", "0.3"), Some(4));
+    let asked = refusals();
+    let is_time_over = begun.elapsed() >= siga_fabric::limits::REFUSED_TIME;
+    assert!(asked == 1 || is_time_over, "who was refused does not ask again for some time: {asked} times");
     network.text(&["revoke", "anew", "lan", "two"]);
     network.text(&["grant", "anew", "lan", "two"]);
-    assert_eq!((ping("10.0.2.3"), refusals()), (Some(4), 2), "the grant is a reason to ask");
+    assert_eq!(ping("10.0.2.3", "0.3"), Some(4));
+    wait_until("the grant is no reason to ask", || refusals() > asked);
 }
 
 /// Sealed as the memory of a partner is.
@@ -552,23 +563,28 @@ fn idle_pairs_are_given_back_and_made_again() {
 #[test]
 fn a_capture_has_the_frames_of_both_links() {
     let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
-    let network = Network::up("capture", &format!("{before}{after}"));
+    let network = &Network::up("capture", &format!("{before}{after}"));
     let file = network.base.path().join("router.pcapng");
-    let network = &network;
-    std::thread::scope(|scope| {
-        let arguments = ["capture", "capture", "router", "-o", file.to_str().unwrap(), "--seconds", "2"];
-        let capture = scope.spawn(move || network.text(&arguments));
-        wait_until("the capture's beginning", || file.exists());
-        std::thread::sleep(Duration::from_millis(300));
-        network.text(&["ping", "capture", "router", "10.0.2.2", "-c", "3", "-i", "0.1"]);
-        capture.join().unwrap();
-    });
-    let bytes = std::fs::read(&file).unwrap();
-    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng file begins with a section header block");
     // Three requests and three replies, each 20 + 8 + 56 bytes: the payload counts up from 0.
     let payload: Vec<u8> = (0..56).collect();
-    let found = bytes.windows(payload.len()).filter(|window| *window == payload).count();
-    assert_eq!(found, 6);
+    let captured = |seconds: &str| {
+        std::thread::scope(|scope| {
+            let arguments = ["capture", "capture", "router", "-o", file.to_str().unwrap(), "--seconds", seconds];
+            let capture = scope.spawn(move || network.text(&arguments));
+            wait_until("the capture's beginning", || file.exists());
+            std::thread::sleep(Duration::from_millis(300));
+            network.text(&["ping", "capture", "router", "10.0.2.2", "-c", "3", "-i", "0.1"]);
+            capture.join().unwrap();
+        });
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let begins = bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) || bytes.is_empty();
+        assert!(begins, "a pcapng file begins with a section header block");
+        bytes.windows(payload.len()).filter(|window| *window == payload).count()
+    };
+    // On a busy host a capture may be over before all are answered.
+    let first = captured("2");
+    assert_eq!(if first == 6 { first } else { captured("10") }, 6, "the first time {first}");
 }
 
 fn udp(attachment: &Attachment, at: &str) -> UdpSocket {
@@ -587,6 +603,7 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
     let one = udp(&a, "10.0.0.1:5000");
     let other = udp(&b, "10.0.0.2:5000");
     let mut buffer = [0; 60_000];
+    let all_came = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
             let mut buffer = [0; 60_000];
@@ -595,8 +612,11 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
                 other.send_to(&buffer[..count], from).unwrap();
             }
             // What was sent last leaves while somebody waits.
+            let begun = Instant::now();
             other.set_timeout(Some(Duration::from_millis(200)));
-            assert_eq!(other.recv_from(&mut buffer).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+            while !all_came.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
+                assert_eq!(other.recv_from(&mut buffer).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+            }
         });
         // The largest needs fragments.
         for bytes in [0, 1_000, 59_000] {
@@ -605,6 +625,7 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
             let (count, from) = one.recv_from(&mut buffer).unwrap();
             assert_eq!((&buffer[..count], from), (&sent[..], "10.0.0.2:5000".parse().unwrap()));
         }
+        all_came.store(true, Ordering::Relaxed);
         echo.join().unwrap();
     });
     // To all of the network.
@@ -655,8 +676,7 @@ fn a_pair_beyond_the_limits_of_who_asks_is_refused() {
         connect.join().unwrap()
     });
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-    let log = std::fs::read_to_string(network.run_dir().join("limits").join("log")).unwrap();
-    assert!(log.contains("ring_bytes_max"), "{log}");
+    wait_until("nobody is told why", || network.log().contains("ring_bytes_max"));
     assert!(network.pid_of("router").is_some());
 }
 
