@@ -35,6 +35,8 @@ struct Faults {
     reset: u64,
     /// A connection is refused when it is accepted.
     refuse: u64,
+    /// Not a number of operations: how long the host lets each look at the sockets wait.
+    delay: Duration,
 }
 
 /// The kernel's sockets with faults; keeps the contract of `Sockets` all the same.
@@ -139,6 +141,7 @@ impl Sockets for Faulty {
     }
 
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()> {
+        thread::sleep(self.faults.delay);
         self.kernel.poll(ready, if self.owed.is_empty() { timeout } else { Some(Duration::ZERO) })?;
         let owed = std::mem::take(&mut self.owed).into_iter();
         ready.extend(owed.map(|token| Ready { token: Token(token), ended: false }));
@@ -562,6 +565,19 @@ fn datagrams_of_strangers_are_counted_and_answers_to_others_too() {
     let (report, held) = phase(&client, &server, limits::STAMP_BYTES);
     assert!(report.counts.transactions > 10, "{:?}", report.counts);
     assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{:?} {held:?}", report.counts);
+    server.quit();
+}
+
+#[test]
+fn an_answer_that_came_is_not_lost_where_the_client_had_no_cpu_for_long() {
+    let workload: Workload = "udp-rr:64/64".parse().unwrap();
+    let any = Endpoint::Udp((Ipv4Addr::LOCALHOST, 0).into());
+    let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, any);
+    let late = Faults { delay: limits::DATAGRAM_LOST_AFTER + Duration::from_millis(100), ..Faults::default() };
+    let client = ClientEnd::start(Faulty::new(late, 1), workload, Close::Server, 3, &server.endpoint);
+    let (report, _) = phase_of(Duration::from_millis(700), &client, &server, limits::STAMP_STRIDE_BYTES);
+    let counts = report.counts;
+    assert!(counts.transactions >= 3 && counts.errors() == 0, "{counts:?}");
     server.quit();
 }
 

@@ -316,7 +316,7 @@ impl<S: Sockets> Client<S> {
         };
         self.sockets.poll(&mut self.ready, timeout)?;
         if self.config.workload.udp {
-            self.give_up_lost();
+            self.give_up_lost()?;
         }
         Ok(())
     }
@@ -619,17 +619,24 @@ impl<S: Sockets> Client<S> {
     }
 
     /// Gives up datagrams whose answer is overdue and lets their pairs go on.
-    fn give_up_lost(&mut self) {
+    fn give_up_lost(&mut self) -> io::Result<()> {
         let now = now_ns();
         if now < self.run.look_ns {
-            return;
+            return Ok(());
         }
         // Not after every answer: it takes a look at each pair.
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
+            let overdue =
+                |pair: &Pair<S::Socket>| pair.state == State::Receiving && now.saturating_sub(pair.started_ns) > limit;
+            if !overdue(&self.pairs[index]) {
+                continue;
+            }
+            // It may be this end that had no CPU for so long: an answer that lies in its socket is none that was lost.
+            self.advance(index)?;
             let pair = &mut self.pairs[index];
-            if pair.state == State::Receiving && now.saturating_sub(pair.started_ns) > limit {
+            if overdue(pair) {
                 pair.state = State::Idle;
                 self.counts.lost += 1;
                 self.run.busy = self.run.busy.saturating_sub(1);
@@ -637,6 +644,7 @@ impl<S: Sockets> Client<S> {
                 self.enqueue(index);
             }
         }
+        Ok(())
     }
 
     /// True once the phase's time is over; remembers it.
