@@ -295,14 +295,33 @@ pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::res
         attributes.u32(108, attach_id);
         attributes.call_for_fd(PROG_LOAD)
     };
+    load_by(attempt)
+}
+
+/// Loads by a system call that writes into a log, if that has any room.
+fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::Result<T, Refusal> {
+    /// A verifier that a signal interrupts gives up: EAGAIN. Whoever is interrupted as often as that shall be told.
+    const ATTEMPTS: u32 = 100;
+    let mut patiently = |log: &mut [u8]| {
+        let mut outcome = attempt(log);
+        for _ in 1..ATTEMPTS {
+            if !matches!(outcome, Err(Errno::AGAIN)) {
+                break;
+            }
+            outcome = attempt(log);
+        }
+        outcome
+    };
     // Writing the log makes verification several times slower, so it is asked for only after a refusal.
-    match attempt(&mut []) {
-        Ok(fd) => Ok(fd),
-        Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(refuse(errno)),
-        Err(_) => {
+    match patiently(&mut []) {
+        Ok(loaded) => Ok(loaded),
+        Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Refusal { errno, log: String::new() }),
+        Err(refused) => {
             let mut log = vec![0_u8; LOG_BYTES];
-            attempt(&mut log).map_err(|errno| {
+            patiently(&mut log).map_err(|errno| {
                 let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
+                // A log without an end is no reason to refuse a program.
+                let errno = if errno == Errno::NOSPC { refused } else { errno };
                 Refusal { errno, log: String::from_utf8_lossy(text).trim().to_owned() }
             })
         }
@@ -417,4 +436,37 @@ fn address(pointer: usize) -> [u8; 8] {
 
 fn last_error() -> Errno {
     std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_whose_verification_a_signal_interrupts_is_loaded_all_the_same() {
+        let mut outcomes = [Err(Errno::AGAIN), Err(Errno::AGAIN), Ok(7)].into_iter();
+        let loaded = load_by(|log| {
+            assert!(log.is_empty(), "nothing was refused");
+            outcomes.next().unwrap()
+        });
+        assert_eq!(loaded, Ok(7));
+        let mut attempts = 0;
+        let refused = load_by(|_| -> Result<()> {
+            attempts += 1;
+            Err(Errno::AGAIN)
+        });
+        assert_eq!((refused.unwrap_err().errno, attempts), (Errno::AGAIN, 200), "there is an end to it");
+    }
+
+    #[test]
+    fn a_program_is_refused_for_what_is_wrong_with_it_and_not_for_the_length_of_the_log() {
+        let refused = load_by(|log| -> Result<()> {
+            if log.is_empty() {
+                return Err(Errno::INVAL);
+            }
+            log[..5].copy_from_slice(b"words");
+            Err(Errno::NOSPC)
+        });
+        assert_eq!(refused, Err(Refusal { errno: Errno::INVAL, log: "words".to_owned() }));
+    }
 }
