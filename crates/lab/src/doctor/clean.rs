@@ -272,7 +272,8 @@ mod tests {
     fn a_program_that_runs_is_not_stale() {
         let place = tempfile::tempdir().unwrap();
         let copy = place.path().join("siga.Ab3dE6gH9j");
-        fs::copy("/bin/sleep", &copy).unwrap();
+        // By another process: what this one has open for writing, the children of a test beside it may inherit.
+        assert!(std::process::Command::new("cp").arg("/bin/sleep").arg(&copy).status().unwrap().success());
         set_age(&copy, 120);
         let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
         let while_running = copied_programs(place.path());

@@ -372,23 +372,23 @@ mod tests {
         assert_eq!(dropped_in(""), 0);
     }
 
-    /// A program in nft's place, with a tenth of a second to live.
+    /// A program in nft's place. Written by another process: what this one has open for writing, the children of a test beside
+    /// it may inherit, and then nobody can run it.
     fn stand_in(directory: &tempfile::TempDir, script: &str) -> Nft {
-        use std::os::unix::fs::PermissionsExt;
-        let program = directory.path().join("nft");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        Nft { program, deadline: Instant::now() + Duration::from_millis(100) }
+        let (text, program) = (directory.path().join("text"), directory.path().join("nft"));
+        std::fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        assert!(Command::new("install").args(["-m", "755"]).args([&text, &program]).status().unwrap().success());
+        Nft { program, deadline: Instant::now() + limits::RULESET_TIME_MAX }
     }
 
     #[test]
     fn nft_that_does_not_end_or_says_too_much_is_killed() {
         let directory = tempfile::tempdir().unwrap();
-        let error = stand_in(&directory, "exec sleep 1000").run(&[], "").err().unwrap();
-        assert!(error.message().contains("has not ended after 10s"), "{error}");
-        let mut nft = stand_in(&directory, "exec yes");
-        nft.deadline += limits::RULESET_TIME_MAX;
+        let mut nft = stand_in(&directory, "exec sleep 1000");
+        nft.deadline = Instant::now() + Duration::from_millis(100);
         let error = nft.run(&[], "").err().unwrap();
+        assert!(error.message().contains("has not ended after 10s"), "{error}");
+        let error = stand_in(&directory, "exec yes").run(&[], "").err().unwrap();
         assert!(error.message().contains("nft has said"), "{error}");
     }
 

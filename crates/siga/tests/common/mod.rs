@@ -336,9 +336,11 @@ pub(crate) fn signal(pid: u32, what: Signal) {
     let _gone = kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), what);
 }
 
-/// Writes an executable script.
+/// Writes an executable script. By another process, as with a copy of the program.
 pub(crate) fn script(path: &Path, text: &str) {
-    let mut file = fs::File::create(path).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    file.set_permissions(fs::Permissions::from_mode(0o755)).unwrap();
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+    let mut child = install.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
 }
