@@ -181,14 +181,21 @@ impl Running {
     }
 
     /// Waits until `condition` holds while it runs.
-    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+    pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
+        assert!(self.until_or_end(what, condition), "{}: ended before {what}", self.arguments);
+    }
+
+    /// Waits until `condition` holds while it runs; false if it ends before.
+    pub(crate) fn until_or_end(&mut self, what: &str, mut condition: impl FnMut() -> bool) -> bool {
         let begun = Instant::now();
         while !condition() {
-            let status = self.child.as_mut().unwrap().try_wait().unwrap();
-            assert!(status.is_none(), "{}: ended before {what}: {status:?}", self.arguments);
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                return false;
+            }
             assert!(begun.elapsed() < SOON, "{}: no {what}", self.arguments);
             std::thread::sleep(Duration::from_millis(2));
         }
+        true
     }
 }
 
