@@ -7,6 +7,7 @@ mod common;
 use common::{Bench, Ended, paths_build};
 use rustix::thread::{CapabilitySet, capabilities};
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 const KINDS: &str = "rr-1-1,crr-64-8k,strg-20m,strp-20m";
 
@@ -23,26 +24,43 @@ fn paths(list: &str) -> String {
 /// Measures one short trial of each cell and checks all that was recorded and reported.
 #[track_caller]
 fn measure(bench: &Bench, arguments: &str, cells: usize) -> (Vec<Value>, Vec<Value>) {
-    let mut ended = bench.measure(&format!("{arguments} --format json"));
-    // A host can be so busy that an end does not run within a trial of 20 ms.
-    for _ in 0..3 {
-        if ended.status == Some(4) && ended.err.contains("nothing was done") {
-            ended = bench.run("run --resume run --format json");
+    let begun = Instant::now();
+    let (ended, trials) = loop {
+        let ended = bench.measure(&format!("{arguments} --format json")).ok();
+        let trials = bench.trials();
+        assert_eq!(trials.len(), cells, "{ended}");
+        // A host can be so busy that an answer takes longer than a datagram is waited for; not often.
+        if trials.iter().filter(|trial| is_lossy(trial)).count() <= 1 + cells / 10 {
+            break (ended, trials);
         }
-    }
-    let ended = ended.ok();
-    let trials = bench.trials();
-    assert_eq!(trials.len(), cells, "{ended}");
-    // Or that an answer takes longer than a datagram is waited for; not often.
-    let (lossy, whole): (Vec<_>, Vec<_>) = trials.iter().partition(|trial| trial["client"]["lost"] != 0);
-    assert!(lossy.len() <= 1 + cells / 10, "{ended}");
-    whole.into_iter().for_each(check_trial);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{ended}");
+        std::fs::remove_dir_all(bench.path("run")).unwrap();
+    };
+    trials.iter().filter(|trial| !is_lossy(trial)).for_each(check_trial);
     let reported = ended.cells();
     let measured: Vec<Value> = reported.into_iter().filter(|cell| cell["skipped"].is_null()).collect();
     assert_eq!(measured.len(), cells, "{ended}");
     measured.iter().filter(|cell| cell["errors"] == 0).for_each(|cell| check_cell(cell, &ended));
     std::fs::remove_dir_all(bench.path("run")).unwrap();
     (trials, measured)
+}
+
+/// Measures trials with more than a hundred transactions each; once more where a busy host lets the ends run too little for that.
+#[track_caller]
+fn measure_many(bench: &Bench, arguments: &str, cells: usize) -> Vec<Value> {
+    let begun = Instant::now();
+    loop {
+        let (trials, _) = measure(bench, arguments, cells);
+        if trials.iter().all(|trial| trial["client"]["transactions"].as_u64().unwrap() > 100) {
+            return trials;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{trials:?}");
+    }
+}
+
+/// Answers came late, in this trial or in the moments before it, in which nothing is measured.
+fn is_lossy(trial: &Value) -> bool {
+    ["lost", "late"].iter().any(|what| trial["client"][what] != 0)
 }
 
 /// Both ends have counted the same, and nothing went wrong.
@@ -305,11 +323,9 @@ fn ten_thousand_pairs_are_served_and_counted() {
     if !paths_build(&bench) {
         return;
     }
-    let (trials, _) =
-        measure(&bench, &format!("--path {} --workload rr-1-1 --clients 10000", paths("veth,sockmap")), 2);
-    for trial in trials {
-        assert!(trial["client"]["transactions"].as_u64().unwrap() > 100, "{trial}");
-    }
+    let paths = paths("veth,sockmap");
+    let count = paths.split(',').count();
+    measure_many(&bench, &format!("--path {paths} --workload rr-1-1 --clients 10000"), count);
     // With so many streams a round of all of them takes longer than a trial.
     measure(&bench, "--path loopback,unix --workload crr-64-8k,strg-20m,strp-20m --clients 10000", 6);
     bench.assert_nothing_left();
@@ -321,10 +337,8 @@ fn two_hundred_pairs_have_a_process_each() {
     if !paths_build(&bench) {
         return;
     }
-    let (trials, _) = measure(&bench, "--path veth --workload rr-1-1 --clients 200 --processes", 1);
-    for trial in trials {
+    for trial in measure_many(&bench, "--path veth --workload rr-1-1 --clients 200 --processes", 1) {
         assert!(trial["pair_units"][0].as_f64().unwrap() >= 0.0, "{trial}");
-        assert!(trial["client"]["transactions"].as_u64().unwrap() > 100, "{trial}");
     }
     bench.assert_nothing_left();
 }

@@ -149,13 +149,7 @@ fn named_namespaces_are_measured_between() {
             "--client netns:{client} --server netns:{server} --workload rr-1-1,strp-20m,crr-64-8k,udp-rr:64/64 \
              --clients 3 {options}"
         );
-        let mut ended = bench.measure(&arguments);
-        // A busy host may lose the only datagram that each pair has under way, and says so.
-        if ended.status == Some(4) && ended.err.contains("3 datagrams were lost") {
-            fs::remove_dir_all(bench.path("run")).unwrap();
-            ended = bench.measure(&arguments);
-        }
-        let ended = ended.ok();
+        let ended = bench.measure(&arguments).ok();
         assert!(ended.out.contains(&format!("netns:{client}>netns:{server}")), "{ended}");
         sound(&bench, 4);
         fs::remove_dir_all(bench.path("run")).unwrap();
