@@ -417,11 +417,16 @@ fn a_connection_that_breaks_is_counted_and_the_others_go_on() {
         let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
         let mut client = ClientEnd::start(Faulty::new(faults, seed), workload, Close::Server, 200, &server.endpoint);
         client.patience = Duration::from_millis(500);
-        let (report, held) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
-        let failed = report.counts.resets + report.counts.short_reads;
-        assert!(failed > 0 && failed < 200, "{text}: {:?}", report.counts);
-        assert!(report.counts.transactions > 0 || workload.is_stream(), "{text}: {:?}", report.counts);
-        assert_eq!(report.counts.wrong_content + held.wrong_content, 0, "{text}");
+        // On a busy host, in the first phases in which as much happens that one breaks.
+        let (begun, mut failed, mut transactions) = (Instant::now(), 0, 0);
+        while begun.elapsed() < SOON && (failed == 0 || (transactions == 0 && !workload.is_stream())) {
+            let (report, held) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
+            failed += report.counts.resets + report.counts.short_reads;
+            transactions += report.counts.transactions;
+            assert_eq!(report.counts.wrong_content + held.wrong_content, 0, "{text}");
+        }
+        assert!(failed > 0 && failed < 200, "{text}: {failed}");
+        assert!(transactions > 0 || workload.is_stream(), "{text}");
         server.quit();
     }
 }
@@ -566,11 +571,17 @@ fn a_client_that_misbehaves_costs_its_own_connection_only() {
 
     let sockets = Faulty::new(Faults::default(), 1);
     let client = ClientEnd::start(sockets, workload, Close::Server, 3, &server.endpoint);
-    let sent = client.run(Duration::from_millis(50), limits::STAMP_STRIDE_BYTES, None);
-    let held = server.hold(counts.received + sent);
-    let report = client.finish(held.sent - counts.sent);
-    let report = report.unwrap();
-    assert!(report.counts.transactions > 10 && report.counts.errors() == 0, "{:?}", report.counts);
+    let (begun, mut transactions) = (Instant::now(), 0);
+    // A busy host takes more than one phase for as many.
+    while begun.elapsed() < SOON && transactions <= 10 {
+        let sent = client.run(Duration::from_millis(50), limits::STAMP_STRIDE_BYTES, None);
+        let held = server.hold(counts.received + sent);
+        let report = client.finish(held.sent - counts.sent).unwrap();
+        assert_eq!(report.counts.errors(), 0, "{:?}", report.counts);
+        transactions += report.counts.transactions;
+        server.go_on(limits::STAMP_STRIDE_BYTES);
+    }
+    assert!(transactions > 10, "{transactions}");
     drop((idle, half, greedy));
     server.quit();
 }
