@@ -88,13 +88,13 @@ fn datagrams(socket: SocketId) -> io::Result<UdpId> {
 impl Provider for Embedded {
     fn listen(&mut self, local: SocketAddr, backlog: usize, options: &SocketOptions) -> io::Result<SocketId> {
         let id = listen(self.node.stack(), local, backlog, options)?;
-        Ok(id.into())
+        Ok(SocketId(Named::Listener(id)))
     }
 
     fn accept(&mut self, listener: SocketId) -> io::Result<(SocketId, SocketAddr)> {
         let Named::Listener(id) = listener.0 else { return Err(ErrorKind::InvalidInput.into()) };
         let (connection, from) = self.node.stack().tcp_accept(id).map_err(tcp_error)?.ok_or(ErrorKind::WouldBlock)?;
-        let socket = SocketId::from(connection);
+        let socket = SocketId(Named::Connection(connection));
         self.news.push_back(socket);
         Ok((socket, from))
     }
@@ -103,7 +103,7 @@ impl Provider for Embedded {
         let now = self.node.now();
         let id = self.node.stack().tcp_connect(now, local, remote, &tcp_options(options)).map_err(tcp_error)?;
         self.node.send_now();
-        Ok(id.into())
+        Ok(SocketId(Named::Connection(id)))
     }
 
     fn connected(&mut self, socket: SocketId) -> io::Result<bool> {
@@ -173,7 +173,7 @@ impl Provider for Embedded {
 
     fn bind(&mut self, local: SocketAddr) -> io::Result<SocketId> {
         let id = self.node.stack().udp_bind(local).map_err(udp_error)?;
-        Ok(id.into())
+        Ok(SocketId(Named::Datagrams(id)))
     }
 
     fn send_to(&mut self, socket: SocketId, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
@@ -274,10 +274,10 @@ impl Provider for Embedded {
         }
         let stack = self.node.stack();
         let of_tcp = stack.poll_ready().map(|ready| match ready {
-            Ready::Connection(id) => id.into(),
-            Ready::Listener(id) => id.into(),
+            Ready::Connection(id) => Named::Connection(id),
+            Ready::Listener(id) => Named::Listener(id),
         });
-        of_tcp.or_else(|| stack.udp_poll_ready().map(Into::into))
+        of_tcp.or_else(|| stack.udp_poll_ready().map(Named::Datagrams)).map(SocketId)
     }
 
     fn report(&mut self) -> io::Result<Vec<ReportPart>> {

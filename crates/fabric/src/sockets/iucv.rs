@@ -116,6 +116,10 @@ struct Connection {
     unread: usize,
 }
 
+fn id_of(number: Number) -> SocketId {
+    SocketId(Named::Number(number))
+}
+
 impl Connection {
     fn new(remote: SocketAddr) -> Self {
         Self {
@@ -323,7 +327,7 @@ impl Iucv {
             && !socket.announced
         {
             socket.announced = true;
-            self.news.push_back(number.into());
+            self.news.push_back(id_of(number));
         }
     }
 
@@ -384,9 +388,9 @@ impl Iucv {
     fn open(&mut self, kind: Kind, command: Command) -> io::Result<SocketId> {
         let number = self.ask(kind, command)?;
         match self.settle(number) {
-            Ok(_) => Ok(number.into()),
+            Ok(_) => Ok(id_of(number)),
             Err(error) => {
-                self.close(number.into());
+                self.close(id_of(number));
                 Err(error)
             }
         }
@@ -505,7 +509,7 @@ impl Iucv {
         if wanted {
             self.announce(listener);
         } else {
-            self.abort(number.into());
+            self.abort(id_of(number));
         }
         Ok(())
     }
@@ -586,7 +590,7 @@ impl Iucv {
                     Kind::Listener { incoming } => std::mem::take(incoming),
                     Kind::Connection(_) | Kind::Datagrams(_) => VecDeque::new(),
                 };
-                orphans.into_iter().for_each(|orphan| self.give_up(orphan.into(), Command::Abort));
+                orphans.into_iter().for_each(|orphan| self.give_up(id_of(orphan), Command::Abort));
                 self.tell(number, command);
                 self.link.commands.publish();
             }
@@ -629,7 +633,7 @@ impl Provider for Iucv {
         let accepted = incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.tell(number, Command::Accepted { count: 1 });
         self.press();
-        let id = SocketId::from(accepted);
+        let id = id_of(accepted);
         // Nothing was told of it before.
         self.socket(id)?.1.announced = false;
         self.announce(accepted);
@@ -641,7 +645,7 @@ impl Provider for Iucv {
         self.check(options)?;
         let kind = Kind::Connection(Box::new(Connection::new(remote)));
         let number = self.ask(kind, Command::Connect { local, remote, options: *options })?;
-        Ok(number.into())
+        Ok(id_of(number))
     }
 
     fn connected(&mut self, socket: SocketId) -> io::Result<bool> {

@@ -29,30 +29,6 @@ pub(super) enum Named {
     Number(Number),
 }
 
-impl From<TcpId> for SocketId {
-    fn from(id: TcpId) -> Self {
-        Self(Named::Connection(id))
-    }
-}
-
-impl From<ListenerId> for SocketId {
-    fn from(id: ListenerId) -> Self {
-        Self(Named::Listener(id))
-    }
-}
-
-impl From<UdpId> for SocketId {
-    fn from(id: UdpId) -> Self {
-        Self(Named::Datagrams(id))
-    }
-}
-
-impl From<Number> for SocketId {
-    fn from(number: Number) -> Self {
-        Self(Named::Number(number))
-    }
-}
-
 /// What a socket can do without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {

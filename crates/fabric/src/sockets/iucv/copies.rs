@@ -1,7 +1,7 @@
 //! How often a byte is copied between two applications that use the stacks of guests, all on this thread.
 
 use super::super::provider::{Provider, SocketId, SocketOptions};
-use super::{Iucv, Kind};
+use super::{Iucv, Kind, id_of};
 use crate::application::record::Command;
 use crate::message::ReportPart;
 use crate::node::lockstep::{Guest, couple, figure_1};
@@ -56,7 +56,7 @@ impl Scene {
         let listener = self.server.ask(Kind::Listener { incoming: VecDeque::new() }, command).unwrap();
         self.turn();
         let client = self.client.connect("0.0.0.0:0".parse().unwrap(), to, &options).unwrap();
-        let accept = |scene: &mut Self| scene.server.accept(listener.into()).ok();
+        let accept = |scene: &mut Self| scene.server.accept(id_of(listener)).ok();
         let (server, _) = self.until(accept);
         (client, server)
     }

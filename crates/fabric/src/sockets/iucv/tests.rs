@@ -2,8 +2,8 @@
 
 use super::super::group::GroupChange;
 use super::super::provider::{Provider, SocketId, SocketOptions};
-use super::Iucv;
 use super::ends::Ends;
+use super::{Iucv, id_of};
 use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{Extent, shape};
 use crate::client::ApplicationEnd;
@@ -318,7 +318,7 @@ fn a_guest_that_takes_no_commands_costs_who_closes_a_bounded_time_once() {
     // Each is asked for in a buffer of its own; the ring has 64.
     for number in 1..200 {
         let socket = scene.application.connect(local(), remote(), &SocketOptions::default()).unwrap();
-        assert_eq!(socket, SocketId::from(number));
+        assert_eq!(socket, id_of(number));
     }
     assert!(scene.application.guest_rests && begun.elapsed() >= crate::limits::ANSWER_TIME_MAX);
     // When it does, everything comes, in order.
