@@ -85,23 +85,29 @@ pub struct Routes {
     v4: Table<u32>,
     v6: Table<u128>,
     hops: Hops,
+    /// How many there may be.
+    max: usize,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { v4: Table::new(), v6: Table::new(), hops: Hops::new() }
+        Self::bounded(ROUTES_MAX)
     }
 }
 
 impl Routes {
-    /// Adds a route, or changes the one that its prefix has.
+    pub(crate) fn bounded(max: usize) -> Self {
+        Self { v4: Table::new(), v6: Table::new(), hops: Hops::new(), max }
+    }
+
+    /// Adds a route, or changes the one that its prefix has, for which there always is room.
     pub fn insert(&mut self, prefix: Prefix, target: Target) -> Result<(), RouteError> {
         if let Target::Via { gateway: Some(gateway), .. } = target
             && gateway.is_ipv4() != prefix.address.is_ipv4()
         {
             return Err(RouteError::GatewayFamily);
         }
-        if self.len() >= ROUTES_MAX {
+        if !self.has_room(1) && !self.contains(prefix) {
             return Err(RouteError::Full);
         }
         let hop = self.hops.take(target);
@@ -113,6 +119,18 @@ impl Routes {
             self.hops.release(before);
         }
         Ok(())
+    }
+
+    /// Whether so many more routes may be added.
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        self.max - self.len() >= count
+    }
+
+    fn contains(&self, prefix: Prefix) -> bool {
+        match prefix.address {
+            IpAddr::V4(address) => self.v4.contains(address.to_bits(), prefix.length),
+            IpAddr::V6(address) => self.v6.contains(address.to_bits(), prefix.length),
+        }
     }
 
     /// Takes a route away; false if there was none.
@@ -382,6 +400,10 @@ impl<K: Key> Table<K> {
         }
     }
 
+    fn contains(&self, key: K, length: u8) -> bool {
+        self.prefixes.contains_key(&(key.span(length).0, length))
+    }
+
     fn insert(&mut self, key: K, length: u8, hop: u32) -> Option<u32> {
         let before = self.prefixes.insert((key.span(length).0, length), hop);
         if before.is_none() {
@@ -614,6 +636,40 @@ mod tests {
         let gateway = Some(IpAddr::V6(Ipv6Addr::LOCALHOST));
         let refused = Routes::default().insert(v4(0, 0), Target::Via { device: DeviceId(0), gateway });
         assert_eq!(refused, Err(RouteError::GatewayFamily));
+    }
+
+    #[test]
+    fn a_full_table_refuses_what_is_new_and_is_as_before() {
+        let mut routes = Routes::bounded(3);
+        let known = [v4(10 << 24, 8), v4(10 << 24, 16), v6(1 << 64, 64)];
+        for prefix in known {
+            routes.insert(prefix, via(1)).unwrap();
+        }
+        for new in [v4(10 << 24, 9), v4(11 << 24, 8), v6(1 << 64, 65), v6(2 << 64, 64), v6(0, 8)] {
+            assert_eq!(routes.insert(new, via(2)), Err(RouteError::Full), "{new:?}");
+            assert_eq!((routes.len(), routes.remove(new)), (3, false), "{new:?}");
+            assert_eq!(routes.lookup(new.address), known.iter().any(|k| k.covers(new.address)).then(|| via(1)));
+        }
+        assert_eq!((routes.hops.slots.len(), routes.hops.free.len()), (2, 0), "no hop of what was refused is kept");
+        assert!(routes.remove(known[1]));
+        assert_eq!(routes.insert(v4(11 << 24, 8), via(2)), Ok(()), "there is room again");
+        assert_eq!(Routes::default().max, ROUTES_MAX);
+    }
+
+    #[test]
+    fn a_route_of_a_full_table_can_be_changed() {
+        let mut routes = Routes::bounded(2);
+        let known = [v4(10 << 24, 8), v6(1 << 64, 64)];
+        for device in 1..4 {
+            for prefix in known {
+                assert_eq!(routes.insert(prefix, via(device)), Ok(()), "{prefix:?}");
+                assert_eq!(routes.lookup(prefix.address), Some(via(device)));
+            }
+            assert_eq!(routes.len(), 2);
+        }
+        // A prefix is known by the bits that count.
+        assert_eq!(routes.insert(v4((10 << 24) + 77, 8), via(7)), Ok(()));
+        assert_eq!((routes.lookup(known[0].address), routes.len()), (Some(via(7)), 2));
     }
 
     #[test]

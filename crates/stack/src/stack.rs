@@ -36,6 +36,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The protocol's number.
 const TCP: u8 = 6;
+/// Routes that an own address brings at most: to itself, its network and that one's first and last address.
+const OWN_ROUTES_MAX: usize = 4;
 
 /// How a stack is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,6 +196,10 @@ impl<S: Storage> Stack<S> {
         let id = u16::try_from(self.devices.len()).ok().filter(|id| usize::from(*id) < DEVICES_MAX);
         let id = DeviceId(id.ok_or(DeviceError::Full)?);
         let device = Device::new(config)?;
+        // Refused before anything is changed: a route to a device that is not there would lead nowhere.
+        if !self.routes.has_room(OWN_ROUTES_MAX * device.config.addresses.len()) {
+            return Err(DeviceError::Full);
+        }
         for own in &device.config.addresses {
             match own.address() {
                 IpAddr::V4(address) => {
@@ -887,4 +893,32 @@ fn is_martian_destination(to: Ipv4Addr) -> bool {
 /// IPv4-mapped addresses are a way of writing, not for the wire.
 fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Agreed;
+
+    fn device(address: [u8; 4]) -> DeviceConfig {
+        let addresses = vec![Prefix::new(address.into(), 24).unwrap()];
+        DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() }
+    }
+
+    #[test]
+    fn a_device_whose_routes_have_no_room_leaves_nothing_behind() {
+        let mut stack: Stack = Stack::new(StackConfig::default());
+        stack.routes = Routes::bounded(2 * OWN_ROUTES_MAX);
+        let id = stack.add_device(device([10, 1, 0, 1])).unwrap();
+        let (prefix, gateway) = (Prefix::new([0; 4].into(), 0).unwrap(), [10, 1, 0, 9].into());
+        assert_eq!(stack.add_route(prefix, id, Some(gateway)), Ok(()));
+        let second = IpAddr::from([10, 2, 0, 1]);
+        assert_eq!(stack.add_device(device([10, 2, 0, 1])), Err(DeviceError::Full));
+        assert_eq!((stack.devices.len(), stack.is_own(second)), (1, false));
+        assert_eq!(stack.routes().lookup(second), Some(Target::Via { device: id, gateway: Some(gateway) }));
+        assert!(stack.remove_route(prefix));
+        assert_eq!(stack.add_device(device([10, 2, 0, 1])), Ok(DeviceId(1)));
+        assert_eq!(stack.routes().lookup(second), Some(Target::Local(DeviceId(1))));
+        assert_eq!(stack.add_route(prefix, id, None), Err(RouteError::Full));
+    }
 }
