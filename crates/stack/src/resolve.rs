@@ -7,7 +7,7 @@ use crate::frame::{DeviceId, Marks};
 use crate::icmp::Trouble;
 use crate::ipv6::solicited_node;
 use crate::neighbour::{Due, Learned, NeighbourKey};
-use crate::stack::{Input, Stack};
+use crate::stack::{Input, Stack, is_martian_source};
 use crate::tcp::Storage;
 use crate::time::Instant;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol};
@@ -60,13 +60,17 @@ impl<S: Storage> Stack<S> {
             return Err(NeighbourDrop::Malformed.into());
         };
         let mac = MacAddress(mac);
-        if mac.is_group() || mac == MacAddress([0; 6]) || from.is_multicast() || from.is_broadcast() {
+        if mac.is_group() || mac == MacAddress([0; 6]) {
+            return Err(NeighbourDrop::Malformed.into());
+        }
+        if self.is_own(from.into()) {
+            return Err(NeighbourDrop::OurAddress.into());
+        }
+        // No station has such an address; a probe (RFC 5227 1.1) is of one that has none yet.
+        if !from.is_unspecified() && (is_martian_source(from) || self.is_no_source(from)) {
             return Err(NeighbourDrop::Malformed.into());
         }
         let own = &self.devices[usize::from(device.0)];
-        if own.has(from.into()) {
-            return Err(NeighbourDrop::OurAddress.into());
-        }
         let for_us = own.has(to.into());
         let on_link = own.config.addresses.iter().any(|prefix| prefix.covers(from.into()));
         let request = operation == ArpOperation::Request;

@@ -491,7 +491,7 @@ impl<S: Storage> Stack<S> {
 
     /// RFC 1122 3.2.1.3, RFC 1812 5.3.7: no packet comes from here, or from everybody on a network.
     #[inline]
-    fn is_no_source(&self, from: Ipv4Addr) -> bool {
+    pub(crate) fn is_no_source(&self, from: Ipv4Addr) -> bool {
         self.no_sources.contains(from) && self.is_own_or_everybody(from)
     }
 
@@ -881,7 +881,7 @@ impl<S: Storage> Stack<S> {
 }
 
 /// RFC 1812 5.3.7: no packet comes from network 0, a loopback, a group or a reserved address, the limited broadcast among these.
-fn is_martian_source(from: Ipv4Addr) -> bool {
+pub(crate) fn is_martian_source(from: Ipv4Addr) -> bool {
     is_martian_destination(from) || from.octets()[0] >= 224
 }
 

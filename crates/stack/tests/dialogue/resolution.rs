@@ -1,7 +1,7 @@
 //! ARP and neighbour discovery (RFC 826, RFC 4861 7, RFC 5227).
 
 use crate::world::*;
-use siga_stack::device::{Agreed, MacAddress};
+use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::NeighbourDrop;
 use siga_stack::limits::NEIGHBOUR_QUEUE_FRAMES_MAX;
 use siga_stack::time::Duration;
@@ -120,6 +120,54 @@ fn requests_for_our_addresses_are_answered_and_others_not() {
         assert_eq!(world.give(1, &arp_frame(ArpOperation::Request, from, to)), Outcome::dropped(reason), "{from} {to}");
     }
     world.assert_silent();
+}
+
+/// RFC 1812 5.3.7 is about packets; who asks and answers under such an address is no neighbour either.
+#[test]
+fn nobody_is_a_neighbour_under_an_address_that_no_station_has() {
+    let thief = MacAddress([2, 9, 9, 9, 9, 9]);
+    let mut world = strange();
+    // All addresses are on this link.
+    let config = DeviceConfig {
+        medium: Medium::Ethernet(ROUTER_MAC[1]),
+        mtu: 1500,
+        addresses: vec![prefix("9.9.9.9", 0)],
+        agreed: Agreed::default(),
+    };
+    world.stack.add_device(config).unwrap();
+    let known = |world: &World| world.stack.memory().held("neighbours");
+    let tell = |operation, from: &str, to: &str| {
+        let message = arp(operation, thief, from, ROUTER_MAC[1], to);
+        ethernet(thief, ROUTER_MAC[1], EthernetProtocol::Arp, &message)
+    };
+    for (device, to, from, reason) in [
+        (1, ROUTER[1], "10.2.0.255", NeighbourDrop::Malformed),
+        (1, ROUTER[1], "10.2.0.0", NeighbourDrop::Malformed),
+        (1, ROUTER[1], ROUTER[1], NeighbourDrop::OurAddress),
+        (2, "9.9.9.9", "10.2.0.255", NeighbourDrop::Malformed),
+        (2, "9.9.9.9", "10.2.0.0", NeighbourDrop::Malformed),
+        (2, "9.9.9.9", ROUTER[1], NeighbourDrop::OurAddress),
+        (2, "9.9.9.9", "255.255.255.255", NeighbourDrop::Malformed),
+        (2, "9.9.9.9", "240.0.0.1", NeighbourDrop::Malformed),
+        (2, "9.9.9.9", "224.0.0.1", NeighbourDrop::Malformed),
+        (2, "9.9.9.9", "127.0.0.1", NeighbourDrop::Malformed),
+        (2, "9.9.9.9", "0.0.0.1", NeighbourDrop::Malformed),
+    ] {
+        let before = world.dropped(reason);
+        for operation in [ArpOperation::Request, ArpOperation::Reply] {
+            assert_eq!(
+                world.give(device, &tell(operation, from, to)),
+                Outcome::dropped(reason),
+                "{from} {operation:?}"
+            );
+        }
+        assert_eq!((world.dropped(reason) - before, known(&world)), (2, 0), "{from}");
+        assert_eq!(world.sent(device).len(), 0, "{from} has no answer");
+    }
+    assert_eq!(world.give(2, &tell(ArpOperation::Request, "0.0.0.0", "9.9.9.9")), Outcome::Done);
+    assert_eq!((world.sent(2).len(), known(&world)), (1, 0), "a probe is answered and teaches nothing");
+    assert_eq!(world.give(2, &tell(ArpOperation::Request, "10.3.0.255", "9.9.9.9")), Outcome::Done);
+    assert_eq!((world.sent(2).len(), known(&world)), (1, 1), "a station like others");
 }
 
 #[test]
