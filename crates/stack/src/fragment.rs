@@ -240,6 +240,13 @@ mod tests {
     }
 
     #[test]
+    fn the_formula_of_memory_covers_trees_whose_nodes_are_half_full() {
+        let entry = size_of::<(DatagramKey, Entry)>() + size_of::<(Instant, DatagramKey)>();
+        let all = HEADER_BYTES_MAX + 2 * (entry + REASSEMBLY_PIECES_MAX * size_of::<(usize, Vec<u8>)>());
+        assert!((all..all + entry).contains(&ENTRY_BYTES), "{all} {ENTRY_BYTES}");
+    }
+
+    #[test]
     fn an_overlap_drops_the_datagram_and_what_follows_of_it() {
         for (offset, more) in [(0, true), (8, true), (12, true), (4, true), (8, false), (0, false)] {
             let mut r = Reassembly::default();

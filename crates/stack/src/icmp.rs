@@ -383,4 +383,14 @@ mod tests {
         assert!((4..=10).contains(&taken(16)));
         assert!((17..=50).contains(&taken(10_000)));
     }
+
+    #[test]
+    fn what_nobody_takes_adds_up_to_one_burst_and_no_more() {
+        let mut limit = RateLimit::new();
+        let mut random = Random::new(1);
+        let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+        assert!((1..20).all(|n| limit.take(at(n * 60), &mut random)));
+        let burst = (0..1000).filter(|_| limit.take(at(20 * 60), &mut random)).count();
+        assert!((17..=50).contains(&burst), "{burst}");
+    }
 }

@@ -423,6 +423,12 @@ mod tests {
         assert_eq!(t.resolve(at(1), key(1)), Some(A), "not replaced");
         assert!(t.learn(at(2), key(1), answer(B)).is_ok());
         assert_eq!(t.resolve(at(3), key(1)), Some(B));
+        assert_eq!(t.timeout(), Some(at(32)), "confirmed");
+        assert!(t.learn(at(4), key(1), Learned { mac: B, ..greeting }).is_ok());
+        assert_eq!((t.resolve(at(5), key(1)), t.timeout()), (Some(B), Some(at(32))), "as known: still confirmed");
+        assert!(t.learn(at(6), key(1), greeting).is_ok());
+        assert_eq!(t.timeout(), Some(at(606)), "another station, heard of only");
+        assert_eq!(t.resolve(at(7), key(1)), Some(A));
     }
 
     #[test]
@@ -443,6 +449,35 @@ mod tests {
             t.due(at(n));
         }
         assert_eq!(t.entries.len(), t.deadlines.len());
+    }
+
+    #[test]
+    fn every_part_of_a_key_changes_its_hash() {
+        let keyed = Keyed::new(&mut Random::new(1));
+        let v4 = (0..32).map(|bit| (0, IpAddr::V4((1_u32 << bit).into())));
+        let v6 = (0..128).map(|bit| (0, IpAddr::V6((1_u128 << bit).into())));
+        let devices = |address: IpAddr| (0..1024).map(move |device| (device, address));
+        let sets: [Vec<(u16, IpAddr)>; 3] =
+            [v4.chain(v6).collect(), devices([0; 4].into()).collect(), devices([0_u16; 8].into()).collect()];
+        for set in sets {
+            let keys =
+                set.iter().map(|(device, address)| NeighbourKey { device: DeviceId(*device), address: *address });
+            let hashes: BTreeSet<u64> = keys.map(|key| std::hash::BuildHasher::hash_one(&keyed, key)).collect();
+            assert_eq!(hashes.len(), set.len());
+        }
+    }
+
+    #[test]
+    fn the_formula_of_memory_covers_a_table_that_is_as_full_as_may_be() {
+        let mut t = table();
+        for n in 0..u32::try_from(NEIGHBOURS_MAX).unwrap() {
+            t.hold(at(0), key(n), Vec::new()).unwrap();
+        }
+        // A hash table keeps an eighth of its places free, a tree's nodes are at least half full.
+        let places = t.entries.capacity().next_power_of_two() * size_of::<(NeighbourKey, Entry)>() / NEIGHBOURS_MAX;
+        let deadline = size_of::<(Instant, NeighbourKey)>();
+        let whole = places + deadline..=places + 2 * deadline;
+        assert!(whole.contains(&ENTRY_BYTES), "{whole:?} {ENTRY_BYTES}");
     }
 
     #[test]

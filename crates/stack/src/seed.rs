@@ -106,6 +106,28 @@ mod tests {
     }
 
     #[test]
+    fn all_that_is_written_changes_the_hash() {
+        let keyed = Keyed::new(&mut Random::new(1));
+        let writes: [fn(&mut KeyedHasher); 8] = [
+            |_| {},
+            |hasher| hasher.write_u8(1),
+            |hasher| hasher.write_u16(2),
+            |hasher| hasher.write_u32(3),
+            |hasher| hasher.write_u64(4),
+            |hasher| hasher.write(&[5]),
+            |hasher| hasher.write(&[0, 0, 0, 0, 0, 0, 0, 6]),
+            |hasher| hasher.write(&[0, 0, 0, 0, 0, 0, 0, 6, 7]),
+        ];
+        let hash = |write: fn(&mut KeyedHasher)| {
+            let mut hasher = keyed.build_hasher();
+            write(&mut hasher);
+            hasher.finish()
+        };
+        let hashes: std::collections::BTreeSet<u64> = writes.into_iter().map(hash).collect();
+        assert_eq!(hashes.len(), writes.len());
+    }
+
+    #[test]
     fn keys_scatter_the_same_addresses_differently() {
         let mut random = Random::new(1);
         let (a, b) = (Keyed::new(&mut random), Keyed::new(&mut random));

@@ -1,7 +1,8 @@
 //! A router's duties (RFC 1812 5, RFC 8200).
 
 use crate::world::*;
-use siga_stack::device::MacAddress;
+use siga_stack::Stack;
+use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::{DropReason, IpDrop, LinkDrop};
 use siga_stack::echo::Ping;
 use siga_stack::frame::DeviceId;
@@ -159,6 +160,27 @@ fn the_last_and_first_addresses_of_a_network_are_hosts_where_routes_say_so() {
         let back = V4::new(special, HOST[0], 17).packet(&udp(special, HOST[0], (6, 5), b"x"));
         assert_eq!(macs(&world.give_packet(1, &back).one()), (ROUTER_MAC[0], HOST_MAC[0]));
     }
+}
+
+// RFC 4291 2.1, RFC 4007 6: an address of a link alone is that of the interface on the link.
+#[test]
+fn a_link_local_address_is_own_on_its_link_alone() {
+    let mut stack = Stack::new(StackConfig { forwarding: true, ..StackConfig::default() });
+    let own = ["fe80::1", "fe80::2"];
+    for n in 0..2 {
+        let addresses = vec![prefix(own[n], 64)];
+        let medium = Medium::Ethernet(ROUTER_MAC[n]);
+        stack.add_device(DeviceConfig { medium, mtu: 1500, addresses, agreed: Agreed::default() }).unwrap();
+    }
+    let mut world = World::told(stack);
+    let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
+    for (device, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let packet = v6("fe80::9", own[to], 17, 64, &udp("fe80::9", own[to], (5, 6), b"x"));
+        let outcome = if device == to { Outcome::Done } else { Outcome::dropped(IpDrop::NotForUs) };
+        assert_eq!(world.give_packet(device, &packet), outcome, "{} on {device}", own[to]);
+        assert_eq!(world.stack.udp_receive(socket).unwrap().is_some(), device == to);
+    }
+    world.assert_silent();
 }
 
 // RFC 1812 4.2.2.11: no packet is sent to an obsolete form of broadcast.

@@ -58,6 +58,22 @@ fn fragments_are_cut_again_and_keep_only_copied_options() {
 }
 
 #[test]
+fn fragments_whose_headers_differ_in_length_are_put_together_behind_that_of_the_first() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind("0.0.0.0:6".parse().unwrap()).unwrap();
+    let datagram = udp(HOST[0], ROUTER[0], (5, 6), &[9; 40]);
+    let first = V4 { more: true, options: &[1, 1, 1, 1], ..V4::new(HOST[0], ROUTER[0], 17) };
+    let last = V4 { offset: 24, ..V4::new(HOST[0], ROUTER[0], 17) };
+    for order in [[0, 1], [1, 0]] {
+        let packets = [first.packet(&datagram[..24]), last.packet(&datagram[24..])];
+        for n in order {
+            assert_eq!(world.give_packet(0, &packets[n]), Outcome::Done);
+        }
+        assert_eq!(world.stack.udp_receive(socket).unwrap().unwrap().bytes, [9; 40], "{order:?}");
+    }
+}
+
+#[test]
 fn ipv6_fragments_are_put_together_in_any_order() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
@@ -138,6 +154,24 @@ fn an_ipv6_fragment_that_ends_behind_the_longest_datagram_is_told_of() {
         assert_eq!((kind, code, &rest[..4], &rest[4..]), (4, 0, &[0, 0, 0, at][..], &packet[..]));
     }
     assert_eq!(world.give_packet(0, &fragment6(17, 0xfff8, false, 7, &[0; 7])), Outcome::Done, "up to the last byte");
+    world.assert_silent();
+}
+
+#[test]
+fn extension_headers_inside_fragments_are_walked_over_once_those_are_together() {
+    let mut world = World::host();
+    let socket = world.stack.udp_bind("[::]:6".parse().unwrap()).unwrap();
+    let inside = |number: u8, rest: &[u8]| [&[number, 0, 1, 4, 0, 0, 0, 0][..], rest].concat();
+    let known = inside(17, &udp(HOST6[0], ROUTER6[0], (5, 6), &[9; 16]));
+    assert_eq!(world.give_packet(0, &fragment6(60, 0, true, 7, &known[..16])), Outcome::Done);
+    assert_eq!(world.give_packet(0, &fragment6(60, 16, false, 7, &known[16..])), Outcome::Done);
+    assert_eq!(world.stack.udp_receive(socket).unwrap().unwrap().bytes, [9; 16]);
+    let unknown = inside(200, &[0; 16]);
+    assert_eq!(world.give_packet(0, &fragment6(60, 0, true, 8, &unknown[..16])), Outcome::Done);
+    let last = fragment6(60, 16, false, 8, &unknown[16..]);
+    assert_eq!(world.give_packet(0, &last), Outcome::dropped(IpDrop::Protocol));
+    let (kind, code, rest) = icmp_of(&world.sent_packet(0));
+    assert_eq!((kind, code, &rest[..4]), (4, 1, &[0, 0, 0, 40][..]), "where the number stands in the whole");
     world.assert_silent();
 }
 

@@ -194,6 +194,8 @@ fn solicitations_are_answered_and_probes_to_all() {
         (HOST6[1], ROUTER6[1], ROUTER6[1], &[1, 0, 0, 0, 0, 0, 0, 0][..], NeighbourDrop::Malformed),
         (HOST6[1], ROUTER6[1], ROUTER6[1], &[1, 2, 0, 0, 0, 0, 0, 0][..], NeighbourDrop::Malformed),
         (HOST6[1], ROUTER6[1], ROUTER6[1], &[1, 1, 3, 0, 0, 0, 0, 0][..], NeighbourDrop::Malformed),
+        (HOST6[1], ROUTER6[1], ROUTER6[1], &[5, 0, 0, 0, 0, 0, 0, 0][..], NeighbourDrop::Malformed),
+        (HOST6[1], ROUTER6[1], ROUTER6[1], &[5, 2, 0, 0, 0, 0, 0, 0][..], NeighbourDrop::Malformed),
         ("::", "ff02::1:ff00:1", ROUTER6[1], &source[..], NeighbourDrop::Malformed),
         ("::", ROUTER6[1], ROUTER6[1], &[][..], NeighbourDrop::Malformed),
     ] {

@@ -20,7 +20,9 @@ fn datagrams_come_and_go_over_both_versions() {
     let mut world = World::host();
     for (any, own, host) in [("0.0.0.0", ROUTER[0], HOST[0]), ("::", ROUTER6[0], HOST6[0])] {
         let socket = world.stack.udp_bind(at(any, 7)).unwrap();
+        assert_eq!(world.stack.udp_readable(socket), Ok(false));
         assert_eq!(world.give_packet(0, &udp_to(own, (1000, 7), b"ping")), Outcome::Done);
+        assert_eq!(world.stack.udp_readable(socket), Ok(true));
         let datagram = Datagram { from: at(host, 1000), to: own.parse().unwrap(), bytes: b"ping".to_vec() };
         assert_eq!(world.stack.udp_receive(socket), Ok(Some(datagram)));
         assert_eq!(world.stack.udp_send(world.now, socket, Some(at(host, 1000)), b"pong"), Ok(()));
