@@ -224,7 +224,7 @@ pub(super) fn methods(reduced: &Reduced) -> String {
         let client = worst(&|summary| summary.cpu.client.uncertainty);
         lines.push(match method {
             Method::Profile => format!(
-                "CPU by profile: totals are exact (±{total:.1}%), components within ±{client:.1}% of the total (95%, \
+                "CPU by profile: totals within ±{total:.1}%, components within ±{client:.1}% of the total (95%, \
                  worst cell), residue at most {residue:.1}%."
             ),
             Method::Subtract => format!(
