@@ -281,3 +281,25 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_gain_less_than_a_step_is_not_tried() {
+        let (probing, now) = (PathProbing::Always, Instant::from_ns(1));
+        let sizes = Sizes { probing, peer: 1_460, device: 1_460, path: 1_460, floor: 536, timestamps: false };
+        let (mut search, base) = PathSearch::new(now, &sizes);
+        assert_eq!((base, search.next_size(now, base)), (1_024, Some(1_460)), "the largest first");
+        for _ in 0..TCP_PATH_PROBES_MAX {
+            search.failed(now, 1_460);
+        }
+        assert_eq!(search.next_size(now, base), Some(1_024 + 218), "then the middle");
+        search.high = base + STEP_BYTES_MIN;
+        assert_eq!(search.next_size(now, base), Some(base + STEP_BYTES_MIN / 2));
+        search.high -= 1;
+        assert_eq!(search.next_size(now, base), None);
+        assert_eq!((search.due, search.next_size(now, base)), (now + PATH_MTU_AGE, Some(1_460)), "until later");
+    }
+}

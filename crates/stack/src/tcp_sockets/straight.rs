@@ -341,6 +341,25 @@ mod tests {
     }
 
     #[test]
+    fn who_is_put_first_sends_before_those_that_waited_longer() {
+        let mut world = World::memory(true);
+        let (now, first) = (world.now, world.sockets[0]);
+        let stack = &mut world.hosts[0];
+        assert_eq!(stack.tcp_put_first(first), None, "it has nothing to send");
+        stack.tcp_send(now, first, &text(100)).unwrap();
+        let (any, server) = (SocketAddr::from(([0, 0, 0, 0], 0)), SocketAddr::from(([10, 0, 0, 2], 80)));
+        let second = stack.tcp_connect(now, any, server, &TcpOptions::default()).unwrap();
+        assert!(stack.tcp_is_first(first, DEVICE) && !stack.tcp_is_first(second, DEVICE));
+        assert_eq!(stack.tcp_put_first(second), Some(DEVICE));
+        let mut into = vec![0; 65_535];
+        assert!(stack.poll_transmit_of(now, DEVICE, first, &mut into).is_none());
+        let syn = stack.poll_transmit_of(now, DEVICE, second, &mut into).unwrap();
+        assert_eq!((syn.len, into[33]), (60, 2));
+        assert!(stack.poll_transmit_of(now, DEVICE, second, &mut into).is_none());
+        assert_eq!(stack.poll_transmit_of(now, DEVICE, first, &mut into).map(|sent| sent.len), Some(52 + 100));
+    }
+
+    #[test]
     fn an_acknowledgement_behind_our_fin_has_no_payload_to_look_at() {
         let mut world = World::memory(true);
         world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();

@@ -101,6 +101,23 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
         assert_eq!(world.give_packet(0, &V4::new(HOST[0], ROUTER[0], 1).packet(&message)), Outcome::Done);
         assert_eq!(world.stack.udp_receive(socket), Err(UdpError::Network(at(HOST[0], 9), error)));
     }
+    let socket6 = world.stack.udp_bind(at(ROUTER6[0], 7)).unwrap();
+    world.stack.udp_connect(socket6, at(HOST6[0], 9)).unwrap();
+    let sent6 = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (7, 9), b"x"));
+    for (kind, code, error) in [
+        (1, 0, NetworkError::NoRoute),
+        (1, 1, NetworkError::Prohibited),
+        (1, 2, NetworkError::HostUnreachable),
+        (1, 3, NetworkError::HostUnreachable),
+        (1, 4, NetworkError::PortUnreachable),
+        (1, 5, NetworkError::Prohibited),
+        (3, 0, NetworkError::TimeExceeded),
+        (4, 1, NetworkError::Parameter),
+    ] {
+        let message = icmp6(HOST6[0], ROUTER6[0], kind, code, &[&[0; 4], &sent6[..]].concat());
+        assert_eq!(world.give_packet(0, &v6(HOST6[0], ROUTER6[0], 58, 64, &message)), Outcome::Done);
+        assert_eq!(world.stack.udp_receive(socket6), Err(UdpError::Network(at(HOST6[0], 9), error)), "{kind} {code}");
+    }
     world.stack.udp_bind(at("0.0.0.0", 7)).unwrap();
     let mut forged = sent.clone();
     forged[20..22].copy_from_slice(&10_u16.to_be_bytes());

@@ -270,7 +270,9 @@ fn time_wait_is_not_assassinated() {
     assert!(fin.flags.fin);
     victim.next.ack = Some(fin.seq + 1);
     victim.give(&Header { flags: flags("F"), ..victim.next }, &[]);
-    victim.answers();
+    let last = victim.answers().remove(0).0;
+    assert_eq!((last.seq, last.ack), (fin.seq + 1, Some(victim.next.seq + 1)));
+    assert!(last.window > 0, "a peer would probe a closed one");
     assert_eq!(victim.state(), StateName::TimeWait);
     for distance in [0, 1, 2, 100] {
         let reset = Header { seq: victim.next.seq + distance, flags: flags("R"), ..victim.next };
