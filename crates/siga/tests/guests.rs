@@ -342,24 +342,13 @@ fn a_killed_coordinator_leaves_no_guest_no_control_program_and_no_directory() {
 #[test]
 fn a_router_that_is_killed_costs_its_trial_and_leaves_nothing() {
     let bench = Bench::new();
-    let arguments =
-        "run --out run --path hipersockets-routed,unix --workload rr-1-1 --clients 1 --seconds 1 --trials 1";
+    let arguments = "--path hipersockets-routed,unix --workload rr-1-1 --clients 1 --seconds 1 --trials 1";
     let routers = || -> Vec<u32> { control_programs(&bench).into_iter().flat_map(children).collect() };
-    let begun = Instant::now();
-    // On a busy host the trial may be over when this test has its turn.
-    let (victims, ended) = loop {
-        let mut run = bench.start(arguments);
-        if run.until_or_end("a router", || !routers().is_empty()) {
-            std::thread::sleep(Duration::from_millis(400));
-        }
-        let victims = routers();
+    let mut victims = Vec::new();
+    let ended = bench.strike(arguments, ("a router", |_| !routers().is_empty(), Duration::from_millis(400)), |_| {
+        victims = routers();
         victims.iter().for_each(|router| signal(*router, Signal::KILL));
-        let ended = run.end();
-        if ended.status != Some(0) || begun.elapsed() > 2 * common::SOON {
-            break (victims, ended);
-        }
-        fs::remove_dir_all(bench.path("run")).unwrap();
-    };
+    });
     assert!(!ended.err.contains("panicked"), "{ended}");
     let ended = ended.refused(4, &["1 of 2 cells have no figure"]);
     assert!(ended.err.contains("has ended"), "{ended}");

@@ -4,33 +4,21 @@
 
 mod common;
 
-use common::{Bench, Ended, Running, SOON, children, children_with_thread, paths_build, signal};
+use common::{Bench, Ended, Running, children, children_with_thread, paths_build, signal};
 use rustix::process::Signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Does something to a run into directory `run` in the middle of its second trial, which its agents show by their drivers'
-/// threads; how it ended. A busy host may let this test do that when all is measured: then it does it to another run.
+/// Does something to a run in the middle of its second trial, which its agents show by their drivers' threads; how it ended.
 fn strike(bench: &Bench, arguments: &str, act: impl Fn(&Running)) -> Ended {
-    let begun = Instant::now();
-    loop {
-        let mut run = bench.start(&format!("run --out run {arguments}"));
-        let pid = run.pid();
+    let is_measuring = |pid| {
         // The processes of a crew are children of its agent.
         let has = |name: &str| {
             let mut parents = [pid].into_iter().chain(children(pid));
             parents.any(|parent| !children_with_thread(parent, name).is_empty())
         };
-        let is_measuring = || bench.lines("trials.jsonl").len() == 1 && has("client") && has("server");
-        if run.until_or_end("agents of the trial", is_measuring) {
-            std::thread::sleep(Duration::from_millis(150));
-            act(&run);
-        }
-        let ended = run.end();
-        if ended.status != Some(0) || begun.elapsed() > 2 * SOON {
-            return ended;
-        }
-        std::fs::remove_dir_all(bench.path("run")).unwrap();
-    }
+        bench.lines("trials.jsonl").len() == 1 && has("client") && has("server")
+    };
+    bench.strike(arguments, ("agents of the trial", is_measuring, Duration::from_millis(150)), act)
 }
 
 #[test]

@@ -114,6 +114,30 @@ impl Bench {
         Running::new(self.siga(arguments))
     }
 
+    /// Does something to a run into directory `run`, some time after a moment that the run's process shows; how it ended. A busy
+    /// host may let the test do that when all is measured: then it does it to another run.
+    pub(crate) fn strike(
+        &self,
+        arguments: &str,
+        (moment, is_come, later): (&str, impl Fn(u32) -> bool, Duration),
+        mut act: impl FnMut(&Running),
+    ) -> Ended {
+        let begun = Instant::now();
+        loop {
+            let mut run = self.start(&format!("run --out run {arguments}"));
+            let pid = run.pid();
+            if run.until_or_end(moment, || is_come(pid)) {
+                std::thread::sleep(later);
+                act(&run);
+            }
+            let ended = run.end();
+            if ended.status != Some(0) || begun.elapsed() > 2 * SOON {
+                return ended;
+            }
+            fs::remove_dir_all(self.path("run")).unwrap();
+        }
+    }
+
     /// Whole lines of a file of the run directory `run`.
     pub(crate) fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.path("run").join(file)).unwrap_or_default();
