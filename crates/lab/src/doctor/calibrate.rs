@@ -2,7 +2,7 @@
 //!
 //! A planted cost changes the course of a trial: the others sleep more, and waking them costs more. So a cost is planted
 //! in both trials of a round, once small and once large, and what counts is the difference between the two. Rounds go on
-//! until each ratio's interval lies within the tolerance, or clear of it, or until time is up.
+//! until each ratio's interval lies within the tolerance, or until time is up.
 
 use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, others, row,
@@ -53,7 +53,7 @@ pub struct Calibration {
     pub rows: Vec<Row>,
     /// What could not be tried.
     pub skipped: Vec<Absent>,
-    /// Share of all CPUs that others used in the median trial; `None` without the profiler.
+    /// Share of all CPUs that others used in the median trial; `None` without a trial.
     pub others_percent: Option<f64>,
 }
 
@@ -124,8 +124,8 @@ impl Course {
     /// Known well enough, or never to be known better.
     fn is_done(&self) -> bool {
         let rows = self.rows();
-        let clear = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_clear());
-        self.pairs.len() >= ROUNDS_MAX || (self.pairs.len() >= ROUNDS_LEAST && clear)
+        let is_settled = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_settled());
+        self.pairs.len() >= ROUNDS_MAX || (self.pairs.len() >= ROUNDS_LEAST && is_settled)
     }
 
     /// Measures a round, the large cost first in every other one.
@@ -135,9 +135,12 @@ impl Course {
         let mut trial = |us: f64| -> Result<TrialRecord> {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
-            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler.take() };
+            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: None };
+            if experiment.is_profiled() {
+                bench.profiler = profiler.take();
+            }
             let measured = bench.trial(&matrix.cells[0], round, false);
-            *profiler = bench.profiler;
+            *profiler = bench.profiler.or_else(|| profiler.take());
             measured.map(|(trial, _)| trial)
         };
         let (little, much) = if round.is_multiple_of(2) {
@@ -163,7 +166,7 @@ pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let (mut courses, mut skipped) = (Vec::new(), Vec::new());
     for experiment in EXPERIMENTS {
         let mut ways = Vec::new();
-        for &way in experiment.ways() {
+        for &way in experiment.ways {
             match absent(&experiment, way, &profiler, &burner) {
                 Some(reason) => skipped.push(Absent { planted_in: experiment.planted, way, reason, noisy: false }),
                 None => ways.push(way),
@@ -191,7 +194,7 @@ pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
     }
     skipped.extend(courses.iter().flat_map(Course::unseen));
     let trials = courses.iter().flat_map(|course| &course.pairs).flat_map(|pair| [&pair.little, &pair.much]);
-    let mut shares: Vec<f64> = trials.filter_map(others).collect();
+    let mut shares: Vec<f64> = trials.map(others).collect();
     shares.sort_by(f64::total_cmp);
     Ok(Calibration {
         path: PATH.name().into(),

@@ -31,7 +31,7 @@ pub struct Ratio {
 pub enum Verdict {
     /// Within 5%, or the interval holds 1.
     Recovered,
-    /// Neither.
+    /// All of the interval is further off than 5%.
     Off,
     /// Too few rounds or too much noise to tell.
     Undecided,
@@ -44,12 +44,13 @@ impl Ratio {
         Some(Self { value, low, high, rounds: rounds.len() })
     }
 
-    /// Whether more rounds can hardly change the verdict: the interval lies within the tolerance, or clear of it.
-    pub(super) fn is_clear(&self) -> bool {
+    /// Whether more rounds can hardly change a good verdict: all of the interval lies within the tolerance.
+    ///
+    /// A bad one waits for the last round: an interval that is looked at after each round is clear of the tolerance sooner
+    /// or later by chance.
+    pub(super) fn is_settled(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
-        let inside = low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE;
-        let outside = high < 1.0 - TOLERANCE || low > 1.0 + TOLERANCE;
-        inside || (outside && (high - low) / 2.0 <= HALF_WIDTH_MAX)
+        low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE
     }
 
     /// Whether it lies where noise of the host could have put it.
@@ -64,8 +65,10 @@ impl Ratio {
             Verdict::Undecided
         } else if (self.value - 1.0).abs() <= TOLERANCE || (low <= 1.0 && 1.0 <= high) {
             Verdict::Recovered
-        } else {
+        } else if high < 1.0 - TOLERANCE || low > 1.0 + TOLERANCE {
             Verdict::Off
+        } else {
+            Verdict::Undecided
         }
     }
 }
@@ -90,12 +93,12 @@ mod tests {
             |value: f64, half: f64| Ratio { value, low: Some(value - half), high: Some(value + half), rounds: 9 };
         assert_eq!(ratio(1.04, 0.01).verdict(), Verdict::Recovered, "within 5%");
         assert_eq!(ratio(1.10, 0.12).verdict(), Verdict::Recovered, "the interval holds 1");
-        assert_eq!(ratio(1.10, 0.05).verdict(), Verdict::Off);
+        assert_eq!(ratio(1.10, 0.04).verdict(), Verdict::Off);
+        assert_eq!(ratio(1.07, 0.03).verdict(), Verdict::Undecided, "it may be within 5%");
         assert_eq!(ratio(1.0, 0.2).verdict(), Verdict::Undecided);
-        let clear = [ratio(1.0, 0.04), ratio(1.2, 0.1), ratio(0.9, 0.04)];
-        assert!(clear.iter().all(Ratio::is_clear), "{clear:?}");
-        let open = [ratio(1.02, 0.04), ratio(1.06, 0.04), ratio(1.5, 0.3)];
-        assert!(!open.iter().any(Ratio::is_clear), "{open:?}");
+        assert!(ratio(1.0, 0.04).is_settled() && ratio(0.99, 0.04).is_settled());
+        let open = [ratio(1.02, 0.04), ratio(1.06, 0.04), ratio(1.2, 0.1), ratio(1.5, 0.3)];
+        assert!(!open.iter().any(Ratio::is_settled), "{open:?}");
         assert_eq!(Ratio::of(&[1.0; 5]).unwrap().verdict(), Verdict::Undecided, "too few rounds");
     }
 }
