@@ -124,10 +124,13 @@ pub const APPLICATION_BUFFERS: usize = 64;
 pub const EXTENTS_MAX: usize = 4_096;
 /// Bytes that an application may have under way over one connection.
 pub const SEND_BYTES_MAX: u64 = 32 << 20;
-/// While its application has more than this under way in all, a connection may have no more than the other.
-pub const CROWDED_FROM_BYTES: usize = 4 << 20;
-/// See [`CROWDED_FROM_BYTES`].
-pub const CROWDED_SEND_BYTES_MAX: usize = 512 << 10;
+/// While the others of its application have more than this under way in all, a connection has to do with less, and so it has while
+/// they have so much unread: what lies in arenas is to stay in the caches.
+pub const CROWDED_FROM_BYTES: usize = 512 << 10;
+/// What a connection may have under way then.
+pub const CROWDED_SEND_BYTES_MAX: usize = 128 << 10;
+/// What it may have unread then.
+pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
 /// One in so many blocks of an arena is kept for what is received in order.
 pub const RESERVE_DIVISOR: usize = 8;
 /// Answers to commands that wait for room; while there are so many, no command is taken.

@@ -132,6 +132,45 @@ fn datagrams_to_and_fro_never_find_a_ring_full_that_is_emptied_each_time() {
 }
 
 #[test]
+fn where_much_is_unread_in_all_a_connection_has_no_more_than_the_others() {
+    const IDLE: usize = 20;
+    // Whole blocks of the guest's memory, and less than the first window.
+    const UNREAD: usize = 96 << 10;
+    let network = Network::up("crowded", FIGURE_1);
+    let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));
+    let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
+    let connect = || {
+        let stream = TcpStream::connect(&client, SERVER.parse().unwrap()).unwrap();
+        (stream, listener.accept().unwrap().0)
+    };
+    let free = network.free_bytes("tcpip3");
+    let unread = || free - network.free_bytes("tcpip3");
+    // Nobody reads these.
+    let _idle: Vec<_> = (0..IDLE)
+        .map(|_| {
+            let (mut stream, served) = connect();
+            stream.write_all(&[1; UNREAD]).unwrap();
+            (stream, served)
+        })
+        .collect();
+    let of_idle = (IDLE * UNREAD) as u64;
+    wait_until("not all has come", || unread() == of_idle);
+    let (mut stream, mut served) = connect();
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(move || stream.write_all(&vec![2; 64 << 20]));
+        let mut part = vec![0; 64 << 10];
+        (0..512).for_each(|_| served.read_exact(&mut part).unwrap());
+        let mut last = unread();
+        wait_until("bytes still come", || std::mem::replace(&mut last, unread()) == last);
+        let held = last - of_idle;
+        // Its window, and the last segment or block.
+        assert!((1..=(256 + 64) << 10).contains(&held), "{held} bytes are unread");
+        drop(served);
+        assert!(sent.join().unwrap().is_err());
+    });
+}
+
+#[test]
 fn a_poller_tells_of_sockets_and_can_be_polled_itself() {
     let network = Network::up("poller", FIGURE_1);
     let (client, server) = (network.application("tcpip1"), network.application("tcpip3"));

@@ -5,7 +5,7 @@
 //! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
 
 use super::{BLOCK_BYTES, Extent};
-use crate::limits::{EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
+use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::frame::{Kept, Payload};
 use siga_stack::tcp::{InPlace, Storage};
@@ -364,6 +364,13 @@ impl Received {
             }
         }
         extents
+    }
+
+    /// Whether the application's other connections have so much unread that more would only leave the caches.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let pool = self.hint.area.pool();
+        let used = pool.arena.len() / BLOCK_BYTES - pool.free.len();
+        used.saturating_sub(self.blocks.len()) * BLOCK_BYTES > CROWDED_FROM_BYTES
     }
 
     fn has_room(&self, at: usize, bytes: usize, in_order: bool) -> bool {

@@ -11,7 +11,9 @@ use crate::application::breach::Breach;
 use crate::application::memory::{Area, Hint, Memory};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{BLOCK_BYTES, Extent, ROOM, size};
-use crate::limits::{APPLICATION_SOCKETS_MAX, COMMANDS_AT_ONCE_MAX, HOT_TIME, INCOMING_MAX, SEND_BYTES_MAX};
+use crate::limits::{
+    APPLICATION_SOCKETS_MAX, COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX, HOT_TIME, INCOMING_MAX, SEND_BYTES_MAX,
+};
 use crate::message::Loss;
 use crate::sockets::SocketOptions;
 use crate::sockets::embedded::{change, failure_kind, listen, tcp_error, tcp_options, udp_error};
@@ -309,8 +311,12 @@ impl Node {
         told.unread -= bytes;
         hint.mark();
         client.behind.append(&mut client.starved);
+        let window_max = match self.stack.tcp_incoming(id) {
+            Ok(Memory::Received(memory)) if memory.is_crowded() => CROWDED_RECEIVE_BYTES_MAX,
+            Ok(Memory::Own(_) | Memory::Sent(_) | Memory::Received(_)) | Err(_) => u32::MAX,
+        };
         // It is the application's until it is given up.
-        let taken = self.stack.tcp_take(at, id, bytes);
+        let taken = self.stack.tcp_limit_window(id, window_max).and_then(|()| self.stack.tcp_take(at, id, bytes));
         debug_assert_eq!(taken, Ok(()), "an application's connection is gone");
         Ok(())
     }

@@ -116,6 +116,10 @@ struct Connection {
     unread: usize,
 }
 
+fn memory_in_use(arena: &OwnArena, free: &[u32]) -> usize {
+    arena.len() - free.len() * BLOCK_BYTES
+}
+
 fn id_of(number: Number) -> SocketId {
     SocketId(Named::Number(number))
 }
@@ -139,15 +143,17 @@ impl Connection {
         }
     }
 
-    /// How much more may be under way.
-    fn room(&self, crowded: bool) -> usize {
-        let most = if crowded { self.send_buffer.min(CROWDED_SEND_BYTES_MAX) } else { self.send_buffer };
+    /// How much more may be under way where the application has so much of it in all: less while that of the others would leave
+    /// the caches.
+    fn room(&self, in_all: usize) -> usize {
+        let is_crowded = in_all.saturating_sub(self.under_way) > CROWDED_FROM_BYTES;
+        let most = if is_crowded { self.send_buffer.min(CROWDED_SEND_BYTES_MAX) } else { self.send_buffer };
         most.saturating_sub(self.under_way)
     }
 
-    fn readiness(&self, crowded: bool) -> Readiness {
+    fn readiness(&self, in_all: usize) -> Readiness {
         let readable = self.unread > 0 || self.ended || self.closed;
-        let writable = self.closed || self.open && !self.shut && self.room(crowded) > 0;
+        let writable = self.closed || self.open && !self.shut && self.room(in_all) > 0;
         Readiness { readable, writable, closed: self.closed }
     }
 
@@ -465,13 +471,13 @@ impl Iucv {
     }
 
     fn hear_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
-        let (arena_bytes, crowded) = (self.peer.len(), self.is_crowded());
+        let (arena_bytes, in_all) = (self.peer.len(), self.under_way());
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
             return Err("a state of what is no connection");
         };
-        let before = connection.readiness(crowded);
+        let before = connection.readiness(in_all);
         connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
-        let now = connection.readiness(crowded);
+        let now = connection.readiness(memory_in_use(&self.arena, &self.free));
         // Others may have made room since it was refused.
         let goes_on = now.writable && (std::mem::take(&mut connection.stalled) || !before.writable);
         let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
@@ -514,9 +520,9 @@ impl Iucv {
         Ok(())
     }
 
-    /// Whether so much is under way in all that more would only leave the caches.
-    fn is_crowded(&self) -> bool {
-        self.arena.len() - self.free.len() * BLOCK_BYTES > CROWDED_FROM_BYTES
+    /// Memory of what is under way on all connections.
+    fn under_way(&self) -> usize {
+        memory_in_use(&self.arena, &self.free)
     }
 
     /// Copies bytes into blocks, as many as there are; where they lie.
@@ -658,7 +664,7 @@ impl Provider for Iucv {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
         self.catch_up();
-        let crowded = self.is_crowded();
+        let in_all = self.under_way();
         let (number, _, connection) = self.connection(socket)?;
         if connection.shut {
             return Err(ErrorKind::BrokenPipe.into());
@@ -669,7 +675,7 @@ impl Provider for Iucv {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let room = connection.room(crowded);
+        let room = connection.room(in_all);
         connection.stalled = bytes.len() > room;
         if !connection.open || room == 0 {
             return Err(ErrorKind::WouldBlock.into());
@@ -801,10 +807,10 @@ impl Provider for Iucv {
 
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
         self.alive()?;
-        let crowded = self.is_crowded();
+        let in_all = self.under_way();
         let (_, known) = self.socket(socket)?;
         Ok(match &known.kind {
-            Kind::Connection(connection) => connection.readiness(crowded),
+            Kind::Connection(connection) => connection.readiness(in_all),
             Kind::Listener { incoming } => Readiness { readable: !incoming.is_empty(), writable: false, closed: false },
             Kind::Datagrams(datagrams) => {
                 Readiness { readable: !datagrams.queue.is_empty(), writable: true, closed: false }

@@ -66,11 +66,20 @@ impl Network {
 
     /// What a guest's stack tells of itself.
     pub(crate) fn stack(&self, guest: &str) -> serde_json::Value {
+        self.part(guest, "stack")
+    }
+
+    /// Bytes that a guest has free for what comes to its application, if that is the only one.
+    pub(crate) fn free_bytes(&self, guest: &str) -> u64 {
+        self.part(guest, "application")["free_bytes"].as_u64().unwrap()
+    }
+
+    fn part(&self, guest: &str, part: &str) -> serde_json::Value {
         let status = self.text(&["status", self.name.as_str(), "--detail", "--format", "json"]);
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         let reports = status["reports"].as_array().unwrap().iter();
-        let of = |report: &&serde_json::Value| report["guest"] == guest && !report["part"]["stack"].is_null();
-        reports.clone().find(of).unwrap()["part"]["stack"].clone()
+        let of = |report: &&serde_json::Value| report["guest"] == guest && !report["part"][part].is_null();
+        reports.clone().find(of).unwrap()["part"][part].clone()
     }
 
     /// Descriptors of a guest's process, and files that it has mapped, as far as this process may know.

@@ -962,6 +962,13 @@ impl<S: Storage> Connection<S> {
         Ok(())
     }
 
+    /// Bounds what is offered to the peer from now on; what was offered before stays, and so does the buffer's own size.
+    pub fn limit_window(&mut self, bytes: u32) {
+        if let State::Synchronized(open) = &mut self.state {
+            open.rcv.limit_window(bytes);
+        }
+    }
+
     /// Limits the send buffer, in bytes; what it holds stays.
     ///
     /// Errors: a size that cannot be.

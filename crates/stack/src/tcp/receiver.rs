@@ -39,6 +39,8 @@ struct Tuning {
 #[repr(C)]
 pub(super) struct Receiver {
     pub(super) capacity_max: u32,
+    /// Bytes that may be here unread at most, by whoever has the memory.
+    window_max: u32,
     /// Where the peer's FIN lies, if it came ahead of a gap.
     fin_at: Option<SeqNumber>,
     duplicate: Option<Block>,
@@ -103,6 +105,7 @@ impl Receiver {
             scale: start.scale,
             capacity: start.capacity,
             capacity_max: start.capacity_max,
+            window_max: u32::MAX,
             used: 0,
             gaps: Gaps::default(),
             fin_at: None,
@@ -335,11 +338,21 @@ impl Receiver {
     }
 
     fn wanted_edge(&self) -> SeqNumber {
-        (self.nxt + self.capacity.saturating_sub(self.used)).later(self.edge).later(self.nxt)
+        (self.nxt + self.room().saturating_sub(self.used)).later(self.edge).later(self.nxt)
     }
 
     fn least_opening(&self) -> u32 {
-        (self.capacity / 2).min(self.mss)
+        (self.room() / 2).min(self.mss)
+    }
+
+    /// Bytes that may be here unread.
+    fn room(&self) -> u32 {
+        self.capacity.min(self.window_max)
+    }
+
+    /// Offers no more than so many bytes from now on, whatever the buffer takes; what was offered already stays.
+    pub(super) fn limit_window(&mut self, bytes: u32) {
+        self.window_max = bytes;
     }
 
     /// An acknowledgement has left; with data it shows that the application answers.

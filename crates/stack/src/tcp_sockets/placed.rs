@@ -59,6 +59,13 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
+    /// Has no more than so many bytes offered to the peer from now on: memory that several connections share is short. What was
+    /// offered before stays.
+    pub fn tcp_limit_window(&mut self, id: TcpId, bytes: u32) -> Result<(), TcpError> {
+        self.socket_mut(id)?.connection.limit_window(bytes);
+        Ok(())
+    }
+
     /// The memory of a receive buffer.
     pub fn tcp_incoming(&self, id: TcpId) -> Result<&S, TcpError> {
         Ok(self.socket(id)?.connection.incoming())

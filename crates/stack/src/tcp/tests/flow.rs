@@ -295,6 +295,29 @@ fn an_offer_is_never_taken_back() {
     dialogue.ends();
 }
 
+// RFC 9293 SHLD-14.
+#[test]
+fn a_window_that_is_limited_is_not_taken_back_and_opens_again() {
+    let config = Config { receive_buffer_bytes: 64_000, receive_buffer_bytes_max: 64_000, ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    dialogue.connection.limit_window(10_000);
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    assert_eq!(dialogue.last[0].window, 63_000, "what was offered");
+    dialogue.read(1_000);
+    dialogue.gets("- 6001:66001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 66001"]);
+    assert_eq!(dialogue.last[0].window, 3_000, "the rest of it");
+    dialogue.read(59_000);
+    dialogue.sends(&["- 1001:1001 ack 66001"]);
+    assert_eq!(dialogue.last[0].window, 9_000, "no more than 10,000 unread");
+    dialogue.connection.limit_window(u32::MAX);
+    dialogue.read(1_000);
+    dialogue.sends(&["- 1001:1001 ack 66001"]);
+    assert_eq!(dialogue.last[0].window, 64_000);
+    dialogue.ends();
+}
+
 // RFC 9293 MUST-40, SHLD-18, SHLD-19.
 #[test]
 fn acknowledgements_are_quick_at_first_then_every_second_or_late() {
