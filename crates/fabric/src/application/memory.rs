@@ -153,6 +153,12 @@ impl Memory {
         (Self::Sent(Box::new(sent)), Self::Received(Box::new(received)))
     }
 
+    /// Whether it is a receive buffer whose application's other connections have so much unread that more would only leave the
+    /// caches.
+    pub(crate) fn is_crowded(&self) -> bool {
+        matches!(self, Self::Received(received) if received.is_crowded())
+    }
+
     /// Whether it is a send buffer in these arenas.
     pub(crate) fn is_sent_by(&self, area: &Arc<Area>) -> bool {
         matches!(self, Self::Sent(sent) if Arc::ptr_eq(&sent.hint.area, area))
@@ -366,8 +372,7 @@ impl Received {
         extents
     }
 
-    /// Whether the application's other connections have so much unread that more would only leave the caches.
-    pub(crate) fn is_crowded(&self) -> bool {
+    fn is_crowded(&self) -> bool {
         let pool = self.hint.area.pool();
         let used = pool.arena.len() / BLOCK_BYTES - pool.free.len();
         used.saturating_sub(self.blocks.len()) * BLOCK_BYTES > CROWDED_FROM_BYTES

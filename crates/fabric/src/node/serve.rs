@@ -311,10 +311,8 @@ impl Node {
         told.unread -= bytes;
         hint.mark();
         client.behind.append(&mut client.starved);
-        let window_max = match self.stack.tcp_incoming(id) {
-            Ok(Memory::Received(memory)) if memory.is_crowded() => CROWDED_RECEIVE_BYTES_MAX,
-            Ok(Memory::Own(_) | Memory::Sent(_) | Memory::Received(_)) | Err(_) => u32::MAX,
-        };
+        let is_crowded = self.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
+        let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
         // It is the application's until it is given up.
         let taken = self.stack.tcp_limit_window(id, window_max).and_then(|()| self.stack.tcp_take(at, id, bytes));
         debug_assert_eq!(taken, Ok(()), "an application's connection is gone");

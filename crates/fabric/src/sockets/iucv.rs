@@ -116,7 +116,8 @@ struct Connection {
     unread: usize,
 }
 
-fn memory_in_use(arena: &OwnArena, free: &[u32]) -> usize {
+/// Memory of what is under way on all connections.
+fn under_way(arena: &OwnArena, free: &[u32]) -> usize {
     arena.len() - free.len() * BLOCK_BYTES
 }
 
@@ -471,13 +472,13 @@ impl Iucv {
     }
 
     fn hear_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
-        let (arena_bytes, in_all) = (self.peer.len(), self.under_way());
+        let (arena_bytes, in_all) = (self.peer.len(), under_way(&self.arena, &self.free));
         let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
             return Err("a state of what is no connection");
         };
         let before = connection.readiness(in_all);
         connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
-        let now = connection.readiness(memory_in_use(&self.arena, &self.free));
+        let now = connection.readiness(under_way(&self.arena, &self.free));
         // Others may have made room since it was refused.
         let goes_on = now.writable && (std::mem::take(&mut connection.stalled) || !before.writable);
         let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
@@ -518,11 +519,6 @@ impl Iucv {
             self.abort(id_of(number));
         }
         Ok(())
-    }
-
-    /// Memory of what is under way on all connections.
-    fn under_way(&self) -> usize {
-        memory_in_use(&self.arena, &self.free)
     }
 
     /// Copies bytes into blocks, as many as there are; where they lie.
@@ -664,7 +660,7 @@ impl Provider for Iucv {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
         self.catch_up();
-        let in_all = self.under_way();
+        let in_all = under_way(&self.arena, &self.free);
         let (number, _, connection) = self.connection(socket)?;
         if connection.shut {
             return Err(ErrorKind::BrokenPipe.into());
@@ -807,7 +803,7 @@ impl Provider for Iucv {
 
     fn readiness(&mut self, socket: SocketId) -> io::Result<Readiness> {
         self.alive()?;
-        let in_all = self.under_way();
+        let in_all = under_way(&self.arena, &self.free);
         let (_, known) = self.socket(socket)?;
         Ok(match &known.kind {
             Kind::Connection(connection) => connection.readiness(in_all),

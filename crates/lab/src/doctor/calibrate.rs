@@ -5,7 +5,7 @@
 //! until each ratio's interval lies within the tolerance, or until time is up.
 
 use super::experiment::{
-    EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, others, row,
+    EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
 };
 use super::recovery::Verdict;
 use super::timing;
@@ -132,15 +132,14 @@ impl Course {
     fn round(&mut self, profiler: &mut Option<Profiler>) -> Result<()> {
         let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let experiment = self.experiment.varied(round);
+        let mut none = None;
+        let profiler = if experiment.is_profiled() { profiler } else { &mut none };
         let mut trial = |us: f64| -> Result<TrialRecord> {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
-            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: None };
-            if experiment.is_profiled() {
-                bench.profiler = profiler.take();
-            }
+            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler.take() };
             let measured = bench.trial(&matrix.cells[0], round, false);
-            *profiler = bench.profiler.or_else(|| profiler.take());
+            *profiler = bench.profiler;
             measured.map(|(trial, _)| trial)
         };
         let (little, much) = if round.is_multiple_of(2) {
@@ -193,15 +192,12 @@ pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
         }
     }
     skipped.extend(courses.iter().flat_map(Course::unseen));
-    let trials = courses.iter().flat_map(|course| &course.pairs).flat_map(|pair| [&pair.little, &pair.much]);
-    let mut shares: Vec<f64> = trials.map(others).collect();
-    shares.sort_by(f64::total_cmp);
     Ok(Calibration {
         path: PATH.name().into(),
         workload: WORKLOAD.into(),
         seconds: SECONDS,
         rows: courses.iter().flat_map(Course::rows).collect(),
         skipped,
-        others_percent: shares.get(shares.len() / 2).map(|share| share * 100.0),
+        others_percent: median_others(courses.iter().flat_map(|course| &course.pairs)).map(|share| share * 100.0),
     })
 }

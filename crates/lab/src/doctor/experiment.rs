@@ -119,7 +119,7 @@ const IN_AN_END: Experiment = Experiment {
     ways: &[Way::Profile, Way::Tick],
 };
 /// The profile takes time of its own, the more the longer a transaction takes, and that is part of the total which
-/// `subtract` starts from. So these two have trials of their own.
+/// `subtract` starts from. So each of the two has trials of its own.
 const IN_THE_ROUTER: Experiment =
     Experiment { planted: Planted::Router, little_us: 10.0, much_us: 40.0, ways: &[Way::Profile], ..IN_AN_END };
 /// Ten pairs have always work; a delay is seen best alone.
@@ -223,7 +223,7 @@ pub(super) struct Pair {
 
 /// Share of all CPUs that neither the path nor its ends used. Without a profile it is all that the ends' processes did not
 /// use: between ends that have always work, the packets of the path are forwarded while one of them runs.
-pub(super) fn others(trial: &TrialRecord) -> f64 {
+fn others(trial: &TrialRecord) -> f64 {
     let cpu = &trial.cpu;
     let ns = match &cpu.profile {
         Some(profile) => {
@@ -233,6 +233,14 @@ pub(super) fn others(trial: &TrialRecord) -> f64 {
         None => cpu.busy_ns.saturating_sub(cpu.client.run_ns).saturating_sub(cpu.server.run_ns),
     };
     ns as f64 / (cpu.wall_ns as f64 * f64::from(cpu.cpus.max(1))).max(1.0)
+}
+
+/// The same in the median trial; `None` without one.
+pub(super) fn median_others<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Option<f64> {
+    let trials = pairs.into_iter().flat_map(|pair| [&pair.little, &pair.much]);
+    let mut shares: Vec<f64> = trials.map(others).collect();
+    shares.sort_by(f64::total_cmp);
+    shares.get(shares.len() / 2).copied()
 }
 
 fn is_quiet(pair: &Pair) -> bool {
@@ -262,9 +270,7 @@ pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<R
 
 /// The verdict with what has to be known to read it; `left_out` of the rounds did not count.
 fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, Option<String>) {
-    let mut shares: Vec<f64> = pairs.iter().flat_map(|pair| [&pair.little, &pair.much]).map(others).collect();
-    shares.sort_by(f64::total_cmp);
-    let share = shares.get(shares.len() / 2).copied().unwrap_or(0.0);
+    let share = median_others(pairs).unwrap_or(0.0);
     if ratio.verdict() == Verdict::Off && ratio.is_near() {
         let used = format!("others used {:.1}% of the CPUs", share * 100.0);
         // Interrupts, what a hypervisor takes, what the kernel and others do by the second: a transaction that takes longer
@@ -337,32 +343,41 @@ mod tests {
 
     #[test]
     fn the_profile_is_no_part_of_what_subtract_is_judged_by() {
-        let is_sound = |it: &Experiment| it.is_profiled() != it.ways.contains(&Way::Subtract);
-        assert!(EXPERIMENTS.iter().all(is_sound));
+        assert!(!of_router(Way::Subtract).is_profiled());
         assert!(EXPERIMENTS.iter().filter(|it| it.ways.contains(&Way::Profile)).all(Experiment::is_profiled));
+    }
+
+    fn ratio(value: f64, half: f64) -> Ratio {
+        Ratio { value, low: Some(value - half), high: Some(value + half), rounds: 8 }
     }
 
     #[test]
     fn on_a_busy_host_a_ratio_near_1_cannot_be_called_off() {
-        let ratio = |value: f64| Ratio { value, low: Some(value - 0.03), high: Some(value + 0.03), rounds: 8 };
         let experiment = of_router(Way::Subtract);
         let (quiet, busy) = (pairs(&[0; 8], experiment), pairs(&[2_000; 8], experiment));
-        assert_eq!(judge(Way::Profile, &ratio(1.09), &quiet, 0), (Verdict::Off, None));
-        let (verdict, note) = judge(Way::Profile, &ratio(1.09), &busy, 0);
+        assert_eq!(judge(Way::Profile, &ratio(1.09, 0.03), &quiet, 0), (Verdict::Off, None));
+        let (verdict, note) = judge(Way::Profile, &ratio(1.09, 0.03), &busy, 0);
         assert_eq!(verdict, Verdict::Undecided);
         assert!(note.unwrap().contains("10.0% of the CPUs"));
-        assert_eq!(judge(Way::Profile, &ratio(1.3), &busy, 0).0, Verdict::Off, "that far off is no matter of caches");
+        assert_eq!(
+            judge(Way::Profile, &ratio(1.3, 0.03), &busy, 0).0,
+            Verdict::Off,
+            "that far off is no matter of caches"
+        );
     }
 
     #[test]
     fn what_goes_by_the_second_is_no_fault_of_subtract() {
-        let ratio = |value: f64| Ratio { value, low: Some(value - 0.01), high: Some(value + 0.01), rounds: 8 };
         let quiet = pairs(&[0; 8], of_router(Way::Subtract));
-        assert_eq!(judge(Way::Subtract, &ratio(1.03), &quiet, 0), (Verdict::Recovered, None));
-        let (verdict, note) = judge(Way::Subtract, &ratio(1.09), &quiet, 0);
+        assert_eq!(judge(Way::Subtract, &ratio(1.03, 0.01), &quiet, 0), (Verdict::Recovered, None));
+        let (verdict, note) = judge(Way::Subtract, &ratio(1.09, 0.01), &quiet, 0);
         assert_eq!(verdict, Verdict::Undecided);
         assert!(note.unwrap().contains("by the second"));
-        assert_eq!(judge(Way::Subtract, &ratio(1.3), &quiet, 0).0, Verdict::Off, "that far off, something is missing");
+        assert_eq!(
+            judge(Way::Subtract, &ratio(1.3, 0.01), &quiet, 0).0,
+            Verdict::Off,
+            "that far off, something is missing"
+        );
     }
 
     #[test]
