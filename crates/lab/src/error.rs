@@ -27,6 +27,7 @@ pub struct Error {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    disturbance: bool,
 }
 
 /// A result whose error can be shown to the user as it is.
@@ -35,22 +36,28 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A comparison found what it was asked to fail on.
     pub fn regression(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Regression, message: message.into(), hint: None }
+        Self { kind: Kind::Regression, message: message.into(), hint: None, disturbance: false }
     }
 
     /// The user asked for something that cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Usage, message: message.into(), hint: None }
+        Self { kind: Kind::Usage, message: message.into(), hint: None, disturbance: false }
     }
 
     /// The host cannot do it.
     pub fn environment(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Environment, message: message.into(), hint: None }
+        Self { kind: Kind::Environment, message: message.into(), hint: None, disturbance: false }
     }
 
     /// Part of the run is missing.
     pub fn incomplete(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Incomplete, message: message.into(), hint: None }
+        Self { kind: Kind::Incomplete, message: message.into(), hint: None, disturbance: false }
+    }
+
+    /// Part of the run is missing because the host stood still or changed meanwhile: what was measured is not at fault, and
+    /// doing it again may well succeed.
+    pub fn disturbed(message: impl Into<String>) -> Self {
+        Self { disturbance: true, ..Self::incomplete(message) }
     }
 
     /// Adds the way out.
@@ -70,6 +77,11 @@ impl Error {
     /// Who has to act.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// True if doing the same again may well succeed.
+    pub fn is_disturbance(&self) -> bool {
+        self.disturbance
     }
 
     /// The message without its hint.
@@ -111,7 +123,7 @@ impl From<siga_fabric::Error> for Error {
             siga_fabric::error::Kind::Usage => Kind::Usage,
             siga_fabric::error::Kind::Environment => Kind::Environment,
         };
-        Self { kind, message: error.message().to_owned(), hint: error.way_out().map(str::to_owned) }
+        Self { kind, message: error.message().to_owned(), hint: error.way_out().map(str::to_owned), disturbance: false }
     }
 }
 

@@ -280,7 +280,7 @@ impl<'a> Course<'a> {
             watch.begins(cell, &self.progress(round));
             let begun = Instant::now();
             let first = !so_far.paths.iter().any(|path| path.cell == *cell);
-            match bench.trial(cell, round, first) {
+            match bench.trial(cell, round, first, &mut |note| watch.note(note)) {
                 Ok((mut trial, path)) => {
                     trial.session = self.session;
                     if first {

@@ -9,7 +9,7 @@ use crate::account::charge::charge;
 use crate::account::host::HostCpu;
 use crate::account::process::ProcessCpu;
 use crate::bpf::profile::Profiler;
-use crate::control::{Order, Report};
+use crate::control::{Order, Report, interrupted};
 use crate::driver::Counts;
 use crate::driver::client::Phase;
 use crate::error::{Error, Result};
@@ -23,6 +23,8 @@ use std::time::{Duration, SystemTime};
 
 /// How long the unmeasured phase lasts in which every byte is checked, unless the trial itself is shorter.
 const CHECK_SECONDS: f64 = 0.1;
+/// How often a trial is measured again that the host disturbs.
+const AGAIN_MAX: usize = 2;
 
 /// What all trials of a run share.
 #[derive(Debug)]
@@ -45,11 +47,23 @@ struct Interval {
 }
 
 impl Bench<'_> {
-    /// Measures one trial of `cell`; with `check` every byte is checked first in an unmeasured phase.
+    /// Measures one trial of `cell`; with `check` every byte is checked first in an unmeasured phase. A trial that the host
+    /// disturbed is measured again, so that a moment's standstill costs no figure; `tell` is told.
     ///
     /// # Errors
-    /// Environment: the path cannot be built or the places refuse. Incomplete: an end died or stopped answering.
-    pub fn trial(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
+    /// Environment: the path cannot be built or the places refuse. Incomplete: an end died or stopped answering, or the host
+    /// disturbed the trial each time.
+    pub fn trial(
+        &mut self,
+        cell: &Cell,
+        round: u32,
+        check: bool,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(TrialRecord, PathRecord)> {
+        undisturbed(|| self.attempt(cell, round, check), |reason| tell(&format!("{cell}: measured again: {reason}")))
+    }
+
+    fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let mut scene = Scene::set(self.plan, self.matrix, cell)?;
         if check {
@@ -104,9 +118,7 @@ impl Bench<'_> {
             drops: (scene.drops()? + after.drops()).saturating_sub(dropped + before.drops()),
         };
         if record.units() == 0.0 {
-            let reasons: Vec<_> = record.flags.iter().map(|flag| format!(", {flag}")).collect();
-            return Err(Error::incomplete(format!("nothing was done within the trial{}", reasons.concat()))
-                .hint("give it more --seconds, or the host less to do"));
+            return Err(nothing_done(&record.flags));
         }
         Ok((record, scene.path_record(cell, &after)))
     }
@@ -145,6 +157,25 @@ impl Bench<'_> {
         };
         Ok(format!("{serving}, {}", wait.name()))
     }
+}
+
+/// Does what the host disturbed again, some times, having told why.
+fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut tell: impl FnMut(&str)) -> Result<T> {
+    for _ in 0..AGAIN_MAX {
+        match attempt() {
+            Err(error) if error.is_disturbance() && !interrupted() => tell(error.message()),
+            ended => return ended,
+        }
+    }
+    attempt()
+}
+
+/// Where nothing is wrong with a trial but that nothing was done, the host gave its ends no time.
+fn nothing_done(flags: &[String]) -> Error {
+    let reasons: Vec<_> = flags.iter().map(|flag| format!(", {flag}")).collect();
+    let message = format!("nothing was done within the trial{}", reasons.concat());
+    let error = if flags.is_empty() { Error::disturbed(message) } else { Error::incomplete(message) };
+    error.hint("give it more --seconds, or the host less to do")
 }
 
 fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
@@ -245,5 +276,23 @@ mod tests {
         assert!(collapse(&[100.0, 99.0, 101.0, 80.0, 60.0, 40.0, 30.0, 20.0, 20.0, 20.0]).is_some());
         assert!(collapse(&[100.0, 60.0, 101.0, 80.0, 60.0, 90.0, 70.0, 60.0, 80.0, 70.0]).is_none());
         assert!(collapse(&[2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).is_none());
+    }
+
+    #[test]
+    fn what_the_host_disturbed_is_done_again_and_told_and_nothing_else_is() {
+        let done = |outcomes: Vec<Result<u8>>| {
+            let mut left = outcomes.into_iter();
+            let mut told = Vec::new();
+            let ended = undisturbed(|| left.next().unwrap(), |reason| told.push(reason.to_owned()));
+            (ended, told.len(), left.len())
+        };
+        let late = || Err(Error::disturbed("CPU 1 was watched for 23 of 98 ms only"));
+        let dead = || Err(Error::incomplete("the process died"));
+        assert_eq!(done(vec![Ok(1), Ok(2)]), (Ok(1), 0, 1));
+        assert_eq!(done(vec![late(), Ok(2), Ok(3)]), (Ok(2), 1, 1));
+        assert_eq!(done(vec![late(), late(), late(), Ok(4)]), (late(), 2, 1), "it is not tried for ever");
+        assert_eq!(done(vec![dead(), Ok(2)]), (dead(), 0, 1));
+        assert!(nothing_done(&[]).is_disturbance());
+        assert!(!nothing_done(&["5 datagrams were lost".into()]).is_disturbance(), "the path is at fault");
     }
 }

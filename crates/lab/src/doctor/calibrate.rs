@@ -129,7 +129,7 @@ impl Course {
     }
 
     /// Measures a round, the large cost first in every other one.
-    fn round(&mut self, profiler: &mut Option<Profiler>) -> Result<()> {
+    fn round(&mut self, profiler: &mut Option<Profiler>, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let experiment = self.experiment.varied(round);
         let mut none = None;
@@ -138,7 +138,7 @@ impl Course {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
             let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler.take() };
-            let measured = bench.trial(&matrix.cells[0], round, false);
+            let measured = bench.trial(&matrix.cells[0], round, false, tell);
             *profiler = bench.profiler;
             measured.map(|(trial, _)| trial)
         };
@@ -181,7 +181,7 @@ pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
     while begun.elapsed() < TIME_MAX && !courses.iter().all(Course::is_done) {
         for course in courses.iter_mut().filter(|course| !course.is_done()) {
             tell(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
-            match course.round(&mut profiler) {
+            match course.round(&mut profiler, tell) {
                 // One trial gone wrong costs its round; a host where they keep going wrong is told so.
                 Err(error) if error.kind() == Kind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,

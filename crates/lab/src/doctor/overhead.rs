@@ -51,7 +51,7 @@ pub(super) fn measure(profiler: Profiler, tell: &mut dyn FnMut(&str)) -> Result<
         let mut rate = |with: bool| -> Result<f64> {
             let own = if with { profiler.take() } else { None };
             let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: own };
-            let measured = bench.trial(cell, round, false);
+            let measured = bench.trial(cell, round, false, tell);
             profiler = profiler.take().or(bench.profiler);
             Ok(measured?.0.rate())
         };

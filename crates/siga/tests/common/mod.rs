@@ -28,6 +28,8 @@ pub(crate) const NOBODY: u32 = 65_534;
 pub(crate) const SHORT: [&str; 6] = ["--seconds", "0.02", "--warm-up", "0", "--trials", "1"];
 /// How long anything may take that has to happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// What a trial says that a busy host disturbed.
+const DISTURBANCES: [&str; 2] = ["nothing was done", "ms only"];
 
 const MARK: &str = "SIGA_TEST";
 
@@ -88,8 +90,8 @@ impl Bench {
         command
     }
 
-    /// Runs the program to its end. What was to be measured into a directory is: a host can be so busy that an end does not run
-    /// within a short trial; that nothing was done in it ends no test.
+    /// Runs the program to its end. What was to be measured into a directory is: a host can be so busy that short trials are
+    /// disturbed again and again; that ends no test.
     pub(crate) fn run(&self, arguments: &str) -> Ended {
         let mut ended = Ended::new(arguments, self.siga(arguments).output().unwrap());
         let words: Vec<&str> = arguments.split_whitespace().collect();
@@ -97,7 +99,11 @@ impl Bench {
         let Some(directory) = after("--out").or_else(|| after("--resume")) else { return ended };
         let format = after("--format").unwrap_or("text");
         let begun = Instant::now();
-        while ended.status == Some(4) && ended.err.contains("nothing was done") && begun.elapsed() < SOON {
+        let disturbed = |ended: &Ended| {
+            let mut skipped = ended.err.lines().filter(|line| line.starts_with("skipped "));
+            skipped.any(|line| DISTURBANCES.iter().any(|disturbance| line.contains(disturbance)))
+        };
+        while ended.status == Some(4) && disturbed(&ended) && begun.elapsed() < SOON {
             let arguments = format!("run --resume {directory} --format {format}");
             ended = Ended::new(&arguments, self.siga(&arguments).output().unwrap());
         }

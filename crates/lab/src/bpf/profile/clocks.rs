@@ -165,12 +165,12 @@ fn check_cpus(cpus: &[Watched]) -> Result<()> {
     let tolerated = longest / 50 + 50_000_000;
     if let Some(short) = cpus.iter().find(|cpu| cpu.wall_ns + tolerated < longest) {
         let (seen, all) = (short.wall_ns / 1_000_000, longest / 1_000_000);
-        return Err(Error::incomplete(format!("CPU {} was watched for {seen} of {all} ms only", short.cpu)));
+        return Err(Error::disturbed(format!("CPU {} was watched for {seen} of {all} ms only", short.cpu)));
     }
     if online_cpus()?.iter().eq(cpus.iter().map(|watched| &watched.cpu)) {
         return Ok(());
     }
-    Err(Error::incomplete("a CPU came online or went offline while the profiler was running"))
+    Err(Error::disturbed("a CPU came online or went offline while the profiler was running"))
 }
 
 #[cfg(test)]
@@ -197,6 +197,7 @@ mod tests {
         assert!(check_cpus(&watched(&[3_000_000_000])[1..]).is_err());
         let mut short = watched(&[3_000_000_000]);
         short.push(Watched { cpu: 70_000, wall_ns: 1_000_000_000 });
-        assert!(check_cpus(&short).unwrap_err().message().contains("CPU 70000 was watched for 1000 of 3000 ms"));
+        let error = check_cpus(&short).unwrap_err();
+        assert!(error.message().contains("CPU 70000 was watched for 1000 of 3000 ms") && error.is_disturbance());
     }
 }
