@@ -13,6 +13,10 @@ use crate::limits::APPLICATION_BUFFERS;
 use serde::{Deserialize, Serialize};
 use siga_ring::Shape;
 use siga_ring::limits::BUFFER_BYTES_MAX;
+use siga_stack::seed::Keyed;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 /// An application of a guest, by the number that the control program gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,6 +38,17 @@ pub(crate) fn shape() -> Option<Shape> {
 pub(crate) struct Extent {
     pub(crate) at: u32,
     pub(crate) len: u32,
+}
+
+/// Where bytes lie that a record tells of: mostly a block or two.
+pub(crate) type Extents = SmallVec<[Extent; 4]>;
+
+/// What is looked up for each record.
+pub(crate) type Table<K, V> = HashMap<K, V, Keyed>;
+
+/// An empty table, whose key nobody knows: the other side chooses some of the numbers.
+pub(crate) fn table<K, V>() -> Table<K, V> {
+    HashMap::with_hasher(Keyed::seeded(RandomState::new().hash_one(0)))
 }
 
 impl Extent {

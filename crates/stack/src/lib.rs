@@ -32,7 +32,7 @@ pub mod pcapng;
 mod redirect;
 mod resolve;
 pub mod route;
-mod seed;
+pub mod seed;
 pub mod stack;
 pub mod tcp;
 pub mod tcp_sockets;

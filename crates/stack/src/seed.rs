@@ -29,13 +29,18 @@ impl Random {
     }
 }
 
-/// Makes hashers that share one key.
+/// Makes hashers that share one key, which nobody outside knows.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keyed {
+pub struct Keyed {
     key: u64,
 }
 
 impl Keyed {
+    /// The key that belongs to a seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self::new(&mut Random::new(seed))
+    }
+
     /// A key of its own for one table.
     pub(crate) fn new(random: &mut Random) -> Self {
         Self { key: random.next() }
@@ -52,7 +57,7 @@ impl BuildHasher for Keyed {
 
 /// Folds what it is given by multiplication: some nanoseconds for an address, and no digest.
 #[derive(Debug)]
-pub(crate) struct KeyedHasher {
+pub struct KeyedHasher {
     state: u64,
 }
 

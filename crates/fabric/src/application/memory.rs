@@ -4,7 +4,7 @@
 //! blocks of the guest's arena, written where a segment's bytes belong. Both tell what has happened to them by
 //! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
 
-use super::{BLOCK_BYTES, Extent};
+use super::{BLOCK_BYTES, Extent, Extents};
 use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::frame::{Kept, Payload};
@@ -357,8 +357,8 @@ pub(crate) struct Received {
 impl Received {
     /// Where `len` bytes lie that are `skip` bytes behind the first; the first of them, if they are in more places than a record
     /// tells.
-    pub(crate) fn extents(&self, skip: usize, len: usize) -> Vec<Extent> {
-        let mut extents: Vec<Extent> = Vec::new();
+    pub(crate) fn extents(&self, skip: usize, len: usize) -> Extents {
+        let mut extents = Extents::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {
             let Some(place) = self.blocks.get(block).copied().flatten() else { break };
             let extent = Extent::new(super::size(place) * BLOCK_BYTES + inside, part);

@@ -4,7 +4,7 @@
 //! A record is copied out of the link and then parsed: what the other side changes meanwhile changes nothing. Whatever
 //! is too short, too long or unknown is no record.
 
-use super::Extent;
+use super::{Extent, Extents};
 use crate::limits::EXTENTS_MAX;
 use crate::sockets::SocketOptions;
 use crate::sockets::group::{GroupChange, Interface};
@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// So many incoming connections of a listener were accepted: others may be told.
     Accepted { count: u32 },
     /// Bytes to send, in the application's arena.
-    Send { extents: Vec<Extent> },
+    Send { extents: Extents },
     /// Received bytes were copied out.
     Consumed { bytes: u32 },
     /// Nothing more is sent.
@@ -82,7 +82,7 @@ pub(crate) struct Status {
     /// Bytes that it pays to have under way.
     pub(crate) send_buffer: u32,
     /// Bytes that were received since the last time, in the guest's arena.
-    pub(crate) received: Vec<Extent>,
+    pub(crate) received: Extents,
 }
 
 /// What errors are told as: their places here.
@@ -355,8 +355,8 @@ impl Reader<'_> {
         }
     }
 
-    fn extents(&mut self) -> Option<Vec<Extent>> {
-        let mut extents = Vec::new();
+    fn extents(&mut self) -> Option<Extents> {
+        let mut extents = Extents::new();
         while !self.0.is_empty() {
             if extents.len() >= EXTENTS_MAX {
                 return None;
@@ -475,7 +475,7 @@ mod tests {
             Command::Connect { local: one, remote: other, options: SocketOptions::default() },
             Command::Bind { local: other },
             Command::Accepted { count: 3 },
-            Command::Send { extents: vec![Extent { at: 1, len: 2 }, Extent { at: 3, len: u32::MAX }] },
+            Command::Send { extents: vec![Extent { at: 1, len: 2 }, Extent { at: 3, len: u32::MAX }].into() },
             Command::Consumed { bytes: 9 },
             Command::Shutdown,
             Command::Set { options },
@@ -499,13 +499,13 @@ mod tests {
             failure: Some(ErrorKind::ConnectionReset),
             released: 1,
             send_buffer: 2,
-            received: vec![Extent { at: 8_192, len: 9 }],
+            received: vec![Extent { at: 8_192, len: 9 }].into(),
         };
         vec![
             Event::Made { local: one },
             Event::Refused { why: ErrorKind::AddrInUse },
             Event::Incoming { listener: 4, local: one, remote: other },
-            Event::Status(Status { failure: None, received: Vec::new(), ..status.clone() }),
+            Event::Status(Status { failure: None, received: Extents::new(), ..status.clone() }),
             Event::Status(status),
             Event::Datagram { from: one, bytes: Vec::new() },
             Event::Gone,
@@ -564,7 +564,7 @@ mod tests {
         }
         assert_eq!(Command::parse(tag(11, 1), &[3, 2]), None);
         let many = vec![Extent { at: 0, len: 1 }; EXTENTS_MAX + 1];
-        let kind = Command::Send { extents: many }.write(1, &mut bytes);
+        let kind = Command::Send { extents: many.into() }.write(1, &mut bytes);
         assert_eq!(Command::parse(kind, &bytes), None);
     }
 }

@@ -4,7 +4,7 @@ use super::serve::Served;
 use super::{Node, Source};
 use crate::application::memory::Area;
 use crate::application::record::{Event, GUEST_NUMBERS, Number};
-use crate::application::{ApplicationId, ROOM, shape};
+use crate::application::{ApplicationId, ROOM, Table, shape, table};
 use crate::limits::{APPLICATION_BUFFERS, REPLIES_MAX};
 use crate::message::{ApplicationReport, Loss, News};
 use crate::port;
@@ -13,18 +13,18 @@ use siga_ring::clock::{Rate, Ticks};
 use siga_ring::{Bell, Consumer, Ear, Link, OwnMemory, PeerMemory, Producer};
 use siga_stack::tcp_sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The applications that use a node's stack.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Applications {
     /// By their places, which events and tables name.
     pub(super) all: Vec<Option<Application>>,
-    pub(super) of_connection: HashMap<TcpId, (usize, Number)>,
-    pub(super) of_listener: HashMap<ListenerId, (usize, Number)>,
-    pub(super) of_datagrams: HashMap<UdpId, (usize, Number)>,
+    pub(super) of_connection: Table<TcpId, (usize, Number)>,
+    pub(super) of_listener: Table<ListenerId, (usize, Number)>,
+    pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
     /// Ticks spent copying for those that have ended.
     past_copy_ticks: u64,
 }
@@ -50,7 +50,7 @@ pub(super) struct Client {
     pub(super) commands: Consumer,
     pub(super) events: Producer,
     pub(super) area: Arc<Area>,
-    pub(super) sockets: HashMap<Number, Served>,
+    pub(super) sockets: Table<Number, Served>,
     /// Answers to commands that did not fit yet. They go first.
     pub(super) replies: VecDeque<(Number, Event)>,
     /// Sockets with something to tell, each once.
@@ -75,7 +75,7 @@ impl Client {
             commands,
             events,
             area: Arc::new(area),
-            sockets: HashMap::new(),
+            sockets: table(),
             replies: VecDeque::new(),
             behind: Vec::new(),
             starved: Vec::new(),
@@ -135,6 +135,16 @@ impl Client {
 }
 
 impl Applications {
+    pub(super) fn none() -> Self {
+        Self {
+            all: Vec::new(),
+            of_connection: table(),
+            of_listener: table(),
+            of_datagrams: table(),
+            past_copy_ticks: 0,
+        }
+    }
+
     pub(super) fn client(&mut self, place: usize) -> Option<&mut Client> {
         match &mut self.all.get_mut(place)?.as_mut()?.stage {
             Stage::Linked(client) => Some(client),

@@ -10,7 +10,7 @@ use super::applications::Client;
 use crate::application::breach::Breach;
 use crate::application::memory::{Area, Hint, Memory};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
-use crate::application::{BLOCK_BYTES, Extent, ROOM, size};
+use crate::application::{BLOCK_BYTES, Extent, Extents, ROOM, size};
 use crate::limits::{
     APPLICATION_SOCKETS_MAX, COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX, HOT_TIME, INCOMING_MAX, SEND_BYTES_MAX,
 };
@@ -433,7 +433,7 @@ impl Node {
         let Ok(progress) = self.stack.tcp_progress(id) else { return Ok(()) };
         let received = match self.stack.tcp_incoming(id) {
             Ok(Memory::Received(memory)) => memory.extents(skip, progress.received.saturating_sub(skip)),
-            Ok(Memory::Own(_) | Memory::Sent(_)) | Err(_) => Vec::new(),
+            Ok(Memory::Own(_) | Memory::Sent(_)) | Err(_) => Extents::new(),
         };
         let Some(client) = self.applications.client(place) else { return Ok(()) };
         let Some(Served::Connection { hint, told, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
@@ -518,12 +518,12 @@ impl Told {
         self.released = released;
         let (open, ended, closed) = (self.open, self.ended, self.closed);
         let released = u32::try_from(freed).unwrap_or(u32::MAX);
-        let (failure, send_buffer, received) = (None, 0, Vec::new());
+        let (failure, send_buffer, received) = (None, 0, Extents::new());
         (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
     }
 
     /// What is to be told so that an application knows all; none if it does.
-    fn catch_up(&mut self, progress: &Progress, released: u64, received: Vec<Extent>) -> Option<Status> {
+    fn catch_up(&mut self, progress: &Progress, released: u64, received: Extents) -> Option<Status> {
         let new: usize = received.iter().map(|extent| extent.len()).sum();
         let freed = released - self.released;
         let Progress { open, closed, failure, .. } = *progress;

@@ -60,7 +60,7 @@ impl Node {
             clock,
             halves: Vec::new(),
             held: Vec::new(),
-            applications: Applications::default(),
+            applications: Applications::none(),
             pings: Vec::new(),
             capture: None,
             next_idle_look: now,

@@ -13,7 +13,7 @@ mod tests;
 use super::group::GroupChange;
 use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
-use crate::application::{BLOCK_BYTES, Extent, size};
+use crate::application::{BLOCK_BYTES, Extent, Extents, Table, size, table};
 use crate::client::ApplicationEnd;
 use crate::limits::{
     ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX,
@@ -25,7 +25,7 @@ use ends::Ends;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
 use siga_ring::wait::{Sources, Waiter};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -41,7 +41,7 @@ pub(super) struct Iucv {
     free: Vec<u32>,
     /// Bytes received.
     peer: PeerArena,
-    sockets: HashMap<Number, Socket>,
+    sockets: Table<Number, Socket>,
     next: Number,
     news: VecDeque<SocketId>,
     /// Commands that found no room.
@@ -209,7 +209,7 @@ impl Iucv {
             arena,
             free,
             peer,
-            sockets: HashMap::new(),
+            sockets: table(),
             next: 0,
             news: VecDeque::new(),
             behind: VecDeque::new(),
@@ -522,8 +522,8 @@ impl Iucv {
     }
 
     /// Copies bytes into blocks, as many as there are; where they lie.
-    fn place(&mut self, number: Number, bytes: &[u8]) -> Vec<Extent> {
-        let mut extents: Vec<Extent> = Vec::new();
+    fn place(&mut self, number: Number, bytes: &[u8]) -> Extents {
+        let mut extents = Extents::new();
         let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.get_mut(&number) else {
             return extents;
         };

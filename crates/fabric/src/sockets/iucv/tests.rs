@@ -5,7 +5,7 @@ use super::super::provider::{Provider, SocketId, SocketOptions};
 use super::ends::Ends;
 use super::{Iucv, id_of};
 use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
-use crate::application::{Extent, shape};
+use crate::application::{Extent, Extents, shape};
 use crate::client::ApplicationEnd;
 use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
 use crate::message::Waiting;
@@ -40,7 +40,15 @@ fn bell() -> (OwnedFd, OwnedFd) {
 }
 
 fn status() -> Status {
-    Status { open: true, ended: false, closed: false, failure: None, released: 0, send_buffer: 9_000, received: vec![] }
+    Status {
+        open: true,
+        ended: false,
+        closed: false,
+        failure: None,
+        released: 0,
+        send_buffer: 9_000,
+        received: Extents::new(),
+    }
 }
 
 impl Scene {
@@ -221,7 +229,7 @@ fn states_that_cannot_be_end_the_attachment() {
         Extent { at: (1 << 20) - 1, len: 2 },
         Extent { at: u32::MAX, len: u32::MAX },
     ];
-    let received = |extents: &[Extent]| Status { received: extents.to_vec(), ..status() };
+    let received = |extents: &[Extent]| Status { received: extents.into(), ..status() };
     let mut cases: Vec<Vec<Status>> = outside.iter().map(|extent| vec![received(&[*extent])]).collect();
     // More than an arena has, in one record and in several.
     cases.push(vec![received(&[Extent { at: 0, len: 1 << 20 }, Extent { at: 0, len: 1 }])]);
@@ -243,7 +251,7 @@ fn received_bytes_that_come_one_by_one_may_wait_for_as_long_as_they_like() {
     let bytes: Vec<u8> = (0..=250).cycle().take(9_000).collect();
     for (at, byte) in (0_u32..).zip(&bytes) {
         scene.received.write(usize::try_from(at).unwrap(), &[*byte]).unwrap();
-        scene.tell(0, &Event::Status(Status { received: vec![Extent { at, len: 1 }], ..status() }));
+        scene.tell(0, &Event::Status(Status { received: [Extent { at, len: 1 }].as_slice().into(), ..status() }));
         assert!(scene.application.work() && scene.application.ended().is_none(), "byte {at}");
     }
     let mut read = vec![0; 9_001];
