@@ -499,7 +499,6 @@ impl Synchronized {
             remote_port: base.remote_port,
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
-            window: u16::MAX,
             recent: self.timestamps.then(|| self.rcv.recent()),
             timestamp_offset: base.initial.timestamp_offset,
             lasts: base.config.time_wait,

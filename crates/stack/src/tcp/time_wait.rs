@@ -14,7 +14,6 @@ pub struct TimeWait {
     pub(super) remote_port: u16,
     pub(super) snd_nxt: SeqNumber,
     pub(super) rcv_nxt: SeqNumber,
-    pub(super) window: u16,
     /// TS.Recent, where timestamps are in use.
     pub(super) recent: Option<u32>,
     pub(super) timestamp_offset: u32,
@@ -98,7 +97,8 @@ impl TimeWait {
             destination_port: self.remote_port,
             seq: self.snd_nxt,
             ack: Some(self.rcv_nxt),
-            window: self.window,
+            // The most that can be told: nothing follows the peer's FIN, and what was offered is not taken back.
+            window: u16::MAX,
             ..Header::default()
         };
         header.options.timestamps =
