@@ -149,7 +149,7 @@ fn every_truncation_with_its_lengths_made_right_is_survived() {
 
 #[test]
 fn a_header_shorter_than_agreed_is_refused() {
-    use siga_stack::drops::LinkDrop;
+    use siga_stack::drops::{IpDrop, LinkDrop};
     use siga_stack::frame::Received;
     use siga_stack::stack::Handled;
     let mut world = world();
@@ -159,6 +159,8 @@ fn a_header_shorter_than_agreed_is_refused() {
         let handled = world.stack.handle_frame(world.now, DeviceId(0), Received::plain(header, payload));
         assert!(matches!(handled, Handled::Dropped(reason) if reason == LinkDrop::Length.into()), "{split}");
     }
+    let bare = world.stack.handle_frame(world.now, DeviceId(0), Received::plain(&frame[..14], &[][..]));
+    assert!(matches!(bare, Handled::Dropped(reason) if reason == IpDrop::Length.into()), "a packet of no bytes");
     let nowhere = world.stack.handle_frame(world.now, DeviceId(9), Received::plain(&frame[..], &[][..]));
     assert!(matches!(nowhere, Handled::Dropped(reason) if reason == LinkDrop::NoDevice.into()));
 }

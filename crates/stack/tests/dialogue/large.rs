@@ -3,7 +3,7 @@
 use crate::world::*;
 use siga_stack::device::Agreed;
 use siga_stack::drops::{IpDrop, LinkDrop};
-use siga_stack::frame::Marks;
+use siga_stack::frame::{DeviceId, Marks};
 use smoltcp::wire::{EthernetProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
 
 const PLAIN: Agreed = Agreed { checksum_unfilled: false, large_segments: false };
@@ -69,7 +69,7 @@ fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
         let bytes = 1500 - ip - 32;
         let (frame, data) = frames(v6_wanted, CWR | ACK | PSH | FIN, 60_000, filled);
         let marks = Marks { checksum_unfilled: !filled, segment_bytes: u16::try_from(bytes).unwrap() };
-        let before = world.stack.counters(siga_stack::frame::DeviceId(1)).unwrap();
+        let before = world.stack.counters(DeviceId(1)).unwrap();
         let Outcome::Forwarded(pieces) = world.give_marked(0, &frame, marks) else { panic!("not forwarded") };
         assert_eq!(pieces.len(), 60_000_usize.div_ceil(bytes));
         let mut rebuilt = Vec::new();
@@ -92,7 +92,7 @@ fn a_large_segment_is_cut_into_frames_for_a_link_that_takes_none() {
             rebuilt.extend_from_slice(&packet[ip + 32..]);
         }
         assert_eq!(rebuilt, data);
-        let counters = world.stack.counters(siga_stack::frame::DeviceId(1)).unwrap();
+        let counters = world.stack.counters(DeviceId(1)).unwrap();
         assert_eq!(counters.frames_sent - before.frames_sent, pieces.len() as u64);
         let bytes: usize = pieces.iter().map(|(_, piece, _)| piece.len()).sum();
         assert_eq!(counters.bytes_sent - before.bytes_sent, bytes as u64);
@@ -161,6 +161,64 @@ fn a_segment_that_fills_the_next_link_goes_and_one_byte_more_does_not() {
             let Outcome::Forwarded(pieces) = outcome else { panic!("not forwarded: {payload} {segment_bytes}") };
             assert_eq!(pieces.iter().map(|(_, piece, _)| piece.len()).max(), Some(1414));
         }
+    }
+}
+
+#[test]
+fn a_segment_that_is_all_header_goes_on_as_one_frame_though_it_is_marked_as_large() {
+    let marks = Marks { checksum_unfilled: true, segment_bytes: 1000 };
+    for (v6_wanted, header, out) in [
+        (false, 20, PLAIN),
+        (false, 32, PLAIN),
+        (true, 20, PLAIN),
+        (true, 32, PLAIN),
+        (false, 20, BOTH),
+        (true, 32, BOTH),
+    ] {
+        let mut segment = tcp(HOST[0], HOST[1], ACK, &[], false);
+        segment.truncate(header);
+        segment[12] = u8::try_from(header / 4).unwrap() << 4;
+        let (protocol, packet) = if v6_wanted {
+            (EthernetProtocol::Ipv6, v6(HOST6[0], HOST6[1], 6, 64, &segment))
+        } else {
+            (EthernetProtocol::Ipv4, V4::new(HOST[0], HOST[1], 6).packet(&segment))
+        };
+        let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], protocol, &packet);
+        let mut world = World::with([1500, 1500], [BOTH, out], true);
+        let before = world.stack.counters(DeviceId(1)).unwrap();
+        let Outcome::Forwarded(pieces) = world.give_marked(0, &frame, marks) else { panic!("not forwarded: {header}") };
+        assert_eq!((pieces.len(), pieces[0].1.len()), (1, frame.len()));
+        assert_eq!(pieces[0].2, if out == BOTH { marks } else { Marks::default() });
+        assert!(out == BOTH || intact(&pieces[0].1[14..]));
+        let after = world.stack.counters(DeviceId(1)).unwrap();
+        assert_eq!(
+            (after.frames_sent, after.bytes_sent),
+            (before.frames_sent + 1, before.bytes_sent + frame.len() as u64)
+        );
+    }
+}
+
+#[test]
+fn a_large_segment_that_may_be_cut_anyhow_is_cut_into_smaller_ones_than_it_was_made_of() {
+    let data: Vec<u8> = (0..5_000_u32).map(|at| at.to_le_bytes()[0]).collect();
+    let packet = V4::new(HOST[0], HOST[1], 6).packet(&tcp(HOST[0], HOST[1], ACK, &data, true));
+    let frame = ethernet(HOST_MAC[0], ROUTER_MAC[0], EthernetProtocol::Ipv4, &packet);
+    let mut world = World::with([9000, 1400], [BOTH, PLAIN], true);
+    let marks = Marks { checksum_unfilled: false, segment_bytes: 1448 };
+    let Outcome::Forwarded(pieces) = world.give_marked(0, &frame, marks) else { panic!("not forwarded") };
+    assert!(pieces.iter().all(|(_, piece, _)| piece.len() <= 1414 && intact(&piece[14..])));
+    let rebuilt: Vec<u8> = pieces.iter().flat_map(|(_, piece, _)| piece[14 + 52..].to_vec()).collect();
+    assert!(rebuilt == data);
+}
+
+#[test]
+fn only_what_is_marked_as_large_may_be_longer_than_its_link_takes() {
+    for (bytes, segment_bytes, fits) in [(1500, 0, true), (1501, 0, false), (1501, 1448, true)] {
+        let mut world = World::with([1500, 9000], [BOTH, PLAIN], true);
+        let (frame, _) = frames(false, ACK, bytes - 52, true);
+        let outcome = world.give_marked(0, &frame, Marks { checksum_unfilled: false, segment_bytes });
+        assert_eq!(matches!(outcome, Outcome::Forwarded(_)), fits, "{bytes} {segment_bytes}");
+        assert!(fits || outcome == Outcome::dropped(LinkDrop::Length));
     }
 }
 

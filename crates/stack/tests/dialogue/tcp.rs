@@ -5,7 +5,7 @@ use siga_stack::Stack;
 use siga_stack::device::{Agreed, DeviceConfig, DeviceError, Medium};
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::frame::{DeviceId, Received};
-use siga_stack::limits::{HEADER_BYTES_MAX, TCP_BURST_FRAMES};
+use siga_stack::limits::{HEADER_BYTES_MAX, TCP_BURST_FRAMES, TCP_SOCKET_BYTES_FREE};
 use siga_stack::route::Prefix;
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
@@ -45,6 +45,27 @@ fn how_long_the_next_frame_will_be_is_known_where_little_is_to_be_sent() {
     assert_eq!(bound(&net), 0);
     net.first().tcp_send(now, here, &[1; 200_000]).unwrap();
     assert_eq!(bound(&net), 65_535);
+}
+
+#[test]
+fn a_frame_has_room_for_the_link_header_and_for_a_large_segment_with_the_longest_headers() {
+    for (ethernet, link) in [(false, 0), (true, 14)] {
+        let mut net = Net::new(&[Link { mtu: 1_500, agreed: ALL_AGREED, ethernet }]);
+        let listener = net.listen(false, 80, 1);
+        let (here, there) = net.open(false, 80, listener);
+        assert_eq!(net.stream((0, here), (1, there), &content(100_000)).len(), 100_000);
+        let (now, device) = (net.now, DeviceId(0));
+        net.first().tcp_send(now, here, &content(60_000)).unwrap();
+        assert_eq!(net.stacks[0].next_frame_bytes_max(now, device), link + 65_535);
+        let mut len = |room: usize| net.first().poll_transmit(now, device, &mut vec![0; room]).map(|frame| frame.len);
+        let frame = |segments: usize| link + 52 + segments * 1_448;
+        assert_eq!(len(link + 1_499), None);
+        assert_eq!(len(link + 1_500), Some(frame(1)), "the device takes that much");
+        // IPv6 with all options of TCP: it is not known before which ones there will be.
+        assert_eq!(len(link + 100 + 2 * 1_448 - 1), Some(frame(1)));
+        assert_eq!(len(link + 100 + 2 * 1_448), Some(frame(2)));
+        assert_eq!(len(link + 100 + 5 * 1_448 + 100), Some(frame(5)));
+    }
 }
 
 #[test]
@@ -487,31 +508,63 @@ fn who_has_no_room_is_told_of_an_end_but_not_ahead_of_what_came_before_it() {
 // RFC 6191 section 2, RFC 9293 MUST-8: the clock of initial sequence numbers has not come as far as what was sent.
 #[test]
 fn a_connection_that_follows_one_in_time_wait_is_numbered_after_it() {
+    // Who closes first, and so is in TIME-WAIT: it connects anew, or is connected to.
+    for waits in [0, 1] {
+        let mut net = Net::new(&[PLAIN]);
+        let listener = net.listen(false, 80, 4);
+        let (local, remote) = (SocketAddr::new(address(false, 0, 1), 5_000), net.far(false, 80));
+        net.keep_frames = true;
+        // Where its numbers begin and end.
+        let mut numbers: Vec<(u32, u32)> = Vec::new();
+        for _ in 0..2 {
+            let now = net.now;
+            let here = net.first().tcp_connect(now, local, remote, &TcpOptions::default()).unwrap();
+            net.cross();
+            let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
+            let (ids, answers) = ([here, there], 1 - waits);
+            let from_to = ((waits, ids[waits]), (answers, ids[answers]));
+            assert_eq!(net.stream(from_to.0, from_to.1, &content(500_000)).len(), 500_000);
+            for side in [waits, answers] {
+                net.stacks[side].tcp_close(net.now, ids[side]).unwrap();
+                net.cross();
+            }
+            net.pass(Duration::from_millis(5));
+            let sent = net.frames.drain(..).filter(|(from, frame, _)| *from == waits && frame[12..14] == [8, 0]);
+            let sent: Vec<u32> =
+                sent.map(|(_, frame, _)| u32::from_be_bytes(frame[38..42].try_into().unwrap())).collect();
+            let most = sent.iter().map(|number| number.wrapping_sub(sent[0])).max().unwrap();
+            numbers.push((sent[0], sent[0].wrapping_add(most)));
+        }
+        assert_eq!(held(&net.stacks[waits]).1, 1);
+        assert!((1..1 << 20).contains(&numbers[1].0.wrapping_sub(numbers[0].1)), "{waits}: {numbers:?}");
+    }
+}
+
+// RFC 9293 section 3.10.7.4: a repeated FIN restarts the time.
+#[test]
+fn one_in_time_wait_that_is_asked_again_keeps_no_other_from_ending() {
     let mut net = Net::new(&[PLAIN]);
     let listener = net.listen(false, 80, 4);
-    let (local, remote) = (SocketAddr::new(address(false, 0, 1), 5_000), net.far(false, 80));
-    net.keep_frames = true;
-    // Where the answerer's numbers begin and end.
-    let mut numbers: Vec<(u32, u32)> = Vec::new();
+    let mut fins = Vec::new();
     for _ in 0..2 {
+        let (here, there) = net.open(false, 80, listener);
         let now = net.now;
-        let here = net.first().tcp_connect(now, local, remote, &TcpOptions::default()).unwrap();
-        net.cross();
-        let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
-        assert_eq!(net.stream((1, there), (0, here), &content(500_000)).len(), 500_000);
-        let now = net.now;
-        net.last().tcp_close(now, there).unwrap();
-        net.cross();
         net.first().tcp_close(now, here).unwrap();
         net.cross();
-        net.pass(Duration::from_millis(5));
-        let sent = net.frames.drain(..).filter(|(from, frame, _)| *from == 1 && frame[12..14] == [8, 0]);
-        let sent: Vec<u32> = sent.map(|(_, frame, _)| u32::from_be_bytes(frame[38..42].try_into().unwrap())).collect();
-        let most = sent.iter().map(|number| number.wrapping_sub(sent[0])).max().unwrap();
-        numbers.push((sent[0], sent[0].wrapping_add(most)));
+        net.keep_frames = true;
+        net.last().tcp_close(now, there).unwrap();
+        net.cross();
+        net.keep_frames = false;
+        fins.extend(net.frames.drain(..).find(|(from, _, _)| *from == 1));
     }
-    assert_eq!(net.stacks[1].memory().held("TCP connections in TIME-WAIT"), 1);
-    assert!((1..1 << 20).contains(&numbers[1].0.wrapping_sub(numbers[0].1)), "{numbers:?}");
+    assert_eq!(held(&net.stacks[0]), (0, 2));
+    net.pass(Duration::from_secs(30));
+    let now = net.now;
+    net.first().handle_frame(now, DeviceId(0), whole(&fins[0].1));
+    net.pass(Duration::from_secs(31));
+    assert_eq!(held(&net.stacks[0]), (0, 1), "the second came later and ends before");
+    net.pass(Duration::from_secs(30));
+    assert_eq!(held(&net.stacks[0]), (0, 0));
 }
 
 // RFC 6191 section 2: timestamps count milliseconds.
@@ -629,6 +682,24 @@ fn buffers_stay_within_what_all_may_hold_and_everybody_goes_on() {
         let memory = stack.memory();
         assert!(memory.bytes_held() < memory.bytes_most());
         assert!(memory.to_string().lines().count() > 10);
+    }
+}
+
+#[test]
+fn where_memory_is_scarce_a_connection_has_what_is_free_to_each_and_no_byte_more() {
+    let scarce = StackConfig { tcp_buffers_bytes_max: 1, ..StackConfig::default() };
+    for (bytes, received) in [(TCP_SOCKET_BYTES_FREE, TCP_SOCKET_BYTES_FREE), (TCP_SOCKET_BYTES_FREE + 1, 1)] {
+        let mut net = Net::with(&[Link { mtu: 9_000, ..PLAIN }], &[StackConfig::default(), scarce]);
+        let listener = net.listen(false, 80, 1);
+        let (here, there) = net.open(false, 80, listener);
+        let now = net.now;
+        // The first byte finds memory, the others none.
+        for part in [1, bytes - 1] {
+            assert_eq!(net.first().tcp_send(now, here, &content(part)), Ok(part));
+            net.pass(Duration::from_millis(100));
+        }
+        assert_eq!(net.last().tcp_progress(there).unwrap().received, received);
+        assert_eq!(net.stacks[1].drops().get(TcpDrop::Memory) > 0, received < bytes);
     }
 }
 

@@ -161,6 +161,11 @@ fn time_wait_answers_a_repeated_fin_and_starts_anew() {
     // RFC 1337: a reset does not cut it short.
     dialogue.refuses("R 5002:5002", DropReason::ResetInTimeWait);
     dialogue.refuses("- 5002:5002 ack 1002", DropReason::Duplicate);
+    // What lies behind the FIN is no part of the connection, and restarts nothing.
+    for behind in ["- 5002:5012 ack 1002", "F 5002:5002 ack 1002", "S 5002:5002"] {
+        dialogue.gets(behind);
+        dialogue.sends(&["- 1002:1002 ack 5002"]);
+    }
     dialogue.after(1_000);
     assert_eq!(dialogue.state(), StateName::Closed);
     dialogue.ends();

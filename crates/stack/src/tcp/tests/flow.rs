@@ -295,6 +295,72 @@ fn an_offer_is_never_taken_back() {
     dialogue.ends();
 }
 
+#[test]
+fn a_receive_buffer_made_larger_opens_the_window_of_an_open_connection() {
+    let config = Config { receive_buffer_bytes: 10_000, receive_buffer_bytes_max: 10_000, ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    assert_eq!(dialogue.last[0].window, 10_000);
+    dialogue.connection.set_receive_buffer(20_000).unwrap();
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    assert_eq!(dialogue.last[0].window, 19_000, "1,000 are unread");
+    dialogue.read(1_000);
+    dialogue.ends();
+}
+
+#[test]
+fn a_receive_buffer_grows_if_more_than_half_of_it_is_read_in_a_round_trip() {
+    let config = Config { receive_buffer_bytes: 20_000, receive_buffer_bytes_max: 64_000, ..plain() };
+    // Twice what was read and 16 segments.
+    let grown = 2 * 10_001 + 16 * 1_460;
+    for (after_ms, bytes, window) in [(99, 10_001, 20_000), (100, 10_000, 20_000), (100, 10_001, grown)] {
+        let mut dialogue = Dialogue::established(config);
+        dialogue.after(after_ms);
+        let end = 5_001 + bytes;
+        dialogue.gets(&format!("- 5001:{end} ack 1001"));
+        dialogue.read(bytes);
+        dialogue.sends(&[&format!("- 1001:1001 ack {end}")]);
+        assert_eq!(dialogue.last[0].window, window, "{bytes} bytes in {after_ms} ms");
+        dialogue.ends();
+    }
+}
+
+#[test]
+fn a_segment_makes_the_receive_buffer_grow_if_it_ends_behind_its_memory() {
+    let mut dialogue = Dialogue::established(plain());
+    dialogue.gets("- 5001:5101 ack 1001");
+    let memory = dialogue.connection.info().unwrap().buffer_bytes;
+    let growth = |text: String| {
+        let (header, len) = header(&text);
+        dialogue.connection.receive_growth(&header, len)
+    };
+    let end = 5_001 + u32::try_from(memory).unwrap();
+    for first in [5_101, 5_201] {
+        assert_eq!(growth(format!("- {first}:{} ack 1001", end - 1)), 0);
+        assert_eq!(growth(format!("- {first}:{end} ack 1001")), 0, "it just fits");
+        assert_eq!(growth(format!("- {first}:{} ack 1001", end + 1)), memory + 1);
+    }
+    dialogue.read(100);
+    dialogue.ends();
+}
+
+// RFC 9293 section 3.8.6.2.2.
+#[test]
+fn a_window_smaller_than_a_segment_opens_by_halves() {
+    let config = Config { receive_buffer_bytes: 1_000, receive_buffer_bytes_max: 1_000, ..plain() };
+    let mut dialogue = Dialogue::established(config);
+    dialogue.gets("- 5001:6001 ack 1001");
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    assert_eq!(dialogue.last[0].window, 0);
+    dialogue.read(499);
+    dialogue.sends(&[]);
+    dialogue.read(1);
+    dialogue.sends(&["- 1001:1001 ack 6001"]);
+    assert_eq!(dialogue.last[0].window, 500);
+    dialogue.read(500);
+    dialogue.ends();
+}
+
 // RFC 9293 SHLD-14.
 #[test]
 fn a_window_that_is_limited_is_not_taken_back_and_opens_again() {

@@ -62,15 +62,14 @@ fn a_syn_ack_opens_and_carries_options_over() {
 // RFC 9293 MUST-15.
 #[test]
 fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
-    for bytes in [2_000, 60_000, 64 << 20] {
+    // The most that can be told in the unit that the SYN named is 65,535 times 128 bytes.
+    for (bytes, offered) in [(2_000, 65_536), (60_000, 65_536), (1 << 20, 1 << 20), (64 << 20, 65_535 << 7)] {
         let mut dialogue = Dialogue::connecting(Config::default());
         assert_eq!((dialogue.last[0].window, dialogue.last[0].options.window_scale), (u16::MAX, Some(7)));
         dialogue.connection.set_receive_buffer(bytes).unwrap();
         dialogue.gets("S 5000:5000 ack 1001 mss 1000 sackok ts 77 1 ws 3");
         dialogue.sends(&["- 1001:1001 ack 5001"]);
-        // In the unit that the SYN named.
-        let window = usize::from(dialogue.last[0].window) << 7;
-        assert!(window >= 65_535 && window <= bytes.max(65_535) + 128, "{window} bytes offered");
+        assert_eq!(u32::from(dialogue.last[0].window) << 7, offered, "{bytes}");
         dialogue.gets("- 69536:70536 ack 1001 ts 78 1");
         assert_eq!(dialogue.connection.info().unwrap().gaps, 1);
         dialogue.ends();
@@ -192,8 +191,13 @@ fn the_acknowledgement_that_opens_may_carry_data_and_fin() {
 
 #[test]
 fn data_that_reaches_into_the_window_opens_too() {
-    for (segment, received) in [("- 4991:5101 ack 1001", 100), ("- 5001:70601 ack 1001", 65_535)] {
-        let mut dialogue = Dialogue::accepting(plain());
+    for (segment, window, received) in [
+        ("- 4991:5101 ack 1001", 128 << 10, 100),
+        ("- 5001:70601 ack 1001", 128 << 10, 65_535),
+        ("- 4991:6001 ack 1001", 1_000, 1_000),
+    ] {
+        let config = Config { receive_buffer_bytes: window, receive_buffer_bytes_max: 6 << 20, ..plain() };
+        let mut dialogue = Dialogue::accepting(config);
         dialogue.gets(segment);
         assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::Established, received));
         dialogue.ends();
@@ -217,6 +221,21 @@ fn syn_received_believes_only_what_fits() {
     dialogue.gets("R 5001:5001");
     assert_eq!(dialogue.state(), StateName::Closed);
     dialogue.ends();
+}
+
+// RFC 7323 section 2.2: the window of a SYN is never in the unit that it names, that of every other segment is.
+#[test]
+fn what_syn_received_answers_offers_what_its_syn_did() {
+    let now = Instant::from_ns(1_000_000_000);
+    for (syn, window) in [("S 5000:5000 mss 1000", u16::MAX), ("S 5000:5000 mss 1000 ws 3", u16::MAX >> 7)] {
+        let mut dialogue = Dialogue::begin(Connection::accept(now, plain(), &header(syn).0, initial(1_000)).unwrap());
+        dialogue.sends(&["S 1000:1000 ack 5001"]);
+        assert_eq!(dialogue.last[0].window, u16::MAX);
+        dialogue.refuses("S 5002:5002", DropReason::SynInWindow);
+        dialogue.sends(&["- 1001:1001 ack 5001"]);
+        assert_eq!(dialogue.last[0].window, window, "{syn}");
+        dialogue.ends();
+    }
 }
 
 #[test]
