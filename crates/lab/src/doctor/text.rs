@@ -140,7 +140,9 @@ fn verdict(calibration: &Calibration) -> String {
     let all = calibration.rows.len();
     match (count(Verdict::Off), count(Verdict::Undecided)) {
         (0, 0) => "Every method recovers what was planted.".into(),
-        (0, undecided) => format!("{undecided} of {all} could not be told: too much else runs on this host."),
+        (0, undecided) => {
+            format!("{undecided} of {all} could not be told within 5%: what else this host does is in the way.")
+        }
         (off, _) => format!("{off} of {all} were not recovered within 5%."),
     }
 }
