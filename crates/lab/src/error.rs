@@ -34,24 +34,28 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, disturbance: false }
+    }
+
     /// A comparison found what it was asked to fail on.
     pub fn regression(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Regression, message: message.into(), hint: None, disturbance: false }
+        Self::new(Kind::Regression, message)
     }
 
     /// The user asked for something that cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Usage, message: message.into(), hint: None, disturbance: false }
+        Self::new(Kind::Usage, message)
     }
 
     /// The host cannot do it.
     pub fn environment(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Environment, message: message.into(), hint: None, disturbance: false }
+        Self::new(Kind::Environment, message)
     }
 
     /// Part of the run is missing.
     pub fn incomplete(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Incomplete, message: message.into(), hint: None, disturbance: false }
+        Self::new(Kind::Incomplete, message)
     }
 
     /// Part of the run is missing because the host stood still or changed meanwhile: what was measured is not at fault, and
@@ -123,7 +127,7 @@ impl From<siga_fabric::Error> for Error {
             siga_fabric::error::Kind::Usage => Kind::Usage,
             siga_fabric::error::Kind::Environment => Kind::Environment,
         };
-        Self { kind, message: error.message().to_owned(), hint: error.way_out().map(str::to_owned), disturbance: false }
+        Self { hint: error.way_out().map(str::to_owned), ..Self::new(kind, error.message()) }
     }
 }
 

@@ -135,6 +135,16 @@ impl Dialogue {
         dialogue
     }
 
+    /// The same, its window of 1,000 bytes being full, and the peer told so.
+    fn full() -> Self {
+        let config = Config { receive_buffer_bytes: 1_000, receive_buffer_bytes_max: 1_000, ..plain() };
+        let mut dialogue = Self::established(config);
+        dialogue.gets("- 5001:6001 ack 1001");
+        dialogue.sends(&["- 1001:1001 ack 6001"]);
+        assert_eq!(dialogue.last[0].window, 0);
+        dialogue
+    }
+
     fn state(&self) -> StateName {
         self.connection.state_name()
     }
