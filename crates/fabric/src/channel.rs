@@ -1,10 +1,12 @@
 //! Messages with descriptors between two processes: one JSON value a packet of a SOCK_SEQPACKET socket.
 //!
 //! Neither side ever waits for the other: what cannot be sent at once is kept up to a bound, and a receiver that falls
-//! further behind is given up. A packet that is no message is the sender's fault and ends the channel.
+//! further behind is given up. A packet that is no message is the sender's fault and ends the channel. A message of our own that is too
+//! long is our fault: it is not sent, and the channel goes on.
 
 use crate::error::{Error, IoContext, Result};
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_DESCRIPTORS_MAX, OUTBOX_MESSAGES_MAX};
+use crate::name::Name;
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -13,15 +15,58 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// One end.
-#[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
-    outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    outbox: VecDeque<Waiting>,
+    /// Where a message is received; made with the first.
+    inbox: Vec<u8>,
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").field("socket", &self.socket).field("waiting", &self.outbox.len()).finish()
+    }
+}
+
+/// A message that waits for the other end.
+#[derive(Debug)]
+struct Waiting {
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+    /// The guest because of which it is sent.
+    cause: Option<Name>,
+}
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsent {
+    /// The message is longer than any may be. The channel is as it was.
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// The other end takes no messages.
+    Behind,
+    /// The other end is closed.
+    Closed(String),
+}
+
+impl From<Unsent> for Error {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::TooLong { bytes } => {
+                Self::usage(format!("a message of {bytes} bytes is too long: the limit is {MESSAGE_BYTES_MAX}"))
+            }
+            Unsent::Behind => Self::environment("the other end takes no messages"),
+            Unsent::Closed(why) => Self::environment(format!("cannot send a message: {why}")),
+        }
+    }
 }
 
 /// Why nothing more comes.
@@ -54,43 +99,66 @@ impl Channel {
     /// It is no socket.
     pub fn new(socket: OwnedFd) -> Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true).context("cannot use a channel")?;
-        Ok(Self { socket, outbox: VecDeque::new() })
+        Ok(Self { socket, outbox: VecDeque::new(), inbox: Vec::new() })
     }
 
     /// Sends a message after those that wait.
     ///
     /// # Errors
     /// The other end is closed or too far behind, or the message is too long.
-    pub fn send(&mut self, message: &impl Serialize, descriptors: Vec<OwnedFd>) -> Result<()> {
-        let bytes = serde_json::to_vec(message).context("cannot write a message")?;
+    pub fn send(&mut self, message: &impl Serialize, descriptors: Vec<OwnedFd>) -> Result<(), Unsent> {
+        self.send_because(None, message, descriptors)
+    }
+
+    /// The same for a message that another guest is the cause of.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    pub fn send_because(
+        &mut self,
+        cause: Option<&Name>,
+        message: &impl Serialize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Unsent> {
+        let bytes = serde_json::to_vec(message).map_err(|error| Unsent::Closed(error.to_string()))?;
         if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > MESSAGE_DESCRIPTORS_MAX {
-            return Err(Error::usage(format!("a message of {} bytes is too long", bytes.len())));
+            return Err(Unsent::TooLong { bytes: bytes.len() });
         }
         if self.outbox.len() >= OUTBOX_MESSAGES_MAX {
-            return Err(Error::environment("the other end takes no messages"));
+            return Err(Unsent::Behind);
         }
-        self.outbox.push_back((bytes, descriptors));
+        self.outbox.push_back(Waiting { bytes, descriptors, cause: cause.cloned() });
         self.flush()
+    }
+
+    /// How many messages wait for the other end.
+    pub fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// How many of them a guest is the cause of.
+    pub fn waiting_because(&self, cause: &Name) -> usize {
+        self.outbox.iter().filter(|waiting| waiting.cause.as_ref() == Some(cause)).count()
     }
 
     /// Sends what waits, as far as the other end takes it.
     ///
     /// # Errors
     /// The other end is closed.
-    pub fn flush(&mut self) -> Result<()> {
-        while let Some((bytes, descriptors)) = self.outbox.front() {
+    pub fn flush(&mut self) -> Result<(), Unsent> {
+        while let Some(Waiting { bytes, descriptors, .. }) = self.outbox.front() {
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS_MAX))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if !borrowed.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-                return Err(Error::usage("too many descriptors with one message"));
+                return Err(Unsent::TooLong { bytes: bytes.len() });
             }
             match net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => _ = self.outbox.pop_front(),
                 Err(Errno::INTR) => {}
                 // The receiver's queue is full, or as many descriptors are on their way as the host lets be.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => break,
-                Err(error) => return Err(error).context("cannot send a message"),
+                Err(error) => return Err(Unsent::Closed(error.to_string())),
             }
         }
         Ok(())
@@ -106,11 +174,11 @@ impl Channel {
     /// # Errors
     /// The other end is closed or sent what is no message.
     pub fn receive<M: DeserializeOwned>(&mut self) -> std::result::Result<Option<Received<M>>, Ended> {
-        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+        self.inbox.resize(MESSAGE_BYTES_MAX, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
-            let parts = &mut [IoSliceMut::new(&mut bytes)];
+            let parts = &mut [IoSliceMut::new(&mut self.inbox)];
             match net::recvmsg(&self.socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
@@ -128,7 +196,7 @@ impl Channel {
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(Ended::Malformed("a message or its descriptors were cut off".to_owned()));
         }
-        match serde_json::from_slice(&bytes[..received.bytes]) {
+        match serde_json::from_slice(&self.inbox[..received.bytes]) {
             Ok(message) => Ok(Some((message, descriptors))),
             Err(error) => Err(Ended::Malformed(error.to_string())),
         }
@@ -181,6 +249,28 @@ mod tests {
             one.flush().unwrap();
         }
         assert!(!one.is_behind() && other.receive::<usize>().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_leaves_the_channel_as_it_was() {
+        let (mut one, mut other) = ends();
+        let long = "x".repeat(MESSAGE_BYTES_MAX);
+        assert_eq!(one.send(&long, vec![]), Err(Unsent::TooLong { bytes: MESSAGE_BYTES_MAX + 2 }));
+        one.send(&7, vec![]).unwrap();
+        assert_eq!(other.receive::<u32>().unwrap().unwrap().0, 7);
+    }
+
+    #[test]
+    fn messages_that_wait_are_counted_by_the_guest_that_caused_them() {
+        let (mut one, _other) = ends();
+        let (a, b): (Name, Name) = ("a".parse().unwrap(), "b".parse().unwrap());
+        while one.waiting() == 0 {
+            one.send(&0, vec![]).unwrap();
+        }
+        for cause in [Some(&a), Some(&b), None, Some(&a)] {
+            one.send_because(cause, &1, vec![]).unwrap();
+        }
+        assert_eq!((one.waiting(), one.waiting_because(&a), one.waiting_because(&b)), (5, 2, 1));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use crate::channel::{Channel, Ended};
 use crate::control::CONTROL_ARGUMENTS;
 use crate::error::{Error, IoContext, Result};
 use crate::launch::{Process, Program};
-use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX};
+use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX, TAKE_UP_TIME_MAX};
 use crate::message::{PROTOCOL, Token, Waiting};
 use crate::name::Name;
-use crate::request::{Answer, Request};
+use crate::request::{Answer, Moment, Request, TimedRequest};
 use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,12 +19,14 @@ use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connection to the control program of a network.
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
+    /// A request is on its way: until then the control program has to take it up.
+    take_up_until: Option<Instant>,
 }
 
 /// What an application has of its guest.
@@ -94,7 +96,7 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     let (channel, other) = Channel::pair()?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(base)?]);
     let mut process = Program::load()?.start(arguments, other)?;
-    let mut client = Client { channel };
+    let mut client = Client::over(channel);
     client.ask(Request::Start { name: name.clone(), topology: text.to_owned(), lease }, Vec::new())?;
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
         Ok(()) => Ok((client, process)),
@@ -150,7 +152,7 @@ impl Client {
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket")?;
         match net::connect(&socket, &address) {
-            Ok(()) => Ok(Self { channel: Channel::new(socket)? }),
+            Ok(()) => Ok(Self::over(Channel::new(socket)?)),
             Err(Errno::NOENT) => {
                 let known = RunDir::all(base)?;
                 let known: Vec<&str> = known.iter().map(Name::as_str).collect();
@@ -165,13 +167,20 @@ impl Client {
         }
     }
 
-    /// Asks for something.
+    fn over(channel: Channel) -> Self {
+        Self { channel, take_up_until: None }
+    }
+
+    /// Asks for something. The control program takes the request up within [`TAKE_UP_TIME_MAX`], or not at all: not after that time,
+    /// and not once this connection is closed.
     ///
     /// # Errors
     /// The control program is gone.
-    #[expect(clippy::needless_pass_by_value, reason = "a request is asked once")]
     pub fn ask(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<()> {
-        self.channel.send(&request, descriptors)
+        let request = TimedRequest { request, until: Moment::now().after(TAKE_UP_TIME_MAX) };
+        // A control program that takes it up at the last moment has that much time to say so.
+        self.take_up_until = Some(Instant::now() + TAKE_UP_TIME_MAX + Duration::from_secs(1));
+        Ok(self.channel.send(&request, descriptors)?)
     }
 
     /// The next answer, none in time.
@@ -188,7 +197,12 @@ impl Client {
     /// As [`Client::answer`].
     pub fn answer_with_descriptors(&mut self, time: Duration) -> Result<Option<(Answer, Vec<OwnedFd>)>> {
         loop {
-            match self.channel.receive::<Answer>() {
+            let received = self.channel.receive::<Answer>();
+            if !matches!(received, Ok(None)) {
+                self.take_up_until = None;
+            }
+            match received {
+                Ok(Some((Answer::TakenUp, _))) => continue,
                 Ok(Some((Answer::Failed(error), _))) => return Err(error),
                 Ok(Some(answer)) => return Ok(Some(answer)),
                 Err(Ended::Closed) => return Err(Error::environment("the control program has ended")),
@@ -197,13 +211,24 @@ impl Client {
                 }
                 Ok(None) => {}
             }
-            let limit = Timespec::try_from(time).context("the time to wait")?;
+            let left = self.take_up_until.map(|until| until.saturating_duration_since(Instant::now()));
+            let limit = Timespec::try_from(left.map_or(time, |left| left.min(time))).context("the time to wait")?;
             match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&limit)) {
+                Ok(0) if left.is_some_and(|left| left <= time) => return Err(self.not_taken_up()),
                 Ok(0) => return Ok(None),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for an answer"),
             }
         }
+    }
+
+    /// The control program is there and does nothing.
+    fn not_taken_up(&self) -> Error {
+        let seconds = TAKE_UP_TIME_MAX.as_secs();
+        let pid = net::sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        let message = format!("the control program (process {pid}) did not take the request up within {seconds} s");
+        Error::environment(message)
+            .hint(format!("nothing was done; if the process is stopped, kill -CONT {pid} lets it go on"))
     }
 
     /// All answers up to the last.

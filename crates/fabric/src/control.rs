@@ -4,22 +4,24 @@
 //! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
 
 mod applications;
+mod budget;
 mod clients;
 mod guests;
+mod issuer;
 mod log;
+mod news;
 pub mod pairs;
 mod state;
 
-use crate::application::ApplicationId;
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
 use crate::events::Events;
 use crate::isolate;
-use crate::launch::{self, Program};
+use crate::launch::{self, Launcher, Program};
 use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
 use crate::message::PairId;
 use crate::name::Name;
-use crate::request::{Answer, Request};
+use crate::request::{Answer, Request, TimedRequest};
 use crate::rundir::RunDir;
 use crate::topology::Topology;
 use clients::Client;
@@ -34,7 +36,7 @@ use state::State;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The arguments of a control program's process; the directory of all networks follows.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
@@ -61,9 +63,11 @@ enum Source {
 /// What becomes of the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Guests are started for the first time; whoever asked waits.
+    /// Guests are started or found again; the starter waits.
     Rising {
         until: Instant,
+        /// The network is new: it comes up whole or not at all. A network that was up stays up, whatever one guest does.
+        is_new: bool,
     },
     Up,
     /// All guests are to end, the stubborn ones at this time.
@@ -75,15 +79,15 @@ enum Stage {
     Down(Option<Error>),
 }
 
-/// A control program.
+/// A control program: an event loop that its owner turns. Dropping it is like its sudden death: the network stays, without one.
 #[derive(Debug)]
-struct Control {
+pub struct Control {
     run: RunDir,
     /// Held as long as this process lives.
     _lock: OwnedFd,
     state: State,
     topology: Topology,
-    program: Program,
+    launcher: Box<dyn Launcher>,
     events: Events<Source>,
     listener: OwnedFd,
     /// Given up for a moment when descriptors run out.
@@ -94,8 +98,6 @@ struct Control {
     /// The doorbells of a pair, made for the first of its two orders and taken by the second.
     doorbells: BTreeMap<PairId, (OwnedFd, OwnedFd)>,
     last_application: u64,
-    /// The applications that use stacks, and whose.
-    applications: BTreeMap<ApplicationId, Name>,
     requests: u64,
     stage: Stage,
     /// Whose connection the network ends with.
@@ -112,12 +114,18 @@ pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
     let word = first_word(&mut starter);
     let lease = word.as_ref().is_ok_and(|(_, _, lease)| *lease);
-    let outcome = match word.and_then(|(name, topology, _)| Control::begin(base, name, topology)) {
+    let begun = word.and_then(|(name, topology, _)| {
+        let control = Control::begin(base, name, topology, Box::new(Program::load()?))?;
+        control.log.take_standard_error()?;
+        Ok(control)
+    });
+    let outcome = match begun {
         Ok(mut control) => {
             control.add_starter(starter, lease)?;
-            control.serve()
+            while control.turn(None) {}
+            Ok(())
         }
-        Err(error) => starter.send(&Answer::Failed(error.clone()), Vec::new()).map_err(|_| error),
+        Err(error) => Ok(starter.send(&Answer::Failed(error), Vec::new())?),
     };
     if lease {
         // Whoever made it may be gone; what else lies in it keeps it.
@@ -129,21 +137,28 @@ pub fn run(base: &Path) -> Result<()> {
 fn first_word(starter: &mut Channel) -> Result<(Name, String, bool)> {
     let mut ready = [rustix::event::PollFd::new(starter, rustix::event::PollFlags::IN)];
     rustix::event::poll(&mut ready, None).context("cannot wait for the first word")?;
-    match starter.receive::<Request>() {
-        Ok(Some((Request::Start { name, topology, lease }, _))) => Ok((name, topology, lease)),
+    match starter.receive::<TimedRequest>() {
+        Ok(Some((TimedRequest { request: Request::Start { name, topology, lease }, .. }, _))) => {
+            Ok((name, topology, lease))
+        }
         _ => Err(Error::usage("a control program is started by `siga net up`")),
     }
 }
 
 impl Control {
-    fn begin(base: &Path, name: Name, text: String) -> Result<Self> {
-        let program = Program::load()?;
+    /// Makes a network's control program: finds the guests that an earlier one left, and starts the others by `launcher`.
+    ///
+    /// # Errors
+    /// The network has a control program, or guests of another topology; its files cannot be made.
+    pub fn begin(base: &Path, name: Name, text: String, launcher: Box<dyn Launcher>) -> Result<Self> {
         isolate::raise_descriptor_limit();
         let run = RunDir::of(base, &name);
         run.create()?;
         let lock = lock(&run, &name)?;
         let log = Log::open(&run)?;
-        let (state, topology) = match State::read(&run)? {
+        let left = State::read(&run)?;
+        let is_new = left.is_none();
+        let (state, topology) = match left {
             Some((state, _)) if state.topology != text => {
                 let message = format!("network {name} has guests of another topology");
                 return Err(Error::environment(message).hint(format!("siga net down {name}")));
@@ -163,7 +178,7 @@ impl Control {
             _lock: lock,
             state,
             topology,
-            program,
+            launcher,
             events,
             listener,
             spare: spare(),
@@ -172,52 +187,50 @@ impl Control {
             pairs: Pairs::default(),
             doorbells: BTreeMap::new(),
             last_application: 0,
-            applications: BTreeMap::new(),
             requests: 0,
-            stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX },
+            stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX, is_new },
             lease: None,
             log,
         };
-        control.write_state()?;
-        control.begin_guests();
+        control.begin_guests()?;
         Ok(control)
     }
 
     fn write_state(&mut self) -> Result<()> {
-        self.state.write(&self.run, &self.topology)
+        self.state.write(&self.run, &self.topology, true)
     }
 
-    fn serve(&mut self) -> Result<()> {
-        loop {
-            let now = Instant::now();
-            self.due(now);
-            if let Stage::Down(why) = &self.stage {
-                let why = why.clone();
-                let removed = self.run.remove();
-                self.answer_last(&why.map_or(removed, Err));
-                return Ok(());
-            }
-            let timeout = self.deadline().map(|at| at.saturating_duration_since(now));
-            let mut ready = Vec::new();
-            self.events.wait(timeout, &mut ready);
-            for source in ready {
-                match source {
-                    Source::Listener => self.accept(),
-                    Source::Channel(guest) => self.hear_guest(&guest),
-                    Source::Process(guest) => self.process_ended(&guest),
-                    Source::Client(client) => self.hear_client(client),
-                }
+    /// Does what is due, waits for what comes, at most for `time`, and takes it up. False once the network is down: nothing is left of it.
+    pub fn turn(&mut self, time: Option<Duration>) -> bool {
+        let now = Instant::now();
+        self.due(now);
+        if let Stage::Down(why) = &self.stage {
+            let why = why.clone();
+            let removed = self.run.remove();
+            self.answer_last(&why.map_or(removed, Err));
+            return false;
+        }
+        let due = self.deadline().map(|at| at.saturating_duration_since(now));
+        let mut ready = Vec::new();
+        self.events.wait(due.into_iter().chain(time).min(), &mut ready);
+        for source in ready {
+            match source {
+                Source::Listener => self.accept(),
+                Source::Channel(guest) => self.hear_guest(&guest),
+                Source::Process(guest) => self.process_ended(&guest),
+                Source::Client(client) => self.hear_client(client),
             }
         }
+        true
     }
 
     /// When something is due that no descriptor tells.
     fn deadline(&self) -> Option<Instant> {
         let stage = match &self.stage {
-            Stage::Rising { until } | Stage::Falling { until, .. } => Some(*until),
+            Stage::Rising { until, .. } | Stage::Falling { until, .. } => Some(*until),
             Stage::Up | Stage::Down(_) => None,
         };
-        let guests = self.guests.values().filter_map(|guest| guest.due);
+        let guests = self.guests.values().filter_map(Guest::due);
         let clients = self.clients.values().filter_map(Client::due);
         stage.into_iter().chain(guests).chain(clients).min()
     }
@@ -227,11 +240,11 @@ impl Control {
         self.clients_due(now);
         let settled = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
         match &self.stage {
-            Stage::Rising { until } if now >= *until => {
+            Stage::Rising { until, is_new: true } if now >= *until => {
                 let slow = self.slow_starter().map_or_else(String::new, Name::to_string);
                 self.fall(Some(Error::environment(format!("guest {slow} does not start"))));
             }
-            Stage::Rising { .. } if self.slow_starter().is_none() => {
+            Stage::Rising { until, .. } if self.slow_starter().is_none() || now >= *until => {
                 self.stage = Stage::Up;
                 self.end_half_known();
                 self.answer_starter();
@@ -268,8 +281,8 @@ impl Control {
         matches!(self.stage, Stage::Falling { .. } | Stage::Down(_))
     }
 
-    /// Sends orders to guests. A guest that cannot be told anything is killed, which ends its pairs in order.
-    fn send_all(&mut self, orders: Vec<Outgoing>) {
+    /// Sends orders to guests; `cause` is the guest because of which they are sent, if any.
+    fn send_all(&mut self, cause: Option<&Name>, orders: Vec<Outgoing>) {
         for Outgoing { to, order, with } in orders {
             let descriptors = match with {
                 With::Nothing => Vec::new(),
@@ -277,11 +290,14 @@ impl Control {
                     Ok((bell, ear)) => vec![bell, ear],
                     Err(error) => {
                         self.log.line(&format!("pair {}: {error}", pair.0));
-                        continue;
+                        self.doorbells.remove(&pair);
+                        let orders = self.pairs.failed(pair, error.message());
+                        self.send_all(cause, orders);
+                        return;
                     }
                 },
             };
-            self.tell(&to, &order, descriptors);
+            self.tell_because(cause, &to, &order, descriptors);
         }
     }
 
@@ -300,7 +316,9 @@ impl Control {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
             let lost = match net::accept_with(&self.listener, flags) {
-                Ok(_) if self.clients.len() >= CLIENTS_MAX => Error::environment("there are too many"),
+                Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_silent_client() => {
+                    Error::environment("there are too many")
+                }
                 Ok(connection) => match self.add_client(connection) {
                     Ok(()) => continue,
                     Err(error) => error,

@@ -3,6 +3,7 @@
 //! It crosses the channels between processes as it is. A peer's violation of a ring's contract is not an error of this kind:
 //! it detaches that peer and is logged.
 
+use crate::text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -20,12 +21,14 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     kind: Kind,
+    #[serde(deserialize_with = "text::bounded")]
     message: String,
+    #[serde(deserialize_with = "text::bounded_option")]
     hint: Option<String>,
 }
 
 /// A result whose error can be shown to the user as it is.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// The user asked for something that cannot be.

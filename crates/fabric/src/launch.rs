@@ -97,11 +97,22 @@ impl Program {
         command.arg0(NAME).args(arguments).env_clear().current_dir("/");
         command.stdin(channel).stdout(Stdio::null());
         sys::start_afresh(&mut command);
-        let child = command.spawn().context("cannot start a process")?;
-        // The number is the child's until somebody waits for it, which only `Process` can.
-        let pid = Pid::from_child(&child);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
-        Ok(Process { child, pidfd })
+        Process::watch(command.spawn().context("cannot start a process")?)
+    }
+}
+
+/// A way to start the processes of guests.
+pub trait Launcher: std::fmt::Debug {
+    /// Starts a process with these arguments, and `channel` as its descriptor 0.
+    ///
+    /// # Errors
+    /// The host allows no more processes or descriptors.
+    fn start(&self, arguments: &[&str], channel: OwnedFd) -> Result<Process>;
+}
+
+impl Launcher for Program {
+    fn start(&self, arguments: &[&str], channel: OwnedFd) -> Result<Process> {
+        Self::start(self, arguments, channel)
     }
 }
 
@@ -144,6 +155,17 @@ pub struct Process {
 }
 
 impl Process {
+    /// Watches a child of this process.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn watch(child: Child) -> Result<Self> {
+        // The number is the child's until somebody waits for it, which only this value can.
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
+        Ok(Self { child, pidfd })
+    }
+
     /// Its number.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)

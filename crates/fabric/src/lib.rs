@@ -26,6 +26,8 @@ pub mod request;
 pub mod rundir;
 pub mod sockets;
 pub mod sys;
+mod text;
+pub mod ticket;
 pub mod topology;
 
 pub use error::{Error, Result};

@@ -47,18 +47,34 @@ pub const PAIRS_DEFAULT: u32 = 512;
 /// Bytes of a guest's ring memory, where the topology sets nothing.
 pub const RING_BYTES_DEFAULT: u64 = 2 << 30;
 
+/// Bytes of one text in a message: a reason, a version, a description. A longer one is cut when the message is read.
+pub const TEXT_BYTES_MAX: usize = 1_024;
+/// Counters of one kind in a part of a report.
+pub const COUNTERS_MAX: usize = 256;
+/// Bytes of a counter's name in a report.
+pub const COUNTER_NAME_BYTES_MAX: usize = 64;
 /// Bytes of one message between processes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// Descriptors with one message.
 pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
 /// Messages that wait for a receiver; one that falls further behind is taken for dead.
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
+/// Orders that wait for a guest because of one other guest. While there are this many, the other gets no new pair with it.
+pub const ORDERS_OF_ONE_MAX: usize = 16;
+/// Pairs that one guest may have made within a second, once it has used up its burst of `pairs_max`.
+pub const PAIRS_PER_SECOND: u32 = 100;
+/// Messages of one guest that are heard before others have their turn.
+pub const NEWS_AT_ONCE_MAX: usize = 64;
+/// Pairs, and applications, in one message of an inventory.
+pub const INVENTORY_PART_MAX: usize = 64;
 /// Connections to a control program at a time.
 pub const CLIENTS_MAX: usize = 1_024;
 /// How long a control program without a single descriptor waits before it looks again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// How long a guest may take from its start until it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a control program may take to take up a request. Afterwards the request is void.
+pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a guest may take to end before it is killed, and to report.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// A guest that has run for so long is started again at once; one that ended sooner waits.

@@ -8,15 +8,18 @@ use crate::cidr::Cidr;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
+use crate::text;
+use crate::ticket::Ticket;
 use crate::topology::{Device, Full, NetworkKind, Route, Topology};
 use serde::{Deserialize, Serialize};
 use siga_ring::wait::Mode;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use subtle::ConstantTimeEq;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// A device of a guest, as its partners know it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -42,9 +45,9 @@ pub struct Member {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A ring pair, by the number that the control program gave it.
+/// A ring pair, by the ticket that the control program issued for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PairId(pub u64);
+pub struct PairId(pub Ticket);
 
 /// The buffers of one direction of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +65,16 @@ impl Buffers {
     }
 }
 
+/// Fills `bytes` with random numbers of the operating system.
+///
+/// # Errors
+/// The host has none.
+pub(crate) fn draw(bytes: &mut [u8]) -> std::io::Result<()> {
+    let wanted = bytes.len();
+    let drawn = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())?;
+    if drawn == wanted { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+}
+
 /// A secret that proves who somebody is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token(String);
@@ -73,11 +86,7 @@ impl Token {
     /// The host has no random numbers.
     pub fn draw() -> std::io::Result<Self> {
         let mut bytes = [0u8; 32];
-        let (drawn, _) =
-            rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map(|count| (count, ()))?;
-        if drawn != bytes.len() {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
+        draw(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
@@ -93,9 +102,7 @@ impl Token {
 
     /// Compares in a time that does not depend on where two differ.
     pub fn is(&self, claimed: &Self) -> bool {
-        let (own, other) = (self.0.as_bytes(), claimed.0.as_bytes());
-        let differs = own.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other));
-        own.len() == other.len() && differs == 0
+        self.0.as_bytes().ct_eq(claimed.0.as_bytes()).into()
     }
 }
 
@@ -228,33 +235,23 @@ pub enum Order {
     },
     /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at. The guest answers with
     /// `Memory`.
-    Pair {
-        /// Its number.
-        pair: PairId,
-        /// The own device.
-        device: Name,
-        /// The partner.
-        member: MemberId,
-        /// Buffers of frames that come.
-        inbound: Buffers,
-        /// Buffers of frames that go.
-        outbound: Buffers,
-    },
+    Pair(HeldPair),
     /// The partner's half of a pair. Descriptor: its memory.
     PeerMemory {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
     },
     /// Nothing more is to be sent over the pair; the guest answers with `Quiet`.
     Quiesce {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
     },
     /// The pair is no more: what has come is taken in, then its memory is given back.
     Unpair {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
         /// Why, for the log.
+        #[serde(deserialize_with = "text::bounded")]
         why: String,
     },
     /// A pair that the guest asked for cannot be.
@@ -269,14 +266,14 @@ pub enum Order {
     /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at. The guest answers with
     /// `ApplicationMemory`.
     Application {
-        /// Its number.
+        /// Its ticket.
         application: ApplicationId,
         /// Bytes of each of the two arenas.
         arena_bytes: u64,
     },
     /// An application's half. Descriptors: the memory of its ring, its arena.
     ApplicationMemory {
-        /// Its number.
+        /// Its ticket.
         application: ApplicationId,
     },
     /// Counters and settings are wanted: `Report`s follow.
@@ -315,23 +312,29 @@ pub enum News {
         /// What it speaks.
         protocol: u32,
         /// Its version, for messages.
+        #[serde(deserialize_with = "text::bounded")]
         version: String,
     },
     /// It runs.
     Ready {
         /// How it is confined, in words.
+        #[serde(deserialize_with = "text::bounded")]
         confinement: String,
     },
     /// It cannot run.
     Failed(Error),
-    /// The first word to a control program that has adopted it: the pairs that it has.
+    /// The first messages to a control program that has adopted the guest: what it has. Nothing else comes before the last
+    /// of them.
     Inventory {
         /// How it is confined.
+        #[serde(deserialize_with = "text::bounded")]
         confinement: String,
-        /// Its pairs.
+        /// Some of its pairs, at most [`crate::limits::INVENTORY_PART_MAX`].
         pairs: Vec<HeldPair>,
-        /// The applications that use its stack.
+        /// Some of the applications that use its stack, at most as many.
         applications: Vec<ApplicationId>,
+        /// No more parts follow.
+        last: bool,
     },
     /// A pair with a partner is wanted.
     Couple {
@@ -342,39 +345,39 @@ pub enum News {
     },
     /// The guest's half of a pair. Descriptor: its memory.
     Memory {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
     },
     /// The guest's half for an application. Descriptors: the memory of its ring, its arena.
     ApplicationMemory {
-        /// Its number.
+        /// Its ticket.
         application: ApplicationId,
     },
     /// An application uses the guest's stack no more.
     ApplicationEnded {
-        /// Its number.
+        /// Its ticket.
         application: ApplicationId,
         /// What happened.
         why: Loss,
     },
     /// Both halves are mapped.
     Linked {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
     },
     /// A pair has had no traffic for long.
     Idle {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
     },
     /// Nothing more is sent over the pair.
     Quiet {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
     },
     /// A pair has ended at this side.
     Lost {
-        /// Its number.
+        /// Its ticket.
         pair: PairId,
         /// What happened.
         why: Loss,
@@ -400,11 +403,13 @@ pub enum News {
     },
 }
 
-/// A pair as a guest has it.
+/// A pair as one of its guests has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldPair {
-    /// Its number.
+    /// Its ticket.
     pub pair: PairId,
+    /// The guest asked for it, and is charged for its memory.
+    pub asked: bool,
     /// The own device.
     pub device: Name,
     /// The partner.
@@ -422,9 +427,9 @@ pub enum Loss {
     /// The partner's process is gone.
     PeerGone,
     /// The partner broke the ring's contract.
-    Violation(String),
+    Violation(#[serde(deserialize_with = "text::bounded")] String),
     /// This side could not map memory.
-    Failed(String),
+    Failed(#[serde(deserialize_with = "text::bounded")] String),
 }
 
 impl fmt::Display for Loss {
@@ -457,6 +462,7 @@ pub struct DeviceReport {
     /// As the guest was told.
     pub device: GuestDevice,
     /// Counters by name, those of ended links included.
+    #[serde(deserialize_with = "text::counters")]
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -467,9 +473,10 @@ pub struct LinkReport {
     pub device: Name,
     /// The partner.
     pub member: MemberId,
-    /// The pair, if there is one.
-    pub pair: Option<PairId>,
+    /// The number of the pair, if there is one.
+    pub pair: Option<u64>,
     /// Counters by name.
+    #[serde(deserialize_with = "text::counters")]
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -483,8 +490,10 @@ pub struct ApplicationReport {
     /// Bytes that are free for what it receives; as it says itself, for what it sends.
     pub free_bytes: u64,
     /// Counters of the link by name, as this side sees them.
+    #[serde(deserialize_with = "text::counters")]
     pub counters: BTreeMap<String, u64>,
     /// Times in nanoseconds: spent copying, and of the application itself, waiting.
+    #[serde(deserialize_with = "text::counters")]
     pub times_ns: BTreeMap<String, u64>,
 }
 
@@ -492,10 +501,13 @@ pub struct ApplicationReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackReport {
     /// Packets dropped, by reason.
+    #[serde(deserialize_with = "text::counters")]
     pub drops: BTreeMap<String, u64>,
     /// Bytes held, by what for.
+    #[serde(deserialize_with = "text::counters")]
     pub memory: BTreeMap<String, u64>,
     /// Times in nanoseconds: spent waiting, copying.
+    #[serde(deserialize_with = "text::counters")]
     pub times_ns: BTreeMap<String, u64>,
     /// TCP connections, TIME-WAIT not counted.
     pub connections: u64,

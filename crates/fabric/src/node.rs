@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
-use crate::message::{Buffers, GuestConfig, GuestDevice, Loss, PairId, Waiting};
+use crate::message::{GuestConfig, GuestDevice, HeldPair, Loss, Waiting};
 use crate::port::{Partner, Receiver, Sender};
 use applications::Applications;
 use links::Half;
@@ -92,8 +92,8 @@ pub struct Node {
     clock: Clock,
     /// Own halves of pairs that wait for the partner's.
     halves: Vec<Half>,
-    /// The pairs that are linked: port, number, inbound and outbound buffers.
-    held: Vec<(usize, PairId, (Buffers, Buffers))>,
+    /// The pairs that are linked, each with its port.
+    held: Vec<(usize, HeldPair)>,
     applications: Applications,
     pings: Vec<OpenPing>,
     capture: Option<Capture>,

@@ -455,7 +455,12 @@ pub(crate) fn report(device: &Name, sender: &Sender, receiver: &Receiver) -> Opt
     let Partner::Member(member) = &sender.partner else { return None };
     let mut counters = sender.counters();
     add(&mut counters, &receiver.counters());
-    Some(LinkReport { device: device.clone(), member: member.clone(), pair: sender.pair, counters })
+    Some(LinkReport {
+        device: device.clone(),
+        member: member.clone(),
+        pair: sender.pair.map(|pair| pair.0.number()),
+        counters,
+    })
 }
 
 pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {

@@ -1,6 +1,6 @@
 //! What the command line and applications ask of a control program, and what it answers.
 //!
-//! A request is answered by any number of answers, the last of which is `Done` or `Failed`. After `Welcome` the connection is
+//! A request is answered by `TakenUp`, then any number of answers, the last of which is `Done` or `Failed`. After `Welcome` the connection is
 //! a guest's: orders come and news go.
 
 use crate::error::Error;
@@ -8,6 +8,7 @@ use crate::message::{ReportPart, Token, Waiting};
 use crate::name::Name;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// From the command line or an application.
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,10 +102,39 @@ pub enum Request {
     },
 }
 
+/// A request with the time at which it is void, so that a request that its sender gave up long ago does not take effect.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TimedRequest {
+    /// What is asked.
+    pub request: Request,
+    /// The control program takes it up before this time, or not at all.
+    pub until: Moment,
+}
+
+/// A moment on the clock of this host (`CLOCK_BOOTTIME`), in milliseconds: the same for all its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// This moment.
+    pub fn now() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (seconds, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+        Self(seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000))
+    }
+
+    /// The moment after `time`.
+    pub fn after(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
 /// From the control program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
+    /// The request is taken up; answers follow.
+    TakenUp,
     /// A network.
     Network(NetworkStatus),
     /// A guest.
@@ -115,6 +145,11 @@ pub enum Answer {
         guest: Name,
         /// What.
         part: ReportPart,
+    },
+    /// A guest that did not report in time, or not to the end.
+    Silent {
+        /// The guest.
+        guest: Name,
     },
     /// The round trip of a ping, or none in time.
     Pong {

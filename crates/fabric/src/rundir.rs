@@ -111,18 +111,21 @@ impl RunDir {
         }
     }
 
-    /// Replaces the state, whole or not at all.
+    /// Replaces the state, whole or not at all. If the host loses power before the disk has it, the state may be empty, unless it is
+    /// `durable`.
     ///
     /// # Errors
     /// The disk is full, or the directory is gone.
-    pub fn write_state(&self, state: &[u8]) -> Result<()> {
+    pub fn write_state(&self, state: &[u8], durable: bool) -> Result<()> {
         let (path, part) = (self.state(), self.0.join("state.part"));
         let write = || -> std::io::Result<()> {
             let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
             let file: OwnedFd = rustix::fs::open(&part, flags, Mode::RUSR | Mode::WUSR)?;
             let mut file = fs::File::from(file);
             file.write_all(state)?;
-            file.sync_all()?;
+            if durable {
+                file.sync_all()?;
+            }
             fs::rename(&part, &path)
         };
         write().context(format!("cannot write {}", path.display()))
@@ -164,8 +167,8 @@ mod tests {
         assert_eq!(run.read_state().unwrap(), None);
         run.create().unwrap();
         run.create().unwrap();
-        run.write_state(b"one").unwrap();
-        run.write_state(b"two").unwrap();
+        run.write_state(b"one", true).unwrap();
+        run.write_state(b"two", false).unwrap();
         assert_eq!(run.read_state().unwrap().unwrap(), b"two");
         let mode = fs::metadata(run.path().join("state.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -7,6 +7,7 @@
 use rustix::process::setsid;
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -61,6 +62,32 @@ pub(crate) fn unshare_user() -> io::Result<()> {
     // SAFETY: CLONE_FILES is not asked for, so every thread keeps its view of the descriptors.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
     Ok(())
+}
+
+/// A descriptor of the process at the other end of a connection, which the kernel noted when that process connected or listened.
+///
+/// # Errors
+/// The kernel is older than 6.5 and has no such option (ENOPROTOOPT), or the process is gone.
+pub(crate) fn peer_pidfd(socket: impl AsFd) -> io::Result<OwnedFd> {
+    /// Of <asm-generic/socket.h>.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut descriptor: libc::c_int = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
+    // SAFETY: the kernel writes one number, of the length that is passed, and that length.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut descriptor).cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 || descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made the descriptor for this call; nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// What became of a call that a child of this process made under filters.

@@ -258,13 +258,15 @@ fn status(name: &Name, detail: bool, format: StatusFormat) -> Result<()> {
 }
 
 fn status_json(name: &Name, answers: &[Answer]) -> serde_json::Value {
-    let (mut networks, mut guests, mut reports) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut networks, mut guests, mut reports, mut silent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for answer in answers {
         match answer {
             Answer::Network(network) => networks.push(json!(network)),
             Answer::Guest(guest) => guests.push(json!(guest)),
             Answer::Report { guest, part } => reports.push(json!({ "guest": guest, "part": part })),
-            Answer::Pong { .. }
+            Answer::Silent { guest } => silent.push(json!(guest)),
+            Answer::TakenUp
+            | Answer::Pong { .. }
             | Answer::CaptureEnded { .. }
             | Answer::Token(_)
             | Answer::Application { .. }
@@ -274,7 +276,7 @@ fn status_json(name: &Name, answers: &[Answer]) -> serde_json::Value {
             | Answer::Failed(_) => {}
         }
     }
-    json!({ "format": "siga/net-status/1", "name": name, "networks": networks, "guests": guests, "reports": reports })
+    json!({ "format": "siga/net-status/1", "name": name, "networks": networks, "guests": guests, "reports": reports, "silent": silent })
 }
 
 fn status_text(name: &Name, answers: &[Answer]) -> String {
@@ -305,6 +307,9 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
         };
     }
     for answer in answers {
+        if let Answer::Silent { guest } = answer {
+            let _ = writeln!(text, "\nguest {guest}: no report in time");
+        }
         if let Answer::Report { guest, part } = answer {
             match part {
                 ReportPart::Device(device) => device_text(&mut text, guest, device),
@@ -339,7 +344,7 @@ fn device_text(text: &mut String, guest: &Name, report: &DeviceReport) {
 }
 
 fn link_text(text: &mut String, report: &LinkReport) {
-    let pair = report.pair.map_or_else(|| "no pair".to_owned(), |pair| format!("pair {}", pair.0));
+    let pair = report.pair.map_or_else(|| "no pair".to_owned(), |pair| format!("pair {pair}"));
     let _ = writeln!(text, "  to {} ({pair})", report.member);
     counters_text(text, &report.counters);
 }

@@ -8,6 +8,7 @@ use network::{Network, PATIENCE, kill, process, sink, source, use_beside_a_waiti
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
 use siga_fabric::request::{Answer, Request};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
+use siga_fabric::ticket::Ticket;
 use siga_ring::arena::OwnArena;
 use siga_ring::{Bell, Shape};
 use std::io::{Read, Write};
@@ -302,7 +303,7 @@ impl Hostile {
         let (pair, doorbells) =
             self.hear(
                 |order, descriptors| {
-                    if let Order::Pair { pair, .. } = order { Some((pair, descriptors)) } else { None }
+                    if let Order::Pair(held) = order { Some((held.pair, descriptors)) } else { None }
                 },
             );
         self.say(&News::Memory { pair }, vec![memory]);
@@ -393,7 +394,7 @@ fn a_guest_that_talks_nonsense_ends_alone() {
     let mut hostile = Hostile::attach(&network, "client");
     // Pairs of others, and ones that are not: nothing comes of them.
     for number in [0, 1, 2, u64::MAX] {
-        let pair = PairId(number);
+        let pair = PairId(Ticket::claimed(number, [0; 2]));
         let memory = crafted_memory(4_096);
         hostile.say(&News::Memory { pair }, vec![memory]);
         hostile.say(&News::Idle { pair }, Vec::new());

@@ -27,14 +27,19 @@ impl Control {
         admitted?;
         let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
         let ((ear_guest, bell_application), (ear_application, bell_guest)) = (pipe()?, pipe()?);
-        let last = self.applications.keys().next_back().map_or(0, |last| last.0);
-        self.last_application = self.last_application.max(last) + 1;
-        let application = ApplicationId(self.last_application);
-        self.applications.insert(application, guest.clone());
+        self.last_application += 1;
+        let application = self.state.issuer().application(self.last_application, guest);
+        if let Some(guest) = self.guests.get_mut(guest) {
+            guest.applications.insert(application);
+        }
         self.log.line(&format!("guest {guest}: application {}: attached", application.0));
         let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
-        self.wait_as_application(key, application);
+        self.wait_as_application(key, application, guest.clone());
         self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest]);
+        if !self.serves(guest, application) {
+            // The guest has ended, and the client has its answer.
+            return Ok(());
+        }
         let gather = self.topology.driver.gather;
         let answer = Answer::Application { arena_bytes, waiting, gather };
         self.answer_with(key, &answer, vec![bell_application, ear_application]);
@@ -56,7 +61,7 @@ impl Control {
         if self.is_falling() {
             return Err(Error::environment("the network is going down"));
         }
-        let count = self.applications.values().filter(|of| *of == guest).count();
+        let count = self.guests[guest].applications.len();
         if count as u64 >= u64::from(self.topology.guests[guest].applications_max) {
             let message = format!("guest {guest} has {count} applications, as many as it may (applications_max)");
             return Err(Error::environment(message));
@@ -64,28 +69,30 @@ impl Control {
         Ok(())
     }
 
-    /// An application has made its half.
-    pub(super) fn application_memory(&mut self, application: ApplicationId, descriptors: Vec<OwnedFd>) {
-        if let Some(guest) = self.applications.get(&application).cloned() {
-            self.tell(&guest, &Order::ApplicationMemory { application }, descriptors);
+    /// An application has made its half, for its guest to map.
+    pub(super) fn application_memory(&mut self, application: ApplicationId, guest: &Name, descriptors: Vec<OwnedFd>) {
+        if self.serves(guest, application) {
+            self.tell(guest, &Order::ApplicationMemory { application }, descriptors);
         }
     }
 
-    /// A guest has made its half for an application.
+    /// A guest has made its half for an application. It goes to the client that asked this guest for it, once.
     pub(super) fn guest_memory(&mut self, guest: &Name, application: ApplicationId, descriptors: Vec<OwnedFd>) {
-        if self.applications.get(&application) == Some(guest)
-            && let Some(key) = self.client_of(application)
-        {
+        if let Some(key) = self.awaits_guest_memory(guest, application) {
             self.answer_with(key, &Answer::ApplicationMemory, descriptors);
         }
     }
 
+    /// True if the guest has this application.
+    fn serves(&self, guest: &Name, application: ApplicationId) -> bool {
+        self.guests.get(guest).is_some_and(|guest| guest.applications.contains(&application))
+    }
+
     /// A guest serves an application no more.
     pub(super) fn application_ended(&mut self, guest: &Name, application: ApplicationId, why: &Loss) {
-        if self.applications.get(&application) != Some(guest) {
+        if !self.guests.get_mut(guest).is_some_and(|guest| guest.applications.remove(&application)) {
             return;
         }
-        self.applications.remove(&application);
         self.log.line(&format!("guest {guest}: application {}: ended: {why}", application.0));
         if let Some(key) = self.client_of(application) {
             let message = format!("guest {guest} does not take this application: {why}");
@@ -96,16 +103,21 @@ impl Control {
     /// A guest is gone, and with it whatever it served.
     pub(super) fn applications_gone(&mut self, guest: &Name) {
         let gone: Vec<ApplicationId> =
-            self.applications.iter().filter(|(_, of)| *of == guest).map(|(application, _)| *application).collect();
+            self.guests.get(guest).iter().flat_map(|guest| &guest.applications).copied().collect();
         for application in gone {
             self.application_ended(guest, application, &Loss::PeerGone);
         }
     }
 
-    /// The applications that a guest served before this control program ran.
-    pub(super) fn adopt_applications(&mut self, guest: &Name, applications: &[ApplicationId]) {
-        for application in applications {
-            self.applications.insert(*application, guest.clone());
-        }
+    /// Applications that a guest reports to have served before this control program ran. False if no control program of this network
+    /// admitted one of them for this incarnation of the guest, or if there are more than the guest may have.
+    pub(super) fn adopt_applications(&mut self, guest: &Name, applications: &[ApplicationId]) -> bool {
+        let issuer = self.state.issuer();
+        let are_ours = applications.iter().all(|application| issuer.issued_application(*application, guest));
+        let Some(known) = self.guests.get_mut(guest).filter(|_| are_ours) else { return false };
+        known.applications.extend(applications);
+        let highest = known.applications.iter().map(|application| application.0.number()).max().unwrap_or(0);
+        self.last_application = self.last_application.max(highest);
+        known.applications.len() as u64 <= u64::from(self.topology.guests[guest].applications_max)
     }
 }

@@ -1,16 +1,17 @@
 //! Whoever asks a control program for something: the command line, and applications that attach.
 
+use super::guests::has_hung_up;
 use super::{Control, Source};
 use crate::application::ApplicationId;
-use crate::channel::{Channel, Ended};
+use crate::channel::{Channel, Ended, Unsent};
 use crate::error::{Error, Result};
 use crate::limits::ANSWER_TIME_MAX;
-use crate::message::{Order, PROTOCOL, ReportPart, Token};
+use crate::message::{GuestDevice, Order, PROTOCOL, ReportPart, Token};
 use crate::name::Name;
-use crate::request::{Answer, GuestState, NetworkStatus, Request};
-use crate::topology::Access;
+use crate::request::{Answer, GuestState, Moment, NetworkStatus, Request, TimedRequest};
+use crate::topology::{Access, Device};
 use rustix::net::sockopt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Client {
     channel: Channel,
     waits: Waits,
+    /// It has made a request.
+    has_asked: bool,
 }
 
 /// What a client waits for.
@@ -28,15 +31,22 @@ enum Waits {
     /// Nothing: it may ask.
     Nothing,
     /// The half of a guest whose application it is.
-    Application(ApplicationId),
+    Application {
+        application: ApplicationId,
+        guest: Name,
+        /// It has made its own half.
+        has_passed_memory: bool,
+        /// It has been given the guest's half.
+        has_guest_memory: bool,
+    },
     /// That all guests run.
     Rising,
     /// That all is down.
     Down,
-    /// Reports of these guests.
-    Reports { request: u64, from: BTreeSet<Name>, until: Instant },
-    /// The outcome of a ping.
-    Pong { request: u64, until: Instant },
+    /// Reports of these guests, and how many parts each may still send.
+    Reports { request: u64, from: BTreeMap<Name, usize>, until: Instant },
+    /// The outcome of a ping that this guest sends.
+    Pong { request: u64, from: Name, until: Instant },
     /// The end of a capture, which ends with the connection.
     Capture(Name),
     /// That a guest runs or has ended.
@@ -46,7 +56,7 @@ enum Waits {
 impl Client {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.waits {
-            Waits::Nothing | Waits::Application(_) | Waits::Rising | Waits::Down | Waits::Capture(_) => None,
+            Waits::Nothing | Waits::Application { .. } | Waits::Rising | Waits::Down | Waits::Capture(_) => None,
             Waits::Reports { until, .. } | Waits::Pong { until, .. } | Waits::Guest { until, .. } => Some(*until),
         }
     }
@@ -60,7 +70,7 @@ impl Control {
         }
         let channel = Channel::new(connection)?;
         let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
-        self.clients.insert(key, Client { channel, waits: Waits::Nothing });
+        self.clients.insert(key, Client { channel, waits: Waits::Nothing, has_asked: false });
         Ok(())
     }
 
@@ -68,7 +78,7 @@ impl Control {
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
         let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
         self.lease = lease.then_some(key);
-        self.clients.insert(key, Client { channel, waits: Waits::Rising });
+        self.clients.insert(key, Client { channel, waits: Waits::Rising, has_asked: true });
         Ok(())
     }
 
@@ -77,24 +87,58 @@ impl Control {
         if client.channel.flush().is_ok() {
             self.events.set_behind(key, &client.channel, client.channel.is_behind());
         }
-        match client.channel.receive::<Request>() {
+        match client.channel.receive::<TimedRequest>() {
             Ok(None) => {}
-            Ok(Some((request, descriptors))) => {
-                if let (Waits::Application(application), Request::ApplicationMemory) = (&client.waits, &request) {
-                    let application = *application;
-                    self.application_memory(application, descriptors);
-                } else if client.waits == Waits::Nothing {
-                    self.request(key, request, descriptors);
-                } else {
-                    self.fail(key, Error::usage("one request at a time"));
-                }
-            }
+            Ok(Some((request, descriptors))) => self.take_up(key, request, descriptors),
             Err(Ended::Malformed(what)) => {
-                self.fail(key, Error::usage(format!("what was asked is no request: {what}")));
+                let error = Error::usage(format!("what was asked is no request: {what}"));
+                self.fail(key, error.hint("use one version of siga for both"));
                 self.drop_client(key);
             }
             Err(Ended::Closed) => self.drop_client(key),
         }
+    }
+
+    /// Does what a client asks, unless the client has withdrawn it: by closing its connection, or because its time is over.
+    fn take_up(&mut self, key: u64, TimedRequest { request, until }: TimedRequest, descriptors: Vec<OwnedFd>) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        if has_hung_up(&client.channel).unwrap_or(true) {
+            self.drop_client(key);
+            return;
+        }
+        let is_late = Moment::now() >= until;
+        match &mut client.waits {
+            _ if is_late => self.fail(key, Error::environment("the request came too late: nothing was done")),
+            Waits::Application { application, guest, has_passed_memory: has_passed_memory @ false, .. }
+                if matches!(request, Request::ApplicationMemory) && descriptors.len() == 2 =>
+            {
+                *has_passed_memory = true;
+                let (application, guest) = (*application, guest.clone());
+                self.application_memory(application, &guest, descriptors);
+            }
+            Waits::Nothing => {
+                client.has_asked = true;
+                self.answer(key, &Answer::TakenUp);
+                self.request(key, request, descriptors);
+            }
+            Waits::Application { .. }
+            | Waits::Rising
+            | Waits::Down
+            | Waits::Reports { .. }
+            | Waits::Pong { .. }
+            | Waits::Capture(_)
+            | Waits::Guest { .. } => self.fail(key, Error::usage("one request at a time")),
+        }
+    }
+
+    /// Makes room for another client: the one that has been connected for longest without asking anything goes.
+    pub(super) fn drop_silent_client(&mut self) -> bool {
+        let is_silent = |client: &Client| client.waits == Waits::Nothing && !client.has_asked;
+        let silent = self.clients.iter().find_map(|(key, client)| is_silent(client).then_some(*key));
+        silent.is_some_and(|key| {
+            self.drop_client(key);
+            true
+        })
     }
 
     fn drop_client(&mut self, key: u64) {
@@ -116,8 +160,13 @@ impl Control {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let sent = client.channel.send(answer, descriptors);
         self.events.set_behind(key, &client.channel, client.channel.is_behind());
-        if sent.is_err() {
-            self.drop_client(key);
+        match sent {
+            Ok(()) => {}
+            // The fault is not the client's.
+            Err(unsent @ Unsent::TooLong { .. }) => {
+                self.log.line(&format!("an answer was left out: {}", Error::from(unsent)));
+            }
+            Err(Unsent::Behind | Unsent::Closed(_)) => self.drop_client(key),
         }
     }
 
@@ -151,7 +200,7 @@ impl Control {
             }
             Request::Report(guest) => match self.running(&guest) {
                 Ok(()) => {
-                    self.ask_for_reports(key, BTreeSet::from([guest]));
+                    self.ask_for_reports(key, &BTreeSet::from([guest]));
                     return;
                 }
                 Err(error) => Err(error),
@@ -225,7 +274,7 @@ impl Control {
         self.state.stopped.insert(name.clone());
         self.write_state()?;
         if let Some(guest) = self.guests.get_mut(name) {
-            guest.due = None;
+            guest.stays_ended();
         }
         self.tell(name, &Order::Stop, Vec::new());
         let until = Instant::now() + ANSWER_TIME_MAX;
@@ -249,7 +298,7 @@ impl Control {
         self.write_state()?;
         self.log.line(&format!("network {network}: {} guest {guest}", if granted { "grants" } else { "revokes" }));
         let orders = self.pairs.revoke(&self.topology, guest);
-        self.send_all(orders);
+        self.send_all(None, orders);
         self.tell_of_members(guest, &before);
         Ok(())
     }
@@ -320,7 +369,7 @@ impl Control {
         let request = self.requests;
         self.tell(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
         let until = Instant::now() + Duration::from_millis(timeout_ms.into()) + ANSWER_TIME_MAX;
-        self.wait_for(key, Waits::Pong { request, until });
+        self.wait_for(key, Waits::Pong { request, from: guest.clone(), until });
         Ok(())
     }
 
@@ -360,16 +409,25 @@ impl Control {
             self.finish(key, Ok(()));
             return;
         }
-        self.ask_for_reports(key, running);
+        self.ask_for_reports(key, &running);
     }
 
-    fn ask_for_reports(&mut self, key: u64, from: BTreeSet<Name>) {
+    fn ask_for_reports(&mut self, key: u64, guests: &BTreeSet<Name>) {
         self.requests += 1;
         let request = self.requests;
-        for name in &from {
+        let from = guests.iter().map(|name| (name.clone(), self.report_parts_max(name))).collect();
+        self.wait_for(key, Waits::Reports { request, from, until: Instant::now() + ANSWER_TIME_MAX });
+        for name in guests {
             self.tell(name, &Order::Report { request }, Vec::new());
         }
-        self.wait_for(key, Waits::Reports { request, from, until: Instant::now() + ANSWER_TIME_MAX });
+    }
+
+    /// The most parts that a guest's report has: its devices, a link for each partner, its applications, its stack.
+    fn report_parts_max(&self, name: &Name) -> usize {
+        let guest = &self.topology.guests[name];
+        let members = |device: &Device| self.topology.on(&device.network).count();
+        let applications = usize::try_from(guest.applications_max).unwrap_or(usize::MAX);
+        guest.devices.iter().map(|device| 1 + members(device)).sum::<usize>().saturating_add(applications + 1)
     }
 
     fn network_status(&self, name: &Name) -> Answer {
@@ -384,50 +442,94 @@ impl Control {
         Answer::Network(NetworkStatus { name: name.clone(), kind: network.kind.to_string(), granted, members, pairs })
     }
 
-    /// A part of a guest's report has come.
-    pub(super) fn report(&mut self, request: u64, guest: &Name, part: ReportPart) {
-        let asks =
-            |client: &Client| matches!(&client.waits, Waits::Reports { request: asked, .. } if *asked == request);
-        let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) else { return };
-        let last = matches!(part, ReportPart::Stack(_));
-        self.answer(key, &Answer::Report { guest: guest.clone(), part });
-        if last {
-            self.has_reported(key, guest);
+    /// A part of a guest's report has come. It counts if this guest was asked for it.
+    pub(super) fn report(&mut self, request: u64, guest: &Name, mut part: ReportPart) {
+        let asks = |client: &mut Client| match &mut client.waits {
+            Waits::Reports { request: asked, from, .. } if *asked == request => from.remove(guest),
+            _ => None,
+        };
+        let Some((key, left)) = self.clients.iter_mut().find_map(|(key, client)| Some((*key, asks(client)?))) else {
+            return;
+        };
+        let is_last = matches!(part, ReportPart::Stack(_));
+        if left == 0 || !self.is_of_guest(guest, &mut part) {
+            self.log.line(&format!("guest {guest}: its report is not one"));
+            self.answer(key, &Answer::Silent { guest: guest.clone() });
+        } else {
+            self.answer(key, &Answer::Report { guest: guest.clone(), part });
+            if !is_last && let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get_mut(&key) {
+                from.insert(guest.clone(), left - 1);
+                return;
+            }
+        }
+        self.has_reported(key);
+    }
+
+    /// True if a part of a report is about what the guest has. Settings are those that the guest was given, whatever it says.
+    fn is_of_guest(&self, guest: &Name, part: &mut ReportPart) -> bool {
+        let device_of = |name: &Name| self.topology.guests[guest].devices.iter().find(|device| device.name == *name);
+        match part {
+            ReportPart::Device(report) => device_of(&report.device.name)
+                .map(|device| report.device = GuestDevice::of(&self.topology, device))
+                .is_some(),
+            ReportPart::Link(report) => device_of(&report.device).is_some(),
+            ReportPart::Application(_) | ReportPart::Stack(_) => true,
         }
     }
 
-    fn has_reported(&mut self, key: u64, guest: &Name) {
-        let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get_mut(&key) else { return };
-        from.remove(guest);
-        if from.is_empty() {
+    /// A client has its answer once no report is missing.
+    fn has_reported(&mut self, key: u64) {
+        if let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get(&key)
+            && from.is_empty()
+        {
             self.finish(key, Ok(()));
         }
     }
 
     /// Nothing more is heard from a guest: nobody waits for it.
     pub(super) fn guest_silent(&mut self, guest: &Name) {
-        let keys: Vec<u64> = self.clients.keys().copied().collect();
+        let mut keys = Vec::new();
+        for (key, client) in &mut self.clients {
+            if let Waits::Reports { from, .. } = &mut client.waits
+                && from.remove(guest).is_some()
+            {
+                keys.push(*key);
+            }
+        }
         for key in keys {
-            self.has_reported(key, guest);
+            self.answer(key, &Answer::Silent { guest: guest.clone() });
+            self.has_reported(key);
         }
         self.capture_ended(guest, 0);
     }
 
     /// The connection of a process that is to become this application.
     pub(super) fn client_of(&self, application: ApplicationId) -> Option<u64> {
-        let waits = Waits::Application(application);
-        self.clients.iter().find_map(|(key, client)| (client.waits == waits).then_some(*key))
+        let is =
+            |client: &Client| matches!(client.waits, Waits::Application { application: own, .. } if own == application);
+        self.clients.iter().find_map(|(key, client)| is(client).then_some(*key))
     }
 
-    pub(super) fn wait_as_application(&mut self, key: u64, application: ApplicationId) {
-        self.wait_for(key, Waits::Application(application));
+    /// The connection that waits for this guest's half for this application: it is given one, once.
+    pub(super) fn awaits_guest_memory(&mut self, from: &Name, of: ApplicationId) -> Option<u64> {
+        self.clients.iter_mut().find_map(|(key, client)| match &mut client.waits {
+            Waits::Application { application, guest, has_guest_memory, .. } if *application == of && guest == from => {
+                (!std::mem::replace(has_guest_memory, true)).then_some(*key)
+            }
+            _ => None,
+        })
     }
 
-    /// Answers whoever made a request of a guest.
-    pub(super) fn answer_request(&mut self, request: u64, answer: &Answer) {
-        let asks = |client: &Client| matches!(client.waits, Waits::Pong { request: asked, .. } if asked == request);
+    pub(super) fn wait_as_application(&mut self, key: u64, application: ApplicationId, guest: Name) {
+        let waits = Waits::Application { application, guest, has_passed_memory: false, has_guest_memory: false };
+        self.wait_for(key, waits);
+    }
+
+    /// The outcome of a ping has come. It counts if this guest was to send the ping.
+    pub(super) fn pong(&mut self, request: u64, guest: &Name, time_ns: Option<u64>) {
+        let asks = |client: &Client| matches!(&client.waits, Waits::Pong { request: asked, from, .. } if *asked == request && from == guest);
         if let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) {
-            self.answer(key, answer);
+            self.answer(key, &Answer::Pong { time_ns });
             self.finish(key, Ok(()));
         }
     }
@@ -461,13 +563,16 @@ impl Control {
                     self.guest_due(key, &name, state, late);
                 }
                 Waits::Reports { from, .. } if late => {
-                    let slow: Vec<&str> = from.iter().map(Name::as_str).collect();
-                    let message = format!("no report in time from {}", slow.join(", "));
-                    self.finish(key, Err(Error::environment(message)));
+                    let silent: Vec<Name> = from.keys().cloned().collect();
+                    silent.into_iter().for_each(|guest| self.answer(key, &Answer::Silent { guest }));
+                    self.finish(key, Ok(()));
                 }
-                Waits::Pong { .. } if late => self.finish(key, Err(Error::environment("the guest does not answer"))),
+                Waits::Pong { from, .. } if late => {
+                    let error = Error::environment(format!("guest {from} does not answer"));
+                    self.finish(key, Err(error));
+                }
                 Waits::Nothing
-                | Waits::Application(_)
+                | Waits::Application { .. }
                 | Waits::Rising
                 | Waits::Down
                 | Waits::Capture(_)

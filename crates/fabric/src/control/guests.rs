@@ -1,16 +1,22 @@
-//! Guests of a control program: started, adopted, heard, told, started again, ended.
+//! Guests of a control program: started, adopted, sent orders, started again, ended. `news.rs` has what they say.
 
+use super::budget::Budget;
 use super::{Control, Source, Stage, bind};
-use crate::channel::{Channel, Ended};
+use crate::application::ApplicationId;
+use crate::channel::{Channel, Unsent};
 use crate::error::{Error, IoContext, Result};
 use crate::launch::Process;
-use crate::limits::{RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX};
-use crate::message::{GuestConfig, GuestDevice, Loss, Member, MemberId, News, Order, PROTOCOL};
+use crate::limits::{PAIRS_DEFAULT, PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX, START_TIME_MAX};
+use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Order, PROTOCOL};
 use crate::name::Name;
-use crate::request::{Answer, GuestState, GuestStatus};
+use crate::request::{GuestState, GuestStatus};
+use crate::sys;
 use crate::topology::Restart;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -47,26 +53,73 @@ impl Running {
     }
 }
 
+/// How far a guest's process has come, and so which message is in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It has been started. In turn: `Hello`.
+    Begun,
+    /// It has its configuration. In turn: `Ready`.
+    Configured,
+    /// It ran before this control program did. In turn: `Inventory`, up to the last part.
+    Adopted,
+    /// It runs.
+    Runs,
+}
+
 /// What is known of a guest.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
     pub(super) channel: Option<(u64, Channel)>,
     pub(super) process: Option<(u64, Running)>,
-    /// Its process is there, and it has not said that it runs.
-    starting: bool,
+    /// None while it has no process.
+    pub(super) phase: Option<Phase>,
+    /// When its process was started or found.
+    begun: Option<Instant>,
     ready: Option<Instant>,
+    /// The applications that use its stack.
+    pub(super) applications: BTreeSet<ApplicationId>,
+    /// How often it may have pairs made.
+    pub(super) pairs: Option<Budget>,
     confinement: String,
     restarts: u32,
     /// Ends in a row, each soon after the start.
     failures: u32,
     ended: Option<String>,
     /// When it is to be started again.
-    pub(super) due: Option<Instant>,
+    start_at: Option<Instant>,
 }
 
 impl Guest {
     pub(super) fn is_starting(&self) -> bool {
-        self.starting
+        self.phase.is_some_and(|phase| phase != Phase::Runs)
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.phase == Some(Phase::Runs)
+    }
+
+    /// Until when it has to run.
+    fn late_at(&self) -> Option<Instant> {
+        self.begun.filter(|_| self.is_starting()).map(|begun| begun + START_TIME_MAX)
+    }
+
+    /// When something is due for it.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.start_at.into_iter().chain(self.late_at()).min()
+    }
+
+    /// It is not started again.
+    pub(super) fn stays_ended(&mut self) {
+        self.start_at = None;
+    }
+
+    /// It has a process, over this channel.
+    fn begin(&mut self, phase: Phase, process: (u64, Running), channel: (u64, Channel), pairs_max: u32) {
+        let now = Instant::now();
+        (self.process, self.channel) = (Some(process), Some(channel));
+        (self.phase, self.begun, self.start_at) = (Some(phase), Some(now), None);
+        // A guest that has just started asks for all its pairs at once.
+        self.pairs = Some(Budget::new(pairs_max.max(PAIRS_DEFAULT), PAIRS_PER_SECOND, now));
     }
 }
 
@@ -82,14 +135,17 @@ impl Control {
     }
 
     /// Finds guests that run already, and starts those that are to run.
-    pub(super) fn begin_guests(&mut self) {
-        let names: Vec<Name> = self.guests.keys().cloned().collect();
+    pub(super) fn begin_guests(&mut self) -> Result<()> {
+        let mut names: Vec<Name> = self.guests.keys().cloned().collect();
+        names.retain(|name| !self.adopt(name));
+        names.iter().try_for_each(|name| self.state.renew_incarnation(name))?;
+        self.write_state()?;
         for name in names {
-            if self.adopt(&name) || self.topology.guests[&name].external || self.state.stopped.contains(&name) {
-                continue;
+            if !self.topology.guests[&name].external && !self.state.stopped.contains(&name) {
+                self.start_guest(&name);
             }
-            self.start_guest(&name);
         }
+        Ok(())
     }
 
     pub(super) fn start_guest(&mut self, name: &Name) {
@@ -101,15 +157,14 @@ impl Control {
 
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
-        let process = self.program.start(GUEST_ARGUMENTS, other)?;
+        let process = self.launcher.start(&GUEST_ARGUMENTS, other)?;
         self.log.line(&format!("guest {name}: started, process {}", process.pid()));
         let process = Running::Own(process);
         let process = (self.events.add(process.pidfd(), Source::Process(name.clone()))?, process);
         let channel = (self.events.add(&channel, Source::Channel(name.clone()))?, channel);
+        let pairs_max = self.topology.guests[name].pairs_max;
         if let Some(guest) = self.guests.get_mut(name) {
-            guest.due = None;
-            guest.starting = true;
-            (guest.process, guest.channel) = (Some(process), Some(channel));
+            guest.begin(Phase::Begun, process, channel, pairs_max);
         }
         Ok(())
     }
@@ -118,12 +173,12 @@ impl Control {
     fn adopt(&mut self, name: &Name) -> bool {
         let connect = || -> Option<(Channel, Running)> {
             let address = SocketAddrUnix::new(self.run.guest(name)).ok()?;
-            let flags = SocketFlags::CLOEXEC;
+            // A guest that accepts no connection must not make this process wait.
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
             net::connect(&socket, &address).ok()?;
-            let pid = net::sockopt::socket_peercred(&socket).ok()?.pid;
-            let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-            Some((Channel::new(socket).ok()?, Running::Adopted { pid, pidfd }))
+            let process = peer(&socket).ok()?;
+            Some((Channel::new(socket).ok()?, process))
         };
         let Some((mut channel, process)) = connect() else { return false };
         let token = self.state.secrets[name].control.clone();
@@ -132,9 +187,9 @@ impl Control {
         let process = self.events.add(process.pidfd(), source).map(|key| (key, process));
         let channel = self.events.add(&channel, Source::Channel(name.clone())).map(|key| (key, channel));
         let (Ok(process), Ok(channel), true) = (process, channel, adopted) else { return false };
+        let pairs_max = self.topology.guests[name].pairs_max;
         if let Some(guest) = self.guests.get_mut(name) {
-            guest.starting = true;
-            (guest.process, guest.channel) = (Some(process), Some(channel));
+            guest.begin(Phase::Adopted, process, channel, pairs_max);
         }
         true
     }
@@ -142,20 +197,19 @@ impl Control {
     /// A process has proved to be an external guest: its connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.set_source(key, Source::Channel(name.clone()));
-        let pid = net::sockopt::socket_peercred(&channel).context("who attaches cannot be seen")?.pid;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("who attaches cannot be watched")?;
-        let process = Running::Adopted { pid, pidfd };
+        let process = peer(&channel).context("the process that attaches cannot be watched")?;
+        let pid = process.pid();
         let process_key = self.events.add(process.pidfd(), Source::Process(name.clone()))?;
         self.log.line(&format!("guest {name}: attached, process {pid}"));
+        let pairs_max = self.topology.guests[name].pairs_max;
         if let Some(guest) = self.guests.get_mut(name) {
-            guest.starting = true;
-            (guest.process, guest.channel) = (Some((process_key, process)), Some((key, channel)));
+            guest.begin(Phase::Begun, (process_key, process), (key, channel), pairs_max);
         }
         self.configure(name)
     }
 
     /// Tells a process what guest it is and who its partners are.
-    fn configure(&mut self, name: &Name) -> Result<()> {
+    pub(super) fn configure(&mut self, name: &Name) -> Result<()> {
         let guest = &self.topology.guests[name];
         let config = GuestConfig {
             name: name.clone(),
@@ -171,6 +225,9 @@ impl Control {
             self.tell(name, &Order::Member { device, member }, Vec::new());
         }
         self.tell(name, &Order::Run, Vec::new());
+        if let Some(guest) = self.guests.get_mut(name) {
+            guest.phase = Some(Phase::Configured);
+        }
         Ok(())
     }
 
@@ -193,42 +250,31 @@ impl Control {
         members
     }
 
-    /// Sends an order to a guest, if it has a channel. One that takes none is killed.
+    /// Sends an order to a guest, if it has a channel. A guest that takes no orders is ended.
     pub(super) fn tell(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
-        let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else { return };
-        let sent = channel.send(order, descriptors);
-        self.events.set_behind(*key, &*channel, channel.is_behind());
-        if let Err(error) = sent {
-            self.log.line(&format!("guest {name}: {error}"));
-            self.channel_ended(name);
-        }
+        self.tell_because(None, name, order, descriptors);
     }
 
-    pub(super) fn hear_guest(&mut self, name: &Name) {
-        // A guest that talks without end must not keep the others from being heard.
-        for _ in 0..64 {
-            let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else {
-                return;
-            };
-            if channel.is_behind() && channel.flush().is_ok() {
-                self.events.set_behind(*key, &*channel, channel.is_behind());
+    /// The same for an order that another guest is the cause of.
+    pub(super) fn tell_because(&mut self, cause: Option<&Name>, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
+        let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else { return };
+        let sent = channel.send_because(cause, order, descriptors);
+        self.events.set_behind(*key, &*channel, channel.is_behind());
+        match sent {
+            Ok(()) => {}
+            // The fault is this program's, not the receiver's.
+            Err(unsent @ Unsent::TooLong { .. }) => {
+                self.log.line(&format!("an order to guest {name} was left out: {}", Error::from(unsent)));
             }
-            match channel.receive::<News>() {
-                Ok(None) => return,
-                Ok(Some((news, descriptors))) => self.news(name, news, descriptors),
-                Err(ended) => {
-                    if let Ended::Malformed(what) = ended {
-                        self.log.line(&format!("guest {name}: it says what is no message: {what}"));
-                    }
-                    self.channel_ended(name);
-                    return;
-                }
+            Err(unsent @ (Unsent::Behind | Unsent::Closed(_))) => {
+                self.log.line(&format!("guest {name}: {}", Error::from(unsent)));
+                self.channel_ended(name);
             }
         }
     }
 
     /// A guest that cannot be talked to is of no use: its process ends, and with that its pairs.
-    fn channel_ended(&mut self, name: &Name) {
+    pub(super) fn channel_ended(&mut self, name: &Name) {
         let Some(guest) = self.guests.get_mut(name) else { return };
         if let Some((key, channel)) = guest.channel.take() {
             self.events.remove(key, &channel);
@@ -265,17 +311,21 @@ impl Control {
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
         self.log.line(&format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
-        self.send_all(orders);
+        self.send_all(Some(name), orders);
         self.applications_gone(name);
         self.guest_silent(name);
-        let (rising, falling) = (matches!(self.stage, Stage::Rising { .. }), self.is_falling());
+        let (rising, falling) = (matches!(self.stage, Stage::Rising { is_new: true, .. }), self.is_falling());
+        if !falling && let Err(error) = self.begin_incarnation(name) {
+            self.log.line(&format!("guest {name}: {error}"));
+        }
         let external = self.topology.guests[name].external;
         let again = !external && !clean && !falling && self.topology.guests[name].restart == Restart::OnFailure;
         let again = again && !self.state.stopped.contains(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
         let settled = guest.ready.is_some_and(|at| at.elapsed() >= RESTART_SETTLED);
-        let was_starting = std::mem::take(&mut guest.starting);
-        (guest.ready, guest.ended) = (None, Some(how.to_owned()));
+        let was_starting = guest.is_starting();
+        (guest.phase, guest.ready, guest.pairs) = (None, None, None);
+        guest.ended = Some(how.to_owned());
         if rising && was_starting {
             self.fall(Some(Error::environment(format!("guest {name} did not start: {how}"))));
         } else if again {
@@ -284,91 +334,57 @@ impl Control {
                 0 => Duration::ZERO,
                 count => RESTART_WAIT.saturating_mul(1 << (count - 1).min(10)).min(RESTART_WAIT_MAX),
             };
-            guest.due = Some(Instant::now() + wait);
+            guest.start_at = Some(Instant::now() + wait);
             guest.restarts += 1;
         }
     }
 
+    /// Has the tickets of a guest's former process void, for successors too. A guest that ends again and again is not to cost the others
+    /// the time that a disk takes.
+    fn begin_incarnation(&mut self, name: &Name) -> Result<()> {
+        self.state.renew_incarnation(name)?;
+        self.state.write(&self.run, &self.topology, false)
+    }
+
     pub(super) fn guests_due(&mut self, now: Instant) {
-        let due = |guest: &Guest| guest.due.is_some_and(|at| at <= now);
+        let is_new = matches!(self.stage, Stage::Rising { is_new: true, .. });
+        let due = |guest: &Guest| guest.due().is_some_and(|at| at <= now);
         let names: Vec<Name> =
             self.guests.iter().filter(|(_, guest)| due(guest)).map(|(name, _)| name.clone()).collect();
         for name in names {
-            self.start_guest(&name);
+            if !self.guests[&name].is_starting() {
+                self.start_guest(&name);
+            } else if !is_new {
+                // A network that comes up as a whole waits for no longer than this either.
+                self.log.line(&format!("guest {name}: it does not run in time"));
+                self.give_up_start(&name);
+            }
         }
     }
 
-    fn guest_failed(&mut self, name: &Name, error: Error) {
+    fn give_up_start(&mut self, name: &Name) {
+        if let Some(guest) = self.guests.get_mut(name) {
+            guest.begun = None;
+        }
+        self.kill(name);
+    }
+
+    pub(super) fn guest_failed(&mut self, name: &Name, error: Error) {
         let falling = self.is_falling();
         self.kill(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
         guest.ended = Some(error.to_string());
-        if matches!(self.stage, Stage::Rising { .. }) {
+        if matches!(self.stage, Stage::Rising { is_new: true, .. }) {
             self.fall(Some(error.at(format!("guest {name}"))));
         } else if guest.process.is_none() {
-            guest.due = (!falling).then(|| Instant::now() + RESTART_WAIT_MAX);
+            guest.start_at = (!falling).then(|| Instant::now() + RESTART_WAIT_MAX);
         }
     }
 
-    fn news(&mut self, name: &Name, news: News, mut descriptors: Vec<OwnedFd>) {
-        match news {
-            News::Hello { protocol: PROTOCOL, .. } => {
-                if let Err(error) = self.configure(name) {
-                    self.guest_failed(name, error);
-                }
-            }
-            News::Hello { protocol, version } => {
-                let message =
-                    format!("its program is of another version ({version}, protocol {protocol}, not {PROTOCOL})");
-                self.guest_failed(name, Error::environment(message));
-            }
-            News::Ready { confinement } => self.guest_ready(name, confinement),
-            News::Failed(error) => self.guest_failed(name, error),
-            News::Inventory { confinement, pairs, applications } => {
-                self.adopt_applications(name, &applications);
-                pairs.iter().for_each(|held| self.pairs.adopt(name, held));
-                self.guest_ready(name, confinement);
-                self.end_half_known();
-            }
-            News::Couple { device, member } => self.couple(name, device, member),
-            News::Memory { pair } => {
-                if let (Some(order), Some(memory)) = (self.pairs.memory(pair, name), descriptors.pop()) {
-                    self.tell(&order.to, &order.order, vec![memory]);
-                }
-            }
-            News::ApplicationMemory { application } => self.guest_memory(name, application, descriptors),
-            News::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
-            News::Linked { pair } => self.log_pair(name, pair, "linked"),
-            News::Idle { pair } => {
-                let orders = self.pairs.idle(pair, name);
-                self.send_all(orders);
-            }
-            News::Quiet { pair } => {
-                let orders = self.pairs.quiet(pair, name);
-                self.send_all(orders);
-            }
-            News::Lost { pair, why } => {
-                let text = format!("guest {name} detached: {why}");
-                self.log_pair(name, pair, &text);
-                let orders = self.pairs.lost(pair, name, &text, matches!(why, Loss::Violation(_)));
-                self.send_all(orders);
-            }
-            News::Report { request, part } => self.report(request, name, part),
-            News::Pong { request, time_ns } => self.answer_request(request, &Answer::Pong { time_ns }),
-            News::CaptureEnded { missed } => self.capture_ended(name, missed),
-        }
-    }
-
-    fn log_pair(&mut self, name: &Name, pair: crate::message::PairId, what: &str) {
-        if let Some(partner) = self.pairs.partner(pair, name) {
-            self.log.line(&format!("pair {}: guest {name} with {partner}: {what}", pair.0));
-        }
-    }
-
-    fn guest_ready(&mut self, name: &Name, confinement: String) {
+    pub(super) fn guest_ready(&mut self, name: &Name, confinement: String) {
         self.log.line(&format!("guest {name}: runs, {confinement}"));
         if let Some(guest) = self.guests.get_mut(name) {
-            guest.starting = false;
+            guest.phase = Some(Phase::Runs);
             guest.ready = Some(Instant::now());
             guest.confinement = confinement;
             guest.ended = None;
@@ -378,23 +394,11 @@ impl Control {
         }
     }
 
-    fn couple(&mut self, asker: &Name, device: Name, member: MemberId) {
-        let own = MemberId { guest: asker.clone(), device: device.clone() };
-        let runs = |guest: &Name| self.guests.get(guest).is_some_and(|guest| guest.ready.is_some());
-        match self.pairs.want(&self.topology, &own, &member, runs) {
-            Ok(orders) => self.send_all(orders),
-            Err(why) => {
-                self.log.line(&format!("guest {asker}: {own} does not couple to {member}: {why}"));
-                self.tell(asker, &Order::Refused { device, member, why }, Vec::new());
-            }
-        }
-    }
-
     /// Ends the pairs that only one of two guests told of when they were adopted.
     pub(super) fn end_half_known(&mut self) {
         let may_still_tell = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
         let orders = self.pairs.end_half_known(may_still_tell);
-        self.send_all(orders);
+        self.send_all(None, orders);
     }
 
     pub(super) fn stop_all(&mut self) {
@@ -402,7 +406,7 @@ impl Control {
         for name in names {
             self.tell(&name, &Order::Stop, Vec::new());
             if let Some(guest) = self.guests.get_mut(&name) {
-                guest.due = None;
+                guest.stays_ended();
             }
         }
     }
@@ -430,4 +434,29 @@ impl Control {
             ended: guest.ended.clone(),
         })
     }
+}
+
+/// The process at the other end of a connection.
+fn peer(connection: impl AsFd) -> std::io::Result<Running> {
+    let pid = net::sockopt::socket_peercred(&connection)?.pid;
+    let pidfd = match sys::peer_pidfd(&connection) {
+        Ok(pidfd) => pidfd,
+        // Kernels before 6.5: the number may have become another process's.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
+            let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+            if has_hung_up(&connection)? {
+                return Err(std::io::ErrorKind::NotConnected.into());
+            }
+            pidfd
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Running::Adopted { pid, pidfd })
+}
+
+/// True if the other end of a connection is closed.
+pub(super) fn has_hung_up(connection: impl AsFd) -> std::io::Result<bool> {
+    let mut ends = [PollFd::new(&connection, PollFlags::RDHUP)];
+    poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR))
 }

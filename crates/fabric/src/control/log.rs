@@ -12,12 +12,15 @@ use std::time::SystemTime;
 pub(super) struct Log(File);
 
 impl Log {
-    /// Standard error goes there from now on too, and with it that of guests: whoever reads the messages of the process that
-    /// started this one is not to wait for the end of the network.
+    /// Opens the log of a network, or makes it.
     pub(super) fn open(run: &RunDir) -> Result<Self> {
-        let file = run.append_log()?;
-        rustix::stdio::dup2_stderr(&file).context("cannot write to the log")?;
-        Ok(Self(file.into()))
+        Ok(Self(run.append_log()?.into()))
+    }
+
+    /// Standard error goes there from now on, and with it that of guests: whoever reads the messages of the process that started
+    /// this one is not to wait for the end of the network.
+    pub(super) fn take_standard_error(&self) -> Result<()> {
+        rustix::stdio::dup2_stderr(&self.0).context("cannot write to the log")
     }
 
     pub(super) fn line(&mut self, text: &str) {

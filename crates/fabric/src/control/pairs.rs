@@ -4,6 +4,7 @@
 //! A pair is made when the first of its members wants it, charged to that one, and made again when a member that ended
 //! comes back. After a violation the two members are kept apart until one of them has been started anew.
 
+use super::issuer::Issuer;
 use crate::error::Error;
 use crate::message::{Buffers, HeldPair, MemberId, Order, PairId};
 use crate::name::Name;
@@ -41,15 +42,33 @@ fn couple(one: &MemberId, other: &MemberId) -> Couple {
 struct End {
     member: MemberId,
     inbound: Buffers,
-    quiet: bool,
+    /// Its guest has passed its memory on.
+    has_passed_memory: bool,
+    /// Its guest has reported that both halves are mapped.
+    is_linked: bool,
+    /// Its guest sends nothing more.
+    is_quiet: bool,
+    /// An earlier control program made the pair, and this end's guest has not reported it.
+    is_missing: bool,
+}
+
+impl End {
+    fn new(member: MemberId, inbound: Buffers) -> Self {
+        Self { member, inbound, has_passed_memory: false, is_linked: false, is_quiet: false, is_missing: false }
+    }
+
+    /// The end of a pair that an earlier control program made.
+    fn adopted(member: MemberId, inbound: Buffers) -> Self {
+        Self { has_passed_memory: true, is_linked: true, is_missing: true, ..Self::new(member, inbound) }
+    }
 }
 
 #[derive(Debug)]
 struct Pair {
     /// The first asked for it and is charged.
     ends: [End; 2],
-    /// It was made by an earlier control program, and not both ends have told of it: the silent one is quiet.
-    adopted: bool,
+    /// Both guests have been asked to send nothing more.
+    is_quiescing: bool,
 }
 
 impl Pair {
@@ -59,6 +78,10 @@ impl Pair {
 
     fn end_of(&self, guest: &Name) -> Option<usize> {
         self.ends.iter().position(|end| end.member.guest == *guest)
+    }
+
+    fn end_mut(&mut self, member: &MemberId) -> Option<&mut End> {
+        self.ends.iter_mut().find(|end| end.member == *member)
     }
 }
 
@@ -94,9 +117,10 @@ impl Pairs {
     ///
     /// # Errors
     /// They may not couple, or the limits of who asks are reached.
-    pub fn want(
+    pub(super) fn want(
         &mut self,
         topology: &Topology,
+        issuer: Issuer<'_>,
         asker: &MemberId,
         other: &MemberId,
         runs: impl Fn(&Name) -> bool,
@@ -112,28 +136,25 @@ impl Pairs {
         }
         let kind = topology.networks[&own.network].kind;
         let buffers = |device: &Device| Buffers { bytes: kind.buffer_bytes(), count: device.buffer_count };
-        let ends = [(asker, own), (other, partner)].map(|(member, device)| End {
-            member: member.clone(),
-            inbound: buffers(device),
-            quiet: false,
-        });
-        let pair = Pair { ends, adopted: false };
-        self.is_within_limits(topology, asker, &pair)?;
+        let ends = [(asker, own), (other, partner)].map(|(member, device)| End::new(member.clone(), buffers(device)));
+        let pair = Pair { ends, is_quiescing: false };
+        self.is_within_limits(topology, &pair)?;
         if !runs(&asker.guest) || !runs(&other.guest) {
             self.wanted.insert(key, (asker.clone(), other.clone()));
             return Ok(Vec::new());
         }
         self.last += 1;
-        let id = PairId(self.last);
+        let id = issuer.pair(self.last, [0, 1].map(|at| (&pair.ends[at].member, pair.ends[at].inbound)));
         let orders = [0, 1].map(|at| {
             let (end, peer) = (&pair.ends[at], &pair.ends[1 - at]);
-            let order = Order::Pair {
+            let order = Order::Pair(HeldPair {
                 pair: id,
+                asked: at == 0,
                 device: end.member.device.clone(),
                 member: peer.member.clone(),
                 inbound: end.inbound,
                 outbound: peer.inbound,
-            };
+            });
             Outgoing { to: end.member.guest.clone(), order, with: With::Doorbells(id) }
         });
         self.wanted.remove(&key);
@@ -142,8 +163,9 @@ impl Pairs {
         Ok(orders.into())
     }
 
-    fn is_within_limits(&self, topology: &Topology, asker: &MemberId, pair: &Pair) -> Result<(), Error> {
-        for guest in [&asker.guest, &pair.ends[1].member.guest] {
+    fn is_within_limits(&self, topology: &Topology, pair: &Pair) -> Result<(), Error> {
+        let [asker, other] = [0, 1].map(|at| &pair.ends[at].member);
+        for guest in [&asker.guest, &other.guest] {
             let most = topology.guests[guest].pairs_max;
             let count = self.pairs.values().filter(|pair| pair.end_of(guest).is_some()).count();
             if count as u64 >= u64::from(most) {
@@ -154,7 +176,7 @@ impl Pairs {
         }
         let most = topology.guests[&asker.guest].ring_bytes_max;
         let held = self.charged(&asker.guest);
-        if held + pair.bytes() > most {
+        if held.saturating_add(pair.bytes()) > most {
             let message = format!(
                 "guest {} has asked for {held} bytes of rings; with {} more it would pass {most} (ring_bytes_max)",
                 asker.guest,
@@ -170,15 +192,33 @@ impl Pairs {
         self.pairs.values().filter(|pair| pair.ends[0].member.guest == *guest).map(Pair::bytes).sum()
     }
 
-    /// A guest has made its half of a pair: who is to map it.
-    pub fn memory(&self, pair: PairId, from: &Name) -> Option<Outgoing> {
-        let to = self.partner(pair, from)?.guest.clone();
+    /// A guest has made its half of a pair, for its partner to map: once for each end.
+    pub fn memory(&mut self, pair: PairId, from: &Name) -> Option<Outgoing> {
+        let ends = &mut self.pairs.get_mut(&pair)?.ends;
+        let at = ends.iter().position(|end| end.member.guest == *from)?;
+        if std::mem::replace(&mut ends[at].has_passed_memory, true) {
+            return None;
+        }
+        let to = ends[1 - at].member.guest.clone();
         Some(Outgoing { to, order: Order::PeerMemory { pair }, with: With::Nothing })
     }
 
-    /// A guest finds a pair idle: both are to be quiet before it goes.
+    /// A guest has mapped its partner's half. The partner, the first time.
+    pub fn linked(&mut self, pair: PairId, from: &Name) -> Option<&MemberId> {
+        let ends = &mut self.pairs.get_mut(&pair)?.ends;
+        let at = ends.iter().position(|end| end.member.guest == *from)?;
+        let again = std::mem::replace(&mut ends[at].is_linked, true);
+        (!again).then_some(&ends[1 - at].member)
+    }
+
+    /// A guest finds a pair idle: both ends are to be quiet before it ends. They are asked once.
     pub fn idle(&mut self, pair: PairId, from: &Name) -> Vec<Outgoing> {
-        let Some(idle) = self.pairs.get(&pair).filter(|idle| idle.end_of(from).is_some()) else { return Vec::new() };
+        let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
+            return Vec::new();
+        };
+        if std::mem::replace(&mut idle.is_quiescing, true) {
+            return Vec::new();
+        }
         let quiesce =
             |end: &End| Outgoing { to: end.member.guest.clone(), order: Order::Quiesce { pair }, with: With::Nothing };
         idle.ends.iter().map(quiesce).collect()
@@ -188,8 +228,8 @@ impl Pairs {
     pub fn quiet(&mut self, pair: PairId, from: &Name) -> Vec<Outgoing> {
         let Some(quiet) = self.pairs.get_mut(&pair) else { return Vec::new() };
         let Some(at) = quiet.end_of(from) else { return Vec::new() };
-        quiet.ends[at].quiet = true;
-        if quiet.ends.iter().all(|end| end.quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
+        quiet.ends[at].is_quiet = true;
+        if quiet.ends.iter().all(|end| end.is_quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
     }
 
     /// A pair has ended at one side, which has detached; the other is told. With `violation`, the two are kept apart.
@@ -233,33 +273,50 @@ impl Pairs {
         orders
     }
 
-    /// A pair that a guest had before this control program ran. The second member to tell of it completes it; a pair that
-    /// the other tells nothing of is found by `half_known`.
-    pub fn adopt(&mut self, guest: &Name, held: &HeldPair) {
-        self.last = self.last.max(held.pair.0);
+    /// A pair that a guest reports to have had before this control program ran. The second of its two guests to report it
+    /// completes it; `end_half_known` finds the pairs that only one of them reports. False if no control program of this network made this
+    /// pair for these incarnations of its guests, or if it may not be.
+    pub(super) fn adopt(&mut self, topology: &Topology, issuer: Issuer<'_>, guest: &Name, held: &HeldPair) -> bool {
         let own = MemberId { guest: guest.clone(), device: held.device.clone() };
+        let mut ends = [End::adopted(own.clone(), held.inbound), End::adopted(held.member.clone(), held.outbound)];
+        if !held.asked {
+            ends.reverse();
+        }
+        let is_ours = issuer.issued_pair(held.pair, [0, 1].map(|at| (&ends[at].member, ends[at].inbound)));
+        if !is_ours || may_couple(topology, &own, &held.member).is_err() {
+            return false;
+        }
         let key = couple(&own, &held.member);
-        let end = |member: MemberId, inbound, quiet| End { member, inbound, quiet };
-        match self.pairs.get_mut(&held.pair) {
-            Some(known) => {
-                if let Some(at) = known.ends.iter().position(|end| end.member == own) {
-                    (known.ends[at].quiet, known.adopted) = (false, false);
-                }
-            }
+        match self.of_couple.get(&key) {
             None => {
-                let ends = [end(own, held.inbound, false), end(held.member.clone(), held.outbound, true)];
-                self.pairs.insert(held.pair, Pair { ends, adopted: true });
+                let pair = Pair { ends, is_quiescing: false };
+                if self.is_within_limits(topology, &pair).is_err() {
+                    return false;
+                }
+                self.last = self.last.max(held.pair.0.number());
+                self.pairs.insert(held.pair, pair);
                 self.of_couple.insert(key, held.pair);
             }
+            Some(known) if *known != held.pair => return false,
+            Some(_) => {}
         }
+        if let Some(end) = self.pairs.get_mut(&held.pair).and_then(|pair| pair.end_mut(&own)) {
+            end.is_missing = false;
+        }
+        true
     }
 
-    /// Ends the pairs of which one of two members told when it was adopted and the other did not, and will not.
-    pub fn end_half_known(&mut self, may_still_tell: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
-        let silent = |end: &End| end.quiet && !may_still_tell(&end.member.guest);
-        let half = |(id, pair): (&PairId, &Pair)| (pair.adopted && pair.ends.iter().any(silent)).then_some(*id);
+    /// Ends the pairs that one of two guests has reported and the other has not, and will not.
+    pub fn end_half_known(&mut self, may_still_report: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
+        let missing = |end: &End| end.is_missing && !may_still_report(&end.member.guest);
+        let half = |(id, pair): (&PairId, &Pair)| pair.ends.iter().any(missing).then_some(*id);
         let half: Vec<PairId> = self.pairs.iter().filter_map(half).collect();
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not know it", |_| true)).collect()
+    }
+
+    /// The doorbells of a pair could not be made: both ends give it up.
+    pub fn failed(&mut self, pair: PairId, why: &str) -> Vec<Outgoing> {
+        self.end(pair, why, |_| true)
     }
 
     /// How many a guest has.

@@ -1,10 +1,12 @@
 //! What a control program leaves to its successor: the topology, who was granted what, the secrets, what was stopped.
 
+use super::issuer::Issuer;
 use crate::Error;
 use crate::error::{IoContext, Result};
-use crate::message::{PROTOCOL, Token};
+use crate::message::{PROTOCOL, Token, draw};
 use crate::name::Name;
 use crate::rundir::RunDir;
+use crate::ticket::TicketKey;
 use crate::topology::{Access, Topology};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,10 @@ pub(crate) struct State {
     pub(crate) secrets: BTreeMap<Name, Secrets>,
     /// Guests that are not to be started.
     pub(crate) stopped: BTreeSet<Name>,
+    /// With which tickets are issued and checked.
+    ticket_key: TicketKey,
+    /// A number for each process of a guest, drawn anew for the next one when a process has ended.
+    incarnations: BTreeMap<Name, u64>,
 }
 
 /// The secrets of a guest.
@@ -44,8 +50,25 @@ impl State {
         for guest in topology.guests.keys() {
             secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });
         }
-        let (granted, stopped) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped })
+        let (granted, stopped, incarnations) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let ticket_key = TicketKey::draw().context("cannot draw a secret")?;
+        Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped, ticket_key, incarnations })
+    }
+
+    /// Has tickets of earlier processes of a guest void: its next process is another incarnation.
+    ///
+    /// # Errors
+    /// The host has no random numbers.
+    pub(crate) fn renew_incarnation(&mut self, guest: &Name) -> Result<()> {
+        let mut bytes = [0; 8];
+        draw(&mut bytes).context("cannot draw an incarnation")?;
+        self.incarnations.insert(guest.clone(), u64::from_ne_bytes(bytes));
+        Ok(())
+    }
+
+    /// Who issues and checks tickets.
+    pub(crate) fn issuer(&self) -> Issuer<'_> {
+        Issuer { key: &self.ticket_key, incarnations: &self.incarnations }
     }
 
     /// What a predecessor left, if there was one, with its topology as it stands.
@@ -53,7 +76,8 @@ impl State {
     /// # Errors
     /// It is of another version, or damaged.
     pub(crate) fn read(run: &RunDir) -> Result<Option<(Self, Topology)>> {
-        let Some(bytes) = run.read_state()? else { return Ok(None) };
+        // An empty state is that of a host that lost power: none of its guests has outlived that.
+        let Some(bytes) = run.read_state()?.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let damaged = |error: &dyn std::fmt::Display| {
             let message = format!("the state of {} cannot be used: {error}", run.path().display());
             Error::environment(message).hint(format!("end its guests, then remove {}", run.path().display()))
@@ -78,17 +102,17 @@ impl State {
         Ok(Some((state, topology)))
     }
 
-    /// Writes it, with the topology as it stands.
+    /// Writes it, with the topology as it stands. What has to outlive no process of the network need not be `durable`.
     ///
     /// # Errors
     /// The disk is full.
-    pub(crate) fn write(&mut self, run: &RunDir, topology: &Topology) -> Result<()> {
+    pub(crate) fn write(&mut self, run: &RunDir, topology: &Topology, durable: bool) -> Result<()> {
         let restricted = topology.networks.iter().filter_map(|(name, network)| match &network.access {
             Access::Open => None,
             Access::Restricted(granted) => Some((name.clone(), granted.clone())),
         });
         self.granted = restricted.collect();
-        run.write_state(&serde_json::to_vec(self).context("cannot write the state")?)
+        run.write_state(&serde_json::to_vec(self).context("cannot write the state")?, durable)
     }
 }
 

@@ -125,7 +125,7 @@ impl Client {
         port::add(&mut counters, &port::consumer_counters(&self.commands));
         port::add(&mut counters, &port::named([("copied_bytes", self.area.copied_bytes())]));
         ApplicationReport {
-            application: Some(id.0),
+            application: Some(id.0.number()),
             sockets: self.sockets.len() as u64,
             free_bytes: self.area.free_bytes() as u64,
             counters,

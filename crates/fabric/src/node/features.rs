@@ -6,6 +6,7 @@ use crate::application::{ApplicationId, shape};
 use crate::client::ApplicationEnd;
 use crate::device::{self, Inside};
 use crate::message::{News, ReportPart, Waiting};
+use crate::ticket::Ticket;
 use crate::topology::{Full, Topology};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
@@ -34,7 +35,7 @@ impl Guest {
     /// What an application of it has.
     pub(crate) fn application(&mut self) -> ApplicationEnd {
         let [bell, ear, other_bell, other_ear] = doorbells();
-        let (id, shape) = (ApplicationId(1), shape().unwrap());
+        let (id, shape) = (ApplicationId(Ticket::claimed(1, [0; 2])), shape().unwrap());
         self.node.begin_application(id, ARENA_BYTES as u64, vec![bell, ear]);
         let (news, memory) = self.control.receive::<News>().unwrap().unwrap();
         assert!(matches!(news, News::ApplicationMemory { .. }), "{news:?}");

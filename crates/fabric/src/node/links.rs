@@ -18,23 +18,12 @@ use std::time::Duration;
 /// An own half of a pair that waits for the partner's.
 #[derive(Debug)]
 pub(super) struct Half {
-    pub(super) pair: PairId,
+    pair: HeldPair,
     port: usize,
     own: OwnMemory,
     bell: Bell,
     ear: Ear,
     inbound: Shape,
-    buffers: (Buffers, Buffers),
-}
-
-/// A pair that is to be made.
-#[derive(Debug)]
-pub(super) struct Proposal {
-    pub(super) pair: PairId,
-    pub(super) device: Name,
-    pub(super) member: MemberId,
-    pub(super) inbound: Buffers,
-    pub(super) outbound: Buffers,
 }
 
 impl Node {
@@ -118,17 +107,16 @@ impl Node {
     }
 
     /// Makes the own half of a pair.
-    pub(super) fn begin_pair(&mut self, proposal: Proposal, descriptors: Vec<OwnedFd>) {
-        let pair = proposal.pair;
-        match self.try_begin(proposal, descriptors) {
+    pub(super) fn begin_pair(&mut self, held: HeldPair, descriptors: Vec<OwnedFd>) {
+        let pair = held.pair;
+        match self.try_begin(held, descriptors) {
             Ok(memory) => self.tell(&News::Memory { pair }, vec![memory]),
             Err(why) => self.tell(&News::Lost { pair, why: Loss::Failed(why) }, Vec::new()),
         }
     }
 
-    fn try_begin(&mut self, proposal: Proposal, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
-        let Proposal { pair, device, member, inbound, outbound } = proposal;
-        let port = self.port_of(&device, &member).ok_or("it knows no such partner")?;
+    fn try_begin(&mut self, pair: HeldPair, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
+        let port = self.port_of(&pair.device, &pair.member).ok_or("it knows no such partner")?;
         let shape = |buffers: Buffers| {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
             Shape::new(bytes, usize::from(buffers.count)).ok_or("no ring has such buffers")
@@ -137,8 +125,8 @@ impl Node {
         let (bell, ear) = Bell::from_fd(bell)
             .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
-        let (own, memory) = OwnMemory::create(shape(outbound)?).map_err(|error| format!("no memory: {error}"))?;
-        let half = Half { pair, port, own, bell, ear, inbound: shape(inbound)?, buffers: (inbound, outbound) };
+        let (own, memory) = OwnMemory::create(shape(pair.outbound)?).map_err(|error| format!("no memory: {error}"))?;
+        let half = Half { port, own, bell, ear, inbound: shape(pair.inbound)?, pair };
         self.halves.retain(|other| other.port != port);
         self.halves.push(half);
         Ok(memory)
@@ -146,7 +134,7 @@ impl Node {
 
     /// The partner's half has come: the link is there.
     pub(super) fn complete_pair(&mut self, pair: PairId, memory: Option<OwnedFd>) {
-        let Some(at) = self.halves.iter().position(|half| half.pair == pair) else { return };
+        let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
         let port = half.port;
         match memory.ok_or("the memory is missing".to_owned()).and_then(|memory| self.try_complete(half, memory)) {
@@ -166,10 +154,10 @@ impl Node {
         self.end_link(half.port);
         let link = Link::new(half.own, peer, half.bell, half.ear);
         let key = self.wakes.events.add(&link.ear, Source::Ear(half.port)).map_err(|error| error.to_string())?;
-        self.ports.senders[half.port].link(half.pair, link.producer);
+        self.ports.senders[half.port].link(half.pair.pair, link.producer);
         self.ports.receivers[half.port].link(link.consumer, (key, link.ear), self.clock.now());
         self.ports.heat(half.port);
-        self.held.push((half.port, half.pair, half.buffers));
+        self.held.push((half.port, half.pair));
         Ok(())
     }
 
@@ -186,7 +174,7 @@ impl Node {
     pub(super) fn end_link(&mut self, port: usize) {
         self.ports.senders[port].unlink();
         self.ports.hot.retain(|hot| *hot != port);
-        self.held.retain(|(held, _, _)| *held != port);
+        self.held.retain(|(held, _)| *held != port);
         if let Some((key, ear)) = self.ports.receivers[port].unlink() {
             self.wakes.events.remove(key, &ear);
         }
@@ -194,7 +182,7 @@ impl Node {
 
     /// The control program ends a pair: what has come is still taken in.
     pub(super) fn end_pair(&mut self, now: Ticks, pair: PairId) {
-        if let Some(at) = self.halves.iter().position(|half| half.pair == pair) {
+        if let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) {
             let half = self.halves.swap_remove(at);
             self.ports.senders[half.port].asked = false;
         }
@@ -265,17 +253,6 @@ impl Node {
         let until = Ticks(self.clock.now().0 + self.clock.span(REFUSED_TIME).0);
         let sender = &mut self.ports.senders[port];
         (sender.asked, sender.refused_until) = (false, Some(until));
-    }
-
-    /// The pairs that there are, for a control program that knows nothing of them.
-    pub(super) fn held_pairs(&self) -> Vec<HeldPair> {
-        let held = |(port, pair, (inbound, outbound)): &(usize, PairId, (Buffers, Buffers))| {
-            let sender = &self.ports.senders[*port];
-            let Partner::Member(member) = sender.partner.clone() else { return None };
-            let device = self.config.devices[sender.device].name.clone();
-            Some(HeldPair { pair: *pair, device, member, inbound: *inbound, outbound: *outbound })
-        };
-        self.held.iter().filter_map(held).collect()
     }
 }
 

@@ -2,11 +2,11 @@
 //! (`cargo xtask instructions`). There the clock stands but for so much a turn, and what the harness does for itself is not counted.
 
 use super::Node;
-use super::links::Proposal;
 use crate::channel::Channel;
 use crate::device::{self, Inside, Sent, Whole};
 use crate::limits::BUFFER_COUNT_DEFAULT;
-use crate::message::{Buffers, GuestConfig, GuestDevice, Member, MemberId, News, PairId, Token, Waiting};
+use crate::message::{Buffers, GuestConfig, GuestDevice, HeldPair, Member, MemberId, News, PairId, Token, Waiting};
+use crate::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
 use rustix::pipe::{PipeFlags, pipe_with};
 use siga_ring::clock::Ticks;
@@ -118,9 +118,9 @@ impl Guest {
         let GuestDevice { name: device, kind, .. } = self.node.config.devices[place].clone();
         self.node.add_member(&device, partner).unwrap();
         let buffers = Buffers { bytes: kind.buffer_bytes(), count: self.buffers };
-        let (member, pair) = (partner.id.clone(), PairId(pair));
-        let proposal = Proposal { pair, device, member, inbound: buffers, outbound: buffers };
-        self.node.begin_pair(proposal, vec![bell, ear]);
+        let (member, pair) = (partner.id.clone(), PairId(Ticket::claimed(pair, [0; 2])));
+        let held = HeldPair { pair, asked: true, device, member, inbound: buffers, outbound: buffers };
+        self.node.begin_pair(held, vec![bell, ear]);
         match self.control.receive::<News>().unwrap().unwrap() {
             (News::Memory { pair: own }, mut memory) if own == pair => memory.pop().unwrap(),
             (other, _) => panic!("{other:?}"),
@@ -128,7 +128,7 @@ impl Guest {
     }
 
     fn complete(&mut self, pair: u64, memory: OwnedFd) {
-        self.node.complete_pair(PairId(pair), Some(memory));
+        self.node.complete_pair(PairId(Ticket::claimed(pair, [0; 2])), Some(memory));
         let news = self.control.receive::<News>().unwrap().unwrap().0;
         assert!(matches!(news, News::Linked { .. }), "{news:?}");
     }

@@ -1,10 +1,9 @@
 //! What a node hears from control programs, and what it tells them.
 
-use super::links::Proposal;
 use super::{Node, Source, setup};
 use crate::channel::{Channel, Ended};
-use crate::limits::{CAPTURE_BYTES_MAX, SUITORS_MAX};
-use crate::message::{DeviceReport, News, Order, PROTOCOL, ReportPart, StackReport};
+use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, SUITORS_MAX};
+use crate::message::{DeviceReport, HeldPair, News, Order, PROTOCOL, ReportPart, StackReport};
 use crate::port::{self, Counters};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
@@ -95,9 +94,7 @@ impl Node {
                 self.tell(&News::Ready { confinement: self.confinement.clone() }, Vec::new());
             }
             Order::MemberGone { device, member } => self.remove_member(&device, &member),
-            Order::Pair { pair, device, member, inbound, outbound } => {
-                self.begin_pair(Proposal { pair, device, member, inbound, outbound }, descriptors);
-            }
+            Order::Pair(pair) => self.begin_pair(pair, descriptors),
             Order::PeerMemory { pair } => self.complete_pair(pair, descriptors.pop()),
             Order::Quiesce { pair } => self.quiesce(pair),
             Order::Unpair { pair, why: _ } => self.end_pair(now, pair),
@@ -156,12 +153,30 @@ impl Node {
                 self.wakes.events.remove(key, &channel);
                 let Ok(key) = self.wakes.events.add(&channel, Source::Control) else { return };
                 self.control = Some((key, channel));
-                let confinement = self.confinement.clone();
-                let (pairs, applications) = (self.held_pairs(), self.applications.ids());
-                let news = News::Inventory { confinement, pairs, applications };
-                self.tell(&news, Vec::new());
+                self.tell_inventory();
             }
             Ok(Some(_)) | Err(_) => self.wakes.events.remove(key, &channel),
+        }
+    }
+
+    /// Tells a control program that has just adopted this guest what the guest has, in as many parts as it takes.
+    fn tell_inventory(&mut self) {
+        let mut pairs: Vec<HeldPair> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
+        let mut applications = self.applications.ids();
+        loop {
+            let rest = |count: usize| count.saturating_sub(INVENTORY_PART_MAX);
+            let (pairs_left, applications_left) = (rest(pairs.len()), rest(applications.len()));
+            let last = pairs_left == 0 && applications_left == 0;
+            let news = News::Inventory {
+                confinement: self.confinement.clone(),
+                pairs: pairs.split_off(pairs_left),
+                applications: applications.split_off(applications_left),
+                last,
+            };
+            self.tell(&news, Vec::new());
+            if last {
+                return;
+            }
         }
     }
 

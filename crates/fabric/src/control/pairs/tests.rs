@@ -1,6 +1,7 @@
 //! Pairs from the words of guests alone: who may couple, what limits say, what comes back.
 
 use super::*;
+use crate::ticket::{Ticket, TicketKey};
 use crate::topology::Access;
 
 const LAN: &str = r#"
@@ -36,18 +37,49 @@ struct World {
     topology: Topology,
     pairs: Pairs,
     down: BTreeSet<Name>,
+    key: TicketKey,
+    incarnations: BTreeMap<Name, u64>,
 }
 
 impl World {
     fn new() -> Self {
-        Self { topology: Topology::parse(LAN).unwrap(), pairs: Pairs::default(), down: BTreeSet::new() }
+        let incarnations = ["a", "b", "c", "d"].iter().zip(10..).map(|(guest, number)| (name(guest), number));
+        Self {
+            topology: Topology::parse(LAN).unwrap(),
+            pairs: Pairs::default(),
+            down: BTreeSet::new(),
+            key: TicketKey::draw().unwrap(),
+            incarnations: incarnations.collect(),
+        }
+    }
+
+    /// The pair with this number.
+    fn pair(&self, number: u64) -> PairId {
+        *self.pairs.pairs.keys().find(|pair| pair.0.number() == number).unwrap()
+    }
+
+    /// A control program that has come later, and knows the state file alone.
+    fn succeed(self) -> Self {
+        Self { pairs: Pairs::default(), ..self }
+    }
+
+    fn adopt(&mut self, guest: &str, held: &HeldPair) -> bool {
+        let issuer = Issuer { key: &self.key, incarnations: &self.incarnations };
+        self.pairs.adopt(&self.topology, issuer, &name(guest), held)
     }
 
     fn want(&mut self, one: &str, other: &str) -> Result<Vec<Outgoing>, String> {
         let down = self.down.clone();
         let runs = |guest: &Name| !down.contains(guest);
-        self.pairs.want(&self.topology, &member(one), &member(other), runs).map_err(|error| error.to_string())
+        let issuer = Issuer { key: &self.key, incarnations: &self.incarnations };
+        self.pairs.want(&self.topology, issuer, &member(one), &member(other), runs).map_err(|error| error.to_string())
     }
+}
+
+/// What an order for a pair tells its guest.
+fn held(order: &Outgoing) -> HeldPair {
+    let Order::Pair(held) = &order.order else { panic!("{order:?}") };
+    held.clone()
 }
 
 fn told(orders: &[Outgoing]) -> Vec<&str> {
@@ -59,19 +91,37 @@ fn each_member_says_how_many_buffers_frames_to_it_have() {
     let mut world = World::new();
     let orders = world.want("a.dev0", "b.dev0").unwrap();
     assert_eq!(told(&orders), ["a", "b"]);
-    let buffers = |order: &Order| {
-        let Order::Pair { inbound, outbound, .. } = order else { panic!("{order:?}") };
+    let buffers = |order: &Outgoing| {
+        let HeldPair { inbound, outbound, .. } = held(order);
         (inbound.count, outbound.count, inbound.bytes)
     };
-    assert_eq!(buffers(&orders[0].order), (32, 8, 16 << 10));
-    assert_eq!(buffers(&orders[1].order), (8, 32, 16 << 10));
+    assert_eq!(buffers(&orders[0]), (32, 8, 16 << 10));
+    assert_eq!(buffers(&orders[1]), (8, 32, 16 << 10));
     assert_eq!(orders[0].with, orders[1].with);
     // Both may ask at once: it stays one pair, charged to the first.
     assert!(world.want("b.dev0", "a.dev0").unwrap().is_empty());
     assert_eq!((world.pairs.len(), world.pairs.charged(&name("a"))), (1, 40 * (16 << 10)));
     assert_eq!(world.pairs.charged(&name("b")), 0);
-    assert_eq!(told(&[world.pairs.memory(PairId(1), &name("b")).unwrap()]), ["a"]);
-    assert!(world.pairs.memory(PairId(1), &name("c")).is_none(), "a pair of others");
+}
+
+#[test]
+fn what_a_guest_says_of_a_pair_counts_once_and_from_its_ends_alone() {
+    let mut world = World::new();
+    world.want("a.dev0", "b.dev0").unwrap();
+    let pair = world.pair(1);
+    let forged = PairId(Ticket::claimed(1, [0; 2]));
+    assert!(world.pairs.memory(forged, &name("b")).is_none(), "its number is not enough");
+    assert!(world.pairs.memory(pair, &name("c")).is_none(), "a pair of others");
+    assert_eq!(told(&[world.pairs.memory(pair, &name("b")).unwrap()]), ["a"]);
+    assert!(world.pairs.memory(pair, &name("b")).is_none(), "the memory is passed on once");
+    assert_eq!(told(&[world.pairs.memory(pair, &name("a")).unwrap()]), ["b"]);
+    assert_eq!(world.pairs.linked(pair, &name("a")), Some(&member("b.dev0")));
+    assert_eq!(world.pairs.linked(pair, &name("a")), None);
+    assert_eq!(world.pairs.linked(pair, &name("c")), None);
+    assert_eq!(told(&world.pairs.idle(pair, &name("a"))), ["a", "b"]);
+    assert!(world.pairs.idle(pair, &name("b")).is_empty(), "both have been asked");
+    assert!(world.pairs.lost(forged, &name("a"), "x", true).is_empty());
+    assert_eq!(world.pairs.len(), 1);
 }
 
 #[test]
@@ -99,7 +149,8 @@ fn limits_are_those_of_who_asks_and_of_who_is_asked() {
     assert!(world.want("a.dev0", "c.dev0").unwrap_err().contains("ring_bytes_max"), "40 and 64 buffers of 16 KB");
     world.want("c.dev0", "a.dev0").unwrap();
     assert!(world.want("b.dev0", "c.dev0").unwrap_err().contains("guest c has 1 pairs"));
-    world.pairs.lost(PairId(2), &name("c"), "gone", false);
+    let pair = world.pair(2);
+    world.pairs.lost(pair, &name("c"), "gone", false);
     world.want("b.dev0", "c.dev0").unwrap();
 }
 
@@ -115,7 +166,7 @@ fn a_guest_that_comes_back_gets_its_pairs_again() {
     let wanted = world.pairs.wanted_with(&name("b"));
     assert_eq!(wanted, [(member("a.dev0"), member("b.dev0"))]);
     let orders = world.want("a.dev0", "b.dev0").unwrap();
-    assert!(matches!(orders[0].order, Order::Pair { pair: PairId(2), .. }), "a number is of one pair for ever");
+    assert_eq!(held(&orders[0]).pair.0.number(), 2, "a number is of one pair for ever");
     assert!(world.pairs.wanted_with(&name("b")).is_empty());
 }
 
@@ -123,8 +174,9 @@ fn a_guest_that_comes_back_gets_its_pairs_again() {
 fn a_violation_keeps_two_members_apart_until_one_starts_anew() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
-    assert!(world.pairs.lost(PairId(1), &name("c"), "x", true).is_empty(), "not its pair");
-    assert_eq!(told(&world.pairs.lost(PairId(1), &name("a"), "bad index", true)), ["b"]);
+    let pair = world.pair(1);
+    assert!(world.pairs.lost(pair, &name("c"), "x", true).is_empty(), "not its pair");
+    assert_eq!(told(&world.pairs.lost(pair, &name("a"), "bad index", true)), ["b"]);
     assert!(world.want("b.dev0", "a.dev0").unwrap_err().contains("kept apart after a violation"));
     world.want("b.dev0", "c.dev0").unwrap();
     world.pairs.gone(&name("b"));
@@ -135,13 +187,14 @@ fn a_violation_keeps_two_members_apart_until_one_starts_anew() {
 fn an_idle_pair_goes_when_both_are_quiet() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
-    assert!(world.pairs.idle(PairId(1), &name("c")).is_empty());
-    assert_eq!(told(&world.pairs.idle(PairId(1), &name("b"))), ["a", "b"]);
-    assert!(world.pairs.quiet(PairId(1), &name("b")).is_empty());
-    let orders = world.pairs.quiet(PairId(1), &name("a"));
+    let pair = world.pair(1);
+    assert!(world.pairs.idle(pair, &name("c")).is_empty());
+    assert_eq!(told(&world.pairs.idle(pair, &name("b"))), ["a", "b"]);
+    assert!(world.pairs.quiet(pair, &name("b")).is_empty());
+    let orders = world.pairs.quiet(pair, &name("a"));
     assert!(matches!(orders[0].order, Order::Unpair { .. }) && told(&orders) == ["a", "b"]);
     assert!(world.pairs.is_empty() && world.pairs.wanted_with(&name("a")).is_empty());
-    assert!(world.pairs.quiet(PairId(1), &name("a")).is_empty());
+    assert!(world.pairs.quiet(pair, &name("a")).is_empty());
 }
 
 #[test]
@@ -158,21 +211,83 @@ fn a_revoked_guest_loses_its_pairs_and_wishes() {
 #[test]
 fn pairs_of_before_are_adopted_and_half_known_ones_end() {
     let mut world = World::new();
-    let buffers = |count| Buffers { bytes: 16 << 10, count };
-    let held = |pair, member: MemberId, inbound, outbound| HeldPair {
-        pair: PairId(pair),
-        device: name("dev0"),
-        member,
-        inbound: buffers(inbound),
-        outbound: buffers(outbound),
-    };
-    world.pairs.adopt(&name("a"), &held(7, member("b.dev0"), 16, 8));
-    world.pairs.adopt(&name("a"), &held(9, member("c.dev0"), 16, 16));
-    world.pairs.adopt(&name("b"), &held(7, member("a.dev0"), 8, 16));
+    let [a_of_b, b_of_a] = world
+        .want("a.dev0", "b.dev0")
+        .unwrap()
+        .try_into()
+        .map(|orders: [_; 2]| orders.map(|order| held(&order)))
+        .unwrap();
+    let [b_of_c, _] = world
+        .want("b.dev0", "c.dev0")
+        .unwrap()
+        .try_into()
+        .map(|orders: [_; 2]| orders.map(|order| held(&order)))
+        .unwrap();
+    let mut world = world.succeed();
+    assert!(world.adopt("a", &a_of_b) && world.adopt("b", &b_of_c) && world.adopt("b", &b_of_a));
+    assert_eq!(world.pairs.charged(&name("a")), 40 * (16 << 10), "the charge stays with the guest that asked");
+    assert_eq!(world.pairs.charged(&name("b")), 40 * (16 << 10));
     assert!(world.pairs.end_half_known(|guest| *guest == name("c")).is_empty(), "c has not been heard");
-    assert_eq!(told(&world.pairs.end_half_known(|_| false)), ["a", "c"]);
+    assert_eq!(told(&world.pairs.end_half_known(|_| false)), ["b", "c"]);
     assert_eq!(world.pairs.len(), 1);
     assert!(world.want("a.dev0", "b.dev0").unwrap().is_empty(), "they are joined");
     let orders = world.want("b.dev0", "c.dev0").unwrap();
-    assert!(matches!(orders[0].order, Order::Pair { pair: PairId(10), .. }));
+    assert_eq!(held(&orders[0]).pair.0.number(), 3);
+}
+
+#[test]
+fn a_pair_that_was_not_made_for_these_guests_is_not_adopted() {
+    let mut world = World::new();
+    let orders = world.want("a.dev0", "b.dev0").unwrap();
+    let (good, of_b) = (held(&orders[0]), held(&orders[1]));
+    let buffers = Buffers { bytes: 16 << 10, count: 128 };
+    let number = |number| PairId(Ticket::claimed(number, [7; 2]));
+    let mut world = world.succeed();
+    let lies = [
+        ("another guest's pair", "c", good.clone()),
+        ("another partner", "a", HeldPair { member: member("c.dev0"), ..good.clone() }),
+        ("another device", "a", HeldPair { device: name("dev1"), ..good.clone() }),
+        ("the partner asked for it", "a", HeldPair { asked: false, ..good.clone() }),
+        ("other buffers", "a", HeldPair { inbound: buffers, ..good.clone() }),
+        ("a pair with itself", "a", HeldPair { member: member("a.dev0"), ..good.clone() }),
+        ("an invented number", "a", HeldPair { pair: number(2), ..good.clone() }),
+        ("the last number", "a", HeldPair { pair: number(u64::MAX), ..good.clone() }),
+    ];
+    for (what, guest, lie) in lies {
+        assert!(!world.adopt(guest, &lie), "{what}");
+    }
+    assert!(world.pairs.is_empty() && world.pairs.of_couple.is_empty());
+    assert_eq!(held(&world.want("b.dev0", "c.dev0").unwrap()[0]).pair.0.number(), 1, "lies move no number");
+    assert!(world.adopt("a", &good) && world.adopt("a", &good), "the truth is taken, and is the same again");
+    assert_eq!(world.pairs.len(), 2);
+    // One of the two has started anew since.
+    for guest in ["a", "b"] {
+        let mut world = World {
+            pairs: Pairs::default(),
+            key: world.key.clone(),
+            incarnations: world.incarnations.clone(),
+            ..World::new()
+        };
+        world.incarnations.insert(name(guest), 99);
+        assert!(!world.adopt("a", &good) && !world.adopt("b", &of_b), "an earlier incarnation of {guest}");
+    }
+    // The two have another pair by now.
+    let mut world = World { pairs: Pairs::default(), ..world };
+    let orders = world.want("b.dev0", "a.dev0").unwrap();
+    assert_ne!(held(&orders[0]).pair, good.pair);
+    assert!(!world.adopt("a", &good));
+    // Access was revoked.
+    let mut world = World { pairs: Pairs::default(), ..world };
+    world.topology.networks.get_mut(&name("lan")).unwrap().access = Access::Restricted([name("a")].into());
+    assert!(!world.adopt("a", &good));
+}
+
+#[test]
+fn adopted_pairs_keep_to_the_limits() {
+    let mut world = World::new();
+    world.topology.guests.get_mut(&name("b")).unwrap().pairs_max = 2;
+    let [one, two] = ["a.dev0", "c.dev0"].map(|partner| held(&world.want("b.dev0", partner).unwrap()[0]));
+    let mut world = world.succeed();
+    world.topology.guests.get_mut(&name("b")).unwrap().pairs_max = 1;
+    assert!(world.adopt("b", &one) && !world.adopt("b", &two));
 }

@@ -1,0 +1,55 @@
+//! What the tickets of pairs and applications stand for.
+//!
+//! A ticket binds its number to the guests that it is about, and to the *incarnations* of these guests. A guest has a new incarnation each
+//! time its process starts, so a ticket of an earlier process is void. The key and the incarnations lie in the state file: a successor
+//! checks a ticket without a record of the pair or the application.
+
+use crate::application::ApplicationId;
+use crate::message::{Buffers, MemberId, PairId};
+use crate::name::Name;
+use crate::ticket::TicketKey;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Issues and checks tickets, by the key and the incarnations of a state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Issuer<'a> {
+    pub(super) key: &'a TicketKey,
+    pub(super) incarnations: &'a BTreeMap<Name, u64>,
+}
+
+/// An end of a pair: the member, and the buffers of frames that come to it.
+pub(super) type EndSubject<'a> = (&'a MemberId, Buffers);
+
+#[derive(Serialize)]
+enum Subject<'a> {
+    /// The end that asked for the pair comes first.
+    Pair([(&'a MemberId, Option<u64>, Buffers); 2]),
+    Application(&'a Name, Option<u64>),
+}
+
+impl Issuer<'_> {
+    pub(super) fn pair(self, number: u64, ends: [EndSubject<'_>; 2]) -> PairId {
+        PairId(self.key.issue(number, &self.pair_subject(ends)))
+    }
+
+    pub(super) fn issued_pair(self, pair: PairId, ends: [EndSubject<'_>; 2]) -> bool {
+        self.key.issued(pair.0, &self.pair_subject(ends))
+    }
+
+    pub(super) fn application(self, number: u64, guest: &Name) -> ApplicationId {
+        ApplicationId(self.key.issue(number, &Subject::Application(guest, self.incarnation(guest))))
+    }
+
+    pub(super) fn issued_application(self, application: ApplicationId, guest: &Name) -> bool {
+        self.key.issued(application.0, &Subject::Application(guest, self.incarnation(guest)))
+    }
+
+    fn pair_subject<'s>(self, ends: [EndSubject<'s>; 2]) -> Subject<'s> {
+        Subject::Pair(ends.map(|(member, inbound)| (member, self.incarnation(&member.guest), inbound)))
+    }
+
+    fn incarnation(self, guest: &Name) -> Option<u64> {
+        self.incarnations.get(guest).copied()
+    }
+}

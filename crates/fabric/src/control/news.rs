@@ -1,0 +1,198 @@
+//! What guests say to their control program.
+//!
+//! Any guest may be hostile, and each message may be a lie: out of turn, about pairs and requests of others, as long as a message can
+//! be, and sent again and again. A message counts only in its turn; a ticket only if this network's control programs issued it to this
+//! guest; an answer only from the guest that was asked. A message that cannot be honest ends its author alone.
+
+use super::Control;
+use super::guests::{Guest, Phase};
+use crate::channel::Ended;
+use crate::error::{Error, Result};
+use crate::limits::{INVENTORY_PART_MAX, NEWS_AT_ONCE_MAX, ORDERS_OF_ONE_MAX, OUTBOX_MESSAGES_MAX};
+use crate::message::{HeldPair, Loss, MemberId, News, Order, PROTOCOL, PairId};
+use crate::name::Name;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+impl News {
+    /// How many descriptors come with it.
+    fn descriptors(&self) -> usize {
+        match self {
+            Self::Memory { .. } => 1,
+            Self::ApplicationMemory { .. } => 2,
+            Self::Hello { .. }
+            | Self::Ready { .. }
+            | Self::Failed(_)
+            | Self::Inventory { .. }
+            | Self::Couple { .. }
+            | Self::ApplicationEnded { .. }
+            | Self::Linked { .. }
+            | Self::Idle { .. }
+            | Self::Quiet { .. }
+            | Self::Lost { .. }
+            | Self::Report { .. }
+            | Self::Pong { .. }
+            | Self::CaptureEnded { .. } => 0,
+        }
+    }
+
+    /// Whether a guest that has come so far may say it.
+    fn is_in_turn(&self, phase: Phase) -> bool {
+        match self {
+            Self::Hello { .. } => phase == Phase::Begun,
+            Self::Ready { .. } => phase == Phase::Configured,
+            Self::Inventory { .. } => phase == Phase::Adopted,
+            Self::Failed(_) => true,
+            Self::Couple { .. }
+            | Self::Memory { .. }
+            | Self::ApplicationMemory { .. }
+            | Self::ApplicationEnded { .. }
+            | Self::Linked { .. }
+            | Self::Idle { .. }
+            | Self::Quiet { .. }
+            | Self::Lost { .. }
+            | Self::Report { .. }
+            | Self::Pong { .. }
+            | Self::CaptureEnded { .. } => matches!(phase, Phase::Configured | Phase::Runs),
+        }
+    }
+}
+
+impl Control {
+    pub(super) fn hear_guest(&mut self, name: &Name) {
+        for _ in 0..NEWS_AT_ONCE_MAX {
+            let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else {
+                return;
+            };
+            if channel.is_behind() && channel.flush().is_ok() {
+                self.events.set_behind(*key, &*channel, channel.is_behind());
+            }
+            match channel.receive::<News>() {
+                Ok(None) => return,
+                Ok(Some((news, descriptors))) => self.news(name, news, descriptors),
+                Err(Ended::Malformed(what)) => self.refuse(name, &format!("it says what is no message: {what}")),
+                Err(Ended::Closed) => self.channel_ended(name),
+            }
+        }
+    }
+
+    /// A guest does not obey the protocol: it ends, alone.
+    fn refuse(&mut self, name: &Name, what: &str) {
+        self.log.line(&format!("guest {name}: violation of the protocol: {what}"));
+        self.channel_ended(name);
+    }
+
+    fn news(&mut self, name: &Name, news: News, descriptors: Vec<OwnedFd>) {
+        let Some(phase) = self.guests.get(name).and_then(|guest| guest.phase) else { return };
+        if !news.is_in_turn(phase) {
+            self.refuse(name, "a message out of turn");
+        } else if news.descriptors() != descriptors.len() {
+            self.refuse(name, "a message with the wrong number of descriptors");
+        } else {
+            self.news_in_turn(name, news, descriptors);
+        }
+    }
+
+    fn news_in_turn(&mut self, name: &Name, news: News, mut descriptors: Vec<OwnedFd>) {
+        match news {
+            News::Hello { protocol, version } => self.hello(name, protocol, &version),
+            News::Ready { confinement } => self.guest_ready(name, confinement),
+            News::Failed(error) => self.guest_failed(name, error),
+            News::Inventory { confinement, pairs, applications, last } => {
+                if pairs.len() > INVENTORY_PART_MAX || !self.adopt_applications(name, &applications) {
+                    self.refuse(name, "an inventory of what it cannot have");
+                    return;
+                }
+                self.adopt_pairs(name, &pairs);
+                if last {
+                    self.guest_ready(name, confinement);
+                    self.end_half_known();
+                }
+            }
+            News::Couple { device, member } => self.couple(name, device, member),
+            News::Memory { pair } => {
+                if let (Some(out), Some(memory)) = (self.pairs.memory(pair, name), descriptors.pop()) {
+                    self.tell_because(Some(name), &out.to, &out.order, vec![memory]);
+                }
+            }
+            News::ApplicationMemory { application } => self.guest_memory(name, application, descriptors),
+            News::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
+            News::Linked { pair } => {
+                if let Some(partner) = self.pairs.linked(pair, name) {
+                    self.log.line(&format!("pair {}: guest {name} with {partner}: linked", pair.0));
+                }
+            }
+            News::Idle { pair } => {
+                let orders = self.pairs.idle(pair, name);
+                self.send_all(Some(name), orders);
+            }
+            News::Quiet { pair } => {
+                let orders = self.pairs.quiet(pair, name);
+                self.send_all(Some(name), orders);
+            }
+            News::Lost { pair, why } => self.lost(name, pair, &why),
+            News::Report { request, part } => self.report(request, name, part),
+            News::Pong { request, time_ns } => self.pong(request, name, time_ns),
+            News::CaptureEnded { missed } => self.capture_ended(name, missed),
+        }
+    }
+
+    fn hello(&mut self, name: &Name, protocol: u32, version: &str) {
+        let configured = if protocol == PROTOCOL {
+            self.configure(name)
+        } else {
+            let message = format!("its program is of another version ({version}, protocol {protocol}, not {PROTOCOL})");
+            Err(Error::environment(message))
+        };
+        if let Err(error) = configured {
+            self.guest_failed(name, error);
+        }
+    }
+
+    fn lost(&mut self, name: &Name, pair: PairId, why: &Loss) {
+        let Some(partner) = self.pairs.partner(pair, name) else { return };
+        let text = format!("guest {name} detached: {why}");
+        self.log.line(&format!("pair {}: guest {name} with {partner}: {text}", pair.0));
+        let orders = self.pairs.lost(pair, name, &text, matches!(why, Loss::Violation(_)));
+        self.send_all(Some(name), orders);
+    }
+
+    /// Pairs that an adopted guest reports. It detaches from those that cannot be.
+    fn adopt_pairs(&mut self, name: &Name, pairs: &[HeldPair]) {
+        for held in pairs {
+            if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
+                let order = Order::Unpair { pair: held.pair, why: "the control program does not know it".to_owned() };
+                self.tell(name, &order, Vec::new());
+            }
+        }
+    }
+
+    pub(super) fn couple(&mut self, asker: &Name, device: Name, member: MemberId) {
+        let own = MemberId { guest: asker.clone(), device: device.clone() };
+        let may = self.may_ask(asker, &member.guest);
+        let (guests, issuer) = (&self.guests, self.state.issuer());
+        let runs = |guest: &Name| guests.get(guest).is_some_and(Guest::runs);
+        match may.and_then(|()| self.pairs.want(&self.topology, issuer, &own, &member, runs)) {
+            Ok(orders) => self.send_all(Some(asker), orders),
+            Err(why) => {
+                self.log.line(&format!("guest {asker}: {own} does not couple to {member}: {why}"));
+                self.tell(asker, &Order::Refused { device, member, why }, Vec::new());
+            }
+        }
+    }
+
+    /// Whether a guest may ask for a pair with another now. A guest that asks without end, or for a partner that is far behind, is to
+    /// cost that partner nothing.
+    fn may_ask(&mut self, asker: &Name, partner: &Name) -> Result<()> {
+        if let Some((_, channel)) = self.guests.get(partner).and_then(|guest| guest.channel.as_ref())
+            && (channel.waiting() >= OUTBOX_MESSAGES_MAX / 2 || channel.waiting_because(asker) >= ORDERS_OF_ONE_MAX)
+        {
+            return Err(Error::environment(format!("guest {partner} is behind with its orders")));
+        }
+        let budget = self.guests.get_mut(asker).and_then(|guest| guest.pairs.as_mut());
+        if budget.is_some_and(|budget| !budget.take(Instant::now())) {
+            return Err(Error::environment(format!("guest {asker} asks for pairs too often")));
+        }
+        Ok(())
+    }
+}
