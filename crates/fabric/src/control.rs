@@ -4,6 +4,7 @@
 //! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
 
 mod applications;
+mod attached;
 mod clients;
 mod guests;
 mod log;
@@ -23,6 +24,7 @@ use crate::name::Name;
 use crate::request::{Answer, Request};
 use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
+use attached::Attached;
 use clients::Client;
 use guests::Guest;
 use log::Log;
@@ -97,6 +99,7 @@ struct Control {
     applications: BTreeMap<ApplicationId, Name>,
     requests: u64,
     stage: Stage,
+    attached: Attached,
     /// Whose connection the network ends with.
     lease: Option<u64>,
     log: Log,
@@ -171,6 +174,7 @@ impl Control {
             applications: BTreeMap::new(),
             requests: 0,
             stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX },
+            attached: Attached::default(),
             lease: None,
             log,
         };

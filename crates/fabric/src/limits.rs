@@ -71,6 +71,8 @@ pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
 /// Links on the way to the directory of all networks, as many as the kernel follows.
 pub const LINKS_MAX: usize = 40;
+/// Processes that attached to a network, are alive, and may ask its control program for nothing else.
+pub const ATTACHED_PROCESSES_MAX: usize = 16_384;
 /// Log lines are left out once the log has grown to so many bytes.
 pub const LOG_BYTES_MAX: u64 = 16 << 20;
 

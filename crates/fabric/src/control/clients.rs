@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Client {
-    channel: Channel,
+    pub(super) channel: Channel,
     waits: Waits,
 }
 
@@ -143,6 +143,10 @@ impl Control {
     }
 
     fn request(&mut self, key: u64, request: Request, mut descriptors: Vec<OwnedFd>) {
+        if let Err(error) = self.may_ask(key, &request) {
+            self.finish(key, Err(error));
+            return;
+        }
         let outcome = match request {
             Request::Start { .. } => Err(Error::usage("this control program has begun")),
             Request::Status { detail } => {
