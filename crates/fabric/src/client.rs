@@ -164,7 +164,7 @@ impl Client {
             Error::environment(message).hint("siga net up TOPOLOGY finds them again")
         };
         let Some(place) = run.control_socket()? else {
-            return Err(if run.is_network() { dead() } else { unknown(base, name) });
+            return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
         };
         let at = || format!("cannot connect to {}", run.path().join("control").display());
         // This is the socket that was looked at, and its path is short.

@@ -42,7 +42,7 @@ pub fn base() -> Result<PathBuf> {
     }
     let shared = Path::new("/tmp");
     let stat = rustix::fs::stat(shared).context("cannot use /tmp")?;
-    // Without the sticky bit whoever may write into a directory may replace what lies in it.
+    // Without the sticky bit, a user who may write into a directory may replace what lies in it.
     let is_sticky = stat.st_mode & Mode::SVTX.bits() != 0;
     let is_safe = is_ours(&stat, shared).is_ok() || stat.st_uid == 0 && (is_sticky || stat.st_mode & OTHERS_WRITE == 0);
     if !is_safe {

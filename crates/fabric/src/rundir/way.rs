@@ -1,8 +1,8 @@
 //! The way to the directory of all networks: no other user decides where it leads.
 //!
 //! Each name on the way is opened below the directory before it. A link is followed only if it belongs to the caller or to the
-//! owner of the root directory. A directory of another user on the way is fine: he can take away what lies in it, which is then
-//! missing, or put something else there, which is then refused, since it is not the caller's.
+//! owner of the root directory. A directory of another user on the way does no harm. That user can remove what lies in it, which is
+//! then missing, or replace it by a directory that is not the caller's, which is then refused.
 
 use super::OpenDirectory;
 use crate::error::{Error, IoContext, Result};
