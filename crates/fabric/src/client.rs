@@ -3,7 +3,9 @@
 use crate::application;
 use crate::channel::{Channel, Ended};
 use crate::control::CONTROL_ARGUMENTS;
+use crate::control::topology_left_in;
 use crate::error::{Error, IoContext, Result};
+use crate::files::through;
 use crate::launch::{Process, Program};
 use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX, TAKE_UP_TIME_MAX};
 use crate::message::{PROTOCOL, Token, Waiting};
@@ -13,11 +15,12 @@ use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::Pid;
+use rustix::process::{Pid, geteuid};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -53,7 +56,7 @@ const GRACE: Duration = Duration::from_secs(20);
 /// # Errors
 /// The topology contradicts itself, the network is up, or a guest does not start: then nothing of it is left.
 pub fn up(name: &Name, text: &str) -> Result<Client> {
-    start(&rundir::base(), name, text, false).map(|(client, _)| client)
+    start(&rundir::base()?, name, text, false).map(|(client, _)| client)
 }
 
 /// A network that ends with this value, and with this process however that ends.
@@ -117,28 +120,35 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 /// # Errors
 /// There is no such network, or something of it cannot be removed.
 pub fn down(name: &Name) -> Result<()> {
-    let run = RunDir::of(&rundir::base(), name);
-    let Err(error) = Client::connect(name).and_then(Client::down) else { return Ok(()) };
-    match left_behind(&run)? {
+    let base = rundir::base()?;
+    let run = RunDir::open(&base, name)?.ok_or_else(|| unknown(&base, name))?;
+    let Err(error) = Client::connect_to(&run, &base, name).and_then(Client::down) else { return Ok(()) };
+    match topology_left_in(&run)? {
         // It died, perhaps just now: another finds its guests and ends them.
         Some(topology) => up(name, &topology).map_err(|_| error)?.down(),
-        None if run.path().exists() => run.remove(),
+        None if run.is_network() => run.remove_dead(),
         None => Err(error),
     }
 }
 
-/// The topology of a network whose control program died.
-fn left_behind(run: &RunDir) -> Result<Option<String>> {
-    crate::control::topology_text(run)
+/// Says that there is no such network, and which there are.
+fn unknown(base: &Path, name: &Name) -> Error {
+    let known = match RunDir::all(base) {
+        Ok(known) => known,
+        Err(error) => return error,
+    };
+    let known: Vec<&str> = known.iter().map(Name::as_str).collect();
+    let hint = if known.is_empty() { "none is up".to_owned() } else { format!("up: {}", known.join(", ")) };
+    Error::usage(format!("there is no network {name}")).hint(hint)
 }
 
 impl Client {
-    /// Connects to a running control program.
+    /// Connects to a running control program, which runs as the same user as this process.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none; its directory or socket is not this user's alone; a process of another user serves the socket.
     pub fn connect(name: &Name) -> Result<Self> {
-        Self::connect_at(&rundir::base(), name)
+        Self::connect_at(&rundir::base()?, name)
     }
 
     /// The same for a network whose files lie below `base`.
@@ -146,25 +156,31 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_at(base: &Path, name: &Name) -> Result<Self> {
-        let run = RunDir::of(base, name);
-        let path = run.control();
-        let address = SocketAddrUnix::new(&path).context(format!("cannot use {}", path.display()))?;
+        let run = RunDir::open(base, name)?.ok_or_else(|| unknown(base, name))?;
+        Self::connect_to(&run, base, name)
+    }
+
+    fn connect_to(run: &RunDir, base: &Path, name: &Name) -> Result<Self> {
+        let dead = || {
+            let message = format!("network {name} has no control program; its guests go on without it");
+            Error::environment(message).hint("siga net up TOPOLOGY finds them again")
+        };
+        let Some(place) = run.control_socket()? else {
+            return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
+        };
+        let at = || format!("cannot connect to {}", run.path().join("control").display());
+        // This is the socket that was looked at, and its path is short.
+        let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket")?;
+        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(GRACE)).context("cannot use a socket")?;
         match net::connect(&socket, &address) {
-            Ok(()) => Ok(Self::over(Channel::new(socket)?)),
-            Err(Errno::NOENT) => {
-                let known = RunDir::all(base)?;
-                let known: Vec<&str> = known.iter().map(Name::as_str).collect();
-                let hint = if known.is_empty() { "none is up".to_owned() } else { format!("up: {}", known.join(", ")) };
-                Err(Error::usage(format!("there is no network {name}")).hint(hint))
-            }
-            Err(Errno::CONNREFUSED) => {
-                let message = format!("network {name} has no control program; its guests go on without it");
-                Err(Error::environment(message).hint("siga net up TOPOLOGY finds them again"))
-            }
-            Err(error) => Err(error).context(format!("cannot connect to {}", path.display())),
+            Ok(()) => is_served_by_this_user(&socket, run)?,
+            Err(Errno::CONNREFUSED) => return Err(dead()),
+            Err(Errno::AGAIN) => return Err(Error::environment(format!("{}: it takes no connections", at()))),
+            Err(error) => return Err(error).context(at()),
         }
+        Ok(Self::over(Channel::new(socket)?))
     }
 
     fn over(channel: Channel) -> Self {
@@ -225,7 +241,7 @@ impl Client {
     /// The control program is there and does nothing.
     fn not_taken_up(&self) -> Error {
         let seconds = TAKE_UP_TIME_MAX.as_secs();
-        let pid = net::sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        let pid = sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
         let message = format!("the control program (process {pid}) did not take the request up within {seconds} s");
         Error::environment(message)
             .hint(format!("nothing was done; if the process is stopped, kill -CONT {pid} lets it go on"))
@@ -312,4 +328,16 @@ impl Client {
             _ => Err(Error::environment("the control program does not answer")),
         }
     }
+}
+
+/// The kernel says which user listened at the other end of a connection.
+fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
+    let server = sockopt::socket_peercred(socket).context("the control program's user cannot be told")?.uid;
+    let own = geteuid();
+    if server == own {
+        return Ok(());
+    }
+    let path = run.path().join("control");
+    let message = format!("{} is served by user {server}, and this is user {own}", path.display());
+    Err(Error::environment(message).hint("end that process, and start the network anew"))
 }

@@ -4,6 +4,7 @@
 //! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
 
 mod applications;
+mod attached;
 mod budget;
 mod clients;
 mod guests;
@@ -11,24 +12,27 @@ mod issuer;
 mod log;
 mod news;
 pub mod pairs;
+mod peer;
 mod state;
 
 use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
 use crate::events::Events;
+use crate::files;
 use crate::isolate;
 use crate::launch::{self, Launcher, Program};
 use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
 use crate::message::PairId;
 use crate::name::Name;
 use crate::request::{Answer, Request, TimedRequest};
-use crate::rundir::RunDir;
+use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
+use attached::Attached;
 use clients::Client;
 use guests::Guest;
 use log::Log;
 use pairs::{Outgoing, Pairs, With};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -45,7 +49,7 @@ pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
 ///
 /// # Errors
 /// The state is damaged or of another version.
-pub fn topology_text(run: &RunDir) -> Result<Option<String>> {
+pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
     Ok(State::read(run)?.map(|(state, _)| state.topology))
 }
 
@@ -83,8 +87,6 @@ enum Stage {
 #[derive(Debug)]
 pub struct Control {
     run: RunDir,
-    /// Held as long as this process lives.
-    _lock: OwnedFd,
     state: State,
     topology: Topology,
     launcher: Box<dyn Launcher>,
@@ -100,6 +102,7 @@ pub struct Control {
     last_application: u64,
     requests: u64,
     stage: Stage,
+    attached: Attached,
     /// Whose connection the network ends with.
     lease: Option<u64>,
     log: Log,
@@ -128,8 +131,8 @@ pub fn run(base: &Path) -> Result<()> {
         Err(error) => Ok(starter.send(&Answer::Failed(error), Vec::new())?),
     };
     if lease {
-        // Whoever made it may be gone; what else lies in it keeps it.
-        let _ = std::fs::remove_dir(base);
+        // The process that made it may be gone. If there is another file in it, it stays.
+        let _ = rundir::remove_base(base);
     }
     outcome
 }
@@ -152,9 +155,7 @@ impl Control {
     /// The network has a control program, or guests of another topology; its files cannot be made.
     pub fn begin(base: &Path, name: Name, text: String, launcher: Box<dyn Launcher>) -> Result<Self> {
         isolate::raise_descriptor_limit();
-        let run = RunDir::of(base, &name);
-        run.create()?;
-        let lock = lock(&run, &name)?;
+        let run = RunDir::create(base, &name)?;
         let log = Log::open(&run)?;
         let left = State::read(&run)?;
         let is_new = left.is_none();
@@ -175,7 +176,6 @@ impl Control {
         let guests = topology.guests.keys().map(|name| (name.clone(), Guest::default())).collect();
         let mut control = Self {
             run,
-            _lock: lock,
             state,
             topology,
             launcher,
@@ -189,6 +189,7 @@ impl Control {
             last_application: 0,
             requests: 0,
             stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX, is_new },
+            attached: Attached::default(),
             lease: None,
             log,
         };
@@ -353,22 +354,6 @@ fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Says that a control program of this network lives.
-fn lock(run: &RunDir, name: &Name) -> Result<OwnedFd> {
-    let path = run.path().join("lock");
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file =
-        rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context(format!("cannot open {}", path.display()))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(Errno::WOULDBLOCK) => {
-            let message = format!("network {name} is up: its control socket {} is in use", run.control().display());
-            Err(Error::environment(message).hint(format!("siga net status {name}, or siga net down {name}")))
-        }
-        Err(error) => Err(error).context(format!("cannot lock {}", path.display())),
-    }
-}
-
 /// Listens at a path that nobody who lives uses.
 fn listen(path: &Path) -> Result<OwnedFd> {
     let socket = bind(path)?;
@@ -376,17 +361,23 @@ fn listen(path: &Path) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket with a place, on which nobody listens yet.
+/// A socket with a place, on which nobody listens yet. A socket that a process left there is replaced.
 fn bind(path: &Path) -> Result<OwnedFd> {
-    let at = || format!("cannot listen at {}", path.display());
+    let at = || {
+        // The path leads through an open directory; its name is the one to show.
+        let directory = path.parent().and_then(|directory| std::fs::read_link(directory).ok()).unwrap_or_default();
+        format!("cannot listen at {}", directory.join(path.file_name().unwrap_or_default()).display())
+    };
     let address = SocketAddrUnix::new(path).context(at())?;
-    match rustix::fs::unlink(path) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => return Err(error).context(at()),
+    match files::type_of(rustix::fs::CWD, path).context(at())? {
+        None => {}
+        Some(FileType::Socket) => rustix::fs::unlink(path).context(at())?,
+        Some(_) => return Err(Error::environment(format!("{}: there is a file that is not a socket", at()))),
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context(at())?;
+    // The file gets the mode that the socket has.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).context(at())?;
     net::bind(&socket, &address).context(at())?;
-    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR).context(at())?;
     Ok(socket)
 }

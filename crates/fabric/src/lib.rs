@@ -13,6 +13,7 @@ mod device;
 pub mod driver;
 pub mod error;
 mod events;
+pub mod files;
 pub mod guest;
 mod hold;
 pub mod isolate;

@@ -83,6 +83,12 @@ pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
 pub const RESTART_WAIT: Duration = Duration::from_millis(100);
 /// The longest.
 pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Bytes of the state file: a topology, three secrets a guest, and for each restricted network its guests.
+pub const STATE_BYTES_MAX: u64 = 64 << 20;
+/// Links on the way to the directory of all networks, as many as the kernel follows.
+pub const LINKS_MAX: usize = 40;
+/// Processes that attached to a network, are alive, and may ask its control program for nothing else.
+pub const ATTACHED_PROCESSES_MAX: usize = 16_384;
 /// Log lines are left out once the log has grown to so many bytes.
 pub const LOG_BYTES_MAX: u64 = 16 << 20;
 

@@ -1,114 +1,301 @@
-//! Where a network keeps what outlives its control program: sockets, the state file, the log.
+//! The directory in which a network keeps what outlives its control program: sockets, the state file, the log.
 //!
-//! The directory belongs to the user alone, and is refused if it does not: whoever can write it could put a socket of his
-//! own in place.
+//! It lies in a *base*, a directory with all networks of one user. Both belong to that user, who alone may write into them;
+//! anything else is refused. Each is opened once and checked as opened. Every file in it is reached through the open directory,
+//! by a name that siga knows, and only if it has the type that siga gives it. A file that siga does not know is never touched.
+
+mod known;
+mod way;
 
 use crate::error::{Error, IoContext, Result};
+use crate::files::{self, through};
+use crate::limits::STATE_BYTES_MAX;
 use crate::name::Name;
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use known::{CONTROL, GUESTS, LOCK, LOG, STATE, STATE_PART};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs;
+use rustix::process::geteuid;
+use std::ffi::OsStr;
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The directory of one network.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunDir(PathBuf);
+/// The way out of every refusal.
+const OWN_DIRECTORY: &str = "set SIGA_RUN_DIR or XDG_RUNTIME_DIR to a directory that belongs to you alone; if the network is \
+                             another user's, run siga as that user";
 
 /// The directory with those of all networks of this user: `$SIGA_RUN_DIR`, else `siga` in `$XDG_RUNTIME_DIR`, else
-/// `/tmp/siga-UID`.
-pub fn base() -> PathBuf {
+/// `/tmp/siga-UID`. It need not exist.
+///
+/// # Errors
+/// `$XDG_RUNTIME_DIR` does not belong to this user alone. Other users may replace directories in `/tmp`.
+pub fn base() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let runtime = || set("XDG_RUNTIME_DIR").map(|directory| directory.join("siga"));
-    let uid = rustix::process::geteuid().as_raw();
-    set("SIGA_RUN_DIR").or_else(runtime).unwrap_or_else(|| format!("/tmp/siga-{uid}").into())
+    if let Some(base) = set("SIGA_RUN_DIR") {
+        return Ok(base);
+    }
+    if let Some(runtime) = set("XDG_RUNTIME_DIR") {
+        let stat = rustix::fs::stat(&runtime).context(format!("cannot use {}", runtime.display()));
+        let is_fit = stat.map_err(|error| error.hint(OWN_DIRECTORY)).and_then(|stat| is_ours(&stat, &runtime));
+        is_fit.map_err(|error| error.at("XDG_RUNTIME_DIR"))?;
+        return Ok(runtime.join("siga"));
+    }
+    let shared = Path::new("/tmp");
+    let stat = rustix::fs::stat(shared).context("cannot use /tmp")?;
+    // Without the sticky bit, a user who may write into a directory may replace what lies in it.
+    let is_sticky = stat.st_mode & Mode::SVTX.bits() != 0;
+    let is_safe = is_ours(&stat, shared).is_ok() || stat.st_uid == 0 && (is_sticky || stat.st_mode & OTHERS_WRITE == 0);
+    if !is_safe {
+        return Err(
+            Error::environment("/tmp is not safe: other users may replace directories in it").hint(OWN_DIRECTORY)
+        );
+    }
+    Ok(shared.join(format!("siga-{}", geteuid().as_raw())))
+}
+
+/// Removes a base, if it is empty and belongs to this user alone.
+///
+/// # Errors
+/// It cannot be used, or not removed.
+pub fn remove_base(base: &Path) -> Result<()> {
+    match way::open(base, false)? {
+        Some(_) => std::fs::remove_dir(base).context(format!("cannot remove {}", base.display())),
+        None => Ok(()),
+    }
+}
+
+/// Writing by the group or by everybody.
+const OTHERS_WRITE: u32 = 0o022;
+
+fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
+    let (own, shown) = (geteuid().as_raw(), path.display());
+    let message = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory if stat.st_uid != own => {
+            format!("{shown} belongs to user {}, and this is user {own}", stat.st_uid)
+        }
+        FileType::Directory if stat.st_mode & OTHERS_WRITE != 0 => {
+            format!("{shown} does not belong to you alone: other users may write into it")
+        }
+        FileType::Directory => return Ok(()),
+        FileType::Symlink => format!("{shown} is a link, and not a directory that belongs to you alone"),
+        FileType::RegularFile
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => format!("{shown} is not a directory"),
+    };
+    Err(Error::environment(message).hint(OWN_DIRECTORY))
+}
+
+/// A directory of this user's, open and checked.
+#[derive(Debug)]
+struct OpenDirectory {
+    descriptor: OwnedFd,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl OpenDirectory {
+    /// Opens one by its name in another; none if it is not there. With `make` it is made.
+    fn open(above: impl AsFd, name: impl AsRef<OsStr>, path: &Path, make: bool) -> Result<Option<Self>> {
+        let (above, name) = (above.as_fd(), name.as_ref());
+        let at = || format!("cannot use {}", path.display());
+        if make {
+            match rustix::fs::mkdirat(above, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error).context(format!("cannot make {}", path.display())),
+            }
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = match rustix::fs::openat(above, name, flags, Mode::empty()) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error).context(at()),
+        };
+        is_ours(&rustix::fs::fstat(&found).context(at())?, path)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::openat(&found, ".", flags, Mode::empty()).context(at())?;
+        Ok(Some(Self { descriptor, path: path.to_owned() }))
+    }
+
+    /// The same for one that lies in this one.
+    fn below(&self, name: &str, make: bool) -> Result<Option<Self>> {
+        Self::open(self, name, &self.path.join(name), make)
+    }
+
+    /// The names in it, those that are text. A name that is none is given with a replacement.
+    fn names(&self) -> Result<Vec<String>> {
+        let at = || format!("cannot read {}", self.path.display());
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(self).context(at())? {
+            let name = entry.context(at())?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+impl AsFd for OpenDirectory {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// The directory of one network, open.
+#[derive(Debug)]
+pub struct RunDir {
+    name: Name,
+    base: OpenDirectory,
+    own: OpenDirectory,
+    /// Held by the control program that made or took over the directory.
+    held: Option<Held>,
+}
+
+/// What the owner of a network's directory holds while it lives.
+#[derive(Debug)]
+struct Held {
+    _lock: OwnedFd,
+    guests: OpenDirectory,
 }
 
 impl RunDir {
-    /// That of a network below `base`; it need not exist.
-    pub fn of(base: &Path, network: &Name) -> Self {
-        Self(base.join(network.as_str()))
+    /// Opens that of a network below `base`; none if it is not there. It need not be that of a network.
+    ///
+    /// # Errors
+    /// It or `base` is not a directory of this user's alone.
+    pub fn open(base: &Path, network: &Name) -> Result<Option<Self>> {
+        let Some(base) = way::open(base, false)? else { return Ok(None) };
+        let own = base.below(network.as_str(), false)?;
+        Ok(own.map(|own| Self { name: network.clone(), base, own, held: None }))
+    }
+
+    /// Makes it and what it lies in, for this user alone, or takes over one that a control program left. Its lock is held as long
+    /// as this value lives.
+    ///
+    /// # Errors
+    /// It cannot be made, belongs to another user, is not that of a network, or is in use.
+    pub fn create(base: &Path, network: &Name) -> Result<Self> {
+        let gone = || Error::environment(format!("network {network} was taken down at this moment")).hint("try again");
+        let base = way::open(base, true)?.ok_or_else(gone)?;
+        let own = base.below(network.as_str(), true)?.ok_or_else(gone)?;
+        let mut run = Self { name: network.clone(), base, own, held: None };
+        run.is_fit_for_a_network()?;
+        let lock = run.lock()?.ok_or_else(gone)?;
+        let guests = run.own.below(GUESTS, true)?.ok_or_else(gone)?;
+        run.held = Some(Held { _lock: lock, guests });
+        Ok(run)
     }
 
     /// The networks that have one below `base`, by name.
     ///
     /// # Errors
-    /// `base` cannot be read.
+    /// `base` cannot be read, or is not a directory of this user's alone.
     pub fn all(base: &Path) -> Result<Vec<Name>> {
-        let entries = match fs::read_dir(base) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.context(format!("cannot read {}", base.display()))?,
-        };
-        let name = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().into_string().ok()?.parse().ok();
-        let mut names: Vec<Name> = entries.filter_map(name).collect();
-        names.sort();
-        Ok(names)
+        let Some(open) = way::open(base, false)? else { return Ok(Vec::new()) };
+        let is_network = |name: &Name| matches!(Self::open(base, name), Ok(Some(run)) if run.is_network());
+        let names = open.names()?.into_iter().filter_map(|name| name.parse().ok());
+        Ok(names.filter(is_network).collect())
     }
 
-    /// Makes the directory and what it lies in, for this user alone.
+    /// Where it is, for messages.
+    pub fn path(&self) -> &Path {
+        &self.own.path
+    }
+
+    /// True if a network's control program has used it.
+    pub fn is_network(&self) -> bool {
+        [LOCK, STATE].iter().any(|name| matches!(files::type_of(&self.own, *name), Ok(Some(FileType::RegularFile))))
+    }
+
+    /// The control program's socket, by a path through the open directory.
+    pub fn control(&self) -> PathBuf {
+        Path::new(&through(&self.own.descriptor)).join(CONTROL)
+    }
+
+    /// The control program's socket itself, whatever happens to its name; none if there is none. To connect to it, use its path
+    /// through `/proc/self/fd`.
     ///
     /// # Errors
-    /// It cannot be made, or is somebody else's.
-    pub fn create(&self) -> Result<()> {
-        let base = self.0.parent().unwrap_or(Path::new("/"));
-        for directory in [base, &self.0, &self.0.join("guests")] {
-            match rustix::fs::mkdir(directory, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error).context(format!("cannot make {}", directory.display())),
-            }
-            is_ours(directory)?;
+    /// The file is not a socket of this user's.
+    pub(crate) fn control_socket(&self) -> Result<Option<OwnedFd>> {
+        let path = self.own.path.join(CONTROL);
+        let at = || format!("cannot use {}", path.display());
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = match rustix::fs::openat(&self.own, CONTROL, flags, Mode::empty()) {
+            Ok(socket) => socket,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error).context(at()),
+        };
+        let stat = rustix::fs::fstat(&socket).context(at())?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(Error::environment(format!("{}: it is not a socket", at())));
         }
-        Ok(())
+        if stat.st_uid != geteuid().as_raw() {
+            return Err(Error::environment(format!("{}: it belongs to user {}", at(), stat.st_uid)));
+        }
+        Ok(Some(socket))
     }
 
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// The control program's socket.
-    pub fn control(&self) -> PathBuf {
-        self.0.join("control")
-    }
-
-    /// The socket on which a guest waits for a later control program.
+    /// The socket on which a guest waits for a later control program, by a path through the open directory.
     pub fn guest(&self, guest: &Name) -> PathBuf {
-        self.0.join("guests").join(guest.as_str())
+        match &self.held {
+            Some(held) => Path::new(&through(&held.guests.descriptor)).join(guest.as_str()),
+            None => Path::new(&through(&self.own.descriptor)).join(GUESTS).join(guest.as_str()),
+        }
     }
 
-    /// The log.
+    /// The log, by a path through the open directory.
     pub fn log(&self) -> PathBuf {
-        self.0.join("log")
+        Path::new(&through(&self.own.descriptor)).join(LOG)
     }
 
     /// The log, to be written to its end.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or is not a regular file of this user's.
     pub fn append_log(&self) -> Result<OwnedFd> {
-        let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::CLOEXEC;
-        let path = self.log();
-        rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context(format!("cannot write {}", path.display()))
+        self.make(LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY)
     }
 
-    fn state(&self) -> PathBuf {
-        self.0.join("state.json")
+    fn make(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
+        let path = self.own.path.join(name);
+        let made = files::open_own(&self.own, name, flags, &path)?;
+        made.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
+    }
+
+    /// Takes the lock, which says that a control program of this network lives; none if the directory is removed meanwhile.
+    fn lock(&self) -> Result<Option<OwnedFd>> {
+        let (path, name) = (self.own.path.join(LOCK), &self.name);
+        let Some(file) = files::open_own(&self.own, LOCK, OFlags::CREATE | OFlags::RDWR, &path)? else {
+            return Ok(None);
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let message = format!("network {name} is up: {} is in use", self.own.path.display());
+                return Err(
+                    Error::environment(message).hint(format!("siga net status {name}, or siga net down {name}"))
+                );
+            }
+            Err(error) => return Err(error).context(format!("cannot lock {}", path.display())),
+        }
+        // Its former holder removes it last.
+        let links = rustix::fs::fstat(&file).context(format!("cannot use {}", path.display()))?.st_nlink;
+        Ok((links > 0).then_some(file))
     }
 
     /// What a control program left, if it left anything.
     ///
     /// # Errors
-    /// The file is not ours or cannot be read.
+    /// The file is not a regular one of this user's, too long, or cannot be read.
     pub fn read_state(&self) -> Result<Option<Vec<u8>>> {
-        let path = self.state();
-        match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            state => {
-                is_ours(&self.0)?;
-                state.map(Some).context(format!("cannot read {}", path.display()))
-            }
-        }
+        let path = self.own.path.join(STATE);
+        let Some(file) = files::open_own(&self.own, STATE, OFlags::RDONLY, &path)? else { return Ok(None) };
+        files::read_bounded(file, STATE_BYTES_MAX, &format!("cannot read {}", path.display())).map(Some)
     }
 
     /// Replaces the state, whole or not at all. If the host loses power before the disk has it, the state may be empty, unless it is
@@ -117,74 +304,27 @@ impl RunDir {
     /// # Errors
     /// The disk is full, or the directory is gone.
     pub fn write_state(&self, state: &[u8], durable: bool) -> Result<()> {
-        let (path, part) = (self.state(), self.0.join("state.part"));
         let write = || -> std::io::Result<()> {
-            let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file: OwnedFd = rustix::fs::open(&part, flags, Mode::RUSR | Mode::WUSR)?;
-            let mut file = fs::File::from(file);
+            match rustix::fs::unlinkat(&self.own, STATE_PART, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&self.own, STATE_PART, flags, Mode::RUSR | Mode::WUSR)?;
+            let mut file = std::fs::File::from(file);
             file.write_all(state)?;
             if durable {
                 file.sync_all()?;
             }
-            fs::rename(&part, &path)
+            rustix::fs::renameat(&self.own, STATE_PART, &self.own, STATE)?;
+            Ok(())
         };
-        write().context(format!("cannot write {}", path.display()))
-    }
-
-    /// Removes all of it.
-    ///
-    /// # Errors
-    /// Something in it cannot be removed.
-    pub fn remove(&self) -> Result<()> {
-        match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).context(format!("cannot remove {}", self.0.display()))
-            }
-            _ => Ok(()),
+        if state.len() as u64 > STATE_BYTES_MAX {
+            return Err(Error::usage(format!("the state of a network has more than {STATE_BYTES_MAX} bytes")));
         }
+        write().context(format!("cannot write {}", self.own.path.join(STATE).display()))
     }
-}
-
-fn is_ours(directory: &Path) -> Result<()> {
-    let stat: Stat = rustix::fs::lstat(directory).context(format!("cannot look at {}", directory.display()))?;
-    let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    if is_directory && stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o022 == 0 {
-        return Ok(());
-    }
-    let message = format!("{} is not a directory that belongs to you alone", directory.display());
-    Err(Error::environment(message).hint("remove it, or name another place in SIGA_RUN_DIR"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn what_others_can_write_is_refused() {
-        let base = tempfile::tempdir().unwrap();
-        let run = RunDir::of(&base.path().join("siga"), &"n".parse().unwrap());
-        assert_eq!(run.read_state().unwrap(), None);
-        run.create().unwrap();
-        run.create().unwrap();
-        run.write_state(b"one", true).unwrap();
-        run.write_state(b"two", false).unwrap();
-        assert_eq!(run.read_state().unwrap().unwrap(), b"two");
-        let mode = fs::metadata(run.path().join("state.json")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(RunDir::all(&base.path().join("siga")).unwrap(), ["n".parse().unwrap()]);
-        fs::set_permissions(run.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(run.create().unwrap_err().message().contains("belongs to you alone"));
-        assert!(run.read_state().is_err());
-        run.remove().unwrap();
-        run.remove().unwrap();
-        assert!(!run.path().exists());
-    }
-
-    #[test]
-    fn a_link_in_place_of_the_directory_is_refused() {
-        let base = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/", base.path().join("n")).unwrap();
-        assert!(RunDir::of(base.path(), &"n".parse().unwrap()).create().is_err());
-    }
-}
+mod tests;

@@ -103,7 +103,7 @@ impl Attachment {
     /// # Errors
     /// There is no such network, the token is not the guest's, or the guest is attached already.
     pub fn embedded(network: &Name, guest: &Name, token: &Token) -> Result<Self> {
-        Self::embedded_at(&rundir::base(), network, guest, token)
+        Self::embedded_at(&rundir::base()?, network, guest, token)
     }
 
     /// The same for a network whose files lie below `base`.
@@ -162,7 +162,7 @@ impl Attachment {
     /// There is no such network, the token is not that of the guest's applications, the guest does not run, is external, or has
     /// as many applications as it may.
     pub fn iucv(network: &Name, guest: &Name, token: &Token) -> Result<Self> {
-        Self::iucv_at(&rundir::base(), network, guest, token)
+        Self::iucv_at(&rundir::base()?, network, guest, token)
     }
 
     /// The same for a network whose files lie below `base`.

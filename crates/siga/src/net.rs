@@ -4,6 +4,7 @@ use crate::{print, tell};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use siga_fabric::client::{self, Client};
+use siga_fabric::limits::TOPOLOGY_BYTES_MAX;
 use siga_fabric::message::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, GuestState, GuestStatus, NetworkStatus, Request};
@@ -24,7 +25,8 @@ Examples:
   siga net capture figure-1 tcpip2 -o r.pcapng
   siga net down figure-1
 
-A topology is a TOML file of networks and guests: see docs/net.md.";
+A topology is a TOML file of networks and guests: see docs/net.md. Networks keep their files in $SIGA_RUN_DIR, else
+$XDG_RUNTIME_DIR/siga, else /tmp/siga-UID: a directory that must belong to you alone.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetCommand {
@@ -32,13 +34,15 @@ pub(crate) enum NetCommand {
     ///
     /// If the control program of a running network died, this starts another, which finds the guests again.
     Up {
-        /// The topology.
+        /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
         topology: PathBuf,
         /// What to call the network, if not what the topology says, or its file's name.
         #[arg(long)]
         name: Option<Name>,
     },
-    /// Take a network down.
+    /// Take a network down and remove its files.
+    ///
+    /// Files that siga did not make stay, and with them the directory of the network; the message names one of them.
     Down {
         /// The network.
         network: Name,
@@ -62,7 +66,7 @@ pub(crate) enum NetCommand {
         network: Name,
         /// The guest.
         guest: Name,
-        /// The file; without it, standard output.
+        /// The file: a new one, or a regular file of yours, which is emptied; without it, standard output.
         #[arg(short, long)]
         output: Option<PathBuf>,
         /// The most bytes of each frame.
@@ -116,7 +120,7 @@ pub(crate) enum NetCommand {
     },
     /// Check a topology without starting anything.
     Check {
-        /// The topology.
+        /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
         topology: PathBuf,
     },
     /// Be a control program (started by siga itself).
@@ -199,7 +203,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).context(format!("cannot read {}", path.display()))
+    Ok(siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)?)
 }
 
 fn up(path: &Path, name: Option<Name>) -> Result<()> {
@@ -220,7 +224,7 @@ fn request(network: &Name, request: Request) -> Result<()> {
 /// Every network in a line.
 fn all(format: StatusFormat) -> Result<()> {
     let mut rows = Vec::new();
-    for name in RunDir::all(&rundir::base())? {
+    for name in RunDir::all(&rundir::base()?)? {
         let guests = Client::connect(&name).and_then(|mut client| client.request(Request::Status { detail: false }));
         rows.push(match guests {
             Ok(answers) => {
@@ -412,7 +416,7 @@ fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32,
     // The guest writes to a pipe: it is never given a file of its own.
     let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let mut into: Box<dyn std::io::Write + Send> = match output {
-        Some(path) => Box::new(std::fs::File::create(path).context(format!("cannot write {}", path.display()))?),
+        Some(path) => Box::new(siga_fabric::files::create(path)?),
         None => Box::new(std::io::stdout()),
     };
     client.ask(Request::Capture { guest: guest.clone(), snap_bytes }, vec![writer.into()])?;

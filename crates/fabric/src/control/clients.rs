@@ -1,6 +1,6 @@
 //! Whoever asks a control program for something: the command line, and applications that attach.
 
-use super::guests::has_hung_up;
+use super::peer::has_hung_up;
 use super::{Control, Source};
 use crate::application::ApplicationId;
 use crate::channel::{Channel, Ended, Unsent};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Client {
-    channel: Channel,
+    pub(super) channel: Channel,
     waits: Waits,
     /// It has made a request.
     has_asked: bool,
@@ -192,6 +192,10 @@ impl Control {
     }
 
     fn request(&mut self, key: u64, request: Request, mut descriptors: Vec<OwnedFd>) {
+        if let Err(error) = self.may_ask(key, &request) {
+            self.finish(key, Err(error));
+            return;
+        }
         let outcome = match request {
             Request::Start { .. } => Err(Error::usage("this control program has begun")),
             Request::Status { detail } => {

@@ -1,6 +1,7 @@
 //! Guests of a control program: started, adopted, sent orders, started again, ended. `news.rs` has what they say.
 
 use super::budget::Budget;
+use super::peer::Peer;
 use super::{Control, Source, Stage, bind};
 use crate::application::ApplicationId;
 use crate::channel::{Channel, Unsent};
@@ -10,12 +11,9 @@ use crate::limits::{PAIRS_DEFAULT, PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WA
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Order, PROTOCOL};
 use crate::name::Name;
 use crate::request::{GuestState, GuestStatus};
-use crate::sys;
 use crate::topology::Restart;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal, geteuid, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -28,27 +26,22 @@ pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
 pub(super) enum Running {
     /// This control program started it.
     Own(Process),
-    /// A predecessor did, or somebody else.
-    Adopted {
-        /// Its number.
-        pid: Pid,
-        /// Readable once it has ended.
-        pidfd: OwnedFd,
-    },
+    /// An earlier one did, or its user.
+    Adopted(Peer),
 }
 
 impl Running {
     fn pid(&self) -> Pid {
         match self {
             Self::Own(process) => process.pid(),
-            Self::Adopted { pid, .. } => *pid,
+            Self::Adopted(peer) => peer.pid,
         }
     }
 
     fn pidfd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(process) => process.pidfd(),
-            Self::Adopted { pidfd, .. } => pidfd.as_fd(),
+            Self::Adopted(peer) => peer.pidfd.as_fd(),
         }
     }
 }
@@ -177,7 +170,9 @@ impl Control {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
             net::connect(&socket, &address).ok()?;
-            let process = peer(&socket).ok()?;
+            // The secret is for a process of this user alone.
+            net::sockopt::socket_peercred(&socket).ok().filter(|peer| peer.uid == geteuid())?;
+            let process = Running::Adopted(Peer::of(&socket).ok()?);
             Some((Channel::new(socket).ok()?, process))
         };
         let Some((mut channel, process)) = connect() else { return false };
@@ -197,7 +192,7 @@ impl Control {
     /// A process has proved to be an external guest: its connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.set_source(key, Source::Channel(name.clone()));
-        let process = peer(&channel).context("the process that attaches cannot be watched")?;
+        let process = Running::Adopted(Peer::of(&channel).context("the process that attaches cannot be watched")?);
         let pid = process.pid();
         let process_key = self.events.add(process.pidfd(), Source::Process(name.clone()))?;
         self.log.line(&format!("guest {name}: attached, process {pid}"));
@@ -297,7 +292,7 @@ impl Control {
                 Ok(Some(status)) => (status.to_string(), status.success()),
                 _ => ("it ended".to_owned(), false),
             },
-            Running::Adopted { .. } => ("it ended".to_owned(), false),
+            Running::Adopted(_) => ("it ended".to_owned(), false),
         };
         // Its last words come before its end.
         self.hear_guest(name);
@@ -434,29 +429,4 @@ impl Control {
             ended: guest.ended.clone(),
         })
     }
-}
-
-/// The process at the other end of a connection.
-fn peer(connection: impl AsFd) -> std::io::Result<Running> {
-    let pid = net::sockopt::socket_peercred(&connection)?.pid;
-    let pidfd = match sys::peer_pidfd(&connection) {
-        Ok(pidfd) => pidfd,
-        // Kernels before 6.5: the number may have become another process's.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
-            let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-            if has_hung_up(&connection)? {
-                return Err(std::io::ErrorKind::NotConnected.into());
-            }
-            pidfd
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(Running::Adopted { pid, pidfd })
-}
-
-/// True if the other end of a connection is closed.
-pub(super) fn has_hung_up(connection: impl AsFd) -> std::io::Result<bool> {
-    let mut ends = [PollFd::new(&connection, PollFlags::RDHUP)];
-    poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    Ok(ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR))
 }

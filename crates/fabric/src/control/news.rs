@@ -169,7 +169,7 @@ impl Control {
 
     pub(super) fn couple(&mut self, asker: &Name, device: Name, member: MemberId) {
         let own = MemberId { guest: asker.clone(), device: device.clone() };
-        let may = self.may_ask(asker, &member.guest);
+        let may = self.may_couple_now(asker, &member.guest);
         let (guests, issuer) = (&self.guests, self.state.issuer());
         let runs = |guest: &Name| guests.get(guest).is_some_and(Guest::runs);
         match may.and_then(|()| self.pairs.want(&self.topology, issuer, &own, &member, runs)) {
@@ -183,7 +183,7 @@ impl Control {
 
     /// Whether a guest may ask for a pair with another now. A guest that asks without end, or for a partner that is far behind, is to
     /// cost that partner nothing.
-    fn may_ask(&mut self, asker: &Name, partner: &Name) -> Result<()> {
+    fn may_couple_now(&mut self, asker: &Name, partner: &Name) -> Result<()> {
         if let Some((_, channel)) = self.guests.get(partner).and_then(|guest| guest.channel.as_ref())
             && (channel.waiting() >= OUTBOX_MESSAGES_MAX / 2 || channel.waiting_because(asker) >= ORDERS_OF_ONE_MAX)
         {

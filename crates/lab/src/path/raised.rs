@@ -12,7 +12,7 @@ use siga_fabric::client::Leased;
 use siga_fabric::message::{ReportPart, Token};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, Request as Ask};
-use siga_fabric::rundir::RunDir;
+use siga_fabric::rundir::{self, RunDir};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -106,8 +106,8 @@ impl Network {
         let name: Name = NAME.parse()?;
         let leased = Leased::up_at(&base, &name, &spec.topology()).inspect_err(|_| {
             // What cannot be removed is not the error to tell.
-            let _ = RunDir::of(&base, &name).remove();
-            let _ = std::fs::remove_dir(&base);
+            let _ = RunDir::open(&base, &name).map(|run| run.map(|run| run.remove_dead()));
+            let _ = rundir::remove_base(&base);
         })?;
         let mut network = Self { leased };
         let attach = spec.path.attach;

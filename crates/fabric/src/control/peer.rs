@@ -1,0 +1,67 @@
+//! The process at the other end of a connection.
+
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A process that this one did not start.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// Its number.
+    pub(super) pid: Pid,
+    /// Readable once it has ended. Its number may be another process's then; this never is.
+    pub(super) pidfd: OwnedFd,
+}
+
+impl Peer {
+    /// The process that made a connection, or that listened for it.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(super) fn of(connection: impl AsFd) -> io::Result<Self> {
+        let pid = sockopt::socket_peercred(&connection)?.pid;
+        let pidfd = match sys::peer_pidfd(&connection) {
+            Ok(pidfd) => pidfd,
+            // A kernel before 6.5 has only the number. While the connection is open, its process has not ended, so that the number is
+            // still its own, unless it has given the connection to another process.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
+                let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+                if has_hung_up(&connection)? {
+                    return Err(io::ErrorKind::NotConnected.into());
+                }
+                pidfd
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { pid, pidfd })
+    }
+}
+
+/// True if the other end of a connection is closed.
+pub(super) fn has_hung_up(connection: impl AsFd) -> io::Result<bool> {
+    let mut ends = [PollFd::new(&connection, PollFlags::RDHUP)];
+    poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn the_process_at_the_other_end_is_known_until_it_hangs_up() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&one).unwrap();
+        assert_eq!(peer.pid, rustix::process::getpid());
+        let mut ends = [PollFd::new(&peer.pidfd, PollFlags::IN)];
+        assert_eq!(poll(&mut ends, Some(&Timespec::default())), Ok(0), "it lives");
+        assert!(!has_hung_up(&one).unwrap());
+        drop(other);
+        assert!(has_hung_up(&one).unwrap());
+    }
+}

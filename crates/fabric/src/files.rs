@@ -1,0 +1,129 @@
+//! Opening files that an attacker may have put in place: for reading with a bound, and for writing through no link.
+//!
+//! A file is looked at before it is opened, so that neither a FIFO nor a device is ever opened by accident. What may be in it
+//! is left to the caller.
+
+use crate::error::{Error, IoContext, Result};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::path::Arg;
+use rustix::process::geteuid;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Pipes that a shell makes for a command have names below these.
+const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
+
+/// The text of a file that the caller named: a regular file of at most `bytes_max`, which a link may lead to.
+///
+/// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, up to the same bound.
+///
+/// # Errors
+/// Usage: the file is of another type, too long, or no UTF-8. Environment: it cannot be read.
+pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
+    let at = || format!("cannot read {}", path.display());
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&found).context(at())?.st_mode);
+    let is_shell_pipe = kind == FileType::Fifo && SHELL_PIPES.iter().any(|of_shell| path.starts_with(of_shell));
+    if kind != FileType::RegularFile && !is_shell_pipe {
+        let message = format!("{}: {} is not a regular file", at(), type_name(kind));
+        return Err(Error::usage(message).hint("name a regular file, or a pipe of the shell (/dev/stdin, /dev/fd/N)"));
+    }
+    // Some files of /proc are regular and make their reader wait.
+    let waiting = if is_shell_pipe { OFlags::empty() } else { OFlags::NONBLOCK };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | waiting;
+    let file = rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?;
+    let bytes = read_bounded(file, bytes_max, &at())?;
+    String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: it is not text in UTF-8", at())))
+}
+
+/// A file to write to: a new one, for its owner alone, or an old one that is emptied. An old one must be a regular file of the
+/// caller's with no other name. No link is followed at the end of the path.
+///
+/// # Errors
+/// Usage: the old file is another user's, has several names, or is not regular. Environment: it cannot be made.
+pub fn create(path: &Path) -> Result<File> {
+    let at = || format!("cannot write {}", path.display());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => return Ok(file.into()),
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(error).context(at()),
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::open(path, flags, Mode::empty()).context(at())?;
+    is_own_file(&rustix::fs::fstat(&found).context(at())?).map_err(|why| {
+        Error::usage(format!("{}: {why}", at())).hint("name a new file, or a regular file of your own")
+    })?;
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?.into())
+}
+
+/// Opens a regular file of the caller's by its name in an open directory; none if there is no such file. `flags` may ask to
+/// make it. `shown` is its path, for messages.
+pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &Path) -> Result<Option<OwnedFd>> {
+    let at = || format!("cannot use {}", shown.display());
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(Error::environment(format!("{}: it is a link", at()))),
+        // A FIFO without a reader, or a socket.
+        Err(Errno::NXIO) => return Err(Error::environment(format!("{}: it is not a regular file", at()))),
+        Err(error) => return Err(error).context(at()),
+    };
+    let stat = rustix::fs::fstat(&file).context(at())?;
+    is_own_file(&stat).map_err(|why| Error::environment(format!("{}: {why}", at())))?;
+    Ok(Some(file))
+}
+
+/// All bytes of a file, or an error if there are more than `bytes_max`. `at` begins the message.
+pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::from(file).take(bytes_max + 1).read_to_end(&mut bytes).context(at)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(Error::usage(format!("{at}: it has more than {bytes_max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The type of a file by its name in an open directory, without following a link; none if there is no such file.
+pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Result<Option<FileType>> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A path by which this process reaches an open file, whatever became of its name.
+pub(crate) fn through(file: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+fn is_own_file(stat: &Stat) -> std::result::Result<(), String> {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind != FileType::RegularFile {
+        return Err(format!("{} is not a regular file", type_name(kind)));
+    }
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(format!("it belongs to user {}", stat.st_uid));
+    }
+    if stat.st_nlink > 1 {
+        return Err("it has several names".to_owned());
+    }
+    Ok(())
+}
+
+fn type_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Fifo => "a named pipe",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a link",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::RegularFile | FileType::Unknown => "a file of this type",
+    }
+}

@@ -1,0 +1,127 @@
+//! The files of a network's directory, by name and type; which directory may become a network's; removing one.
+
+use super::{OpenDirectory, RunDir};
+use crate::error::{Error, IoContext, Result};
+use crate::files;
+use crate::name::Name;
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+/// The control program's socket.
+pub(super) const CONTROL: &str = "control";
+/// The sockets of guests.
+pub(super) const GUESTS: &str = "guests";
+/// Locked while a control program lives.
+pub(super) const LOCK: &str = "lock";
+/// The log.
+pub(super) const LOG: &str = "log";
+/// The log before the last rotation.
+pub(super) const LOG_OLD: &str = "log.1";
+/// The state.
+pub(super) const STATE: &str = "state.json";
+/// The state while it is written.
+pub(super) const STATE_PART: &str = "state.part";
+
+/// All but the lock, which is made first and removed last.
+const FILES: [(&str, FileType); 6] = [
+    (CONTROL, FileType::Socket),
+    (STATE_PART, FileType::RegularFile),
+    (STATE, FileType::RegularFile),
+    (LOG_OLD, FileType::RegularFile),
+    (LOG, FileType::RegularFile),
+    (GUESTS, FileType::Directory),
+];
+
+impl RunDir {
+    /// Refuses a directory with other files than those of a network, and one whose files no control program locked.
+    pub(super) fn is_fit_for_a_network(&self) -> Result<()> {
+        let (path, names) = (self.own.path.display(), self.own.names()?);
+        let hint = "choose another name for the network, or move the file";
+        if let Some(foreign) = foreign(&self.own, &names)? {
+            let message = format!("{path} is not the directory of a network: it contains {foreign}");
+            return Err(Error::environment(message).hint(hint));
+        }
+        match names.iter().find(|name| *name != GUESTS) {
+            Some(name) if !self.is_network() => {
+                let message = format!("{path} is not the directory of a network: it contains {name} and no {LOCK}");
+                Err(Error::environment(message).hint(hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the directory, if there is no other file in it than those of a network. These are removed in any case.
+    ///
+    /// The caller holds the lock, or knows that no control program lives.
+    ///
+    /// # Errors
+    /// There is another file in it, which the message names, or a file cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        if let Some(guests) = self.guests_directory()? {
+            for name in guests.names()? {
+                if name.parse::<Name>().is_ok() {
+                    unlink(&guests, &name, FileType::Socket)?;
+                }
+            }
+        }
+        for (name, kind) in FILES.into_iter().chain([(LOCK, FileType::RegularFile)]) {
+            unlink(&self.own, name, kind)?;
+        }
+        let at = || format!("cannot remove {}", self.own.path.display());
+        match rustix::fs::unlinkat(&self.base, self.name.as_str(), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                let names = self.own.names()?;
+                let left = match self.guests_directory()? {
+                    Some(guests) => guests.names()?.first().map(|name| format!("{GUESTS}/{name}")),
+                    None => None,
+                };
+                let left = left.or_else(|| names.first().cloned()).unwrap_or_default();
+                let message = format!("{}: it contains {left}, which siga did not make", at());
+                Err(Error::environment(message).hint("nothing else of the network is left; move the file away"))
+            }
+            Err(error) => Err(error).context(at()),
+        }
+    }
+
+    /// As [`RunDir::remove`], for a network without a control program.
+    ///
+    /// # Errors
+    /// As [`RunDir::remove`]; or a control program lives.
+    pub fn remove_dead(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        self.remove()
+    }
+
+    /// The directory of the guests' sockets, if it is one.
+    fn guests_directory(&self) -> Result<Option<OpenDirectory>> {
+        let kind = files::type_of(&self.own, GUESTS).context(format!("cannot use {}", self.own.path.display()))?;
+        if kind == Some(FileType::Directory) { self.own.below(GUESTS, false) } else { Ok(None) }
+    }
+}
+
+/// The first of these names that is not that of a network's file, or is one of another type.
+fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>> {
+    for name in names {
+        let wanted = FILES.iter().find(|(known, _)| known == name).map(|(_, kind)| *kind);
+        let wanted = wanted.or_else(|| (name == LOCK).then_some(FileType::RegularFile));
+        let found = files::type_of(directory, name).context(format!("cannot use {}", directory.path.display()))?;
+        if wanted.is_none() || found.is_some() && found != wanted {
+            return Ok(Some(name.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes a file of this type; another is left alone, and so is a directory with something in it.
+fn unlink(directory: &OpenDirectory, name: &str, kind: FileType) -> Result<()> {
+    let at = || format!("cannot remove {}", directory.path.join(name).display());
+    if files::type_of(directory, name).context(at())? != Some(kind) {
+        return Ok(());
+    }
+    let flags = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    match rustix::fs::unlinkat(directory, name, flags) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        Err(error) => Err(error).context(at()),
+    }
+}

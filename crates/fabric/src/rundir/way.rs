@@ -1,0 +1,125 @@
+//! The way to the directory of all networks: no other user decides where it leads.
+//!
+//! Each name on the way is opened below the directory before it. A link is followed only if it belongs to the caller or to the
+//! owner of the root directory. A directory of another user on the way does no harm. That user can remove what lies in it, which is
+//! then missing, or replace it by a directory that is not the caller's, which is then refused.
+
+use super::OpenDirectory;
+use crate::error::{Error, IoContext, Result};
+use crate::limits::LINKS_MAX;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+const ROOT: &str = "/";
+const PARENT: &str = "..";
+
+/// Opens a directory that must belong to the caller alone, at the end of a path; none if it is not there. With `make` it is
+/// made.
+///
+/// # Errors
+/// It is a link or another user's, others may write into it, or another user's link lies on the way.
+pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
+    let path = std::path::absolute(path).context(format!("cannot find {}", path.display()))?;
+    let at = || format!("cannot use {}", path.display());
+    let mut names = names_of(&path);
+    let Some(last) = names.first().cloned() else {
+        let message = format!("{}: networks are not kept in the root directory", at());
+        return Err(Error::usage(message).hint(super::OWN_DIRECTORY));
+    };
+    names.remove(0);
+    let Some(above) = walk(names).map_err(|error| error.at(at()))? else {
+        if make {
+            return Err(Error::environment(format!("{}: the directory above it does not exist", at())));
+        }
+        return Ok(None);
+    };
+    OpenDirectory::open(&above, &last, &path, make)
+}
+
+/// Opens the directory that names lead to from the root, the last of them first; none if one is missing.
+fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = || rustix::fs::open(ROOT, flags, Mode::empty()).context("cannot open the root directory");
+    let mut directory = root()?;
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        match rustix::fs::openat(&directory, &name, flags, Mode::empty()) {
+            Ok(next) => directory = next,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Error::environment(format!("there are more than {LINKS_MAX} links on the way")));
+                }
+                let target = target_of(&directory, &name)?;
+                if target.is_absolute() {
+                    directory = root()?;
+                }
+                names.extend(names_of(&target));
+            }
+            Err(error) => return Err(error).context(format!("{} on the way", name.display())),
+        }
+    }
+    Ok(Some(directory))
+}
+
+/// The names in a path, the last first.
+fn names_of(path: &Path) -> Vec<OsString> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(PARENT.into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}
+
+/// Where a link leads, if the caller or the owner of the root directory made it.
+fn target_of(directory: &OwnedFd, name: &OsStr) -> Result<PathBuf> {
+    let at = || format!("{} on the way", name.display());
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let link = rustix::fs::openat(directory, name, flags, Mode::empty()).context(at())?;
+    let owner = rustix::fs::fstat(&link).context(at())?.st_uid;
+    let target = match rustix::fs::readlinkat(&link, "", Vec::new()) {
+        Ok(target) => target,
+        Err(Errno::NOENT | Errno::INVAL) => return Err(Error::environment(format!("{} is not a directory", at()))),
+        Err(error) => return Err(error).context(at()),
+    };
+    let of_host = rustix::fs::stat(ROOT).context("cannot look at the root directory")?.st_uid;
+    if owner != geteuid().as_raw() && owner != of_host {
+        let message = format!("{} is a link of user {owner}", at());
+        return Err(Error::environment(message).hint(super::OWN_DIRECTORY));
+    }
+    Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_on_the_way_are_followed_up_to_a_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        std::fs::create_dir_all(path("a/b")).unwrap();
+        symlink("a/../a", path("relative")).unwrap();
+        symlink(path("relative/b"), path("absolute")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        std::fs::write(path("file"), "").unwrap();
+        assert!(open(&path("absolute/../b/base"), false).unwrap().is_none());
+        assert!(open(&path("absolute/../b/base"), true).unwrap().is_some());
+        assert!(path("a/b/base").is_dir());
+        for (bad, why) in [("loop/base", "40 links"), ("file/base", "is not a directory")] {
+            let error = open(&path(bad), true).unwrap_err();
+            assert!(error.message().contains(why), "{error}");
+        }
+        assert!(open(&path("missing/base"), false).unwrap().is_none());
+        assert!(open(&path("missing/base"), true).unwrap_err().message().contains("does not exist"));
+        assert!(open(Path::new("/"), true).is_err());
+    }
+}
