@@ -22,6 +22,7 @@ pub mod message;
 pub mod name;
 pub mod node;
 mod port;
+mod random;
 pub mod request;
 pub mod rundir;
 pub mod sockets;

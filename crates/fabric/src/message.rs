@@ -8,12 +8,14 @@ use crate::cidr::Cidr;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
+use crate::random;
 use crate::topology::{Device, Full, NetworkKind, Route, Topology};
 use serde::{Deserialize, Serialize};
 use siga_ring::wait::Mode;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use subtle::ConstantTimeEq;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
 pub const PROTOCOL: u32 = 4;
@@ -72,12 +74,7 @@ impl Token {
     /// # Errors
     /// The host has no random numbers.
     pub fn draw() -> std::io::Result<Self> {
-        let mut bytes = [0u8; 32];
-        let (drawn, _) =
-            rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).map(|count| (count, ()))?;
-        if drawn != bytes.len() {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
+        let bytes: [u8; 32] = random::draw()?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
@@ -93,9 +90,7 @@ impl Token {
 
     /// Compares in a time that does not depend on where two differ.
     pub fn is(&self, claimed: &Self) -> bool {
-        let (own, other) = (self.0.as_bytes(), claimed.0.as_bytes());
-        let differs = own.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other));
-        own.len() == other.len() && differs == 0
+        self.0.as_bytes().ct_eq(claimed.0.as_bytes()).into()
     }
 }
 

@@ -120,16 +120,17 @@ pub(crate) struct RateLimit {
     tokens: u32,
     /// Up to when tokens were handed in.
     since: Instant,
+    random: Random,
 }
 
 impl RateLimit {
     const EVERY: Duration = Duration::from_nanos(1_000_000_000 / ICMP_ERRORS_PER_SECOND as u64);
 
-    pub(crate) fn new() -> Self {
-        Self { tokens: ICMP_ERRORS_BURST, since: Instant::default() }
+    pub(crate) fn new(random: Random) -> Self {
+        Self { tokens: ICMP_ERRORS_BURST, since: Instant::default(), random }
     }
 
-    fn take(&mut self, now: Instant, random: &mut Random) -> bool {
+    fn take(&mut self, now: Instant) -> bool {
         let handed_in = now.since(self.since).as_nanos() / Self::EVERY.as_nanos();
         if handed_in >= u64::from(ICMP_ERRORS_BURST - self.tokens) {
             (self.tokens, self.since) = (ICMP_ERRORS_BURST, now);
@@ -139,7 +140,7 @@ impl RateLimit {
             self.since += Self::EVERY * count;
         }
         let left = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1 + random.below(3));
+        self.tokens = self.tokens.saturating_sub(1 + self.random.below(3));
         left
     }
 }
@@ -189,7 +190,7 @@ impl<S: Storage> Stack<S> {
         if nobody || (to_group && !(v6 && concerns_groups)) || quoted.is_error || untold_fragment {
             return Err(IcmpDrop::Forbidden);
         }
-        if !self.errors_sent.take(now, &mut self.random) {
+        if !self.errors_sent.take(now) {
             return Err(IcmpDrop::RateLimit);
         }
         Ok(())
@@ -370,13 +371,16 @@ impl<'a> Quoted<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::{Purpose, Seed};
+
+    fn limit() -> RateLimit {
+        RateLimit::new(Seed::simulated(1).random(Purpose::ErrorLimit))
+    }
 
     #[test]
     fn errors_are_limited_to_a_burst_and_then_a_rate() {
-        let mut limit = RateLimit::new();
-        let mut random = Random::new(1);
-        let mut taken =
-            |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000), &mut random)).count();
+        let mut limit = limit();
+        let mut taken = |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000))).count();
         assert!((17..=50).contains(&taken(5)));
         assert_eq!(taken(5), 0);
         assert_eq!(taken(6), 1);
@@ -386,11 +390,10 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_adds_up_to_one_burst_and_no_more() {
-        let mut limit = RateLimit::new();
-        let mut random = Random::new(1);
+        let mut limit = limit();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
-        assert!((1..20).all(|n| limit.take(at(n * 60), &mut random)));
-        let burst = (0..1000).filter(|_| limit.take(at(20 * 60), &mut random)).count();
+        assert!((1..20).all(|n| limit.take(at(n * 60))));
+        let burst = (0..1000).filter(|_| limit.take(at(20 * 60))).count();
         assert!((17..=50).contains(&burst), "{burst}");
     }
 }

@@ -16,7 +16,6 @@ use crate::time::Instant;
 use crate::udp::members::{SendOptions, is_reserved};
 use crate::udp::{Datagram, UdpError};
 use smoltcp::wire::{EthernetProtocol, IpProtocol};
-use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 
 /// Who on a link is to have a packet.
@@ -65,7 +64,7 @@ impl<S: Storage> Stack<S> {
         match to {
             IpAddr::V4(_) => pieces.plan_fragments_v4(mtu),
             IpAddr::V6(_) => {
-                let ident = u32::try_from(self.random.next() >> 32).unwrap_or(0);
+                let ident = self.fragment_idents.next_u32();
                 pieces.set_plan(Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident });
             }
         }
@@ -198,7 +197,10 @@ impl<S: Storage> Stack<S> {
     /// An identification for IPv4 packets that may be fragmented: counted for each destination, or few together, from a place of
     /// its own. Counted for all together, what one destination gets would tell how much is sent to others (RFC 7739).
     pub(crate) fn ident(&mut self, to: IpAddr) -> u16 {
-        let hash = self.keyed.hash_one(to);
+        let hash = match to {
+            IpAddr::V4(to) => self.ident_secret.hash(&to.octets()),
+            IpAddr::V6(to) => self.ident_secret.hash(&to.octets()),
+        };
         let at = usize::try_from(hash >> 16).unwrap_or(0) % IPV4_IDENT_COUNTERS;
         let Some(counter) = self.idents.get_mut(at) else { return 0 };
         *counter = counter.wrapping_add(1);

@@ -37,13 +37,14 @@ mod tests;
 mod time_wait;
 mod undo;
 
+pub use crate::seed::Secret;
 pub use buffer::{Heap, Storage};
 pub use config::{Config, ConfigError, Keepalive};
 pub use connection::{Connection, IcmpError, Info, Readiness, SendError, StateName};
 pub use cookie::SynCookie;
 pub use header::{Block, Flags, HEADER_BYTES_MAX, Header, Options, SackBlocks, Timestamps};
 pub use in_place::InPlace;
-pub use initial::{Initial, Secret};
+pub use initial::Initial;
 pub use plpmtud::PathProbing;
 pub(crate) use predicted::PlainSegment;
 pub use seq::SeqNumber;

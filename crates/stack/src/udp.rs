@@ -365,10 +365,11 @@ fn plain(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::{Purpose, Seed};
 
     fn sockets() -> (UdpSockets, Random) {
-        let mut random = Random::new(1);
-        (UdpSockets::new(Keyed::new(&mut random)), random)
+        let random = Seed::simulated(1).random(Purpose::UdpPorts);
+        (UdpSockets::new(Seed::simulated(1).keyed(Purpose::UdpTable)), random)
     }
 
     fn address(text: &str) -> SocketAddr {
@@ -408,8 +409,10 @@ mod tests {
 
     #[test]
     fn a_socket_is_told_readable_once_until_it_is_told_of() {
-        let mut sockets = UdpSockets::new(Keyed::new(&mut Random::new(1)));
-        let id = sockets.bind(&mut Random::new(1), "10.0.0.1:7".parse().unwrap(), false).unwrap();
+        let mut sockets = UdpSockets::new(Seed::simulated(1).keyed(Purpose::UdpTable));
+        let id = sockets
+            .bind(&mut Seed::simulated(1).random(Purpose::UdpPorts), "10.0.0.1:7".parse().unwrap(), false)
+            .unwrap();
         let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
         let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1] };
         assert_eq!(sockets.poll_ready(), None);

@@ -269,11 +269,12 @@ impl<S: Storage> Stack<S> {
         let config = self.config_towards(options.config, flow.remote_ip(), way);
         let identity = flow.identity();
         if many {
-            let cookie = SynCookie { secret: self.tcp.secret, identity: &identity, config: &config };
+            let cookie =
+                SynCookie { secret: self.tcp.cookies, numbers: self.tcp.numbers, identity: &identity, config: &config };
             let answer = cookie.answer(now, arrived.header);
             return self.send_segment(now, flow, &answer, options.class(), arrived.device);
         }
-        let mut initial = Initial::new(self.tcp.secret, &identity, now);
+        let mut initial = Initial::new(self.tcp.numbers, &identity, now);
         if let Some((after, _)) = after.filter(|(after, _)| !initial.seq.after(*after)) {
             initial.seq = after + FOLLOW_SEQ;
         }
@@ -328,7 +329,12 @@ impl<S: Storage> Stack<S> {
         let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
         let connection = if expected {
             let config = self.config_towards(options.config, flow.remote_ip(), way);
-            let cookie = SynCookie { secret: self.tcp.secret, identity: &flow.identity(), config: &config };
+            let cookie = SynCookie {
+                secret: self.tcp.cookies,
+                numbers: self.tcp.numbers,
+                identity: &flow.identity(),
+                config: &config,
+            };
             cookie.accept(now, arrived.header)
         } else {
             None

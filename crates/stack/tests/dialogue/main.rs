@@ -20,6 +20,7 @@ mod redirects;
 mod resolution;
 mod rfc9293;
 mod scale;
+mod secrets;
 mod segment_forms;
 mod sockets;
 mod tcp;

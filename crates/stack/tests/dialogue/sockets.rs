@@ -7,6 +7,7 @@ use siga_stack::drops::{IcmpDrop, IpDrop, UdpDrop};
 use siga_stack::frame::Received;
 use siga_stack::icmp::NetworkError;
 use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::udp::{Datagram, UdpError};
 use std::net::SocketAddr;
@@ -47,7 +48,7 @@ fn large_datagrams_cross_in_fragments() {
         assert!(frames.iter().all(|frame| frame.len() <= 1514));
         assert_eq!(frames.len(), (data.len() + 8).div_ceil((1500 - header) & !7));
 
-        let mut there = Stack::new(StackConfig { seed: 2, ..StackConfig::default() });
+        let mut there = Stack::new(StackConfig { seed: Seed::simulated(2), ..StackConfig::default() });
         let addresses = vec![prefix(host, if header == 20 { 24 } else { 64 })];
         let medium = Medium::Ethernet(HOST_MAC[0]);
         let device =
