@@ -1,6 +1,6 @@
 //! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, errors sent under a rate limit, and errors received as
-//! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. Nothing received is trusted but to name a packet that a
-//! socket may have sent.
+//! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. An error counts only if it quotes what was really sent:
+//! a TCP segment in flight, or a datagram or an echo request of the last seconds (`sent.rs`).
 
 use crate::checksum::Sum;
 use crate::drops::{DropReason, IcmpDrop, IpDrop};
@@ -11,8 +11,9 @@ use crate::limits::{ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTE
 use crate::mld;
 use crate::path_mtu::believable;
 use crate::seed::Random;
+use crate::sent::Print;
 use crate::stack::{Input, Stack};
-use crate::tcp::{SeqNumber, Storage};
+use crate::tcp::{Belief, SeqNumber, Storage};
 use crate::time::{Duration, Instant};
 use smoltcp::wire::{Icmpv4Message, Icmpv6Message, IpProtocol};
 use std::net::{IpAddr, SocketAddr};
@@ -293,23 +294,66 @@ impl<S: Storage> Stack<S> {
         self.send_icmp(now, from.ok_or(IpDrop::NoRoute)?, input.from, reply, on)
     }
 
-    /// Takes an error about a quoted packet to the socket that may have sent that.
+    /// Takes an error about a quoted packet to the socket that sent it. The packet has to be one that was really sent.
     fn report(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<(), DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
-        let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
-        match quoted.protocol {
-            6 => {
-                let seq = quoted.transport.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
-                let seq = seq.map(|bytes| SeqNumber(u32::from_be_bytes(*bytes))).ok_or(IcmpDrop::Quote)?;
-                self.report_tcp(now, (local, remote), seq, error)?;
-            }
-            17 if self.udp.report(local, remote, error) => {}
-            _ => return Err(IcmpDrop::Quote.into()),
+        let mtu = match error {
+            // RFC 1191 3: only of packets that routers may not cut. RFC 8201 4: nothing below the least is believed.
+            NetworkError::TooBig { .. } if quoted.may_be_cut => return Err(IcmpDrop::Quote.into()),
+            NetworkError::TooBig { mtu } => Some(believable(mtu, quoted.to)),
+            NetworkError::NoRoute
+            | NetworkError::HostUnreachable
+            | NetworkError::ProtocolUnreachable
+            | NetworkError::PortUnreachable
+            | NetworkError::TimeExceeded
+            | NetworkError::Parameter
+            | NetworkError::Prohibited => None,
+        };
+        if mtu.is_some_and(|mtu| quoted.total_bytes <= usize::from(mtu)) {
+            return Err(IcmpDrop::Quote.into());
         }
-        if let NetworkError::TooBig { mtu } = error {
-            self.paths.learn(now, quoted.to, believable(mtu, quoted.to));
+        let learn = match quoted.protocol {
+            6 => self.report_segment(now, &quoted, error)?,
+            17 | 1 | 58 => self.report_datagram(now, packet, &quoted, error, mtu)?,
+            _ => return Err(IcmpDrop::Quote.into()),
+        };
+        if let Some(mtu) = mtu.filter(|_| learn) {
+            self.paths.learn(now, quoted.to, mtu);
         }
         Ok(())
+    }
+
+    /// True if a path's MTU is to be believed at once.
+    fn report_segment(&mut self, now: Instant, quoted: &Quoted<'_>, error: NetworkError) -> Result<bool, DropReason> {
+        let ports = quoted.ports().ok_or(IcmpDrop::Quote)?;
+        let seq = quoted.transport.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
+        let seq = seq.map(|bytes| SeqNumber(u32::from_be_bytes(*bytes))).ok_or(IcmpDrop::Quote)?;
+        Ok(self.report_tcp(now, ports, seq, error)? == Belief::AtOnce)
+    }
+
+    /// The same about a datagram or an echo request, which has to be on record as larger than a claimed MTU.
+    fn report_datagram(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        quoted: &Quoted<'_>,
+        error: NetworkError,
+        mtu: Option<u16>,
+    ) -> Result<bool, DropReason> {
+        let print = Print::new(packet, (quoted.from, quoted.to), quoted.protocol, quoted.transport);
+        let print = print.filter(|_| !quoted.is_later_fragment).ok_or(IcmpDrop::Quote)?;
+        let sent_bytes = self.sent.find(now, &print).ok_or(IcmpDrop::Quote)?;
+        if mtu.is_some_and(|mtu| sent_bytes <= mtu) {
+            return Err(IcmpDrop::Quote.into());
+        }
+        if quoted.protocol == 17 {
+            let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
+            // The socket may be closed by now; the path is what it is.
+            let told = self.udp.report(local, remote, error);
+            return if told || mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Quote.into()) };
+        }
+        // Nobody waits for errors about echo requests: an answer that does not come says the same.
+        if mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Ignored.into()) }
     }
 }
 
@@ -322,6 +366,10 @@ pub(crate) struct Quoted<'a> {
     transport: &'a [u8],
     is_error: bool,
     is_later_fragment: bool,
+    /// Bytes of the whole packet, by its header.
+    total_bytes: usize,
+    /// Routers may have cut it.
+    may_be_cut: bool,
 }
 
 impl<'a> Quoted<'a> {
@@ -334,7 +382,16 @@ impl<'a> Quoted<'a> {
                 let from = IpAddr::from(*packet[12..].first_chunk::<4>()?);
                 let to = IpAddr::from(*packet[16..].first_chunk::<4>()?);
                 let is_later_fragment = offset > 0;
-                Self { from, to, protocol: header[9], transport, is_error: false, is_later_fragment }
+                Self {
+                    from,
+                    to,
+                    protocol: header[9],
+                    transport,
+                    is_error: false,
+                    is_later_fragment,
+                    total_bytes: u16::from_be_bytes([header[2], header[3]]).into(),
+                    may_be_cut: header[6] & 0x40 == 0,
+                }
             }
             6 => {
                 let header: &[u8; 40] = packet.first_chunk()?;
@@ -346,7 +403,9 @@ impl<'a> Quoted<'a> {
                 let at = at + fragment.map_or(0, |_| ipv6::FRAGMENT_BYTES);
                 let transport = packet.get(at..)?;
                 let is_later_fragment = fragment.is_some_and(|fragment| fragment.offset > 0);
-                Self { from, to, protocol, transport, is_error: false, is_later_fragment }
+                let total_bytes = header.len() + usize::from(u16::from_be_bytes([header[4], header[5]]));
+                let may_be_cut = false;
+                Self { from, to, protocol, transport, is_error: false, is_later_fragment, total_bytes, may_be_cut }
             }
             _ => return None,
         };

@@ -27,9 +27,15 @@ pub(crate) enum Hop {
 
 impl<S: Storage> Stack<S> {
     /// Sends a packet that has [`LINK_BYTES`] of room in front, over a given device or where its destination's route leads.
-    pub(crate) fn send_packet(&mut self, now: Instant, bytes: Vec<u8>, on: Option<DeviceId>) -> Result<(), DropReason> {
+    pub(crate) fn send_packet(
+        &mut self,
+        now: Instant,
+        mut bytes: Vec<u8>,
+        on: Option<DeviceId>,
+    ) -> Result<(), DropReason> {
         let (shape, to) = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
         if self.is_own(to) {
+            self.sent.note(now, &mut bytes[LINK_BYTES..], shape, shape.total_bytes);
             if self.loopback.len() >= LOOPBACK_PACKETS_MAX {
                 return Err(LinkDrop::QueueFull.into());
             }
@@ -47,6 +53,7 @@ impl<S: Storage> Stack<S> {
         };
         let mtu = self.devices[usize::from(device.0)].config.mtu;
         let mtu = usize::from(self.paths.get(now, to).map_or(mtu, |path| path.min(mtu)));
+        self.sent.note(now, &mut bytes[LINK_BYTES..], shape, shape.total_bytes.min(mtu));
         let marks = Marks::default();
         if shape.total_bytes <= mtu {
             return self.transmit(now, device, hop, to.is_ipv4(), vec![Outgoing { bytes, marks }]);

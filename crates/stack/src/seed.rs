@@ -20,7 +20,7 @@ impl fmt::Debug for Seed {
     }
 }
 
-/// What a key or a stream of numbers is for.
+/// What a key or a stream of numbers is for. A new purpose goes to the end: simulations then draw for the others what they drew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -52,6 +52,10 @@ pub(crate) enum Purpose {
     ErrorLimit,
     /// When groups are reported.
     GroupTimers,
+    /// The digests of sent datagrams, which errors are compared with.
+    SentDigests,
+    /// Flow labels of IPv6.
+    FlowLabels,
 }
 
 impl Seed {
@@ -164,7 +168,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Purpose; 14] = [
+    const ALL: [Purpose; 16] = [
         Purpose::NeighbourTable,
         Purpose::AddressTables,
         Purpose::UdpTable,
@@ -179,6 +183,8 @@ mod tests {
         Purpose::FragmentIdents,
         Purpose::ErrorLimit,
         Purpose::GroupTimers,
+        Purpose::SentDigests,
+        Purpose::FlowLabels,
     ];
 
     #[test]

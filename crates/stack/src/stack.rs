@@ -26,6 +26,7 @@ use crate::neighbour::Neighbours;
 use crate::path_mtu::PathMtus;
 use crate::route::{Prefix, RouteError, Routes, Target};
 use crate::seed::{Purpose, Random, Secret, Seed};
+use crate::sent::SentPackets;
 use crate::tcp::{Heap, Storage};
 use crate::tcp_sockets::{SegmentPlace, TcpSockets};
 use crate::time::Instant;
@@ -96,6 +97,7 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) routes: Routes,
     pub(crate) neighbours: Neighbours,
     pub(crate) paths: PathMtus,
+    pub(crate) sent: SentPackets,
     pub(crate) udp: UdpSockets,
     pub(crate) groups: Groups,
     pub(crate) tcp: TcpSockets<S>,
@@ -167,6 +169,7 @@ impl<S: Storage> Stack<S> {
             routes: Routes::default(),
             neighbours: Neighbours::new(seed.keyed(Purpose::NeighbourTable)),
             paths: PathMtus::default(),
+            sent: SentPackets::new(&seed),
             udp: UdpSockets::new(seed.keyed(Purpose::UdpTable)),
             tcp: TcpSockets::new(&seed, config.tcp_buffers_bytes_max),
             routes_version: 1,

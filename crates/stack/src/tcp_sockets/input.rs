@@ -10,7 +10,8 @@ use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::path_mtu::believable;
 use crate::stack::Stack;
 use crate::tcp::{
-    Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie, TimeWaitAnswer,
+    Belief, Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie,
+    TimeWaitAnswer,
 };
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
@@ -372,14 +373,14 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// What ICMP said of a segment that began at `seq`. True if a connection sent that; only then is a path's MTU believed.
+    /// Takes what ICMP said of a segment that began at `seq` to its connection, which says whether it believes that.
     pub(crate) fn report_tcp(
         &mut self,
         now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         seq: SeqNumber,
         error: NetworkError,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Belief, DropReason> {
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
         // RFC 9293 MUST-54.
         let Some(Place::Connection(slot)) = self.tcp.look_up(&flow) else {
@@ -396,9 +397,9 @@ impl<S: Storage> Stack<S> {
             | NetworkError::Parameter
             | NetworkError::Prohibited => IcmpError::Soft,
         };
-        socket.connection.handle_icmp(now, seq, error)?;
+        let belief = socket.connection.handle_icmp(now, seq, error)?;
         self.touched(slot);
-        Ok(())
+        Ok(belief)
     }
 }
 

@@ -15,6 +15,7 @@ mod icmp_attacks;
 mod large;
 mod net;
 mod packet_attacks;
+mod path_mtu;
 mod placed;
 mod redirects;
 mod resolution;

@@ -125,7 +125,7 @@ impl Net {
     }
 
     /// Takes a frame to the other end of its link, and on from there.
-    fn carry(&mut self, from: usize, device: DeviceId, frame: &[u8], marks: Marks) {
+    pub(crate) fn carry(&mut self, from: usize, device: DeviceId, frame: &[u8], marks: Marks) {
         // A stack's left device is its first, but for the leftmost's.
         let right = from == 0 || device.0 == 1;
         let to = if right { from + 1 } else { from - 1 };
