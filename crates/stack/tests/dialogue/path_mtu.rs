@@ -85,6 +85,12 @@ impl OffPath {
             let dont_fragment = self.guess().is_multiple_of(2);
             V4 { dont_fragment, ..V4::new(&source, &victim, protocol) }.packet(&transport)
         };
+        if self.v6 && self.guess().is_multiple_of(2) {
+            // The flow label: 20 bits that the guest does not see.
+            let label = self.guess().to_be_bytes();
+            packet[1] = packet[1] & 0xf0 | label[0] & 0x0f;
+            packet[2..4].copy_from_slice(&label[1..3]);
+        }
         packet.truncate(100);
         packet
     }
