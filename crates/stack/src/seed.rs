@@ -1,4 +1,4 @@
-//! What a stack draws from its seed: for each [`Purpose`] a key or a stream of numbers of its own.
+//! What a stack draws from its seed: for each purpose a key or a stream of numbers of its own.
 //!
 //! The seed is the key of a ChaCha20 generator, and each purpose has a stream of that generator. All outputs of one purpose
 //! therefore tell nothing about the seed or about another purpose. A value that a peer sees is a keyed hash (SipHash-2-4) or
