@@ -14,10 +14,9 @@ use crate::ticket::Ticket;
 use serde::{Deserialize, Serialize};
 use siga_ring::Shape;
 use siga_ring::limits::BUFFER_BYTES_MAX;
-use siga_stack::seed::Keyed;
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 
 /// An application of a guest, by the ticket that the control program issued for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,11 +44,11 @@ pub(crate) struct Extent {
 pub(crate) type Extents = SmallVec<[Extent; 4]>;
 
 /// What is looked up for each record.
-pub(crate) type Table<K, V> = HashMap<K, V, Keyed>;
+pub(crate) type Table<K, V> = HashMap<K, V, RandomState>;
 
 /// An empty table, whose key nobody knows: the other side chooses some of the numbers.
 pub(crate) fn table<K, V>() -> Table<K, V> {
-    HashMap::with_hasher(Keyed::seeded(RandomState::new().hash_one(0)))
+    HashMap::with_hasher(RandomState::new())
 }
 
 impl Extent {

@@ -23,6 +23,7 @@ pub mod message;
 pub mod name;
 pub mod node;
 mod port;
+mod random;
 pub mod request;
 pub mod rundir;
 pub mod sockets;

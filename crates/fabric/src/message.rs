@@ -8,6 +8,7 @@ use crate::cidr::Cidr;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
+use crate::random;
 use crate::text;
 use crate::ticket::Ticket;
 use crate::topology::{Device, Full, NetworkKind, Route, Topology};
@@ -65,16 +66,6 @@ impl Buffers {
     }
 }
 
-/// Fills `bytes` with random numbers of the operating system.
-///
-/// # Errors
-/// The host has none.
-pub(crate) fn draw(bytes: &mut [u8]) -> std::io::Result<()> {
-    let wanted = bytes.len();
-    let drawn = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())?;
-    if drawn == wanted { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
-}
-
 /// A secret that proves who somebody is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token(String);
@@ -85,8 +76,7 @@ impl Token {
     /// # Errors
     /// The host has no random numbers.
     pub fn draw() -> std::io::Result<Self> {
-        let mut bytes = [0u8; 32];
-        draw(&mut bytes)?;
+        let bytes: [u8; 32] = random::draw()?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 

@@ -46,9 +46,7 @@ impl TicketKey {
     /// # Errors
     /// The host has no random numbers.
     pub(crate) fn draw() -> std::io::Result<Self> {
-        let mut key = [0; 16];
-        crate::message::draw(&mut key)?;
-        Ok(Self(key))
+        crate::random::draw().map(Self)
     }
 
     /// The ticket with this number for a subject. Two subjects that differ in anything have different tickets.

@@ -9,6 +9,7 @@ use siga_stack::Stack;
 use siga_stack::device::{Agreed, DeviceConfig, MacAddress};
 use siga_stack::frame::DeviceId;
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
 
 use crate::fault::{Medium, Wire};
@@ -34,6 +35,7 @@ fn prefixes(network: u8, host: u8) -> Option<[Prefix; 2]> {
 /// The stack does not take an MTU, or there are more than 255 networks.
 pub fn stack(seed: u64, place: u8, wires: &[Wire]) -> Result<Stack, BuildError> {
     let last = u8::try_from(wires.len()).map_err(|_| BuildError::TooManyLinks)?;
+    let seed = Seed::simulated(seed);
     let mut stack = Stack::new(StackConfig { seed, forwarding: place > 0 && place < last, ..StackConfig::default() });
     let left = place.checked_sub(1);
     for (network, host) in left.map(|left| (left, 2)).into_iter().chain((place < last).then_some((place, 1))) {

@@ -9,6 +9,7 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::route::{Prefix, Routes};
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, Stack, StackConfig};
 use siga_stack::time::Instant;
 use smoltcp::wire::{
@@ -102,7 +103,7 @@ fn forward(stack: &mut Stack, bytes: usize, hosts: &[IpAddr]) -> f64 {
 
 /// A router with two links, and others that nothing goes over, each with addresses of its own.
 fn router(prefixes: &[Prefix], v6: bool, others: u32) -> Stack {
-    let mut stack = Stack::new(StackConfig { seed: 1, forwarding: true, ..StackConfig::default() });
+    let mut stack = Stack::new(StackConfig { seed: Seed::simulated(1), forwarding: true, ..StackConfig::default() });
     let address = |text: String, length| Prefix::new(text.parse().expect("an address"), length).expect("a prefix");
     for (n, mac) in (1..).zip(ROUTER) {
         let addresses = vec![address(format!("10.{n}.0.1"), 16), address(format!("fd00:{n}::1"), 64)];

@@ -49,11 +49,11 @@ impl<A: Copy + Eq + Hash> Addresses<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Random;
+    use crate::seed::{Purpose, Seed};
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn set<A: Copy + Eq + Hash>() -> Addresses<A> {
-        Addresses::new(Keyed::new(&mut Random::new(1)))
+        Addresses::new(Seed::simulated(1).keyed(Purpose::AddressTables))
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, errors sent under a rate limit, and errors received as
-//! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. Nothing received is trusted but to name a packet that a
-//! socket may have sent.
+//! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. An error counts only if it quotes what was really sent:
+//! a TCP segment in flight, or a datagram or an echo request of the last seconds (`sent.rs`).
 
 use crate::checksum::Sum;
 use crate::drops::{DropReason, IcmpDrop, IpDrop};
@@ -11,8 +11,9 @@ use crate::limits::{ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTE
 use crate::mld;
 use crate::path_mtu::believable;
 use crate::seed::Random;
+use crate::sent::Print;
 use crate::stack::{Input, Stack};
-use crate::tcp::{SeqNumber, Storage};
+use crate::tcp::{Belief, SeqNumber, Storage};
 use crate::time::{Duration, Instant};
 use smoltcp::wire::{Icmpv4Message, Icmpv6Message, IpProtocol};
 use std::net::{IpAddr, SocketAddr};
@@ -120,16 +121,17 @@ pub(crate) struct RateLimit {
     tokens: u32,
     /// Up to when tokens were handed in.
     since: Instant,
+    random: Random,
 }
 
 impl RateLimit {
     const EVERY: Duration = Duration::from_nanos(1_000_000_000 / ICMP_ERRORS_PER_SECOND as u64);
 
-    pub(crate) fn new() -> Self {
-        Self { tokens: ICMP_ERRORS_BURST, since: Instant::default() }
+    pub(crate) fn new(random: Random) -> Self {
+        Self { tokens: ICMP_ERRORS_BURST, since: Instant::default(), random }
     }
 
-    fn take(&mut self, now: Instant, random: &mut Random) -> bool {
+    fn take(&mut self, now: Instant) -> bool {
         let handed_in = now.since(self.since).as_nanos() / Self::EVERY.as_nanos();
         if handed_in >= u64::from(ICMP_ERRORS_BURST - self.tokens) {
             (self.tokens, self.since) = (ICMP_ERRORS_BURST, now);
@@ -139,7 +141,7 @@ impl RateLimit {
             self.since += Self::EVERY * count;
         }
         let left = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1 + random.below(3));
+        self.tokens = self.tokens.saturating_sub(1 + self.random.below(3));
         left
     }
 }
@@ -189,7 +191,7 @@ impl<S: Storage> Stack<S> {
         if nobody || (to_group && !(v6 && concerns_groups)) || quoted.is_error || untold_fragment {
             return Err(IcmpDrop::Forbidden);
         }
-        if !self.errors_sent.take(now, &mut self.random) {
+        if !self.errors_sent.take(now) {
             return Err(IcmpDrop::RateLimit);
         }
         Ok(())
@@ -292,23 +294,66 @@ impl<S: Storage> Stack<S> {
         self.send_icmp(now, from.ok_or(IpDrop::NoRoute)?, input.from, reply, on)
     }
 
-    /// Takes an error about a quoted packet to the socket that may have sent that.
+    /// Takes an error about a quoted packet to the socket that sent it. The packet has to be one that was really sent.
     fn report(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<(), DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
-        let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
-        match quoted.protocol {
-            6 => {
-                let seq = quoted.transport.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
-                let seq = seq.map(|bytes| SeqNumber(u32::from_be_bytes(*bytes))).ok_or(IcmpDrop::Quote)?;
-                self.report_tcp(now, (local, remote), seq, error)?;
-            }
-            17 if self.udp.report(local, remote, error) => {}
-            _ => return Err(IcmpDrop::Quote.into()),
+        let mtu = match error {
+            // RFC 1191 3: only of packets that routers may not cut. RFC 8201 4: nothing below the least is believed.
+            NetworkError::TooBig { .. } if quoted.may_be_cut => return Err(IcmpDrop::Quote.into()),
+            NetworkError::TooBig { mtu } => Some(believable(mtu, quoted.to)),
+            NetworkError::NoRoute
+            | NetworkError::HostUnreachable
+            | NetworkError::ProtocolUnreachable
+            | NetworkError::PortUnreachable
+            | NetworkError::TimeExceeded
+            | NetworkError::Parameter
+            | NetworkError::Prohibited => None,
+        };
+        if mtu.is_some_and(|mtu| quoted.total_bytes <= usize::from(mtu)) {
+            return Err(IcmpDrop::Quote.into());
         }
-        if let NetworkError::TooBig { mtu } = error {
-            self.paths.learn(now, quoted.to, believable(mtu, quoted.to));
+        let learn = match quoted.protocol {
+            6 => self.report_segment(now, &quoted, error)?,
+            17 | 1 | 58 => self.report_datagram(now, packet, &quoted, error, mtu)?,
+            _ => return Err(IcmpDrop::Quote.into()),
+        };
+        if let Some(mtu) = mtu.filter(|_| learn) {
+            self.paths.learn(now, quoted.to, mtu);
         }
         Ok(())
+    }
+
+    /// True if a path's MTU is to be believed at once.
+    fn report_segment(&mut self, now: Instant, quoted: &Quoted<'_>, error: NetworkError) -> Result<bool, DropReason> {
+        let ports = quoted.ports().ok_or(IcmpDrop::Quote)?;
+        let seq = quoted.transport.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
+        let seq = seq.map(|bytes| SeqNumber(u32::from_be_bytes(*bytes))).ok_or(IcmpDrop::Quote)?;
+        Ok(self.report_tcp(now, ports, seq, error)? == Belief::AtOnce)
+    }
+
+    /// The same about a datagram or an echo request, which has to be on record as larger than a claimed MTU.
+    fn report_datagram(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        quoted: &Quoted<'_>,
+        error: NetworkError,
+        mtu: Option<u16>,
+    ) -> Result<bool, DropReason> {
+        let print = Print::new(packet, (quoted.from, quoted.to), quoted.protocol, quoted.transport);
+        let print = print.filter(|_| !quoted.is_later_fragment).ok_or(IcmpDrop::Quote)?;
+        let sent_bytes = self.sent.find(now, &print).ok_or(IcmpDrop::Quote)?;
+        if mtu.is_some_and(|mtu| sent_bytes <= mtu) {
+            return Err(IcmpDrop::Quote.into());
+        }
+        if quoted.protocol == 17 {
+            let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
+            // The socket may be closed by now; the path is what it is.
+            let told = self.udp.report(local, remote, error);
+            return if told || mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Quote.into()) };
+        }
+        // Nobody waits for errors about echo requests: an answer that does not come says the same.
+        if mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Ignored.into()) }
     }
 }
 
@@ -321,6 +366,10 @@ pub(crate) struct Quoted<'a> {
     transport: &'a [u8],
     is_error: bool,
     is_later_fragment: bool,
+    /// Bytes of the whole packet, by its header.
+    total_bytes: usize,
+    /// Routers may have cut it.
+    may_be_cut: bool,
 }
 
 impl<'a> Quoted<'a> {
@@ -333,7 +382,16 @@ impl<'a> Quoted<'a> {
                 let from = IpAddr::from(*packet[12..].first_chunk::<4>()?);
                 let to = IpAddr::from(*packet[16..].first_chunk::<4>()?);
                 let is_later_fragment = offset > 0;
-                Self { from, to, protocol: header[9], transport, is_error: false, is_later_fragment }
+                Self {
+                    from,
+                    to,
+                    protocol: header[9],
+                    transport,
+                    is_error: false,
+                    is_later_fragment,
+                    total_bytes: u16::from_be_bytes([header[2], header[3]]).into(),
+                    may_be_cut: header[6] & 0x40 == 0,
+                }
             }
             6 => {
                 let header: &[u8; 40] = packet.first_chunk()?;
@@ -345,7 +403,9 @@ impl<'a> Quoted<'a> {
                 let at = at + fragment.map_or(0, |_| ipv6::FRAGMENT_BYTES);
                 let transport = packet.get(at..)?;
                 let is_later_fragment = fragment.is_some_and(|fragment| fragment.offset > 0);
-                Self { from, to, protocol, transport, is_error: false, is_later_fragment }
+                let total_bytes = header.len() + usize::from(u16::from_be_bytes([header[4], header[5]]));
+                let may_be_cut = false;
+                Self { from, to, protocol, transport, is_error: false, is_later_fragment, total_bytes, may_be_cut }
             }
             _ => return None,
         };
@@ -370,13 +430,16 @@ impl<'a> Quoted<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::{Purpose, Seed};
+
+    fn limit() -> RateLimit {
+        RateLimit::new(Seed::simulated(1).random(Purpose::ErrorLimit))
+    }
 
     #[test]
     fn errors_are_limited_to_a_burst_and_then_a_rate() {
-        let mut limit = RateLimit::new();
-        let mut random = Random::new(1);
-        let mut taken =
-            |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000), &mut random)).count();
+        let mut limit = limit();
+        let mut taken = |ms: u64| (0..1000).filter(|_| limit.take(Instant::from_ns(ms * 1_000_000))).count();
         assert!((17..=50).contains(&taken(5)));
         assert_eq!(taken(5), 0);
         assert_eq!(taken(6), 1);
@@ -386,11 +449,10 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_adds_up_to_one_burst_and_no_more() {
-        let mut limit = RateLimit::new();
-        let mut random = Random::new(1);
+        let mut limit = limit();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
-        assert!((1..20).all(|n| limit.take(at(n * 60), &mut random)));
-        let burst = (0..1000).filter(|_| limit.take(at(20 * 60), &mut random)).count();
+        assert!((1..20).all(|n| limit.take(at(n * 60))));
+        let burst = (0..1000).filter(|_| limit.take(at(20 * 60))).count();
         assert!((17..=50).contains(&burst), "{burst}");
     }
 }

@@ -63,6 +63,12 @@ pub const REASSEMBLY_TIMEOUT: Duration = Duration::from_secs(30);
 pub const PATH_MTUS_MAX: usize = 1024;
 /// How long a path MTU is believed (RFC 8201 4).
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(600);
+/// How long an ICMP error may take to come back for a datagram: a router asks three seconds for a neighbour that is silent.
+pub const SENT_AGE: Duration = Duration::from_secs(10);
+/// Groups of flows whose latest datagrams are remembered, to tell errors about them from guesses. A flow belongs to one of them.
+pub const SENT_BUCKETS: usize = 256;
+/// Datagrams that are remembered of one such group.
+pub const SENT_EACH: usize = 16;
 /// UDP sockets of a stack.
 pub const UDP_SOCKETS_MAX: usize = 65_536;
 /// Bytes that wait in one UDP socket, each datagram counted with [`UDP_DATAGRAM_OVERHEAD_BYTES`].

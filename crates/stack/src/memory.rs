@@ -5,9 +5,9 @@
 
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, FRAME_BYTES_MAX, GROUPS_MAX, LOOPBACK_PACKETS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX,
-    NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, TCP_CONNECTIONS_MAX,
-    TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX,
-    UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
+    NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, SENT_BUCKETS, SENT_EACH,
+    TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX,
+    TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
@@ -77,6 +77,7 @@ impl<S: Storage> Stack<S> {
             part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::neighbour::ENTRY_BYTES),
             part("bytes that wait for neighbours", self.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
             part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::path_mtu::ENTRY_BYTES),
+            part("datagrams sent lately", self.sent.len(), SENT_BUCKETS * SENT_EACH, crate::sent::ENTRY_BYTES),
             part(
                 "datagrams in reassembly",
                 self.reassembly.len(),

@@ -307,7 +307,7 @@ impl Neighbours {
 mod tests {
     use super::*;
     use crate::frame::Marks;
-    use crate::seed::Random;
+    use crate::seed::{Purpose, Seed};
     use crate::time::Duration;
     use std::net::Ipv4Addr;
 
@@ -315,7 +315,7 @@ mod tests {
     const B: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xb]);
 
     fn table() -> Neighbours {
-        Neighbours::new(Keyed::new(&mut Random::new(1)))
+        Neighbours::new(Seed::simulated(1).keyed(Purpose::NeighbourTable))
     }
 
     fn key(n: u32) -> NeighbourKey {
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn every_part_of_a_key_changes_its_hash() {
-        let keyed = Keyed::new(&mut Random::new(1));
+        let keyed = Seed::simulated(1).keyed(Purpose::NeighbourTable);
         let v4 = (0..32).map(|bit| (0, IpAddr::V4((1_u32 << bit).into())));
         let v6 = (0..128).map(|bit| (0, IpAddr::V6((1_u128 << bit).into())));
         let devices = |address: IpAddr| (0..1024).map(move |device| (device, address));

@@ -16,7 +16,6 @@ use crate::time::Instant;
 use crate::udp::members::{SendOptions, is_reserved};
 use crate::udp::{Datagram, UdpError};
 use smoltcp::wire::{EthernetProtocol, IpProtocol};
-use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 
 /// Who on a link is to have a packet.
@@ -28,9 +27,15 @@ pub(crate) enum Hop {
 
 impl<S: Storage> Stack<S> {
     /// Sends a packet that has [`LINK_BYTES`] of room in front, over a given device or where its destination's route leads.
-    pub(crate) fn send_packet(&mut self, now: Instant, bytes: Vec<u8>, on: Option<DeviceId>) -> Result<(), DropReason> {
+    pub(crate) fn send_packet(
+        &mut self,
+        now: Instant,
+        mut bytes: Vec<u8>,
+        on: Option<DeviceId>,
+    ) -> Result<(), DropReason> {
         let (shape, to) = shape_of(&bytes[LINK_BYTES..]).ok_or(IpDrop::Length)?;
         if self.is_own(to) {
+            self.sent.note(now, &mut bytes[LINK_BYTES..], shape, shape.total_bytes);
             if self.loopback.len() >= LOOPBACK_PACKETS_MAX {
                 return Err(LinkDrop::QueueFull.into());
             }
@@ -48,6 +53,7 @@ impl<S: Storage> Stack<S> {
         };
         let mtu = self.devices[usize::from(device.0)].config.mtu;
         let mtu = usize::from(self.paths.get(now, to).map_or(mtu, |path| path.min(mtu)));
+        self.sent.note(now, &mut bytes[LINK_BYTES..], shape, shape.total_bytes.min(mtu));
         let marks = Marks::default();
         if shape.total_bytes <= mtu {
             return self.transmit(now, device, hop, to.is_ipv4(), vec![Outgoing { bytes, marks }]);
@@ -65,7 +71,7 @@ impl<S: Storage> Stack<S> {
         match to {
             IpAddr::V4(_) => pieces.plan_fragments_v4(mtu),
             IpAddr::V6(_) => {
-                let ident = u32::try_from(self.random.next() >> 32).unwrap_or(0);
+                let ident = self.fragment_idents.next_u32();
                 pieces.set_plan(Plan::FragmentsV6 { bytes: (mtu - shape.ip_bytes - FRAGMENT_BYTES) & !7, ident });
             }
         }
@@ -198,7 +204,10 @@ impl<S: Storage> Stack<S> {
     /// An identification for IPv4 packets that may be fragmented: counted for each destination, or few together, from a place of
     /// its own. Counted for all together, what one destination gets would tell how much is sent to others (RFC 7739).
     pub(crate) fn ident(&mut self, to: IpAddr) -> u16 {
-        let hash = self.keyed.hash_one(to);
+        let hash = match to {
+            IpAddr::V4(to) => self.ident_secret.hash(&to.octets()),
+            IpAddr::V6(to) => self.ident_secret.hash(&to.octets()),
+        };
         let at = usize::try_from(hash >> 16).unwrap_or(0) % IPV4_IDENT_COUNTERS;
         let Some(counter) = self.idents.get_mut(at) else { return 0 };
         *counter = counter.wrapping_add(1);

@@ -1,141 +1,244 @@
-//! What a stack draws from its seed: numbers that peers cannot guess, and a key for its hash tables, so that nobody can choose
-//! addresses and ports that all fall into one bucket. Two stacks with one seed do the same.
+//! What a stack draws from its seed: for each purpose a key or a stream of numbers of its own.
+//!
+//! The seed is the key of a ChaCha20 generator, and each purpose has a stream of that generator. All outputs of one purpose
+//! therefore tell nothing about the seed or about another purpose. A value that a peer sees is a keyed hash (SipHash-2-4) or
+//! comes from a generator, both with a key of their own. Two stacks with one seed do the same.
 
-use std::hash::{BuildHasher, Hasher};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use siphasher::sip::{SipHasher13, SipHasher24};
+use std::fmt;
+use std::hash::BuildHasher;
 
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// 256 bits that nobody outside may know. The owner of a stack draws them from the operating system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seed(pub [u8; 32]);
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+/// What a key or a stream of numbers is for. A new purpose goes to the end: simulations then draw for the others what they drew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Purpose {
+    /// The hash table of neighbours.
+    NeighbourTable,
+    /// The hash tables of own addresses.
+    AddressTables,
+    /// The hash table of UDP sockets.
+    UdpTable,
+    /// The hash table of TCP connections.
+    FlowTable,
+    /// The hash table of TCP listeners.
+    ListenerTable,
+    /// The hash table of other ends with their local ports.
+    PortTable,
+    /// Initial sequence numbers and timestamp offsets of TCP.
+    InitialNumbers,
+    /// SYN cookies.
+    SynCookies,
+    /// The first local port towards each other end of TCP.
+    TcpPorts,
+    /// Local ports of UDP sockets.
+    UdpPorts,
+    /// Identifications of IPv4 packets.
+    Ipv4Idents,
+    /// Identifications of IPv6 fragments.
+    FragmentIdents,
+    /// The steps in which the limit of ICMP errors is used up.
+    ErrorLimit,
+    /// When groups are reported.
+    GroupTimers,
+    /// The digests of sent datagrams, which errors are compared with.
+    SentDigests,
+    /// Flow labels of IPv6.
+    FlowLabels,
+}
+
+impl Seed {
+    /// The seed that a number names, for simulations and tests: anyone who knows the number knows all secrets.
+    pub const fn simulated(number: u64) -> Self {
+        let mut bytes = [0; 32];
+        let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
+        [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]] = [a, b, c, d, e, f, g, h];
+        Self(bytes)
+    }
+
+    /// The generator for a purpose.
+    pub(crate) fn random(&self, purpose: Purpose) -> Random {
+        let mut generator = ChaCha20Rng::from_seed(self.0);
+        // A generator with the seed itself for a key would tell nothing either, but its memory would hold the seed.
+        generator.set_stream(purpose as u64);
+        let mut subkey = [0; 32];
+        generator.fill_bytes(&mut subkey);
+        Random { generator: ChaCha20Rng::from_seed(subkey) }
+    }
+
+    /// The key of the hash tables for a purpose.
+    pub(crate) fn keyed(&self, purpose: Purpose) -> Keyed {
+        Keyed { keys: self.keys(purpose) }
+    }
+
+    /// The key of the keyed hash for a purpose.
+    pub(crate) fn secret(&self, purpose: Purpose) -> Secret {
+        Secret(self.keys(purpose))
+    }
+
+    fn keys(&self, purpose: Purpose) -> [u64; 2] {
+        let mut random = self.random(purpose);
+        [random.next(), random.next()]
+    }
+}
 
 /// A source of numbers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Random {
-    state: u64,
+    generator: ChaCha20Rng,
+}
+
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Random(..)")
+    }
 }
 
 impl Random {
-    /// The source that belongs to a seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { state: fold(seed ^ ODD, 0xd6e8_feb8_6659_fd93) }
-    }
-
     /// Any number.
     pub(crate) fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(ODD);
-        fold(self.state, self.state ^ 0xe703_7ed1_a0b4_28db)
+        self.generator.next_u64()
+    }
+
+    /// Any number of 32 bits.
+    pub(crate) fn next_u32(&mut self) -> u32 {
+        self.generator.next_u32()
     }
 
     /// A number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
-        u32::try_from(((self.next() >> 32) * u64::from(bound)) >> 32).unwrap_or(0)
+        u32::try_from((u64::from(self.next_u32()) * u64::from(bound)) >> 32).unwrap_or(0)
     }
 }
 
-/// Makes hashers that share one key, which nobody outside knows.
-#[derive(Debug, Clone, Copy)]
-pub struct Keyed {
-    key: u64,
+/// The key of a keyed hash whose outputs go on the wire.
+#[derive(Clone, Copy)]
+pub struct Secret(pub [u64; 2]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
-impl Keyed {
-    /// The key that belongs to a seed.
-    pub fn seeded(seed: u64) -> Self {
-        Self::new(&mut Random::new(seed))
+impl Secret {
+    /// SipHash-2-4 of some bytes.
+    pub(crate) fn hash(self, bytes: &[u8]) -> u64 {
+        let Self([left, right]) = self;
+        SipHasher24::new_with_keys(left, right).hash(bytes)
     }
+}
 
-    /// A key of its own for one table.
-    pub(crate) fn new(random: &mut Random) -> Self {
-        Self { key: random.next() }
+/// Makes hashers for a table, with one key: nobody outside can choose addresses and ports that all fall into one bucket. Its
+/// outputs never leave the stack, so SipHash-1-3 is enough, as in the standard library's tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed {
+    keys: [u64; 2],
+}
+
+impl fmt::Debug for Keyed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keyed(..)")
     }
 }
 
 impl BuildHasher for Keyed {
-    type Hasher = KeyedHasher;
+    type Hasher = SipHasher13;
 
-    fn build_hasher(&self) -> KeyedHasher {
-        KeyedHasher { state: self.key }
+    #[inline]
+    fn build_hasher(&self) -> SipHasher13 {
+        let [left, right] = self.keys;
+        SipHasher13::new_with_keys(left, right)
     }
-}
-
-/// Folds what it is given by multiplication: some nanoseconds for an address, and no digest.
-#[derive(Debug)]
-pub struct KeyedHasher {
-    state: u64,
-}
-
-impl Hasher for KeyedHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, n: u8) {
-        self.write_u64(n.into());
-    }
-
-    fn write_u16(&mut self, n: u16) {
-        self.write_u64(n.into());
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(n.into());
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.state = fold(self.state ^ n, ODD).wrapping_add(n);
-    }
-
-    fn finish(&self) -> u64 {
-        fold(self.state, 0xa076_1d64_78bd_642f)
-    }
-}
-
-fn fold(a: u64, b: u64) -> u64 {
-    let wide = u128::from(a) * u128::from(b);
-    u64::try_from(wide >> 64).unwrap_or(0) ^ u64::try_from(wide & u128::from(u64::MAX)).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    const ALL: [Purpose; 16] = [
+        Purpose::NeighbourTable,
+        Purpose::AddressTables,
+        Purpose::UdpTable,
+        Purpose::FlowTable,
+        Purpose::ListenerTable,
+        Purpose::PortTable,
+        Purpose::InitialNumbers,
+        Purpose::SynCookies,
+        Purpose::TcpPorts,
+        Purpose::UdpPorts,
+        Purpose::Ipv4Idents,
+        Purpose::FragmentIdents,
+        Purpose::ErrorLimit,
+        Purpose::GroupTimers,
+        Purpose::SentDigests,
+        Purpose::FlowLabels,
+    ];
 
     #[test]
-    fn a_seed_decides_all_and_two_seeds_differ() {
-        let draw =
-            |seed| std::iter::repeat_with(move || seed).take(1).map(Random::new).map(|mut r| [r.next(), r.next()]);
-        assert!(draw(7).eq(draw(7)));
-        assert!(!draw(7).eq(draw(8)));
-        let mut random = Random::new(3);
+    fn two_purposes_never_give_equal_streams() {
+        let mut words = BTreeSet::new();
+        for purpose in ALL {
+            let mut random = Seed::simulated(1).random(purpose);
+            words.extend((0..1_000).map(|_| random.next()));
+        }
+        assert_eq!(words.len(), ALL.len() * 1_000, "no word comes twice");
+    }
+
+    #[test]
+    fn a_seed_decides_every_stream_and_each_of_its_bits_counts() {
+        let draw = |seed: Seed| {
+            let mut random = seed.random(Purpose::UdpPorts);
+            [random.next(), random.next()]
+        };
+        let seeds = (0..256).map(|bit| {
+            let mut bytes = [0; 32];
+            bytes[bit / 8] = 1 << (bit % 8);
+            Seed(bytes)
+        });
+        let drawn: BTreeSet<_> = seeds.chain([Seed::simulated(0)]).map(draw).collect();
+        assert_eq!(drawn.len(), 257);
+        assert_eq!(draw(Seed::simulated(7)), draw(Seed::simulated(7)));
+        let mut random = Seed::simulated(3).random(Purpose::UdpPorts);
         assert!((0..1000).all(|_| random.below(10) < 10));
     }
 
     #[test]
-    fn all_that_is_written_changes_the_hash() {
-        let keyed = Keyed::new(&mut Random::new(1));
-        let writes: [fn(&mut KeyedHasher); 8] = [
-            |_| {},
-            |hasher| hasher.write_u8(1),
-            |hasher| hasher.write_u16(2),
-            |hasher| hasher.write_u32(3),
-            |hasher| hasher.write_u64(4),
-            |hasher| hasher.write(&[5]),
-            |hasher| hasher.write(&[0, 0, 0, 0, 0, 0, 0, 6]),
-            |hasher| hasher.write(&[0, 0, 0, 0, 0, 0, 0, 6, 7]),
-        ];
-        let hash = |write: fn(&mut KeyedHasher)| {
-            let mut hasher = keyed.build_hasher();
-            write(&mut hasher);
-            hasher.finish()
-        };
-        let hashes: std::collections::BTreeSet<u64> = writes.into_iter().map(hash).collect();
-        assert_eq!(hashes.len(), writes.len());
+    fn no_output_for_people_holds_a_secret() {
+        let seed = Seed([0x5a; 32]);
+        let shown = format!(
+            "{seed:?} {:?} {:?} {:?}",
+            seed.random(Purpose::UdpPorts),
+            seed.keyed(Purpose::UdpTable),
+            seed.secret(Purpose::SynCookies)
+        );
+        assert_eq!(shown, "Seed(..) Random(..) Keyed(..) Secret");
+    }
+
+    // RFC 9293 MUST-9.
+    #[test]
+    fn the_hash_is_siphash() {
+        // The vector of the paper's appendix A: key 00..0f, message 00..0e.
+        let secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        let message: Vec<u8> = (0..15).collect();
+        assert_eq!(secret.hash(&message), 0xa129_ca61_49be_45e5);
     }
 
     #[test]
     fn keys_scatter_the_same_addresses_differently() {
-        let mut random = Random::new(1);
-        let (a, b) = (Keyed::new(&mut random), Keyed::new(&mut random));
+        let [a, b] = [Purpose::UdpTable, Purpose::FlowTable].map(|purpose| Seed::simulated(1).keyed(purpose));
         let same = (0_u32..1000).filter(|n| a.hash_one(n) % 64 == b.hash_one(n) % 64).count();
         assert!(same < 100, "{same} of 1,000 fall into the same of 64 buckets");
     }

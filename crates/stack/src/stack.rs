@@ -25,7 +25,8 @@ use crate::mld;
 use crate::neighbour::Neighbours;
 use crate::path_mtu::PathMtus;
 use crate::route::{Prefix, RouteError, Routes, Target};
-use crate::seed::{Keyed, Random};
+use crate::seed::{Purpose, Random, Secret, Seed};
+use crate::sent::SentPackets;
 use crate::tcp::{Heap, Storage};
 use crate::tcp_sockets::{SegmentPlace, TcpSockets};
 use crate::time::Instant;
@@ -42,8 +43,8 @@ const OWN_ROUTES_MAX: usize = 4;
 /// How a stack is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackConfig {
-    /// What all that peers must not guess is drawn from. Two stacks with the same seed and input do the same.
-    pub seed: u64,
+    /// The source of everything that peers must not guess. Two stacks with the same seed and input do the same.
+    pub seed: Seed,
     /// Packets for others are passed on.
     pub forwarding: bool,
     /// Who sends a packet by way of this stack although the next hop is on its own link is told so (ICMP redirects).
@@ -57,10 +58,10 @@ pub struct StackConfig {
 }
 
 impl Default for StackConfig {
-    /// An end host. Its seed is known to everybody: to be replaced where peers are not trusted.
+    /// An end host. Everyone knows its seed: the owner replaces it with one that it drew from the operating system.
     fn default() -> Self {
         Self {
-            seed: 0,
+            seed: Seed::simulated(0),
             forwarding: false,
             redirects: false,
             source_validation: false,
@@ -96,6 +97,7 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) routes: Routes,
     pub(crate) neighbours: Neighbours,
     pub(crate) paths: PathMtus,
+    pub(crate) sent: SentPackets,
     pub(crate) udp: UdpSockets,
     pub(crate) groups: Groups,
     pub(crate) tcp: TcpSockets<S>,
@@ -103,8 +105,11 @@ pub struct Stack<S: Storage = Heap> {
     pub(crate) routes_version: u32,
     pub(crate) errors_sent: RateLimit,
     pub(crate) drops: Drops,
-    pub(crate) random: Random,
-    pub(crate) keyed: Keyed,
+    pub(crate) udp_ports: Random,
+    /// Identifications of IPv6 fragments.
+    pub(crate) fragment_idents: Random,
+    /// Where the identifications of an IPv4 destination begin.
+    pub(crate) ident_secret: Secret,
     /// Identifications used, for destinations by their hash.
     pub(crate) idents: Box<[u16]>,
     pub(crate) forwarding: bool,
@@ -156,26 +161,25 @@ impl Stack {
 impl<S: Storage> Stack<S> {
     /// A stack without devices, with buffers of another kind than this process' memory.
     pub fn with_storage(config: StackConfig) -> Self {
-        let mut random = Random::new(config.seed);
-        let neighbours = Neighbours::new(Keyed::new(&mut random));
-        let udp = UdpSockets::new(Keyed::new(&mut random));
-        let tcp = TcpSockets::new(&mut random, config.tcp_buffers_bytes_max);
-        let groups = Groups::new(Random::new(random.next()));
-        let keyed = Keyed::new(&mut random);
+        let seed = config.seed;
+        // No peer chooses what is in these tables: one key serves all of them.
+        let keyed = seed.keyed(Purpose::AddressTables);
         Self {
             devices: Vec::new(),
             routes: Routes::default(),
-            neighbours,
+            neighbours: Neighbours::new(seed.keyed(Purpose::NeighbourTable)),
             paths: PathMtus::default(),
-            udp,
-            tcp,
+            sent: SentPackets::new(&seed),
+            udp: UdpSockets::new(seed.keyed(Purpose::UdpTable)),
+            tcp: TcpSockets::new(&seed, config.tcp_buffers_bytes_max),
             routes_version: 1,
-            groups,
-            errors_sent: RateLimit::new(),
+            groups: Groups::new(seed.random(Purpose::GroupTimers)),
+            errors_sent: RateLimit::new(seed.random(Purpose::ErrorLimit)),
             drops: Drops::default(),
-            keyed,
             idents: vec![0; IPV4_IDENT_COUNTERS].into_boxed_slice(),
-            random,
+            udp_ports: seed.random(Purpose::UdpPorts),
+            fragment_idents: seed.random(Purpose::FragmentIdents),
+            ident_secret: seed.secret(Purpose::Ipv4Idents),
             forwarding: config.forwarding,
             redirects: config.redirects,
             source_validation: config.source_validation,
@@ -184,7 +188,6 @@ impl<S: Storage> Stack<S> {
             capture: None,
             reassembly: Reassembly::default(),
             pings: Pings::default(),
-            // What is in them no peer chooses: they need no keys of their own.
             own_v4: Addresses::new(keyed),
             own_v6: Addresses::new(keyed),
             no_sources: Addresses::new(keyed),

@@ -25,8 +25,8 @@ mod wheel;
 use crate::drops::DropReason;
 use crate::frame::DeviceId;
 use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
-use crate::seed::{Keyed, Random};
-use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Secret, Storage};
+use crate::seed::{Keyed, Purpose, Secret, Seed};
+use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Storage};
 use crate::time::{Duration, Instant};
 use flows::Flows;
 pub(crate) use input::SegmentPlace;
@@ -393,7 +393,10 @@ pub(crate) struct TcpSockets<S: Storage> {
     /// Frames that the first of those pending was given in a row.
     burst: u8,
     ready: VecDeque<News>,
-    secret: Secret,
+    /// The key of initial numbers.
+    numbers: Secret,
+    /// The key of SYN cookies.
+    cookies: Secret,
     /// Where the latest segment led: the next one often follows.
     latest: Option<(Flow, Place)>,
     buffers: Buffers<S>,
@@ -434,20 +437,21 @@ impl<S: Storage> Buffers<S> {
 }
 
 impl<S: Storage> TcpSockets<S> {
-    pub(crate) fn new(random: &mut Random, buffers_max: usize) -> Self {
+    pub(crate) fn new(seed: &Seed, buffers_max: usize) -> Self {
         Self {
             sockets: Slab::default(),
-            flows: Flows::new(Keyed::new(random)),
+            flows: Flows::new(seed.keyed(Purpose::FlowTable)),
             listeners: Slab::default(),
-            by_address: HashMap::with_hasher(Keyed::new(random)),
+            by_address: HashMap::with_hasher(seed.keyed(Purpose::ListenerTable)),
             waits: Waits::new(),
-            ports: LocalPorts::new(Keyed::new(random), Keyed::new(random)),
+            ports: LocalPorts::new(seed.keyed(Purpose::PortTable), seed.secret(Purpose::TcpPorts)),
             wheel: Wheel::default(),
             pending: Vec::new(),
             own_pending: VecDeque::new(),
             burst: 0,
             ready: VecDeque::new(),
-            secret: Secret([random.next(), random.next()]),
+            numbers: seed.secret(Purpose::InitialNumbers),
+            cookies: seed.secret(Purpose::SynCookies),
             latest: None,
             buffers: Buffers { held: 0, most: buffers_max, spare: Vec::new() },
         }
@@ -722,13 +726,13 @@ mod tests {
         let counted = connection_bytes::<Heap>();
         assert!((connection..connection + 100).contains(&counted), "{connection} {counted}");
         assert!((16 * flows..17 * flows).contains(&TCP_PORT_PAGES_MAX), "eight pages for twice as many ends");
-        let sockets = TcpSockets::<Heap>::new(&mut Random::new(1), 1 << 30);
+        let sockets = TcpSockets::<Heap>::new(&Seed::simulated(1), 1 << 30);
         assert_eq!(sockets.held().buffer_bytes_most, 4 << 30);
     }
 
     #[test]
     fn every_part_of_a_flow_changes_its_hash() {
-        let hash = Keyed::new(&mut Random::new(1));
+        let hash = Seed::simulated(1).keyed(Purpose::FlowTable);
         for v6 in [false, true] {
             let flow = |local: u8, remote: u8, local_port, remote_port| {
                 let address = |last: u8| -> IpAddr {

@@ -12,6 +12,7 @@ use crate::limits::{
 use crate::seed::{Keyed, Random};
 use members::{Membership, SendOptions};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
@@ -71,10 +72,32 @@ pub enum UdpError {
     Network(SocketAddr, NetworkError),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Addresses without flow label and scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     local: SocketAddr,
     remote: Option<SocketAddr>,
+}
+
+/// In few words: every datagram is looked up, up to three times.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
+        for end in [Some(self.local), self.remote] {
+            match end {
+                Some(SocketAddr::V4(end)) => {
+                    state.write_u64(u64::from(end.ip().to_bits()) << 16 | u64::from(end.port()));
+                }
+                Some(SocketAddr::V6(end)) => {
+                    let bits = end.ip().to_bits();
+                    state.write_u64(low(bits >> 64));
+                    state.write_u64(low(bits));
+                    state.write_u64(end.port().into());
+                }
+                None => state.write_u64(u64::MAX),
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -365,10 +388,12 @@ fn plain(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::{Purpose, Seed};
+    use std::hash::BuildHasher;
 
     fn sockets() -> (UdpSockets, Random) {
-        let mut random = Random::new(1);
-        (UdpSockets::new(Keyed::new(&mut random)), random)
+        let random = Seed::simulated(1).random(Purpose::UdpPorts);
+        (UdpSockets::new(Seed::simulated(1).keyed(Purpose::UdpTable)), random)
     }
 
     fn address(text: &str) -> SocketAddr {
@@ -408,8 +433,10 @@ mod tests {
 
     #[test]
     fn a_socket_is_told_readable_once_until_it_is_told_of() {
-        let mut sockets = UdpSockets::new(Keyed::new(&mut Random::new(1)));
-        let id = sockets.bind(&mut Random::new(1), "10.0.0.1:7".parse().unwrap(), false).unwrap();
+        let mut sockets = UdpSockets::new(Seed::simulated(1).keyed(Purpose::UdpTable));
+        let id = sockets
+            .bind(&mut Seed::simulated(1).random(Purpose::UdpPorts), "10.0.0.1:7".parse().unwrap(), false)
+            .unwrap();
         let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
         let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1] };
         assert_eq!(sockets.poll_ready(), None);
@@ -464,5 +491,15 @@ mod tests {
             u.report(local, remote, NetworkError::NoRoute);
         }
         assert_eq!((0..100).filter(|_| u.receive(socket).is_err()).count(), UDP_ERRORS_MAX);
+    }
+
+    #[test]
+    fn every_part_of_a_key_changes_its_hash() {
+        let table = Seed::simulated(1).keyed(Purpose::UdpTable);
+        let ends = ["10.0.0.1:7", "10.0.0.2:7", "10.0.0.1:8", "[::1]:7", "[1::1]:7", "[::2]:7", "[::1]:8"].map(address);
+        let remotes = ends.map(Some).into_iter().chain([None]);
+        let keys = remotes.flat_map(|remote| ends.map(|local| Key { local, remote }));
+        let hashes: std::collections::BTreeSet<u64> = keys.map(|key| table.hash_one(key)).collect();
+        assert_eq!(hashes.len(), 7 * 8);
     }
 }

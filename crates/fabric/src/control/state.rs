@@ -3,8 +3,9 @@
 use super::issuer::Issuer;
 use crate::Error;
 use crate::error::{IoContext, Result};
-use crate::message::{PROTOCOL, Token, draw};
+use crate::message::{PROTOCOL, Token};
 use crate::name::Name;
+use crate::random;
 use crate::rundir::RunDir;
 use crate::ticket::TicketKey;
 use crate::topology::{Access, Topology};
@@ -60,9 +61,8 @@ impl State {
     /// # Errors
     /// The host has no random numbers.
     pub(crate) fn renew_incarnation(&mut self, guest: &Name) -> Result<()> {
-        let mut bytes = [0; 8];
-        draw(&mut bytes).context("cannot draw an incarnation")?;
-        self.incarnations.insert(guest.clone(), u64::from_ne_bytes(bytes));
+        let number = random::draw().context("cannot draw an incarnation")?;
+        self.incarnations.insert(guest.clone(), u64::from_ne_bytes(number));
         Ok(())
     }
 

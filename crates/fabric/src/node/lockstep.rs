@@ -12,6 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
 use siga_stack::frame::Marks;
+use siga_stack::seed::Seed;
 use siga_stack::stack::Transmit;
 use siga_stack::tcp_sockets::{TcpId, TcpOptions};
 use siga_stack::time::Instant;
@@ -87,7 +88,7 @@ impl Guest {
             routes: guest.routes.clone(),
             token: Token::claimed(""),
         };
-        let mut node = Node::seeded(config, channel, None, 1).unwrap();
+        let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();
         // What the kernel has to tell is not looked for: that goes by the clock.
         node.wakes.next_look = Ticks(u64::MAX);
         Self { node, control: Channel::new(other).unwrap(), buffers: BUFFERS.count, turns: None }

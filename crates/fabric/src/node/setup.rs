@@ -10,6 +10,7 @@ use crate::limits::{EVENTS_INTERVAL, HOLD_TIME_MAX, KEEP_TIME_MAX, MIXED_TIME};
 use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
+use crate::random;
 use crate::topology::{NetworkKind, Route};
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
@@ -17,6 +18,7 @@ use siga_stack::Stack;
 use siga_stack::device::{DeviceConfig, Medium};
 use siga_stack::frame::DeviceId;
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -27,13 +29,12 @@ impl Node {
     /// # Errors
     /// The host has no random numbers or descriptors; the stack refuses an address or MTU.
     pub fn new(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>) -> Result<Self> {
-        let mut seed = [0; 8];
-        rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty()).context("cannot draw a seed")?;
-        Self::seeded(config, channel, listener, u64::from_ne_bytes(seed))
+        let seed = Seed(random::draw().context("cannot draw a seed")?);
+        Self::seeded(config, channel, listener, seed)
     }
 
     /// The same, with what else is drawn.
-    pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: u64) -> Result<Self> {
+    pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
         let gathers = config.devices.iter().any(|device| device.driver.gather);
         let waiter = Waiter::new(config.waiting.into()).gathering(gathers);

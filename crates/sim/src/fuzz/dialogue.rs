@@ -171,8 +171,8 @@ impl World {
     fn deliver(&mut self, from: usize, flying: &Flying, marked: bool) {
         let Flying { header, payload } = flying;
         let to = &mut self.ends[1 - from];
-        let secret = Secret([1, 2]);
-        let cookie = SynCookie { secret, identity: IDENTITY, config: &to.config };
+        let (secret, numbers) = (Secret([1, 2]), Secret([3, 4]));
+        let cookie = SynCookie { secret, numbers, identity: IDENTITY, config: &to.config };
         match &mut to.connection {
             Some(connection) => {
                 let opening = connection.state_name() == StateName::SynSent;

@@ -11,6 +11,7 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, TCP_SENT_MAX, TCP_SOCKET_BYTES_FREE};
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::{Config, Keepalive};
 use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions, TcpSetting};
@@ -134,8 +135,12 @@ impl World {
         let bits = input.u16();
         let set = |bit: u16| bits >> bit & 1 != 0;
         let buffers_max = if set(1) { 64 << 10 } else { 16 << 20 };
-        let config =
-            StackConfig { seed: 1, forwarding: set(0), tcp_buffers_bytes_max: buffers_max, ..StackConfig::default() };
+        let config = StackConfig {
+            seed: Seed::simulated(1),
+            forwarding: set(0),
+            tcp_buffers_bytes_max: buffers_max,
+            ..StackConfig::default()
+        };
         let all = Agreed { checksum_unfilled: true, large_segments: true };
         let mut world = Self {
             stack: Stack::new(config),

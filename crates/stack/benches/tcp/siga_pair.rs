@@ -8,6 +8,7 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, Stack, StackConfig};
 use siga_stack::tcp::{Config, InPlace};
 use siga_stack::tcp_sockets::{ListenerId, Straight, TcpId, TcpOptions};
@@ -132,7 +133,7 @@ fn address(n: usize, port: u16) -> SocketAddr {
 }
 
 fn host(n: usize, setting: Setting) -> Host {
-    let mut stack = Stack::with_storage(StackConfig { seed: n as u64, ..StackConfig::default() });
+    let mut stack = Stack::with_storage(StackConfig { seed: Seed::simulated(n as u64), ..StackConfig::default() });
     let own = IpAddr::V4(ADDRESSES[n]);
     let mac = MacAddress([2, 0, 0, 0, 0, ADDRESSES[n].octets()[3]]);
     let config = DeviceConfig {

@@ -24,13 +24,13 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::route::Target;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::Config;
 use siga_stack::tcp::congestion::NAMES;
 use siga_stack::tcp_sockets::{Ready, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 use std::fs::File;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -82,9 +82,9 @@ impl Host {
     fn open(options: &Options) -> Result<Self, String> {
         let clock = Clock::start();
         let now = clock.now();
-        let seed = RandomState::new().build_hasher().finish();
+        let seed = Seed(drawn()?);
         let mut stack = Stack::new(StackConfig { seed, forwarding: options.router, ..StackConfig::default() });
-        let taps = open_devices(options, &mut stack, seed)?;
+        let taps = open_devices(options, &mut stack)?;
         let named = NAMES.into_iter().find(|name| *name == options.congestion);
         let congestion = named.ok_or("no such congestion control")?;
         let config = Config { ecn: options.ecn, congestion, ..Config::LINUX };
@@ -242,14 +242,24 @@ impl Clock {
     }
 }
 
+/// Random bytes of the operating system's.
+fn drawn<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    match rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) {
+        Ok(count) if count == N => Ok(bytes),
+        Ok(_) => Err("the system gave too few random bytes".into()),
+        Err(error) => Err(format!("cannot draw random bytes: {error}")),
+    }
+}
+
 /// Opens the devices and makes the stack know them and the routes.
-fn open_devices(options: &Options, stack: &mut Stack, seed: u64) -> Result<Vec<Tap>, String> {
+fn open_devices(options: &Options, stack: &mut Stack) -> Result<Vec<Tap>, String> {
     let mut taps = Vec::new();
+    let [a, b, c, d] = drawn()?;
     for (index, option) in (0_u8..).zip(&options.devices) {
         let name = &option.name;
         let tap = Tap::open(option, options.tun, options.offload)
             .map_err(|error| format!("cannot make {name}: {error}; it takes root, and a kernel with /dev/net/tun"))?;
-        let [.., a, b, c, d] = seed.to_be_bytes();
         let medium = if options.tun { Medium::Ip } else { Medium::Ethernet(MacAddress([2, a, b, c, d, index])) };
         let agreed = Agreed { checksum_unfilled: options.offload, large_segments: options.offload };
         let config = DeviceConfig { medium, mtu: option.mtu, addresses: option.addresses.clone(), agreed };

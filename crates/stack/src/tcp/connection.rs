@@ -9,7 +9,7 @@ use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent,
 use super::predicted::{Calm, Plain, PlainSegment};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
-use super::{DropReason, Effect, Failure, Segment, SeqNumber};
+use super::{Belief, DropReason, Effect, Failure, IcmpError, Segment, SeqNumber};
 use crate::frame::Payload;
 use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::time::{Duration, Instant};
@@ -78,17 +78,6 @@ pub enum SendError {
     ShutDown,
     /// The connection is gone.
     Closed,
-}
-
-/// What an ICMP error about a segment of this connection said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IcmpError {
-    /// Protocol or port unreachable: a connection that is opening fails (RFC 9293 SHLD-26), others bear it (RFC 5927).
-    Hard,
-    /// Network or host unreachable, time exceeded: noted (RFC 9293 MUST-56, SHLD-25).
-    Soft,
-    /// The path takes segments of this MSS at most: its MTU less the IP and TCP headers (RFC 1191, RFC 8201).
-    TooBig(u16),
 }
 
 /// Figures of a connection; sizes in bytes.
@@ -485,8 +474,9 @@ impl<S: Storage> Connection<S> {
 
     /// An ICMP error quoted a segment of this connection that began at `seq`.
     ///
-    /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1).
-    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<(), DropReason> {
+    /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1). A segment that was too big has to
+    /// begin at `seq` and to be larger than the claimed size.
+    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, DropReason> {
         self.stir();
         let opening = match &self.state {
             State::SynSent(_) | State::SynReceived(_) => seq == self.base.initial.seq,
@@ -502,14 +492,15 @@ impl<S: Storage> Connection<S> {
             return Err(DropReason::IcmpNotOutstanding);
         }
         match (error, &mut self.state) {
-            (IcmpError::TooBig(mss), State::Synchronized(open)) => open.too_big(now, seq, mss),
-            (IcmpError::TooBig(mss), _) => self.base.path_mss = Some(mss),
+            (IcmpError::TooBig(mss), State::Synchronized(open)) => return open.too_big(now, seq, mss),
+            // Every path takes a SYN.
+            (IcmpError::TooBig(_), _) => return Err(DropReason::IcmpNotOutstanding),
             // RFC 9293 SHLD-26.
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
             // RFC 9293 MUST-56, SHLD-25.
             (IcmpError::Hard | IcmpError::Soft, _) => self.soft_error = Some(error),
         }
-        Ok(())
+        Ok(Belief::AtOnce)
     }
 
     /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options. It is believed for

@@ -8,9 +8,11 @@ use super::buffer::Storage;
 use super::config::Config;
 use super::connection::Connection;
 use super::header::{Flags, Header, Options, Timestamps};
-use super::initial::{Initial, Secret, siphash};
+use super::initial::Initial;
 use super::{SeqNumber, timestamp};
+use crate::seed::Secret;
 use crate::time::Instant;
+use subtle::ConstantTimeEq;
 
 /// MSS values that three bits can name; the largest that is not above the peer's is taken.
 const MSS: [u16; 8] = [48, 536, 1_220, 1_360, 1_440, 1_460, 4_312, 8_960];
@@ -24,8 +26,10 @@ const NO_SCALE: u32 = 0xf;
 /// What makes the cookies of one pair of addresses and ports.
 #[derive(Debug, Clone, Copy)]
 pub struct SynCookie<'a> {
-    /// Nobody outside knows it.
+    /// The key of the cookies, which serves nothing else.
     pub secret: Secret,
+    /// The key of timestamp offsets, which all connections share.
+    pub numbers: Secret,
     /// Both addresses and ports, as [`Initial::new`] takes them.
     pub identity: &'a [u8],
     /// Settings of connections that come of it.
@@ -75,7 +79,10 @@ impl SynCookie<'_> {
         let (iss, irs) = (ack.ack? - 1, ack.seq - 1);
         let index = iss.0 >> 24 & 7;
         let now_tick = now.as_ns() / TICK_NS;
-        let valid = [now_tick, now_tick.saturating_sub(1)].into_iter().any(|tick| self.seq(irs, tick, index) == iss);
+        // Both are compared, and in constant time: a forger learns nothing from how long a refusal takes.
+        let [now_is, before_is] =
+            [now_tick, now_tick.saturating_sub(1)].map(|tick| self.seq(irs, tick, index).0.ct_eq(&iss.0));
+        let valid = bool::from(now_is | before_is);
         let mss = MSS.get(usize::try_from(index).ok()?).filter(|_| valid)?;
         let bits = ack.options.timestamps.filter(|_| self.config.timestamps).map(|theirs| theirs.echo & OPTION_BITS);
         let scale = bits.map(|bits| bits & NO_SCALE).filter(|scale| *scale != NO_SCALE);
@@ -99,16 +106,17 @@ impl SynCookie<'_> {
     }
 
     fn offset(&self, now: Instant) -> u32 {
-        Initial::new(self.secret, self.identity, now).timestamp_offset
+        Initial::new(self.numbers, self.identity, now).timestamp_offset
     }
 
     /// Five bits of clock, three of MSS, 24 of hash.
     fn seq(&self, irs: SeqNumber, tick: u64, index: u32) -> SeqNumber {
-        let Secret([left, right]) = self.secret;
-        let inner = siphash(Secret([!left, right]), self.identity);
-        let numbers = (u64::from(irs.0) << 32) | u64::from(index);
-        let bytes = [numbers.to_be_bytes(), tick.to_be_bytes()];
-        let [.., a, b, c] = siphash(Secret([inner, right]), bytes.as_flattened()).to_be_bytes();
+        let mut bytes = Vec::with_capacity(self.identity.len() + 16);
+        bytes.extend_from_slice(&irs.0.to_be_bytes());
+        bytes.extend_from_slice(&index.to_be_bytes());
+        bytes.extend_from_slice(&tick.to_be_bytes());
+        bytes.extend_from_slice(self.identity);
+        let [.., a, b, c] = self.secret.hash(&bytes).to_be_bytes();
         let clock = u32::try_from(tick & 31).unwrap_or(0);
         SeqNumber(clock << 27 | index << 24 | u32::from_be_bytes([0, a, b, c]))
     }
@@ -129,7 +137,12 @@ mod tests {
     };
 
     fn cookie(secret: u64) -> SynCookie<'static> {
-        SynCookie { secret: Secret([secret, 7]), identity: b"1.2.3.4:5 6.7.8.9:10", config: &CONFIG }
+        SynCookie {
+            secret: Secret([secret, 7]),
+            numbers: Secret([secret, 8]),
+            identity: b"1.2.3.4:5 6.7.8.9:10",
+            config: &CONFIG,
+        }
     }
 
     /// A client's connection, its SYN answered by a cookie, and the acknowledgement of that.
@@ -248,5 +261,20 @@ mod tests {
         assert!(server.poll_transmit(now, 0).is_none(), "its SYN-ACK has gone already");
         let old = Header { seq: ack.seq - 10, ..ack };
         assert_eq!(server.handle_segment(now, &old, false, [].as_slice(), 0), Err(DropReason::OutOfWindow));
+    }
+
+    #[test]
+    fn a_cookie_that_is_forged_is_refused() {
+        let now = Instant::from_ns(1);
+        let (_, _, ack) = client(now, CONFIG);
+        let genuine = ack.ack.unwrap();
+        let accepted = |ack: Header| cookie(1).accept::<Heap>(now, &ack).is_some();
+        assert!(accepted(ack));
+        // All bits but the hash are known to a forger: 24 bits are left to guess.
+        let guesses = (1..100_000).map(|guess: u32| Header { ack: Some(SeqNumber(genuine.0 ^ guess)), ..ack });
+        assert!(guesses.filter(|guess| accepted(*guess)).count() <= 1, "one of 16,777,216 guesses is right");
+        // The numbers' key is not that of cookies.
+        let swapped = SynCookie { secret: cookie(1).numbers, numbers: cookie(1).secret, ..cookie(1) };
+        assert!(swapped.accept::<Heap>(now, &ack).is_none());
     }
 }

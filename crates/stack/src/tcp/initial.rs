@@ -3,17 +3,8 @@
 //! Both come from a secret and the addresses and ports of both ends by SipHash-2-4, the keyed hash that Linux uses for it.
 
 use super::SeqNumber;
+use crate::seed::Secret;
 use crate::time::Instant;
-
-/// 128 bits that nobody outside knows; drawn once by the owner.
-#[derive(Clone, Copy)]
-pub struct Secret(pub [u64; 2]);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Secret")
-    }
-}
 
 /// Where a connection's numbers begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +21,7 @@ impl Initial {
     /// The sequence number advances by one in 4 us (RFC 9293 MUST-8), so that connections of the same identity follow one another;
     /// what is added to that is a keyed hash (MUST-9, SHLD-1); the offset stays, so that timestamps do too, and RFC 6191 can tell a new SYN from an old one.
     pub fn new(secret: Secret, identity: &[u8], now: Instant) -> Self {
-        let hash = siphash(secret, identity).to_be_bytes();
+        let hash = secret.hash(identity).to_be_bytes();
         let [a, b, c, d, e, f, g, h] = hash;
         let ticks = now.as_ns() / 4_000;
         let [.., i, j, k, l] = ticks.to_be_bytes();
@@ -42,56 +33,9 @@ impl Initial {
     }
 }
 
-pub(super) fn siphash(Secret([k0, k1]): Secret, bytes: &[u8]) -> u64 {
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    last[7] = bytes.len().to_le_bytes()[0];
-    for word in words.iter().chain(std::iter::once(&last)) {
-        let word = u64::from_le_bytes(*word);
-        v[3] ^= word;
-        round(&mut v);
-        round(&mut v);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    for _ in 0..4 {
-        round(&mut v);
-    }
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-fn round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[1]);
-    v[0] = v[0].wrapping_add(v[3]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].rotate_left(32);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // RFC 9293 MUST-9.
-    #[test]
-    fn the_hash_is_siphash() {
-        // The vector of the paper's appendix A: key 00..0f, message 00..0e.
-        let secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
-        let message: Vec<u8> = (0..15).collect();
-        assert_eq!(siphash(secret, &message), 0xa129_ca61_49be_45e5);
-    }
 
     // RFC 9293 MUST-8, MUST-9, SHLD-1.
     #[test]

@@ -6,6 +6,7 @@
 //! and its loss says nothing about congestion. There is no timer: a probe is judged by what is sent behind it, and the time of the
 //! next one is looked at when there is something to send.
 
+use super::Belief;
 use super::SeqNumber;
 use super::header::Block;
 use super::opening::segment_bytes;
@@ -42,6 +43,8 @@ pub(super) struct PathSearch {
     pub(super) due: Instant,
     /// The probe under way.
     pub(super) probe: Option<Block>,
+    /// Where a segment began that a router claims not to have taken, and how many bytes it claims to take.
+    pub(super) claim: Option<(SeqNumber, u32)>,
     probing: PathProbing,
     /// Larger sizes are tried by probes; else by simply using them.
     active: bool,
@@ -109,6 +112,7 @@ impl PathSearch {
             high: path,
             due,
             probe: None,
+            claim: None,
             counts,
         };
         (search, if active { base } else { path })
@@ -165,7 +169,7 @@ impl Sender {
         }
         if !self.search.active {
             // RFC 8201 section 4: what ICMP told has aged. If it still holds, it is told again.
-            self.segment_bytes = self.search.ceiling;
+            (self.segment_bytes, self.size_proven) = (self.search.ceiling, false);
             (self.search.high, self.search.due) = (self.search.ceiling, NEVER);
             return Larger::Nothing;
         }
@@ -191,7 +195,7 @@ impl Sender {
         if let Some((start, end)) = self.search.probe
             && self.una.at_or_after(end)
         {
-            self.segment_bytes = end.since(start).min(self.search.ceiling);
+            (self.segment_bytes, self.size_proven) = (end.since(start).min(self.search.ceiling), true);
             self.search.failures = 0;
             self.search.inconclusive(now);
         }
@@ -231,7 +235,7 @@ impl Sender {
         }
         let target = if timeouts < TCP_BLACK_HOLE_TIMEOUTS + 2 { self.search.base } else { self.search.floor };
         if self.segment_bytes > target && self.board.first_len() > target {
-            self.segment_bytes = target;
+            (self.segment_bytes, self.size_proven) = (target, false);
             (self.search.active, self.search.at_high, self.search.failures) = (true, true, 0);
             (self.search.high, self.search.due) = (self.search.high.max(target), now);
             let [.., holes] = &mut self.search.counts;
@@ -274,11 +278,45 @@ impl Sender {
         }
     }
 
-    /// A router would not take what began at `seq`, but takes more than what is sent now.
-    pub(super) fn probe_too_big(&mut self, seq: SeqNumber, bytes: u32) {
-        if self.search.probe.is_some_and(|(start, end)| start == seq && bytes < end.since(start)) {
-            self.search.high = bytes.max(self.segment_bytes);
+    /// A router claims that it did not take the segment that began at `seq`, and that it takes `bytes`. `None`: no such segment
+    /// is under way, or it was no larger than that.
+    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, bytes: u32) -> Option<Belief> {
+        if let Some((start, end)) = self.search.probe
+            && start == seq
+        {
+            // A probe says nothing of what is known to pass.
+            self.search.high = Some(bytes).filter(|bytes| *bytes < end.since(start))?.max(self.segment_bytes);
+            return Some(Belief::IfLost);
         }
+        if bytes >= self.board.segment_at(seq, self.segment_bytes)? {
+            return None;
+        }
+        if self.size_proven {
+            // RFC 5927 section 7.2: while data makes progress, a forged error changes nothing.
+            self.search.claim = Some((seq, bytes));
+            return Some(Belief::IfLost);
+        }
+        self.set_path(now, bytes);
+        Some(Belief::AtOnce)
+    }
+
+    /// Believes a router's claim if the segment that it quoted is lost, and forgets it if that was acknowledged.
+    pub(super) fn judge_claim(&mut self, now: Instant) {
+        let Some((seq, bytes)) = self.search.claim else { return };
+        let outstanding = seq.at_or_after(self.una) && seq.before(self.nxt);
+        let lost = outstanding && self.board.is_lost(seq);
+        if lost || !outstanding {
+            self.search.claim = None;
+        }
+        if lost && bytes < self.segment_bytes {
+            self.set_path(now, bytes);
+        }
+    }
+
+    /// An acknowledgement of this many bytes: if they fill a segment, the path is known to take one.
+    #[cold]
+    pub(super) fn prove_size(&mut self, acknowledged: u32) {
+        self.size_proven = acknowledged >= self.segment_bytes;
     }
 }
 

@@ -224,6 +224,9 @@ impl Sender {
         let (flight, before) = (self.pipe(), self.buffered());
         let sent_before = echoed_ms.map(|ms| super::after_tick(now, ms));
         let mut delivery = Delivery::new(now, self.rtt.min(), sent_before);
+        if !self.size_proven {
+            self.prove_size(ack.since(self.una));
+        }
         self.board.acknowledge(ack, &mut delivery);
         self.una = ack;
         self.forget_old_reduction();

@@ -109,11 +109,11 @@ impl<T: Copy> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Random;
+    use crate::seed::{Purpose, Seed};
 
     #[test]
     fn it_is_a_queue_whatever_is_done_to_it() {
-        let mut random = Random::new(3);
+        let mut random = Seed::simulated(3).random(Purpose::UdpPorts);
         let (mut queue, mut model) = (Queue::default(), VecDeque::new());
         let mut last = 0;
         for _ in 0..20_000 {

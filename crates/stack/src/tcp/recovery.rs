@@ -88,6 +88,9 @@ impl Sender {
         let mut delivery = Delivery::new(now, self.rtt.min(), ack.sent_before);
         let data_before = self.buffered();
         if advanced {
+            if !self.size_proven {
+                self.prove_size(ack.ack.since(self.una));
+            }
             self.board.acknowledge(ack.ack, &mut delivery);
             self.una = ack.ack;
             self.urgent = self.urgent.filter(|up| up.after(ack.ack));
@@ -315,7 +318,7 @@ impl Sender {
     /// The next segments may carry less or more than before; what was sent larger is repeated at once (RFC 1191).
     pub(super) fn set_segment_bytes(&mut self, now: Instant, bytes: u32) {
         let smaller = bytes < self.segment_bytes;
-        self.segment_bytes = bytes;
+        (self.segment_bytes, self.size_proven) = (bytes, false);
         self.cwnd = self.cwnd.max(bytes);
         if smaller && !self.board.is_empty() {
             self.repeat_all(now);

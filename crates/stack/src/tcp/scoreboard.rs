@@ -164,6 +164,24 @@ impl Scoreboard {
         self.sent.iter_from(from).find(|sent| sent.fate == Fate::Lost).map(|sent| (sent.start, sent.end))
     }
 
+    /// Bytes of the segment that began at `seq` and was not told received. An entry may hold several, of `segment_bytes` each.
+    pub(super) fn segment_at(&self, seq: SeqNumber, segment_bytes: u32) -> Option<u32> {
+        let sent = self.holder(seq).filter(|sent| sent.fate != Fate::Sacked)?;
+        let before = seq.since(sent.start);
+        before.is_multiple_of(segment_bytes).then(|| (sent.len() - before).min(segment_bytes))
+    }
+
+    /// Whether the byte at `seq` is taken for lost.
+    pub(super) fn is_lost(&self, seq: SeqNumber) -> bool {
+        self.holder(seq).is_some_and(|sent| sent.fate == Fate::Lost)
+    }
+
+    /// The entry that holds the byte at `seq`.
+    fn holder(&self, seq: SeqNumber) -> Option<&Sent> {
+        let at = self.sent.partition_point(|sent| sent.end.at_or_before(seq));
+        self.sent.get(at).filter(|sent| sent.start.at_or_before(seq))
+    }
+
     /// Notes that the entry at `start` was sent again, up to `end`, which may cut it.
     pub(super) fn repeat(&mut self, now: Instant, start: SeqNumber, end: SeqNumber) {
         let at = self.sent.partition_point(|sent| sent.end.at_or_before(start));

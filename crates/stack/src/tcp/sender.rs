@@ -95,6 +95,8 @@ pub(super) struct Sender {
     pub(super) congestion_limited: bool,
     pub(super) ecn: bool,
     pub(super) cwr_due: bool,
+    /// The peer has acknowledged as much as fills a segment since segments have their size.
+    pub(super) size_proven: bool,
     /// SND.UP: behind the last urgent byte, while that is not acknowledged.
     pub(super) urgent: Option<SeqNumber>,
     /// The running RTO, and PTO, count from here.
@@ -176,6 +178,7 @@ impl Sender {
             ecn: start.ecn,
             ecn_reduced_until: None,
             cwr_due: false,
+            size_proven: false,
             progress_at: now,
             repeated_segments: 0,
             repeated_bytes: 0,
@@ -268,6 +271,9 @@ impl Sender {
                 Larger::Wait => return None,
                 Larger::Probe(chunk) => return Some(chunk),
             }
+        }
+        if self.search.claim.is_some() && self.board.lost() > 0 {
+            self.judge_claim(now);
         }
         let max = self.payload_max(large);
         if self.board.lost() > 0 {

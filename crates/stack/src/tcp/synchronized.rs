@@ -9,7 +9,7 @@ use super::predicted::{Calm, Plain};
 use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
-use super::{DropReason, Effect, Failure, Placement, Segment, SeqNumber};
+use super::{Belief, DropReason, Effect, Failure, Placement, Segment, SeqNumber};
 use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
 use crate::time::{Duration, Instant};
 
@@ -483,14 +483,9 @@ impl Synchronized {
         self.snd.set_device(now, segment_bytes(mss, self.timestamps));
     }
 
-    /// ICMP says that what began at `seq` was too large and what the path takes. A larger size is not for a stranger to tell.
-    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) {
-        let bytes = segment_bytes(mss, self.timestamps);
-        if bytes < self.snd.segment_bytes {
-            self.snd.set_path(now, bytes);
-        } else {
-            self.snd.probe_too_big(seq, bytes);
-        }
+    /// ICMP says that what began at `seq` was too large and what the path takes.
+    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) -> Result<Belief, DropReason> {
+        self.snd.too_big(now, seq, segment_bytes(mss, self.timestamps)).ok_or(DropReason::IcmpNotOutstanding)
     }
 
     pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {

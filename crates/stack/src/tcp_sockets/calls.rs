@@ -90,7 +90,7 @@ impl<S: Storage> Stack<S> {
             return Err(TcpError::NotOurs);
         }
         let (flow, after) = self.claim(now, local, remote)?;
-        let mut initial = Initial::new(self.tcp.secret, &flow.identity(), now);
+        let mut initial = Initial::new(self.tcp.numbers, &flow.identity(), now);
         if let Some(after) = after
             && !initial.seq.after(after)
         {

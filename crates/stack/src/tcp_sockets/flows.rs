@@ -161,7 +161,7 @@ impl Flows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Random;
+    use crate::seed::{Purpose, Seed};
     use std::collections::BTreeSet;
 
     fn flow(number: u32) -> Flow {
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn flows_are_found_however_others_come_and_go() {
-        let mut random = Random::new(5);
-        let mut flows = Flows::new(Keyed::new(&mut random));
+        let mut random = Seed::simulated(5).random(Purpose::UdpPorts);
+        let mut flows = Flows::new(Seed::simulated(5).keyed(Purpose::FlowTable));
         let mut model = BTreeSet::new();
         assert_eq!(flows.find(&flow(1), |_| true), None);
         for round in 0..200_000 {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_table_takes_no_more_than_is_counted_for_its_flows() {
-        let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
+        let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..3_000 {
             flows.insert(&flow(number), Place::Connection(number));
             let counted = flows.len().max(PLACES_MIN / 4) * BYTES_EACH;
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn flows_are_spread_over_the_table() {
-        let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
+        let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..3_000 {
             flows.insert(&flow(number), Place::Connection(number));
         }
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn hashes_that_fall_together_are_told_apart_by_what_they_lead_to() {
-        let mut flows = Flows::new(Keyed::new(&mut Random::new(1)));
+        let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..10 {
             flows.insert(&flow(7), Place::Connection(number));
         }

@@ -10,7 +10,8 @@ use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::path_mtu::believable;
 use crate::stack::Stack;
 use crate::tcp::{
-    Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie, TimeWaitAnswer,
+    Belief, Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie,
+    TimeWaitAnswer,
 };
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
@@ -269,11 +270,12 @@ impl<S: Storage> Stack<S> {
         let config = self.config_towards(options.config, flow.remote_ip(), way);
         let identity = flow.identity();
         if many {
-            let cookie = SynCookie { secret: self.tcp.secret, identity: &identity, config: &config };
+            let cookie =
+                SynCookie { secret: self.tcp.cookies, numbers: self.tcp.numbers, identity: &identity, config: &config };
             let answer = cookie.answer(now, arrived.header);
             return self.send_segment(now, flow, &answer, options.class(), arrived.device);
         }
-        let mut initial = Initial::new(self.tcp.secret, &identity, now);
+        let mut initial = Initial::new(self.tcp.numbers, &identity, now);
         if let Some((after, _)) = after.filter(|(after, _)| !initial.seq.after(*after)) {
             initial.seq = after + FOLLOW_SEQ;
         }
@@ -328,7 +330,12 @@ impl<S: Storage> Stack<S> {
         let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
         let connection = if expected {
             let config = self.config_towards(options.config, flow.remote_ip(), way);
-            let cookie = SynCookie { secret: self.tcp.secret, identity: &flow.identity(), config: &config };
+            let cookie = SynCookie {
+                secret: self.tcp.cookies,
+                numbers: self.tcp.numbers,
+                identity: &flow.identity(),
+                config: &config,
+            };
             cookie.accept(now, arrived.header)
         } else {
             None
@@ -366,14 +373,14 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// What ICMP said of a segment that began at `seq`. True if a connection sent that; only then is a path's MTU believed.
+    /// Takes what ICMP said of a segment that began at `seq` to its connection, which says whether it believes that.
     pub(crate) fn report_tcp(
         &mut self,
         now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         seq: SeqNumber,
         error: NetworkError,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Belief, DropReason> {
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
         // RFC 9293 MUST-54.
         let Some(Place::Connection(slot)) = self.tcp.look_up(&flow) else {
@@ -390,9 +397,9 @@ impl<S: Storage> Stack<S> {
             | NetworkError::Parameter
             | NetworkError::Prohibited => IcmpError::Soft,
         };
-        socket.connection.handle_icmp(now, seq, error)?;
+        let belief = socket.connection.handle_icmp(now, seq, error)?;
         self.touched(slot);
-        Ok(())
+        Ok(belief)
     }
 }
 

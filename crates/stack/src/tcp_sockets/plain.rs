@@ -271,7 +271,7 @@ mod tests {
         let mac = MacAddress([2, 0, 0, 0, 0, u8::try_from(n).unwrap()]);
         let medium = if ethernet { Medium::Ethernet(mac) } else { Medium::Ip };
         let addresses = vec![Prefix::new(address(n, v6), 24).unwrap()];
-        let mut stack = Stack::new(StackConfig { seed: 5, ..StackConfig::default() });
+        let mut stack = Stack::new(StackConfig { seed: crate::seed::Seed::simulated(5), ..StackConfig::default() });
         stack.add_device(DeviceConfig { medium, mtu: 1500, addresses, agreed: Agreed::default() }).unwrap();
         stack
     }

@@ -6,9 +6,8 @@
 
 use super::Flow;
 use crate::limits::{TCP_END_PORT_PAGES, TCP_ENDS_MAX};
-use crate::seed::Keyed;
+use crate::seed::{Keyed, Secret};
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
 
 /// Ports given to connections that ask for none: the upper half, so that pages of them are whole.
@@ -76,11 +75,11 @@ pub(crate) struct LocalPorts {
     ends: HashMap<End, Ports, Keyed>,
     /// With how many other ends those that nothing here talks to are forgotten.
     ends_max: usize,
-    secret: Keyed,
+    secret: Secret,
 }
 
 impl LocalPorts {
-    pub(crate) fn new(table: Keyed, secret: Keyed) -> Self {
+    pub(crate) fn new(table: Keyed, secret: Secret) -> Self {
         Self { ends: HashMap::with_hasher(table), ends_max: TCP_ENDS_MAX, secret }
     }
 
@@ -96,7 +95,7 @@ impl LocalPorts {
 
     /// Proposes the next free port; it is taken only by [`LocalPorts::take`].
     pub(crate) fn propose(&self, end: End) -> Option<u16> {
-        let first = self.secret.hash_one(end) & u64::from(PORTS_COUNT - 1);
+        let first = self.secret.hash(&end.identity()) & u64::from(PORTS_COUNT - 1);
         let first = u16::try_from(first).unwrap_or(0);
         let Some(ports) = self.ends.get(&end) else { return Some(PORTS.start() + first) };
         let port = ports.free_from(ports.next).or_else(|| ports.free_from(0))?;
@@ -172,12 +171,12 @@ fn count(bits: u32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Random;
+    use crate::seed::{Purpose, Seed};
     use std::collections::BTreeSet;
 
     fn ports() -> (LocalPorts, End) {
-        let mut random = Random::new(9);
-        let ports = LocalPorts::new(Keyed::new(&mut random), Keyed::new(&mut random));
+        let seed = Seed::simulated(9);
+        let ports = LocalPorts::new(seed.keyed(Purpose::PortTable), seed.secret(Purpose::TcpPorts));
         (ports, Flow::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 0, 80))
     }
 

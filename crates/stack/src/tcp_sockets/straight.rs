@@ -122,7 +122,7 @@ mod tests {
 
     fn host(n: u8, agreed: Agreed) -> Stack {
         let addresses = vec![Prefix::new(IpAddr::from([10, 0, 0, n]), 24).unwrap()];
-        let mut stack = Stack::new(StackConfig { seed: 5, ..StackConfig::default() });
+        let mut stack = Stack::new(StackConfig { seed: crate::seed::Seed::simulated(5), ..StackConfig::default() });
         stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: MTU, addresses, agreed }).unwrap();
         stack
     }

@@ -179,7 +179,7 @@ fn ticks_until(deadline: Instant) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Random;
+    use crate::seed::{Purpose, Seed};
 
     fn at(tick: u64) -> Instant {
         Instant::from_ns(tick << TICK_BITS)
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn deadlines_come_in_time_however_they_move() {
-        let mut random = Random::new(7);
+        let mut random = Seed::simulated(7).random(Purpose::UdpPorts);
         let mut wheel = Wheel::default();
         let mut wanted: Vec<Option<u64>> = vec![None; 300];
         let mut now = 0;

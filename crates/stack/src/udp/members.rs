@@ -72,7 +72,7 @@ impl<S: Storage> Stack<S> {
         if !ip.is_unspecified() && !ip.is_multicast() && !self.is_own(ip) {
             return Err(UdpError::NotOurs);
         }
-        self.udp.bind(&mut self.random, local, share)
+        self.udp.bind(&mut self.udp_ports, local, share)
     }
 
     /// Lets a socket have what is sent to a group on a device's link until it leaves or is closed. That is from any source

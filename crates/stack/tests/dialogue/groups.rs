@@ -7,6 +7,7 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::{GroupDrop, IcmpDrop, IpDrop};
 use siga_stack::frame::DeviceId;
 use siga_stack::limits::{GROUP_QUERY_SOURCES_MAX, GROUPS_DEVICE_MAX};
+use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
@@ -161,7 +162,7 @@ fn world(forwarding: bool) -> World {
 }
 
 fn stack(seed: u64, forwarding: bool, addresses: &[&str]) -> Stack {
-    let mut stack = Stack::new(StackConfig { seed, forwarding, ..StackConfig::default() });
+    let mut stack = Stack::new(StackConfig { seed: Seed::simulated(seed), forwarding, ..StackConfig::default() });
     for mac in ROUTER_MAC {
         let length = |address: &str| if address.contains(':') { 64 } else { 24 };
         let addresses = addresses.iter().map(|address| prefix(address, length(address))).collect();

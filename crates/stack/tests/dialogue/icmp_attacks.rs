@@ -3,6 +3,7 @@
 use crate::attack::*;
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
+use siga_stack::frame::DeviceId;
 use siga_stack::limits::{ICMP_ERRORS_BURST, PATH_MTUS_MAX};
 use siga_stack::tcp::{Header, StateName};
 use siga_stack::tcp_sockets::TcpOptions;
@@ -20,7 +21,9 @@ fn quote(victim: &Victim, distance: u32) -> Vec<u8> {
     let seq = next.ack.unwrap() + distance;
     let (source_port, destination_port) = (next.destination_port, next.source_port);
     let header = Header { source_port, destination_port, seq, ack: Some(next.seq), ..Header::default() };
-    packet(ROUTER[0], HOST[0], &header, &[])[..28].to_vec()
+    let mut segment = vec![0; header.header_bytes() + 1_000];
+    header.emit(&mut segment);
+    V4 { dont_fragment: true, ..V4::new(ROUTER[0], HOST[0], 6) }.packet(&segment)[..28].to_vec()
 }
 
 /// CVE-2004-0790: hard errors end no connection that is open, whatever they quote.
@@ -84,7 +87,7 @@ fn atomic_fragments_are_never_made() {
     let mut world = World::host();
     let socket = world.stack.udp_bind("[::]:7".parse().unwrap()).unwrap();
     let remote = format!("[{}]:9", HOST6[0]).parse().unwrap();
-    world.stack.udp_send(world.now, socket, Some(remote), &[1; 1_000]).unwrap();
+    world.stack.udp_send(world.now, socket, Some(remote), &[1; 1_300]).unwrap();
     let sent = world.sent_packet(0);
     let rest = [&500_u32.to_be_bytes()[..], &sent[..100]].concat();
     let message = icmp6(HOST6[0], ROUTER6[0], 2, 0, &rest);
@@ -105,13 +108,28 @@ fn paths_that_nobody_uses_are_not_learnt() {
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IcmpDrop::Quote));
     }
     assert_eq!(world.stack.memory().held("path MTUs"), 0);
-    // Behind a socket that talks to anybody they are learnt, as many as there may be.
+    // A socket that may have sent them changes nothing.
     world.stack.udp_bind("0.0.0.0:9".parse().unwrap()).unwrap();
+    let to = "192.0.2.1";
+    for dont_fragment in [false, true] {
+        let datagram = udp(ROUTER[0], to, (9, 9), &[0; 1_400]);
+        let quoted = V4 { dont_fragment, ..V4::new(ROUTER[0], to, 17) }.packet(&datagram);
+        let packet = error(3, 4, [0, 0, 3, 0], &quoted[..48]);
+        assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IcmpDrop::Quote));
+    }
+    assert_eq!(world.stack.memory().held("path MTUs"), 0);
+    // Paths of datagrams that were sent are learnt, up to a bound.
+    let gateway = Some(HOST6[0].parse().unwrap());
+    world.stack.add_route(prefix("2001:db8:99::", 64), DeviceId(0), gateway).unwrap();
+    let socket = world.stack.udp_bind("[::]:9".parse().unwrap()).unwrap();
     for n in 0..2_000_u16 {
-        let [a, b] = n.to_be_bytes();
-        let to = format!("192.0.{a}.{b}");
-        let quoted = V4::new(ROUTER[0], &to, 17).packet(&udp(ROUTER[0], &to, (9, 9), b"x"));
-        world.give_packet(0, &error(3, 4, [0, 0, 3, 0], &quoted));
+        world.now += Duration::from_millis(5);
+        let to = format!("[2001:db8:99::{n:x}]:9").parse().unwrap();
+        world.stack.udp_send(world.now, socket, Some(to), &[1; 1_400]).unwrap();
+        let sent = world.sent_packet(0);
+        let rest = [&1_300_u32.to_be_bytes()[..], &sent[..100]].concat();
+        let message = v6(HOST6[0], ROUTER6[0], 58, 64, &icmp6(HOST6[0], ROUTER6[0], 2, 0, &rest));
+        assert_eq!(world.give_packet(0, &message), Outcome::Done);
     }
     assert_eq!(world.stack.memory().held("path MTUs"), PATH_MTUS_MAX);
 }

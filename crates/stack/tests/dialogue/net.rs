@@ -5,6 +5,7 @@ use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig, Transmit};
 use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
@@ -55,7 +56,11 @@ impl Net {
         let mut stacks = Vec::new();
         for (place, config) in configs.iter().enumerate() {
             let forwarding = place > 0 && place < links.len();
-            let seed = config.seed + u64::try_from(place).unwrap();
+            // Each stack has a seed of its own.
+            let Seed([first, rest @ ..]) = config.seed;
+            let mut seed = [first.wrapping_add(u8::try_from(place).unwrap()); 32];
+            seed[1..].copy_from_slice(&rest);
+            let seed = Seed(seed);
             let mut stack = Stack::new(StackConfig { seed, forwarding, ..*config });
             let left = (place > 0).then(|| (place - 1, 2));
             for (link, end) in left.into_iter().chain((place < links.len()).then_some((place, 1))) {
@@ -120,7 +125,7 @@ impl Net {
     }
 
     /// Takes a frame to the other end of its link, and on from there.
-    fn carry(&mut self, from: usize, device: DeviceId, frame: &[u8], marks: Marks) {
+    pub(crate) fn carry(&mut self, from: usize, device: DeviceId, frame: &[u8], marks: Marks) {
         // A stack's left device is its first, but for the leftmost's.
         let right = from == 0 || device.0 == 1;
         let to = if right { from + 1 } else { from - 1 };

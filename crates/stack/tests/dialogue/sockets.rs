@@ -7,6 +7,7 @@ use siga_stack::drops::{IcmpDrop, IpDrop, UdpDrop};
 use siga_stack::frame::Received;
 use siga_stack::icmp::NetworkError;
 use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::udp::{Datagram, UdpError};
 use std::net::SocketAddr;
@@ -47,7 +48,7 @@ fn large_datagrams_cross_in_fragments() {
         assert!(frames.iter().all(|frame| frame.len() <= 1514));
         assert_eq!(frames.len(), (data.len() + 8).div_ceil((1500 - header) & !7));
 
-        let mut there = Stack::new(StackConfig { seed: 2, ..StackConfig::default() });
+        let mut there = Stack::new(StackConfig { seed: Seed::simulated(2), ..StackConfig::default() });
         let addresses = vec![prefix(host, if header == 20 { 24 } else { 64 })];
         let medium = Medium::Ethernet(HOST_MAC[0]);
         let device =
@@ -103,7 +104,8 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
     }
     let socket6 = world.stack.udp_bind(at(ROUTER6[0], 7)).unwrap();
     world.stack.udp_connect(socket6, at(HOST6[0], 9)).unwrap();
-    let sent6 = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (7, 9), b"x"));
+    world.stack.udp_send(world.now, socket6, None, b"x").unwrap();
+    let sent6 = world.sent_packet(0);
     for (kind, code, error) in [
         (1, 0, NetworkError::NoRoute),
         (1, 1, NetworkError::Prohibited),
@@ -122,7 +124,10 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
     let mut forged = sent.clone();
     forged[20..22].copy_from_slice(&10_u16.to_be_bytes());
     let foreign = udp_to(HOST[1], (7, 9), b"x");
-    for quoted in [&forged[..28], &foreign[..28], &sent[..23], &sent[..10], &[][..]] {
+    // All but the identification, as somebody imagines it who knows what was sent.
+    let mut imagined = sent.clone();
+    imagined[5] ^= 1;
+    for quoted in [&forged[..28], &foreign[..28], &imagined[..28], &sent[..23], &sent[..10], &[][..]] {
         let message = icmp(3, 3, &[&[0; 4], quoted].concat());
         let outcome = world.give_packet(0, &V4::new(HOST[0], ROUTER[0], 1).packet(&message));
         assert_eq!(outcome, Outcome::dropped(IcmpDrop::Quote));
@@ -132,28 +137,36 @@ fn errors_from_the_network_reach_the_socket_they_quote_and_no_other() {
 }
 
 #[test]
-fn a_path_mtu_is_learnt_from_who_quotes_a_packet_of_ours() {
+fn a_path_mtu_is_learnt_from_an_error_that_quotes_a_packet_of_ours() {
     let mut world = World::host();
     let socket = world.stack.udp_bind(at(ROUTER6[0], 7)).unwrap();
     let send = |world: &mut World| {
         assert_eq!(world.stack.udp_send(world.now, socket, Some(at(HOST6[0], 9)), &[1; 1400]), Ok(()));
-        world.sent(0).iter().map(|frame| frame.len() - 14).collect::<Vec<_>>()
+        let packets: Vec<_> = world.sent(0).into_iter().map(|frame| frame[14..].to_vec()).collect();
+        (packets.iter().map(Vec::len).collect::<Vec<_>>(), packets[0].clone())
     };
     let message = |quoted: &[u8], mtu: u32| {
         let rest = [&mtu.to_be_bytes(), quoted].concat();
         v6(HOST6[0], ROUTER6[0], 58, 64, &icmp6(HOST6[0], ROUTER6[0], 2, 0, &rest))
     };
-    assert_eq!(send(&mut world), [1448]);
-    let ours = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (7, 9), &[1; 1000]));
-    let forged = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (8, 9), &[1; 1000]));
-    assert_eq!(world.give_packet(0, &message(&forged, 1300)), Outcome::dropped(IcmpDrop::Quote));
-    assert_eq!(send(&mut world), [1448]);
+    let (lengths, ours) = send(&mut world);
+    assert_eq!(lengths, [1448]);
+    // All that a stranger can know of what was sent is right; the flow label is drawn from the seed.
+    let imagined = v6(ROUTER6[0], HOST6[0], 17, 64, &udp(ROUTER6[0], HOST6[0], (7, 9), &[1; 1400]));
+    assert_eq!((&imagined[4..], imagined.len()), (&ours[4..], ours.len()));
+    assert_eq!(world.give_packet(0, &message(&imagined, 1300)), Outcome::dropped(IcmpDrop::Quote));
+    for mtu in [1_448, 1_449, 9_000, 70_000] {
+        assert_eq!(world.give_packet(0, &message(&ours, mtu)), Outcome::dropped(IcmpDrop::Quote), "it fits into {mtu}");
+    }
+    assert_eq!(send(&mut world).0, [1448]);
     assert_eq!(world.give_packet(0, &message(&ours, 1300)), Outcome::Done);
-    assert_eq!(send(&mut world), [1296, 40 + 8 + 1408 - 1248]);
-    assert_eq!(world.give_packet(0, &message(&ours, 68)), Outcome::Done);
-    assert_eq!(send(&mut world), [1280, 40 + 8 + 1408 - 1232], "never below the smallest MTU");
+    let (lengths, first) = send(&mut world);
+    assert_eq!(lengths, [1296, 40 + 8 + 1408 - 1248]);
+    assert_eq!(world.give_packet(0, &message(&first, 68)), Outcome::Done);
+    assert_eq!(send(&mut world).0, [1280, 40 + 8 + 1408 - 1232], "never below the smallest MTU");
     world.now += siga_stack::limits::PATH_MTU_AGE;
-    assert_eq!(send(&mut world), [1448], "believed for a time");
+    assert_eq!(world.give_packet(0, &message(&ours, 1300)), Outcome::dropped(IcmpDrop::Quote), "sent too long ago");
+    assert_eq!(send(&mut world).0, [1448], "believed for a time");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::{HEADER_BYTES_MAX, TCP_BURST_FRAMES, TCP_SOCKET_BYTES_FREE};
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
 use siga_stack::tcp_sockets::{Ready, TcpError, TcpId, TcpOptions, TcpSetting};
@@ -755,8 +756,8 @@ fn memory_that_nothing_is_in_any_more_serves_what_comes_next() {
 
 #[test]
 fn a_connection_follows_its_route_to_a_smaller_device() {
-    let stack = |seed, host: u8| {
-        let mut stack = Stack::new(StackConfig { seed, ..StackConfig::default() });
+    let stack = |host: u8| {
+        let mut stack = Stack::new(StackConfig { seed: Seed([host; 32]), ..StackConfig::default() });
         for (network, mtu) in [(1_u8, 9_000), (2, 1_500)] {
             let addresses = vec![Prefix::new(IpAddr::from([10, network, 0, host]), 24).unwrap()];
             let agreed = Agreed::default();
@@ -764,7 +765,7 @@ fn a_connection_follows_its_route_to_a_smaller_device() {
         }
         stack
     };
-    let (mut here, mut there) = (stack(1, 1), stack(2, 2));
+    let (mut here, mut there) = (stack(1), stack(2));
     let (now, mut into) = (Instant::from_ns(1_000_000_000), vec![0; 70_000]);
     let at = "10.1.0.2:80".parse().unwrap();
     let listener = there.tcp_listen(at, 1, &TcpOptions::default()).unwrap();

@@ -6,6 +6,7 @@ use siga_stack::drops::DropReason;
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::time::{Duration, Instant};
 use smoltcp::wire::{
@@ -66,7 +67,7 @@ impl World {
 
     /// A host with another seed.
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self::configured(StackConfig { seed, ..StackConfig::default() })
+        Self::configured(StackConfig { seed: Seed::simulated(seed), ..StackConfig::default() })
     }
 
     /// A stack that is otherwise configured.
@@ -86,7 +87,7 @@ impl World {
 
     /// Nobody is known yet.
     pub(crate) fn strange(mtu: [u16; 2], agreed: [Agreed; 2], forwarding: bool) -> Self {
-        Self::made(StackConfig { seed: 1, forwarding, ..StackConfig::default() }, mtu, agreed)
+        Self::made(StackConfig { seed: Seed::simulated(1), forwarding, ..StackConfig::default() }, mtu, agreed)
     }
 
     fn made(config: StackConfig, mtu: [u16; 2], agreed: [Agreed; 2]) -> Self {

@@ -228,7 +228,8 @@ fn a_smaller_path_repeats_smaller_without_slowing_down() {
     dialogue.sends(&["- 1001:1501 ack 5001", "- 1501:2001 ack 5001", "- 2001:2501 ack 5001", "- 2501:3001 ack 5001"]);
     assert_eq!(dialogue.connection.info().unwrap().threshold, u32::MAX);
     // A larger one is not believed from a stranger, but from the owner.
-    dialogue.connection.handle_icmp(dialogue.now, SeqNumber(2_001), IcmpError::TooBig(900)).unwrap();
+    let larger = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(2_001), IcmpError::TooBig(900));
+    assert_eq!(larger, Err(DropReason::IcmpNotOutstanding));
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 500);
     dialogue.connection.set_path_mss(dialogue.now, 9_000);
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 1_000, "never above the peer's MSS");
@@ -240,7 +241,8 @@ fn icmp_about_what_is_not_outstanding_is_ignored() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
-    for seq in [1_000, 1_101] {
+    // In front of it, inside it, behind it.
+    for seq in [1_000, 1_050, 1_101] {
         let error = IcmpError::TooBig(100);
         let outcome = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(seq), error);
         assert_eq!(outcome, Err(DropReason::IcmpNotOutstanding));

@@ -1,0 +1,212 @@
+//! Which datagrams and echo requests the stack sent lately, so that an ICMP error about one of them can be told from a guess.
+//!
+//! An error quotes a header of what it is about. The record holds a keyed digest of what such a quote shows, in a table of
+//! bounded size: each flow has a few places, and a fast flow overwrites its own alone.
+
+use crate::cut::Shape;
+use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
+use crate::seed::{Purpose, Secret, Seed};
+use crate::time::Instant;
+use std::net::IpAddr;
+
+const ICMP: u8 = 1;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+/// Of the transport header, what every error quotes (RFC 792).
+const QUOTED_BYTES: usize = 8;
+/// What tells flows apart: both addresses, protocol and ports.
+const FLOW_BYTES: usize = 16 + 16 + 1 + 4;
+/// The IPv4 header's flag that forbids routers to cut a packet.
+const DONT_FRAGMENT: u8 = 0x40;
+
+/// What a router can quote of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Print {
+    flow: [u8; FLOW_BYTES],
+    /// IPv4: the identification, and whether it may be cut. IPv6: the flow label.
+    header: [u8; 3],
+    transport: [u8; QUOTED_BYTES],
+}
+
+impl Print {
+    /// The print of a datagram or an echo request; `None` for anything else. `packet` begins with its IP header.
+    pub(crate) fn new(packet: &[u8], (from, to): (IpAddr, IpAddr), protocol: u8, transport: &[u8]) -> Option<Self> {
+        let transport: &[u8; QUOTED_BYTES] = transport.first_chunk()?;
+        let ports = match (protocol, transport[0]) {
+            (UDP, _) => [transport[0], transport[1], transport[2], transport[3]],
+            // The identifier of an echo request serves as its ports.
+            (ICMP, 8) | (ICMPV6, 128) => [transport[4], transport[5], 0, 0],
+            _ => return None,
+        };
+        let header: &[u8; 8] = packet.first_chunk()?;
+        let header = match from {
+            IpAddr::V4(_) => [header[4], header[5], header[6] & DONT_FRAGMENT],
+            IpAddr::V6(_) => [header[1] & 0x0f, header[2], header[3]],
+        };
+        let mut flow = [0; FLOW_BYTES];
+        for (place, address) in flow.chunks_mut(16).zip([from, to]) {
+            match address {
+                IpAddr::V4(address) => place[..4].copy_from_slice(&address.octets()),
+                IpAddr::V6(address) => place.copy_from_slice(&address.octets()),
+            }
+        }
+        flow[32] = protocol;
+        flow[33..].copy_from_slice(&ports);
+        Some(Self { flow, header, transport: *transport })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    digest: u64,
+    at: Instant,
+    /// Of the packet, or of its largest fragment.
+    bytes: u16,
+}
+
+/// What a record takes in memory.
+pub(crate) const ENTRY_BYTES: usize = size_of::<Option<Sent>>();
+
+/// The record.
+#[derive(Debug)]
+pub(crate) struct SentPackets {
+    /// Empty until the first datagram; then [`SENT_BUCKETS`] times [`SENT_EACH`] places.
+    places: Vec<Option<Sent>>,
+    held: usize,
+    digests: Secret,
+    flows: Secret,
+}
+
+impl SentPackets {
+    pub(crate) fn new(seed: &Seed) -> Self {
+        let (digests, flows) = (seed.secret(Purpose::SentDigests), seed.secret(Purpose::FlowLabels));
+        Self { places: Vec::new(), held: 0, digests, flows }
+    }
+
+    /// Places that were ever used.
+    pub(crate) fn len(&self) -> usize {
+        self.held
+    }
+
+    /// Notes a packet that leaves now, `piece_bytes` of it in one piece. Gives an IPv6 packet its flow label (RFC 6437): 20 bits
+    /// that a stranger who imagines the packet does not know.
+    pub(crate) fn note(&mut self, now: Instant, packet: &mut [u8], shape: Shape, piece_bytes: usize) {
+        let Some(mut print) = Self::print(packet, shape) else { return };
+        let flow = self.flows.hash(&print.flow);
+        if !shape.is_v4 {
+            let [.., a, b, c] = flow.to_be_bytes();
+            let label = [a & 0x0f, b, c];
+            packet[1] = packet[1] & 0xf0 | label[0];
+            packet[2..4].copy_from_slice(&label[1..]);
+            print.header = label;
+        }
+        if self.places.is_empty() {
+            self.places = vec![None; SENT_BUCKETS * SENT_EACH];
+        }
+        let sent = Sent { digest: self.digest(&print), at: now, bytes: u16::try_from(piece_bytes).unwrap_or(u16::MAX) };
+        // A fast flow does not push out what it sent a moment ago: an error about that may be under way.
+        let Some(place) = self.places[bucket(flow)].iter_mut().min_by_key(|place| place.map(|sent| sent.at)) else {
+            return;
+        };
+        if place.is_none_or(|oldest| now >= oldest.at + SENT_AGE / u32::try_from(SENT_EACH).unwrap_or(1)) {
+            self.held += usize::from(place.is_none());
+            *place = Some(sent);
+        }
+    }
+
+    /// How large the packet was that a router quotes, or its largest fragment; `None` if no such packet was sent lately.
+    pub(crate) fn find(&self, now: Instant, print: &Print) -> Option<u16> {
+        let places = self.places.get(bucket(self.flows.hash(&print.flow)))?;
+        let digest = self.digest(print);
+        let found = places.iter().flatten().find(|sent| sent.digest == digest && now < sent.at + SENT_AGE)?;
+        Some(found.bytes)
+    }
+
+    fn print(packet: &[u8], shape: Shape) -> Option<Print> {
+        let transport = packet.get(shape.ip_bytes..)?;
+        let addresses: (IpAddr, IpAddr) = if shape.is_v4 {
+            (IpAddr::from(*packet[12..].first_chunk::<4>()?), IpAddr::from(*packet[16..].first_chunk::<4>()?))
+        } else {
+            (IpAddr::from(*packet[8..].first_chunk::<16>()?), IpAddr::from(*packet[24..].first_chunk::<16>()?))
+        };
+        Print::new(packet, addresses, shape.protocol, transport)
+    }
+
+    fn digest(&self, print: &Print) -> u64 {
+        let mut bytes = [0; FLOW_BYTES + 3 + QUOTED_BYTES];
+        bytes[..FLOW_BYTES].copy_from_slice(&print.flow);
+        bytes[FLOW_BYTES..FLOW_BYTES + 3].copy_from_slice(&print.header);
+        bytes[FLOW_BYTES + 3..].copy_from_slice(&print.transport);
+        self.digests.hash(&bytes)
+    }
+}
+
+/// The places of a flow, by bits of its hash that are not in its label.
+fn bucket(flow: u64) -> std::ops::Range<usize> {
+    let bucket = usize::try_from(flow >> 32).unwrap_or(0) % SENT_BUCKETS;
+    bucket * SENT_EACH..(bucket + 1) * SENT_EACH
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::LINK_BYTES;
+    use crate::ipv4::{Ipv4Build, Ipv4Header};
+    use crate::time::Duration;
+    use smoltcp::wire::IpProtocol;
+
+    fn packet(ident: u16, ports: [u8; 4]) -> (Vec<u8>, Shape) {
+        let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let build = Ipv4Build { from, to, protocol: IpProtocol::Udp, ttl: 64, service: 0, ident };
+        let bytes = build.packet(&[&ports[..], &[0, 8, 1, 2]].concat()).unwrap().split_off(LINK_BYTES);
+        let shape = Shape::v4(&Ipv4Header::parse(&bytes, bytes.len()).unwrap());
+        (bytes, shape)
+    }
+
+    fn print((bytes, shape): &(Vec<u8>, Shape)) -> Print {
+        SentPackets::print(bytes, *shape).unwrap()
+    }
+
+    fn note(sent: &mut SentPackets, now: Instant, (bytes, shape): &mut (Vec<u8>, Shape)) {
+        sent.note(now, bytes, *shape, 1_400);
+    }
+
+    #[test]
+    fn only_what_was_sent_lately_is_found_and_every_quoted_byte_counts() {
+        let (mut sent, now) = (SentPackets::new(&Seed::simulated(1)), Instant::from_ns(1));
+        let mut one = packet(7, [1, 2, 3, 4]);
+        assert_eq!(sent.find(now, &print(&one)), None);
+        note(&mut sent, now, &mut one);
+        assert_eq!(sent.find(now, &print(&one)), Some(1_400));
+        assert_eq!(sent.find(now + SENT_AGE, &print(&one)), None);
+        assert_eq!(sent.find(now, &print(&packet(8, [1, 2, 3, 4]))), None, "another identification");
+        for at in [6, 12, 16, 20, 22, 24, 26] {
+            let mut other = one.clone();
+            other.0[at] ^= 0x40;
+            assert_eq!(sent.find(now, &print(&other)), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_fast_flow_keeps_some_of_what_it_sent_and_leaves_others_alone() {
+        let (mut sent, mut now) = (SentPackets::new(&Seed::simulated(1)), Instant::from_ns(1));
+        let (first, mut slow) = (packet(0, [1, 2, 3, 4]), packet(1, [9, 9, 9, 9]));
+        note(&mut sent, now, &mut slow);
+        let mut found = 0;
+        for ident in 0..10_000 {
+            note(&mut sent, now, &mut packet(ident, [1, 2, 3, 4]));
+            now += Duration::from_micros(100);
+        }
+        for ident in 0..10_000 {
+            found += usize::from(sent.find(now, &print(&packet(ident, [1, 2, 3, 4]))).is_some());
+        }
+        assert!((1..=SENT_EACH).contains(&found), "{found}");
+        assert_eq!(sent.find(now, &print(&slow)), Some(1_400));
+        assert_eq!(sent.len(), SENT_EACH + 1);
+        // When all of it is old, all of it may go.
+        now += SENT_AGE;
+        let mut last = packet(20_000, [1, 2, 3, 4]);
+        note(&mut sent, now, &mut last);
+        assert_eq!((sent.find(now, &print(&last)), sent.find(now, &print(&first))), (Some(1_400), None));
+    }
+}
