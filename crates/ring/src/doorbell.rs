@@ -19,12 +19,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// # Errors
 /// The host has no descriptors or memory left.
 pub fn pair() -> io::Result<(Bell, Ear)> {
-    let (ear, bell) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // The pipes of many guests would use up what a user may have (fs.pipe-user-pages-soft). Miri has one size of pipe.
-    if !cfg!(miri) {
-        fcntl_setpipe_size(&bell, DOORBELL_PIPE_BYTES)?;
-    }
+    let (ear, bell) = pipe()?;
     Ok((Bell(bell), Ear(ear)))
+}
+
+/// A pipe of one page, read end and write end, neither of which waits. All pipes between processes of a network are such:
+/// those of many guests must not use up what a user may have (`fs.pipe-user-pages-soft`).
+///
+/// # Errors
+/// The host has no descriptors or memory left.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // Miri has one size of pipe.
+    if !cfg!(miri) {
+        fcntl_setpipe_size(&write, DOORBELL_PIPE_BYTES)?;
+    }
+    Ok((read, write))
 }
 
 /// What a ring takes in the pipe.
