@@ -7,6 +7,8 @@ mod applications;
 mod clients;
 mod guests;
 mod log;
+mod memory;
+mod messages;
 pub mod pairs;
 mod state;
 
@@ -17,7 +19,7 @@ use crate::events::Events;
 use crate::isolate;
 use crate::launch::{self, Program};
 use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
-use crate::message::PairId;
+use crate::message::{Order, PairId};
 use crate::name::Name;
 use crate::request::{Answer, Request};
 use crate::rundir::RunDir;
@@ -25,11 +27,11 @@ use crate::topology::Topology;
 use clients::Client;
 use guests::Guest;
 use log::Log;
+use messages::Messages;
 use pairs::{Outgoing, Pairs, With};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::pipe::{PipeFlags, pipe_with};
 use state::State;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -55,6 +57,8 @@ enum Source {
     Channel(Name),
     /// A guest's process has ended.
     Process(Name),
+    /// A guest has written to its descriptor 2.
+    Messages(Name),
     Client(u64),
 }
 
@@ -101,6 +105,8 @@ struct Control {
     /// Whose connection the network ends with.
     lease: Option<u64>,
     log: Log,
+    /// What guests write to their descriptors 2, by guest.
+    messages: BTreeMap<Name, Messages>,
 }
 
 /// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
@@ -142,7 +148,8 @@ impl Control {
         let run = RunDir::of(base, &name);
         run.create()?;
         let lock = lock(&run, &name)?;
-        let log = Log::open(&run)?;
+        let mut log = Log::open(&run)?;
+        log.become_stderr()?;
         let (state, topology) = match State::read(&run)? {
             Some((state, _)) if state.topology != text => {
                 let message = format!("network {name} has guests of another topology");
@@ -177,6 +184,7 @@ impl Control {
             stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX },
             lease: None,
             log,
+            messages: BTreeMap::new(),
         };
         control.write_state()?;
         control.begin_guests();
@@ -205,6 +213,7 @@ impl Control {
                     Source::Listener => self.accept(),
                     Source::Channel(guest) => self.hear_guest(&guest),
                     Source::Process(guest) => self.process_ended(&guest),
+                    Source::Messages(guest) => self.hear_messages(&guest),
                     Source::Client(client) => self.hear_client(client),
                 }
             }
@@ -219,12 +228,15 @@ impl Control {
         };
         let guests = self.guests.values().filter_map(|guest| guest.due);
         let clients = self.clients.values().filter_map(Client::due);
-        stage.into_iter().chain(guests).chain(clients).min()
+        let messages = self.messages.values().filter_map(Messages::due);
+        stage.into_iter().chain(guests).chain(clients).chain(messages).chain(self.log.due()).min()
     }
 
     fn due(&mut self, now: Instant) {
         self.guests_due(now);
         self.clients_due(now);
+        self.messages_due(now);
+        self.log.settle(now);
         let settled = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
         match &self.stage {
             Stage::Rising { until } if now >= *until => {
@@ -272,17 +284,22 @@ impl Control {
     fn send_all(&mut self, orders: Vec<Outgoing>) {
         for Outgoing { to, order, with } in orders {
             let descriptors = match with {
-                With::Nothing => Vec::new(),
-                With::Doorbells(pair) => match self.doorbells_of(pair) {
-                    Ok((bell, ear)) => vec![bell, ear],
-                    Err(error) => {
-                        self.log.line(&format!("pair {}: {error}", pair.0));
-                        continue;
-                    }
-                },
+                With::Nothing => Ok(Vec::new()),
+                With::Doorbells(pair) => self.parts_of(pair, &order),
             };
-            self.tell(&to, &order, descriptors);
+            match descriptors {
+                Ok(descriptors) => self.tell(&to, &order, descriptors),
+                Err(error) => self.log.of_guest(&to, &format!("guest {to}: its half of a pair: {error}")),
+            }
         }
+    }
+
+    /// What a member of a pair needs for its half: a bell, an ear, and memory for what it sends.
+    fn parts_of(&mut self, pair: PairId, order: &Order) -> Result<Vec<OwnedFd>> {
+        let Order::Pair { outbound, .. } = order else { return Ok(Vec::new()) };
+        let memory = memory::of_ring(*outbound)?;
+        let (bell, ear) = self.doorbells_of(pair)?;
+        Ok(vec![bell, ear, memory])
     }
 
     /// A bell and an ear for one member of a pair; the second time, those of the other.
@@ -290,8 +307,7 @@ impl Control {
         if let Some(rest) = self.doorbells.remove(&pair) {
             return Ok(rest);
         }
-        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
-        let ((ear_one, bell_other), (ear_other, bell_one)) = (pipe()?, pipe()?);
+        let [(bell_one, ear_one), (bell_other, ear_other)] = doorbells()?;
         self.doorbells.insert(pair, (bell_other, ear_other));
         Ok((bell_one, ear_one))
     }
@@ -325,9 +341,16 @@ impl Control {
                 }
                 Err(_) => return,
             };
-            self.log.line(&format!("a connection was lost: {lost}"));
+            self.log.of_clients(&format!("a connection was lost: {lost}"));
         }
     }
+}
+
+/// A doorbell each way between two processes: bell and ear of the one, then of the other.
+fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
+    let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
+    let ((bell_one, ear_other), (bell_other, ear_one)) = (pair()?, pair()?);
+    Ok([(bell_one.into(), ear_one.into()), (bell_other.into(), ear_other.into())])
 }
 
 /// A descriptor of no use.

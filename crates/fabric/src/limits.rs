@@ -67,8 +67,28 @@ pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
 pub const RESTART_WAIT: Duration = Duration::from_millis(100);
 /// The longest.
 pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Log lines are left out once the log has grown to so many bytes.
-pub const LOG_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of the log, and of the one before it that a rotation keeps.
+pub const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of one line of the log; a longer text is cut.
+pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
+/// Bytes of one log that lines of all guests may take together, beyond [`LOG_GUEST_BYTES_MIN`] of each.
+pub const LOG_GUESTS_BYTES_MAX: u64 = 3 << 20;
+/// Bytes of one log that each guest is sure of, whatever the others write.
+pub const LOG_GUEST_BYTES_MIN: u64 = 3 << 10;
+/// Guests cannot make the log rotate before it is this old.
+pub const LOG_KEPT_MIN: Duration = Duration::from_secs(3_600);
+/// Lines that a guest may cause at once.
+pub const LOG_GUEST_BURST_LINES: u64 = 512;
+/// Lines that a guest may cause in a second, after these.
+pub const LOG_GUEST_LINES_PER_SECOND: u64 = 8;
+/// Bytes of lines that a guest may cause at once.
+pub const LOG_GUEST_BURST_BYTES: u64 = 64 << 10;
+/// Bytes of lines that a guest may cause in a second, after these.
+pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
+/// The time from the first line of a guest that was left out to the line that tells how many were.
+pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
+/// The least time between two reads of what a guest writes to its descriptor 2; each takes a page.
+pub const MESSAGES_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
 pub const HOLD_TIME_MAX: Duration = Duration::from_millis(4);

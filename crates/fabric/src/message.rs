@@ -16,7 +16,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// A device of a guest, as its partners know it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -210,6 +210,8 @@ pub enum Order {
         /// Its proof.
         token: Token,
     },
+    /// The guest's messages have a new reader. Descriptor: the pipe that is to be its descriptor 2.
+    Messages,
     /// There is a partner on the network of a device, or its addresses have changed.
     Member {
         /// The own device.
@@ -226,8 +228,8 @@ pub enum Order {
         /// The partner.
         member: MemberId,
     },
-    /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at. The guest answers with
-    /// `Memory`.
+    /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at, a memory file for the guest's
+    /// half. The guest maps and seals the file and answers with `Memory`.
     Pair {
         /// Its number.
         pair: PairId,
@@ -266,8 +268,8 @@ pub enum Order {
         /// Why.
         why: Error,
     },
-    /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at. The guest answers with
-    /// `ApplicationMemory`.
+    /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at, memory files for the
+    /// guest's ring and its arena. The guest maps and seals the files and answers with `ApplicationMemory`.
     Application {
         /// Its number.
         application: ApplicationId,

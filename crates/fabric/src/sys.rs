@@ -4,7 +4,7 @@
 //! callers.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
-use rustix::process::setsid;
+use rustix::process::{Resource, Rlimit, setrlimit, setsid};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -14,11 +14,15 @@ use std::process::Command;
 const SIGNAL_MAX: libc::c_int = 64;
 
 /// Has the process that `command` starts begin as if nobody had started it: a session of its own, every signal at its
-/// default and none blocked, no descriptor but 0, 1 and 2. A file that is unreadable is so for root too.
-pub(crate) fn start_afresh(command: &mut Command) {
-    let prepare = || {
+/// default and none blocked, no descriptor but 0, 1 and 2. A file that is unreadable is so for root too. The limits are in
+/// force from before it executes.
+pub(crate) fn start_afresh(command: &mut Command, limits: Vec<(Resource, u64)>) {
+    let prepare = move || {
         setsid()?;
         reset_signals()?;
+        for (resource, most) in &limits {
+            setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
+        }
         // Root gets them back by executing; meanwhile the kernel asks whether the caller may read what it executes.
         let mut own = capabilities(None)?;
         own.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);

@@ -306,7 +306,7 @@ impl Hostile {
                 },
             );
         self.say(&News::Memory { pair }, vec![memory]);
-        let [bell, ear]: [std::os::fd::OwnedFd; 2] = doorbells.try_into().unwrap();
+        let [bell, ear, _own_memory]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
         (Bell::from_fd(bell).unwrap(), ear)
     }
 

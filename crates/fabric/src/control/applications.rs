@@ -1,14 +1,13 @@
 //! Applications that use a guest's stack: admitted, given their doorbells and each other's memory, and counted until they end.
 
-use super::Control;
 use super::clients::speaks;
+use super::{Control, doorbells, memory};
 use crate::application::ApplicationId;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::message::{Loss, Order, Token};
 use crate::name::Name;
 use crate::request::Answer;
 use crate::topology;
-use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::OwnedFd;
 
 impl Control {
@@ -22,19 +21,19 @@ impl Control {
     ) -> Result<()> {
         let admitted = self.may_use(protocol, version, guest, token);
         if let Err(error) = &admitted {
-            self.log.line(&format!("an application of guest {guest} was refused: {error}"));
+            self.log.of_clients(&format!("an application of guest {guest} was refused: {error}"));
         }
         admitted?;
-        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
-        let ((ear_guest, bell_application), (ear_application, bell_guest)) = (pipe()?, pipe()?);
+        let [(bell_guest, ear_guest), (bell_application, ear_application)] = doorbells()?;
+        let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
+        let [memory, arena] = memory::of_application(arena_bytes)?;
         let last = self.applications.keys().next_back().map_or(0, |last| last.0);
         self.last_application = self.last_application.max(last) + 1;
         let application = ApplicationId(self.last_application);
         self.applications.insert(application, guest.clone());
-        self.log.line(&format!("guest {guest}: application {}: attached", application.0));
-        let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
+        self.log.of_guest(guest, &format!("guest {guest}: application {}: attached", application.0));
         self.wait_as_application(key, application);
-        self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest]);
+        self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest, memory, arena]);
         let gather = self.topology.driver.gather;
         let answer = Answer::Application { arena_bytes, waiting, gather };
         self.answer_with(key, &answer, vec![bell_application, ear_application]);
@@ -86,7 +85,7 @@ impl Control {
             return;
         }
         self.applications.remove(&application);
-        self.log.line(&format!("guest {guest}: application {}: ended: {why}", application.0));
+        self.log.of_guest(guest, &format!("guest {guest}: application {}: ended: {why}", application.0));
         if let Some(key) = self.client_of(application) {
             let message = format!("guest {guest} does not take this application: {why}");
             self.finish(key, Err(Error::environment(message)));

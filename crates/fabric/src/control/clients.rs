@@ -284,14 +284,14 @@ impl Control {
 
     fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, token: &Token) {
         if let Err(error) = self.may_attach(protocol, version, guest, token) {
-            self.log.line(&format!("a process that would be guest {guest} was refused: {error}"));
+            self.log.of_clients(&format!("a process that would be guest {guest} was refused: {error}"));
             self.finish(key, Err(error));
             return;
         }
         self.answer(key, &Answer::Welcome);
         let Some(client) = self.clients.remove(&key) else { return };
         if let Err(error) = self.attach(guest, key, client.channel) {
-            self.log.line(&format!("guest {guest}: {error}"));
+            self.log.of_guest(guest, &format!("guest {guest}: {error}"));
         }
     }
 

@@ -94,15 +94,16 @@ impl Control {
 
     pub(super) fn start_guest(&mut self, name: &Name) {
         if let Err(error) = self.try_start(name) {
-            self.log.line(&format!("guest {name}: {error}"));
+            self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
         }
     }
 
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
-        let process = self.program.start(GUEST_ARGUMENTS, other)?;
-        self.log.line(&format!("guest {name}: started, process {}", process.pid()));
+        let messages = self.messages_of(name)?;
+        let process = self.program.start_within(GUEST_ARGUMENTS, other, messages, Vec::new())?;
+        self.log.of_guest(name, &format!("guest {name}: started, process {}", process.pid()));
         let process = Running::Own(process);
         let process = (self.events.add(process.pidfd(), Source::Process(name.clone()))?, process);
         let channel = (self.events.add(&channel, Source::Channel(name.clone()))?, channel);
@@ -127,7 +128,12 @@ impl Control {
         };
         let Some((mut channel, process)) = connect() else { return false };
         let token = self.state.secrets[name].control.clone();
-        let adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, token }, Vec::new()).is_ok();
+        let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, token }, Vec::new()).is_ok();
+        if adopted && !self.topology.guests[name].external {
+            // What its descriptor 2 led to went with the predecessor.
+            let messages = self.messages_of(name);
+            adopted = messages.is_ok_and(|messages| channel.send(&Order::Messages, vec![messages]).is_ok());
+        }
         let source = Source::Process(name.clone());
         let process = self.events.add(process.pidfd(), source).map(|key| (key, process));
         let channel = self.events.add(&channel, Source::Channel(name.clone())).map(|key| (key, channel));
@@ -146,7 +152,7 @@ impl Control {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("who attaches cannot be watched")?;
         let process = Running::Adopted { pid, pidfd };
         let process_key = self.events.add(process.pidfd(), Source::Process(name.clone()))?;
-        self.log.line(&format!("guest {name}: attached, process {pid}"));
+        self.log.of_guest(name, &format!("guest {name}: attached, process {pid}"));
         if let Some(guest) = self.guests.get_mut(name) {
             guest.starting = true;
             (guest.process, guest.channel) = (Some((process_key, process)), Some((key, channel)));
@@ -199,7 +205,7 @@ impl Control {
         let sent = channel.send(order, descriptors);
         self.events.set_behind(*key, &*channel, channel.is_behind());
         if let Err(error) = sent {
-            self.log.line(&format!("guest {name}: {error}"));
+            self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.channel_ended(name);
         }
     }
@@ -218,7 +224,8 @@ impl Control {
                 Ok(Some((news, descriptors))) => self.news(name, news, descriptors),
                 Err(ended) => {
                     if let Ended::Malformed(what) = ended {
-                        self.log.line(&format!("guest {name}: it says what is no message: {what}"));
+                        let what = format!("guest {name}: it says what is no message: {what}");
+                        self.log.of_guest(name, &what);
                     }
                     self.channel_ended(name);
                     return;
@@ -255,6 +262,7 @@ impl Control {
         };
         // Its last words come before its end.
         self.hear_guest(name);
+        self.end_messages(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
             self.events.remove(key, &channel);
         }
@@ -263,7 +271,7 @@ impl Control {
 
     /// A guest has ended: its partners are told, and it is started again if that is its way.
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
-        self.log.line(&format!("guest {name}: ended: {how}"));
+        self.log.of_guest(name, &format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
         self.send_all(orders);
         self.applications_gone(name);
@@ -361,12 +369,13 @@ impl Control {
 
     fn log_pair(&mut self, name: &Name, pair: crate::message::PairId, what: &str) {
         if let Some(partner) = self.pairs.partner(pair, name) {
-            self.log.line(&format!("pair {}: guest {name} with {partner}: {what}", pair.0));
+            let line = format!("pair {}: guest {name} with {partner}: {what}", pair.0);
+            self.log.of_guest(name, &line);
         }
     }
 
     fn guest_ready(&mut self, name: &Name, confinement: String) {
-        self.log.line(&format!("guest {name}: runs, {confinement}"));
+        self.log.of_guest(name, &format!("guest {name}: runs, {confinement}"));
         if let Some(guest) = self.guests.get_mut(name) {
             guest.starting = false;
             guest.ready = Some(Instant::now());
@@ -384,7 +393,8 @@ impl Control {
         match self.pairs.want(&self.topology, &own, &member, runs) {
             Ok(orders) => self.send_all(orders),
             Err(why) => {
-                self.log.line(&format!("guest {asker}: {own} does not couple to {member}: {why}"));
+                let line = format!("guest {asker}: {own} does not couple to {member}: {why}");
+                self.log.of_guest(asker, &line);
                 self.tell(asker, &Order::Refused { device, member, why }, Vec::new());
             }
         }

@@ -5,8 +5,10 @@
 //! code ever makes and that serve to get out: these kill the process, which its control program sees and logs.
 //! An application gets a list of what may not be, all with EPERM, since its code is not ours and may ask in good faith.
 //!
-//! A filter sees numbers, not what pointers point to. So nothing is allowed that takes a path (statx too) or a socket's
-//! address; and since a guest can make no socket, `sendmsg` reaches only whom its descriptors are connected to.
+//! A filter sees numbers, not what a descriptor or a pointer stands for. So no call is allowed that takes a path (statx too) or
+//! a socket's address, and none that changes the size or the holes of a file: a guest gets its memory files in their full size
+//! from the control program, and makes none. Since a guest can make no socket, `sendmsg` reaches only whom its descriptors are
+//! connected to.
 
 use super::Profile;
 use crate::error::{IoContext, Result};
@@ -33,7 +35,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
-    libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getcpu,
     libc::SYS_getpeername,
@@ -45,11 +46,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_gettid,
     libc::SYS_gettimeofday,
     libc::SYS_madvise,
-    libc::SYS_memfd_create,
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
-    libc::SYS_pipe2,
     libc::SYS_ppoll,
     libc::SYS_read,
     libc::SYS_readv,
@@ -239,22 +238,30 @@ fn plain(calls: &[i64]) -> Rules {
 /// What a guest may ask for: [`ALLOWED`], and what depends on an argument.
 fn allowed() -> Result<Rules> {
     let mut rules = plain(ALLOWED);
-    for Only { call, argument, length, compare, values } in by_argument() {
-        let rule =
-            |value| SeccompRule::new(vec![SeccompCondition::new(argument, length.clone(), compare.clone(), value)?]);
+    for Only { call, argument, length, compare, values, and } in by_argument() {
+        let rule = |value| {
+            let mut conditions = vec![SeccompCondition::new(argument, length.clone(), compare.clone(), value)?];
+            if let Some((argument, bits)) = and {
+                let without = SeccompCmpOp::MaskedEq(bits);
+                conditions.push(SeccompCondition::new(argument, SeccompCmpArgLen::Qword, without, 0)?);
+            }
+            SeccompRule::new(conditions)
+        };
         let ways: std::result::Result<Vec<_>, _> = values.into_iter().map(rule).collect();
-        rules.insert(call, ways.context("cannot make a filter of system calls")?);
+        rules.entry(call).or_default().extend(ways.context("cannot make a filter of system calls")?);
     }
     Ok(rules)
 }
 
-/// A call that is allowed only if one of its arguments, counted from 0, compares with one of `values`.
+/// A call that is allowed if one of its arguments, counted from 0, compares with one of `values`.
 struct Only {
     call: i64,
     argument: u8,
     length: SeccompCmpArgLen,
     compare: SeccompCmpOp,
     values: Vec<u64>,
+    /// A second argument that must have none of these bits.
+    and: Option<(u8, u64)>,
 }
 
 fn by_argument() -> Vec<Only> {
@@ -264,6 +271,7 @@ fn by_argument() -> Vec<Only> {
         length: SeccompCmpArgLen::Dword,
         compare: SeccompCmpOp::Eq,
         values: values.iter().copied().map(u64::from).collect(),
+        and: None,
     };
     let no_bit = |call, argument, mask| Only {
         call,
@@ -271,19 +279,15 @@ fn by_argument() -> Vec<Only> {
         length: SeccompCmpArgLen::Qword,
         compare: SeccompCmpOp::MaskedEq(mask),
         values: vec![0],
+        and: None,
     };
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
-    // F_SETOWN and F_SETSIG, by which a descriptor sends signals to any process, are not among them.
-    let of_descriptor = [
-        libc::F_DUPFD_CLOEXEC,
-        libc::F_GETFD,
-        libc::F_SETFD,
-        libc::F_GETFL,
-        libc::F_SETFL,
-        libc::F_ADD_SEALS,
-        libc::F_GET_SEALS,
-    ];
+    // Not among them: F_SETOWN and F_SETSIG, by which a descriptor sends signals to any process; F_SETPIPE_SZ, by which a pipe
+    // takes memory that others lack; locks and leases, for which others wait.
+    let of_descriptor =
+        [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_ADD_SEALS, libc::F_GET_SEALS];
     let of_process = [libc::PR_GET_DUMPABLE, libc::PR_GET_NAME, libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_SECCOMP];
+    let set_flags = [libc::F_SETFL.unsigned_abs()];
     // 0 is the caller itself.
     let own = [0];
     vec![
@@ -292,6 +296,12 @@ fn by_argument() -> Vec<Only> {
         // To whom the socket is connected, and to no address.
         no_bit(libc::SYS_sendto, 4, u64::MAX),
         word(libc::SYS_fcntl, 1, &of_descriptor.map(i32::unsigned_abs)),
+        Only {
+            and: Some((2, !u64::from(FLAGS_OF_A_DESCRIPTOR.unsigned_abs()))),
+            ..word(libc::SYS_fcntl, 1, &set_flags)
+        },
+        // Where the messages go.
+        word(SYS_DUP_TO, 1, &[libc::STDERR_FILENO.unsigned_abs()]),
         word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
         word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
         word(libc::SYS_sched_getaffinity, 0, &own),
@@ -302,6 +312,22 @@ fn by_argument() -> Vec<Only> {
         word(libc::SYS_tgkill, 0, &[std::process::id()]),
     ]
 }
+
+/// What F_SETFL may set: that a descriptor does not wait, and what it ignores. O_ASYNC would send signals, O_DIRECT would change
+/// what the reader of a pipe reads at a time.
+const FLAGS_OF_A_DESCRIPTOR: i32 = libc::O_NONBLOCK | libc::O_ACCMODE | O_LARGEFILE;
+
+/// The kernel's own, which libc has as 0 on 64-bit architectures.
+#[cfg(target_arch = "x86_64")]
+const O_LARGEFILE: i32 = 0o100_000;
+#[cfg(not(target_arch = "x86_64"))]
+const O_LARGEFILE: i32 = 0o400_000;
+
+/// How a descriptor becomes descriptor 2.
+#[cfg(target_arch = "x86_64")]
+const SYS_DUP_TO: i64 = libc::SYS_dup2;
+#[cfg(not(target_arch = "x86_64"))]
+const SYS_DUP_TO: i64 = libc::SYS_dup3;
 
 /// FIONBIO and FIONREAD, which are the same on both architectures.
 const IOCTL_NONBLOCKING: u32 = 0x5421;

@@ -1,0 +1,243 @@
+//! Guests that were taken over attack what they share with others: the log, the pipes, the host's memory. The control
+//! program is the real one, and its guests are puppets under the real filter (`tests/attack/rogue.rs`).
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
+
+#[path = "../attack/deeds.rs"]
+mod deeds;
+
+use deeds::{ERASE, FLOOD, FORGE, FORGED, MAKE_FILES, PANIC, SILENCE};
+use rustix::process::{Pid, Signal, kill_process};
+use siga_fabric::client::Client;
+use siga_fabric::name::Name;
+use siga_fabric::request::{Answer, GuestStatus, Request};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A hostile guest, one that writes lines all the time, and one that does nothing.
+const TOPOLOGY: &str = r#"
+[network.lan]
+type = "hipersockets"
+access = "restricted"
+grant = ["rogue", "talker", "victim"]
+[guest.rogue]
+device = [{ network = "lan", addresses = ["10.0.0.1/24"] }]
+[guest.talker]
+device = [{ network = "lan", addresses = ["10.0.0.2/24"] }]
+[guest.victim]
+device = [{ network = "lan", addresses = ["10.0.0.3/24"] }]
+"#;
+
+struct Network {
+    base: tempfile::TempDir,
+    name: Name,
+}
+
+impl Network {
+    fn up(name: &str, topology: &str) -> Self {
+        let network = Self { base: tempfile::tempdir().unwrap(), name: name.parse().unwrap() };
+        fs::write(network.topology(), topology).unwrap();
+        network.start();
+        network
+    }
+
+    /// Starts the network, or finds its guests again.
+    fn start(&self) {
+        let output = self.puppet(&["up", self.name.as_str(), self.topology().to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn topology(&self) -> PathBuf {
+        self.base.path().join("topology.toml")
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        self.base.path().join("run")
+    }
+
+    fn puppet(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabric-puppet"));
+        command.arg("net").args(arguments).env("SIGA_RUN_DIR", self.run_dir()).output().unwrap()
+    }
+
+    fn try_request(&self, request: Request) -> siga_fabric::Result<Vec<Answer>> {
+        Client::connect_at(&self.run_dir(), &self.name).unwrap().request(request)
+    }
+
+    fn request(&self, request: Request) -> Vec<Answer> {
+        self.try_request(request).unwrap()
+    }
+
+    fn status(&self, guest: &str) -> GuestStatus {
+        let answers = self.request(Request::Status { detail: false });
+        let is = |answer| if let Answer::Guest(status) = answer { Some(status) } else { None };
+        answers.into_iter().filter_map(is).find(|status| status.name.as_str() == guest).unwrap()
+    }
+
+    /// Sends a guest one echo request; whether it is answered.
+    fn ping(&self, guest: &str, to: &str) -> bool {
+        let (guest, to) = (guest.parse().unwrap(), to.parse().unwrap());
+        let answers = self.request(Request::Ping { guest, to, bytes: 56, timeout_ms: 20_000 });
+        matches!(answers[..], [Answer::Pong { time_ns: Some(_) }])
+    }
+
+    /// Orders a deed; its answer.
+    fn order(&self, deed: u16) -> u64 {
+        let answers = self.try_order(deed, 20_000).unwrap();
+        let [Answer::Pong { time_ns: Some(answer) }] = answers[..] else { panic!("{answers:?}") };
+        answer
+    }
+
+    fn try_order(&self, deed: u16, timeout_ms: u32) -> siga_fabric::Result<Vec<Answer>> {
+        let (guest, to) = ("rogue".parse().unwrap(), "10.0.0.9".parse().unwrap());
+        self.try_request(Request::Ping { guest, to, bytes: deed, timeout_ms })
+    }
+
+    /// Has the control program log something of its own: the number tells the line from others.
+    fn own_line(&self) {
+        let (network, guest): (Name, Name) = ("lan".parse().unwrap(), "victim".parse().unwrap());
+        self.request(Request::Revoke { network: network.clone(), guest: guest.clone() });
+        self.request(Request::Grant { network, guest });
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.run_dir().join(self.name.as_str()).join("log")).unwrap()
+    }
+
+    /// The control program's process.
+    fn control(&self) -> i32 {
+        let wanted = format!("net\0control\0{}", self.run_dir().display());
+        let is_it = |entry: &fs::DirEntry| {
+            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&arguments).contains(&wanted)
+        };
+        let found = fs::read_dir("/proc").unwrap().flatten().find(is_it).unwrap();
+        found.file_name().to_str().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let output = self.puppet(&["down", self.name.as_str()]);
+        if !std::thread::panicking() {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(!self.run_dir().join(self.name.as_str()).exists());
+        }
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lines of the control program's own about access to a network.
+fn own_lines(log: &str) -> usize {
+    log.lines().filter(|line| line.ends_with("network lan: grants guest victim")).count()
+}
+
+#[test]
+fn a_guest_cannot_erase_the_log() {
+    let network = Network::up("erase", TOPOLOGY);
+    let before = network.log();
+    let outcome = network.order(ERASE);
+    let after = network.log();
+    println!("ftruncate of descriptor 2: error {outcome}; the log had {} bytes, and has {}", before.len(), after.len());
+    assert!(after.starts_with(&before), "the log lost what it had: {after:?}");
+    assert_ne!(outcome, 0);
+}
+
+#[test]
+fn a_guest_cannot_silence_the_control_program() {
+    let network = Network::up("silence", TOPOLOGY);
+    network.order(SILENCE);
+    network.own_line();
+    let log = network.log();
+    println!("after the messages the log has {} bytes", log.len());
+    assert_eq!(own_lines(&log), 1, "the control program's own line is missing");
+    assert!(log.len() < 1 << 20, "140 messages of one guest took {} bytes", log.len());
+    wait_until("a count of what was left out", || network.log().contains("guest rogue: "));
+}
+
+#[test]
+fn a_guest_cannot_forge_a_line_of_the_log() {
+    let network = Network::up("forge", TOPOLOGY);
+    network.order(FORGE);
+    wait_until("the lines", || network.log().contains("and another"));
+    let log = network.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("going down")).collect();
+    println!("{lines:#?}");
+    assert!(lines.iter().all(|line| line.ends_with(&format!("guest rogue: says: {FORGED}"))), "{lines:?}");
+    let of_rogue = |text: &str| log.lines().any(|line| line.ends_with(&format!("guest rogue: says: {text}")));
+    assert!(of_rogue("\\u{1b}[2J\\u{202e}reversed\\0\\rhidden"), "{log}");
+    assert!(of_rogue("one \\xff\\xfe part and another"), "{log}");
+    assert!(!log.contains(['\u{1b}', '\u{202e}', '\0', '\r']), "{log:?}");
+}
+
+#[test]
+fn a_guest_that_writes_without_end_is_cut_and_waits_for_nobody() {
+    let network = Network::up("flood", TOPOLOGY);
+    let refused = network.order(FLOOD);
+    network.own_line();
+    wait_until("a count of what was left out", || network.log().contains("guest rogue: "));
+    let log = network.log();
+    println!("{refused} of 16384 writes were refused, the log has {} bytes", log.len());
+    assert!(log.len() < 1 << 20, "a flood of 16 MB took {} bytes", log.len());
+    assert_eq!(own_lines(&log), 1);
+    assert!(network.ping("talker", "10.0.0.3"));
+}
+
+#[test]
+fn the_last_words_of_a_guest_are_in_the_log_and_it_is_started_again() {
+    let network = Network::up("panic", TOPOLOGY);
+    network.try_order(PANIC, 1).unwrap_err();
+    wait_until("another rogue", || network.status("rogue").restarts == 1);
+    let log = network.log();
+    let last = log.find("guest rogue: says: a rogue panics").unwrap();
+    assert!(last < log.find("guest rogue: ended: ").unwrap(), "{log}");
+}
+
+/// Numbers that the talker has said.
+fn talks(log: &str) -> Vec<u64> {
+    let said = log.lines().filter_map(|line| line.split_once("guest talker: says: talk "));
+    said.map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_guest_goes_on_while_nobody_reads_its_messages_and_a_successor_reads_them() {
+    let network = Network::up("unread", TOPOLOGY);
+    let pids = ["talker", "victim"].map(|guest| network.status(guest).pid.unwrap());
+    wait_until("some talk", || talks(&network.log()).len() > 3);
+    let control = Pid::from_raw(network.control()).unwrap();
+    // A control program that stands still: the pipe fills up.
+    kill_process(control, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(control, Signal::CONT).unwrap();
+    assert!(network.ping("talker", "10.0.0.3"), "the talker waited for a reader");
+    // None at all: the pipe is closed.
+    kill_process(control, Signal::KILL).unwrap();
+    wait_until("the end of the control program", || !fs::exists(format!("/proc/{}/exe", control)).unwrap());
+    std::thread::sleep(Duration::from_millis(200));
+    network.start();
+    let known = talks(&network.log()).len();
+    wait_until("talk that the successor reads", || talks(&network.log()).len() > known);
+    assert_eq!(["talker", "victim"].map(|guest| network.status(guest).pid.unwrap()), pids);
+    assert!(network.ping("talker", "10.0.0.3"));
+    let said = talks(&network.log());
+    assert!(said.is_sorted(), "{said:?}");
+}
+
+#[test]
+fn a_guest_makes_no_memory_files() {
+    let network = Network::up("files", TOPOLOGY);
+    let made = network.order(MAKE_FILES);
+    println!("the guest made memory files of {made} MB");
+    assert_eq!(made, 0);
+}
