@@ -4,6 +4,7 @@
 //! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
 
 mod applications;
+mod cgroup;
 mod clients;
 mod guests;
 mod log;
@@ -21,9 +22,10 @@ use crate::launch::{self, Program};
 use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
 use crate::message::{Order, PairId};
 use crate::name::Name;
-use crate::request::{Answer, Request};
+use crate::request::{Answer, GuestMemory, Request};
 use crate::rundir::RunDir;
 use crate::topology::Topology;
+use cgroup::Cgroup;
 use clients::Client;
 use guests::Guest;
 use log::Log;
@@ -107,6 +109,10 @@ struct Control {
     log: Log,
     /// What guests write to their descriptors 2, by guest.
     messages: BTreeMap<Name, Messages>,
+    /// The control group of the guests, where one can be made.
+    cgroup: Option<Cgroup>,
+    /// What limits the memory of each guest that runs.
+    memory_limits: BTreeMap<Name, GuestMemory>,
 }
 
 /// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
@@ -185,8 +191,12 @@ impl Control {
             lease: None,
             log,
             messages: BTreeMap::new(),
+            cgroup: None,
+            memory_limits: BTreeMap::new(),
         };
         control.write_state()?;
+        // The state has its place from before it is there.
+        control.cgroup = control.state.cgroup.clone().filter(|cgroup| cgroup.make().is_ok());
         control.begin_guests();
         Ok(control)
     }
@@ -201,6 +211,9 @@ impl Control {
             self.due(now);
             if let Stage::Down(why) = &self.stage {
                 let why = why.clone();
+                if let Some(cgroup) = &self.cgroup {
+                    cgroup.remove();
+                }
                 let removed = self.run.remove();
                 self.answer_last(&why.map_or(removed, Err));
                 return Ok(());

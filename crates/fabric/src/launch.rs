@@ -11,7 +11,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::{isolate, sys};
 use rustix::fs::{Access, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Resource, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io;
@@ -89,20 +89,14 @@ impl Program {
         I: IntoIterator<Item = A>,
         A: AsRef<OsStr>,
     {
-        self.start_within(arguments, channel, Stdio::inherit(), Vec::new())
+        self.start_with(arguments, channel, Stdio::inherit())
     }
 
-    /// The same, with messages that go to `messages`, and within `limits`, which the process cannot raise.
+    /// The same, with messages that go to `messages`.
     ///
     /// # Errors
-    /// As [`Program::start`]; a limit is above one of this process's own.
-    pub fn start_within<I, A>(
-        &self,
-        arguments: I,
-        channel: OwnedFd,
-        messages: impl Into<Stdio>,
-        limits: Vec<(Resource, u64)>,
-    ) -> Result<Process>
+    /// As [`Program::start`].
+    pub fn start_with<I, A>(&self, arguments: I, channel: OwnedFd, messages: impl Into<Stdio>) -> Result<Process>
     where
         I: IntoIterator<Item = A>,
         A: AsRef<OsStr>,
@@ -114,7 +108,7 @@ impl Program {
         let mut command = Command::new(path);
         command.arg0(NAME).args(arguments).env_clear().current_dir("/");
         command.stdin(channel).stdout(Stdio::null()).stderr(messages);
-        sys::start_afresh(&mut command, limits);
+        sys::start_afresh(&mut command);
         let child = command.spawn().context("cannot start a process")?;
         // The number is the child's until somebody waits for it, which only `Process` can.
         let pid = Pid::from_child(&child);

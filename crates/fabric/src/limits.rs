@@ -47,6 +47,22 @@ pub const PAIRS_DEFAULT: u32 = 512;
 /// Bytes of a guest's ring memory, where the topology sets nothing.
 pub const RING_BYTES_DEFAULT: u64 = 2 << 30;
 
+/// Least memory that a topology may allow to a guest's process.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// What a guest's process may take beside its rings and its applications' memory, where the topology sets nothing. The stack's
+/// own bounds add up to more, which takes hundreds of thousands of sockets.
+pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
+/// What the address space of a process has beside the memory that it uses: program, stack, a pair that is made anew.
+pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
+/// Descriptors of a guest beside those of its pairs and applications.
+pub const DESCRIPTORS_BASE: u64 = 128;
+/// Descriptors of a guest for a pair or an application: two doorbells, and memory files on their way.
+pub const DESCRIPTORS_EACH: u64 = 6;
+/// How often a control group is tried to be removed, and the wait between: its last process may still be ending.
+pub const CGROUP_REMOVALS_MAX: u32 = 50;
+/// See [`CGROUP_REMOVALS_MAX`].
+pub const CGROUP_REMOVAL_WAIT: Duration = Duration::from_millis(10);
+
 /// Bytes of one message between processes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// Descriptors with one message.

@@ -4,25 +4,23 @@
 //! callers.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
-use rustix::process::{Resource, Rlimit, setrlimit, setsid};
+use rustix::process::setsid;
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+#[cfg(test)]
+use std::time::Duration;
 
 /// The largest number of a signal on any architecture that this runs on.
 const SIGNAL_MAX: libc::c_int = 64;
 
 /// Has the process that `command` starts begin as if nobody had started it: a session of its own, every signal at its
-/// default and none blocked, no descriptor but 0, 1 and 2. A file that is unreadable is so for root too. The limits are in
-/// force from before it executes.
-pub(crate) fn start_afresh(command: &mut Command, limits: Vec<(Resource, u64)>) {
-    let prepare = move || {
+/// default and none blocked, no descriptor but 0, 1 and 2. A file that is unreadable is so for root too.
+pub(crate) fn start_afresh(command: &mut Command) {
+    let prepare = || {
         setsid()?;
         reset_signals()?;
-        for (resource, most) in &limits {
-            setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) })?;
-        }
         // Root gets them back by executing; meanwhile the kernel asks whether the caller may read what it executes.
         let mut own = capabilities(None)?;
         own.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
@@ -80,8 +78,19 @@ pub(crate) enum Outcome {
 #[cfg(test)]
 pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments: &[u64]) -> Outcome {
     let [a, b, c, d, e, f] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
-    // SAFETY: the calls of the tests get no pointers, or null, or wrong ones, which the kernel refuses.
-    in_child(filters, || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
+    // SAFETY: what a call does to memory, it does to the child's copy, which does nothing afterwards but end.
+    in_child(filters, None, || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
+        -1 => io::Error::last_os_error().raw_os_error().unwrap_or(i32::MAX),
+        _ => 0,
+    })
+}
+
+/// The same; a child that waits for longer than `time` is ended by SIGALRM.
+#[cfg(test)]
+pub(crate) fn attempt_for(time: Duration, filters: &[seccompiler::BpfProgram], call: i64, args: [u64; 6]) -> Outcome {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: as in `attempt`.
+    in_child(filters, Some(time), || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
         -1 => io::Error::last_os_error().raw_os_error().unwrap_or(i32::MAX),
         _ => 0,
     })
@@ -90,7 +99,7 @@ pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments:
 /// Asks for the process id by the 32-bit interface of this architecture.
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
-    in_child(filters, || {
+    in_child(filters, None, || {
         let number: u64;
         // SAFETY: the call takes no argument and changes no register but rax.
         unsafe { std::arch::asm!("int 0x80", inlateout("rax") 20_u64 => number) };
@@ -100,11 +109,17 @@ pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
 
 /// Runs `work`, which returns an error's number or 0, in a child of this process. It must not allocate or take a lock.
 #[cfg(test)]
-fn in_child(filters: &[seccompiler::BpfProgram], work: impl FnOnce() -> i32) -> Outcome {
+fn in_child(filters: &[seccompiler::BpfProgram], time: Option<Duration>, work: impl FnOnce() -> i32) -> Outcome {
     // SAFETY: the child makes system calls only until it ends by one.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
+        if let Some(time) = time {
+            let it_value = libc::timeval { tv_sec: 0, tv_usec: i64::from(time.subsec_micros()) };
+            let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value };
+            // SAFETY: the kernel reads the timer, and has nowhere to write the former one.
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        }
         let ready = filters.iter().all(|filter| seccompiler::apply_filter_all_threads(filter).is_ok());
         let error = if ready { work() } else { libc::ENOTRECOVERABLE };
         // SAFETY: it ends the child without running anything of the test program's.

@@ -102,7 +102,11 @@ impl Control {
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
         let messages = self.messages_of(name)?;
-        let process = self.program.start_within(GUEST_ARGUMENTS, other, messages, Vec::new())?;
+        let process = self.program.start_with(GUEST_ARGUMENTS, other, messages)?;
+        if let Err(error) = self.limit(name, process.pid()) {
+            process.signal(Signal::KILL)?;
+            return Err(error);
+        }
         self.log.of_guest(name, &format!("guest {name}: started, process {}", process.pid()));
         let process = Running::Own(process);
         let process = (self.events.add(process.pidfd(), Source::Process(name.clone()))?, process);
@@ -130,9 +134,10 @@ impl Control {
         let token = self.state.secrets[name].control.clone();
         let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, token }, Vec::new()).is_ok();
         if adopted && !self.topology.guests[name].external {
-            // What its descriptor 2 led to went with the predecessor.
+            // It has its limits from the predecessor. What its descriptor 2 led to went with that one.
+            adopted = self.limit(name, process.pid()).is_ok();
             let messages = self.messages_of(name);
-            adopted = messages.is_ok_and(|messages| channel.send(&Order::Messages, vec![messages]).is_ok());
+            adopted &= messages.is_ok_and(|messages| channel.send(&Order::Messages, vec![messages]).is_ok());
         }
         let source = Source::Process(name.clone());
         let process = self.events.add(process.pidfd(), source).map(|key| (key, process));
@@ -438,6 +443,7 @@ impl Control {
             pairs: self.pairs.count_of(name),
             ring_bytes: self.pairs.charged(name),
             ended: guest.ended.clone(),
+            memory: pid.and_then(|_| self.memory_limits.get(name).cloned()),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! What a control program leaves to its successor: the topology, who was granted what, the secrets, what was stopped.
 
+use super::cgroup::Cgroup;
 use crate::Error;
 use crate::error::{IoContext, Result};
 use crate::message::{PROTOCOL, Token};
@@ -23,6 +24,8 @@ pub(crate) struct State {
     pub(crate) secrets: BTreeMap<Name, Secrets>,
     /// Guests that are not to be started.
     pub(crate) stopped: BTreeSet<Name>,
+    /// The control group of the guests, to be removed with the network.
+    pub(crate) cgroup: Option<Cgroup>,
 }
 
 /// The secrets of a guest.
@@ -45,7 +48,8 @@ impl State {
             secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });
         }
         let (granted, stopped) = (BTreeMap::new(), BTreeSet::new());
-        Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped })
+        let cgroup = Cgroup::place(&name);
+        Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped, cgroup })
     }
 
     /// What a predecessor left, if there was one, with its topology as it stands.

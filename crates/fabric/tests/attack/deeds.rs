@@ -9,7 +9,7 @@ pub(crate) const SILENCE: u16 = 2;
 pub(crate) const FORGE: u16 = 3;
 /// Writes 16 MB of lines to descriptor 2. The answer is the number of writes that were refused because nobody had read.
 pub(crate) const FLOOD: u16 = 4;
-/// Allocates and touches memory until none is left, and so ends.
+/// Allocates and touches 2 GB, piece by piece, and so ends where its memory is limited. The answer is the number of MB.
 pub(crate) const ALLOCATE: u16 = 5;
 /// Makes memory files and fills them until none can be made. The answer is how many MB there are.
 pub(crate) const MAKE_FILES: u16 = 6;

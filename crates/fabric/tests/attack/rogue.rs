@@ -110,10 +110,8 @@ fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
             Ok(refused.count() as u64)
         }
         ALLOCATE => {
-            let mut all: Vec<Vec<u8>> = Vec::new();
-            loop {
-                all.push(vec![all.len().to_le_bytes()[0] | 1; 16 << 20]);
-            }
+            let all: Vec<Vec<u8>> = (0..128).map(|count: u8| vec![count | 1; 16 << 20]).collect();
+            Ok(all.iter().map(|piece| piece.len() as u64 >> 20).sum())
         }
         MAKE_FILES => Ok(make_files()),
         PANIC => panic!("a rogue panics"),

@@ -5,18 +5,26 @@
 #[path = "../attack/deeds.rs"]
 mod deeds;
 
-use deeds::{ERASE, FLOOD, FORGE, FORGED, MAKE_FILES, PANIC, SILENCE};
-use rustix::process::{Pid, Signal, kill_process};
+use deeds::{ALLOCATE, ERASE, FLOOD, FORGE, FORGED, MAKE_FILES, PANIC, SILENCE};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use siga_fabric::client::Client;
 use siga_fabric::name::Name;
-use siga_fabric::request::{Answer, GuestStatus, Request};
+use siga_fabric::request::{Answer, GuestMemory, GuestState, GuestStatus, MemoryLimit, Request};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs this program's tests as another user if this variable names the puppet that they use.
+const PUPPET: &str = "SIGA_PUPPET";
+
+/// Nobody's user id, in case that we are root.
+const USER: u32 = 58_232;
 
 /// A hostile guest, one that writes lines all the time, and one that does nothing.
 const TOPOLOGY: &str = r#"
@@ -60,7 +68,8 @@ impl Network {
     }
 
     fn puppet(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fabric-puppet"));
+        let puppet = std::env::var(PUPPET).unwrap_or_else(|_| env!("CARGO_BIN_EXE_fabric-puppet").to_owned());
+        let mut command = Command::new(puppet);
         command.arg("net").args(arguments).env("SIGA_RUN_DIR", self.run_dir()).output().unwrap()
     }
 
@@ -232,6 +241,107 @@ fn a_guest_goes_on_while_nobody_reads_its_messages_and_a_successor_reads_them() 
     assert!(network.ping("talker", "10.0.0.3"));
     let said = talks(&network.log());
     assert!(said.is_sorted(), "{said:?}");
+}
+
+/// Has a guest allocate without end: what limits its memory.
+fn allocate(name: &str) -> GuestMemory {
+    let network = Network::up(name, &TOPOLOGY.replace("[guest.rogue]", "[guest.rogue]\nmemory_max = 134217728"));
+    let before = ["talker", "victim"].map(|guest| network.status(guest).pid);
+    let memory = network.status("rogue").memory.unwrap();
+    assert_eq!(memory.max_bytes, 128 << 20);
+    assert!(network.status("victim").memory.unwrap().max_bytes > 1 << 30, "what the topology yields");
+    let answers = network.try_order(ALLOCATE, 1_000);
+    println!("limited by {}: {answers:?}", memory.by.name());
+    assert!(answers.is_err(), "the guest has all that it wanted");
+    wait_until("another rogue", || network.status("rogue").restarts == 1);
+    wait_until("the other rogue runs", || network.status("rogue").state == GuestState::Running);
+    let log = network.log();
+    assert!(log.lines().any(|line| line.contains("guest rogue: ended: signal: ")), "{log}");
+    assert!(network.ping("talker", "10.0.0.3"));
+    assert_eq!(["talker", "victim"].map(|guest| network.status(guest).pid), before);
+    memory
+}
+
+/// Control groups of networks with this name.
+fn control_groups(name: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut places = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(place) = places.pop() {
+        let below = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+        for path in below.filter(|path| path.is_dir() && !path.is_symlink()) {
+            let its_name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if its_name.starts_with(&format!("siga-{name}-")) {
+                found.push(path.clone());
+            }
+            places.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_guest_that_allocates_without_end_ends_alone_and_is_started_again() {
+    let name = format!("allocates-{}", std::process::id());
+    let memory = allocate(&name);
+    if memory.by != MemoryLimit::ControlGroup {
+        println!("skipped, because this process may make no control groups");
+    }
+    assert_eq!(control_groups(&name), Vec::<PathBuf>::new(), "the network is gone, its control groups are not");
+}
+
+#[test]
+fn a_guest_that_allocates_without_end_ends_alone_without_control_groups_too() {
+    if !geteuid().is_root() {
+        println!("skipped, because only root can become a user who may make no control groups");
+        return;
+    }
+    let stage = tempfile::tempdir().unwrap();
+    fs::set_permissions(stage.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let place = |program: &str, name: &str| {
+        let path = stage.path().join(name);
+        assert!(Command::new("cp").arg(program).arg(&path).status().unwrap().success());
+        path
+    };
+    let puppet = place(env!("CARGO_BIN_EXE_fabric-puppet"), "puppet");
+    let tests = place(std::env::current_exe().unwrap().to_str().unwrap(), "tests");
+    let mut command = Command::new(tests);
+    command.args(["--exact", "allocates_as_another_user", "--ignored", "--nocapture"]);
+    let output = command.env(PUPPET, puppet).env("TMPDIR", stage.path()).uid(USER).gid(USER).output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "the part of another user, which a test above starts"]
+fn allocates_as_another_user() {
+    if std::env::var(PUPPET).is_ok() {
+        assert_eq!(allocate("user").by, MemoryLimit::AddressSpace);
+    }
+}
+
+#[test]
+fn control_groups_go_with_a_network_whose_control_program_was_killed() {
+    let name = format!("killed-{}", std::process::id());
+    let network = Network::up(&name, TOPOLOGY);
+    if network.status("victim").memory.unwrap().by != MemoryLimit::ControlGroup {
+        println!("skipped, because this process may make no control groups");
+        return;
+    }
+    let groups = control_groups(&name);
+    assert_eq!(groups.len(), 1);
+    let process = |guest: &str| fs::read_to_string(groups[0].join(guest).join("cgroup.procs")).unwrap();
+    let pid = network.status("victim").pid.unwrap();
+    assert_eq!(process("victim").trim(), pid.to_string());
+    let control = Pid::from_raw(network.control()).unwrap();
+    kill_process(control, Signal::KILL).unwrap();
+    wait_until("the end of the control program", || !fs::exists(format!("/proc/{control}/exe")).unwrap());
+    network.start();
+    assert_eq!((control_groups(&name), process("victim").trim()), (groups, pid.to_string().as_str()));
+    let control = Pid::from_raw(network.control()).unwrap();
+    kill_process(control, Signal::KILL).unwrap();
+    wait_until("the end of the successor", || !fs::exists(format!("/proc/{control}/exe")).unwrap());
+    drop(network);
+    assert_eq!(control_groups(&name), Vec::<PathBuf>::new());
 }
 
 #[test]
