@@ -85,15 +85,24 @@ pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments:
     })
 }
 
-/// The same; a child that waits for longer than `time` is ended by SIGALRM.
+/// Makes calls with one number, one after the other, in one child: how many of them were done, or how the child ended. One
+/// that waits for longer than `time` is ended by SIGALRM.
 #[cfg(test)]
-pub(crate) fn attempt_for(time: Duration, filters: &[seccompiler::BpfProgram], call: i64, args: [u64; 6]) -> Outcome {
-    let [a, b, c, d, e, f] = args;
+pub(crate) fn attempt_all(
+    time: Duration,
+    filters: &[seccompiler::BpfProgram],
+    call: i64,
+    arguments: &[[u64; 6]],
+) -> Result<usize, Outcome> {
     // SAFETY: as in `attempt`.
-    in_child(filters, Some(time), || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
-        -1 => io::Error::last_os_error().raw_os_error().unwrap_or(i32::MAX),
-        _ => 0,
-    })
+    let make = |[a, b, c, d, e, f]: [u64; 6]| unsafe { libc::syscall(call, a, b, c, d, e, f) } != -1;
+    // An exit status has eight bits.
+    let work = || i32::try_from(arguments.iter().filter(|each| make(**each)).count().min(255)).unwrap_or(255);
+    match in_child(filters, Some(time), work) {
+        Outcome::Done => Ok(0),
+        Outcome::Refused(done) => Ok(done.unsigned_abs() as usize),
+        ended @ Outcome::Killed(_) => Err(ended),
+    }
 }
 
 /// Asks for the process id by the 32-bit interface of this architecture.

@@ -140,8 +140,8 @@ const DEADLY: &[i64] = &[
     libc::SYS_vfork,
 ];
 
-/// What an application may not ask for: calls into other processes, what its user's processes share, and what changes the
-/// system. Its own threads, children, sockets, files and counters are its own affair; perf_event_open and signals stay, of
+/// What an application may not ask for beside [`SYSTEM_WIDE`]: calls into other processes, what its user's processes share, and
+/// what changes the system. Its own threads, children, sockets, files and counters are its own affair; perf_event_open and signals stay, of
 /// which the kernel refuses the first towards hidden processes.
 const DENIED: &[i64] = &[
     libc::SYS_add_key,
@@ -166,6 +166,7 @@ const DENIED: &[i64] = &[
     libc::SYS_pidfd_getfd,
     libc::SYS_pivot_root,
     libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_ptrace,
@@ -175,22 +176,94 @@ const DENIED: &[i64] = &[
     libc::SYS_umount2,
     libc::SYS_unshare,
     libc::SYS_userfaultfd,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
 ];
+
+/// What changes a clock, a name, a device or a resource that all processes share, whichever of them asks.
+const SYSTEM_WIDE: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_fanotify_init,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    SYS_OPEN_TREE_ATTR,
+];
+
+/// Of Linux 6.15, the same on all architectures.
+const SYS_OPEN_TREE_ATTR: i64 = 467;
+
+/// The namespaces that clone(2) makes; that of time is made by unshare(2) and clone3(2) alone.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
+/// Calls whose work lies in memory, where no filter sees it: an application learns that the kernel has none. Libraries then
+/// take clone(2), whose flags a filter sees, and ordinary calls.
+const OPAQUE: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup];
 
 /// The filters of a profile, in the order in which they are put into force: the kernel asks all and does the worst.
 pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
     match profile {
         Profile::Guest => Ok(vec![
-            compile(plain(DEADLY), SeccompAction::Allow, SeccompAction::KillProcess)?,
+            compile(plain(&[DEADLY, SYSTEM_WIDE].concat()), SeccompAction::Allow, SeccompAction::KillProcess)?,
             compile(allowed()?, refuse(), SeccompAction::Allow)?,
         ]),
         Profile::Application => {
-            let mut filters = vec![compile(plain(DENIED), SeccompAction::Allow, refuse())?];
+            let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+            let mut filters = vec![
+                compile(denied()?, SeccompAction::Allow, refuse())?,
+                compile(plain(OPAQUE), SeccompAction::Allow, unknown)?,
+            ];
             filters.extend(other_numbers());
             Ok(filters)
         }
     }
+}
+
+/// What an application may not ask for: [`DENIED`], [`SYSTEM_WIDE`], and what depends on an argument.
+fn denied() -> Result<Rules> {
+    let place = "cannot make a filter of system calls";
+    let one = |argument, length, compare, value| {
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
+    };
+    let mut rules = plain(&[DENIED, SYSTEM_WIDE].concat());
+    let namespace = |flag: i32| {
+        let flag = u64::from(flag.unsigned_abs());
+        one(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
+    };
+    let namespaces: std::result::Result<_, _> = NAMESPACES.into_iter().map(namespace).collect();
+    rules.insert(libc::SYS_clone, namespaces.context(place)?);
+    let typed = |request: u32| one(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request.into());
+    let typed: std::result::Result<_, _> =
+        [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX].into_iter().map(typed).collect();
+    rules.insert(libc::SYS_ioctl, typed.context(place)?);
+    for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
+        // 0 is the caller itself.
+        let others = one(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).context(place)?;
+        rules.insert(call, vec![others]);
+    }
+    Ok(rules)
 }
 
 /// Puts the filters of a profile into force for all threads of this process and all its children, for good.
@@ -336,6 +409,10 @@ const SYS_DUP_TO: i64 = libc::SYS_dup2;
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_DUP_TO: i64 = libc::SYS_dup3;
 
+/// TIOCSTI and TIOCLINUX, by which a process types on its terminal what another one reads.
+const IOCTL_TERMINAL_INPUT: u32 = 0x5412;
+const IOCTL_TERMINAL_LINUX: u32 = 0x541c;
+
 /// FIONBIO and FIONREAD, which are the same on both architectures.
 const IOCTL_NONBLOCKING: u32 = 0x5421;
 const IOCTL_READABLE_BYTES: u32 = 0x541b;
@@ -377,7 +454,7 @@ mod tests {
 
     #[test]
     fn every_call_that_gets_out_of_a_guest_kills_it() {
-        assert_eq!(unexpected(&guest(), DEADLY, Outcome::Killed(libc::SIGSYS)), []);
+        assert_eq!(unexpected(&guest(), &[DEADLY, SYSTEM_WIDE].concat(), Outcome::Killed(libc::SIGSYS)), []);
         for call in REACHING_INTO_OTHERS {
             assert!(DEADLY.contains(&call), "{call}");
         }
@@ -395,7 +472,7 @@ mod tests {
     #[test]
     fn every_other_call_that_a_guest_does_not_need_is_refused() {
         let mut known: Vec<i64> = by_argument().iter().map(|only| only.call).collect();
-        known.extend([ALLOWED, DEADLY, &TRAMPOLINES].concat());
+        known.extend([ALLOWED, DEADLY, SYSTEM_WIDE, &TRAMPOLINES].concat());
         let rest: Vec<i64> = (0..CALL_MAX).filter(|call| !known.contains(call)).collect();
         for call in [libc::SYS_openat, libc::SYS_statx, libc::SYS_unlinkat, libc::SYS_connect, libc::SYS_prlimit64] {
             assert!(rest.contains(&call), "{call}");
@@ -451,6 +528,37 @@ mod tests {
         }
         let free = [libc::SYS_getpid, libc::SYS_getuid, libc::SYS_sched_yield];
         assert_eq!(unexpected(&application(), &free, Outcome::Done), []);
+    }
+
+    #[test]
+    fn an_application_changes_nothing_that_all_processes_see_and_makes_no_namespace() {
+        // What none of these calls can carry out, if it is not refused.
+        const NOWHERE: [u64; 6] = [u64::MAX; 6];
+        let mut outcomes: Vec<(i64, Outcome)> = SYSTEM_WIDE
+            .iter()
+            .filter(|call| **call != libc::SYS_vhangup)
+            .map(|call| (*call, attempt(&application(), *call, &NOWHERE)))
+            .collect();
+        let exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+        for namespace in NAMESPACES {
+            let flags = u64::from(namespace.unsigned_abs()) | exit_signal;
+            outcomes.push((libc::SYS_clone, attempt(&application(), libc::SYS_clone, &[flags])));
+        }
+        for request in [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX] {
+            outcomes.push((libc::SYS_ioctl, attempt(&application(), libc::SYS_ioctl, &[2, request.into(), 0])));
+        }
+        let others = [1, 0, 0];
+        for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
+            outcomes.push((call, attempt(&application(), call, &others)));
+        }
+        outcomes.retain(|(_, outcome)| *outcome != Outcome::Refused(libc::EPERM));
+        assert_eq!(outcomes, []);
+        for call in [libc::SYS_clone3, libc::SYS_io_uring_setup] {
+            assert_eq!(attempt(&application(), call, &NOWHERE), Outcome::Refused(libc::ENOSYS), "{call}");
+        }
+        // Its own children and pages are its own affair.
+        assert_eq!(attempt(&application(), libc::SYS_clone, &[exit_signal]), Outcome::Done);
+        assert_eq!(attempt(&application(), libc::SYS_move_pages, &[0, 0, 0]), Outcome::Done);
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -4,13 +4,14 @@
 //! holds the other ends, as the control program and the partner do.
 
 use super::{Profile, calls};
-use crate::sys::{Outcome, attempt_for};
+use crate::sys::{Outcome, attempt, attempt_all};
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::io::{Errno, read};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, recv, socket_with, socketpair,
 };
 use rustix::pipe::fcntl_getpipe_size;
+use seccompiler::BpfProgram;
 use siga_ring::arena::OwnArena;
 use siga_ring::limits::DOORBELL_PIPE_BYTES;
 use siga_ring::{doorbell, memory_file};
@@ -168,44 +169,62 @@ impl Pointers {
 /// The commands and arguments of fcntl that there are, and of ioctl those that any of these descriptors could know.
 fn commands(call: i64, descriptor: u64) -> Vec<[u64; 6]> {
     let numbers: Vec<u64> = match call {
-        libc::SYS_fcntl => (0..64).chain(1_024..1_050).collect(),
+        libc::SYS_fcntl => (0..43).chain(1_024..1_043).collect(),
         // FIOASYNC, FIOSETOWN, SIOCSPGRP, FIONBIO, FIONREAD, TIOCSTI, FIOCLEX, FIGETBSZ, FITRIM, FS_IOC_SETFLAGS.
         libc::SYS_ioctl => {
             vec![0x5452, 0x8901, 0x8902, 0x5421, 0x541b, 0x5412, 0x5451, 2, 0xc018_5879, 0x4008_6602]
         }
         _ => Vec::new(),
     };
-    let flags = [OFlags::NONBLOCK, OFlags::ASYNC, OFlags::DIRECT, OFlags::APPEND].map(|flag| u64::from(flag.bits()));
-    let values = [0, 1, 2, 8_192, 1 << 20, u64::from(std::process::id()), u64::MAX];
+    let flags = [OFlags::ASYNC, OFlags::DIRECT, OFlags::APPEND].map(|flag| u64::from(flag.bits()));
+    let values = [0, 1, 1 << 20, u64::from(std::process::id())];
     let values: Vec<u64> = values.into_iter().chain(flags).collect();
     numbers.iter().flat_map(|number| values.iter().map(|value| [descriptor, *number, *value, 0, 0, 0])).collect()
 }
 
+/// Makes a call with all arguments in one child if it outlives that, else each in a child of its own. How many were done, and
+/// how many had to be given up.
+fn try_all(filters: &[BpfProgram], call: i64, arguments: &[[u64; 6]]) -> (usize, usize) {
+    // The first close would take the descriptor from the next.
+    if call != libc::SYS_close
+        && let Ok(done) = attempt_all(WAIT, filters, call, arguments)
+    {
+        return (done, 0);
+    }
+    let each = arguments.iter().map(|arguments| attempt_all(WAIT, filters, call, &[*arguments]));
+    each.fold((0, 0), |(done, waited), outcome| match outcome {
+        Ok(count) => (done + count, waited),
+        Err(Outcome::Killed(libc::SIGALRM)) => (done, waited + 1),
+        Err(_) => (done, waited),
+    })
+}
+
 #[test]
 fn no_call_of_a_guest_on_any_of_its_descriptors_changes_anything_for_others() {
-    let world = World::new();
     let pointers = Pointers::new();
     let filters = calls::filters(Profile::Guest).unwrap();
     let (mut done, mut waited) = (0, 0);
     for call in calls::of_a_guest() {
+        let world = World::new();
         for (name, descriptor) in world.of_the_guest() {
             let number = u64::try_from(descriptor.as_raw_fd()).unwrap();
-            for arguments in pointers.arguments(number).into_iter().chain(commands(call, number)) {
-                match attempt_for(WAIT, &filters, call, arguments) {
-                    Outcome::Done => done += 1,
-                    Outcome::Killed(libc::SIGALRM) => waited += 1,
-                    Outcome::Refused(_) | Outcome::Killed(_) => {}
-                }
-                world.restore();
-            }
+            let arguments: Vec<[u64; 6]> =
+                pointers.arguments(number).into_iter().chain(commands(call, number)).collect();
+            let outcome = try_all(&filters, call, &arguments);
+            (done, waited) = (done + outcome.0, waited + outcome.1);
             assert_eq!(world.changes(), Vec::<String>::new(), "call {call} on {name}");
+            world.restore();
         }
     }
+    println!("{done} calls were done, {waited} had to be given up");
     assert!(done > 500 && waited < done / 4, "{done} calls were done, {waited} had to be given up");
+    let world = World::new();
     for (what, pipe) in [("messages", &world.messages.0), ("bell", &world.bell.0), ("ear", &world.ear.0)] {
         let number = u64::try_from(pipe.as_raw_fd()).unwrap();
-        let outcome = attempt_for(WAIT, &filters, libc::SYS_fcntl, [number, F_SETPIPE_SZ, 1 << 20, 0, 0, 0]);
-        assert_eq!(outcome, Outcome::Refused(libc::EPERM), "{what}");
+        for size in [1, 1 << 20] {
+            let outcome = attempt(&filters, libc::SYS_fcntl, &[number, F_SETPIPE_SZ, size]);
+            assert_eq!(outcome, Outcome::Refused(libc::EPERM), "{what}");
+        }
     }
 }
 
@@ -219,7 +238,7 @@ fn calls_without_a_filter_are_seen_to_change_something_for_others() {
     {
         let world = World::new();
         assert_eq!(world.changes(), Vec::<String>::new());
-        assert_eq!(attempt_for(WAIT, &[], call, arguments(&world)), Outcome::Done);
+        assert_eq!(attempt(&[], call, &arguments(&world)), Outcome::Done);
         assert_eq!(world.changes(), [change]);
     }
 }

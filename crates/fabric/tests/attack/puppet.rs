@@ -215,6 +215,7 @@ fn victim(kind: &str) -> Result<()> {
             "work" => told_of(work(&visited)),
             "open" => told_of(File::open("/etc/passwd")),
             "socket" => told_of(UdpSocket::bind("127.0.0.1:0")),
+            "child" => told_of(Command::new("true").status()),
             "thread" => told_of(thread::Builder::new().spawn(|| ())),
             "exec" => Command::new("/bin/true").exec().to_string(),
             "descriptor" => told_of(own_descriptor()),
