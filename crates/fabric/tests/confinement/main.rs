@@ -6,11 +6,15 @@
 mod deeds;
 
 use deeds::{ALLOCATE, ERASE, FLOOD, FORGE, FORGED, MAKE_FILES, PANIC, SILENCE};
+use rustix::fs::ftruncate;
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use siga_fabric::client::Client;
+use siga_fabric::message::{MemberId, News, Order};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, GuestMemory, GuestState, GuestStatus, MemoryLimit, Request};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -342,6 +346,36 @@ fn control_groups_go_with_a_network_whose_control_program_was_killed() {
     wait_until("the end of the successor", || !fs::exists(format!("/proc/{control}/exe")).unwrap());
     drop(network);
     assert_eq!(control_groups(&name), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn doorbells_have_one_page_and_a_partner_that_grows_its_own_holds_up_nobody() {
+    let topology = TOPOLOGY.replace("[guest.rogue]", "[guest.rogue]\nexternal = true");
+    let network = Network::up("doorbells", &topology);
+    let rogue: Name = "rogue".parse().unwrap();
+    let answers = network.request(Request::Token { guest: rogue.clone(), application: false });
+    let [Answer::Token(token)] = &answers[..] else { panic!("{answers:?}") };
+    let mut channel = Client::connect_at(&network.run_dir(), &network.name).unwrap().attach(&rogue, token).unwrap();
+    channel.send(&News::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
+    let (device, member): (Name, MemberId) =
+        ("dev0".parse().unwrap(), MemberId { guest: "victim".parse().unwrap(), device: "dev0".parse().unwrap() });
+    channel.send(&News::Couple { device, member }, Vec::new()).unwrap();
+    let mut parts = None;
+    wait_until("a pair", || {
+        if let Ok(Some((Order::Pair { .. }, descriptors))) = channel.receive::<Order>() {
+            parts = Some(descriptors);
+        }
+        parts.is_some()
+    });
+    let [bell, ear, memory]: [OwnedFd; 3] = parts.unwrap().try_into().unwrap();
+    for pipe in [&bell, &ear] {
+        assert_eq!(fcntl_getpipe_size(pipe), Ok(siga_ring::limits::DOORBELL_PIPE_BYTES));
+    }
+    assert!(ftruncate(&memory, 0).is_err(), "the size of memory stays");
+    fcntl_setpipe_size(&bell, 1 << 20).unwrap();
+    let ring = || rustix::io::write(&bell, &[1; 4_096]);
+    while ring().is_ok() {}
+    assert!(network.ping("talker", "10.0.0.3") && network.ping("victim", "10.0.0.2"));
 }
 
 #[test]
