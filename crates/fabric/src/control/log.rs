@@ -12,6 +12,7 @@ use crate::limits::{LOG_BYTES_MAX, LOG_GUESTS_BYTES_MAX, LOG_KEPT_MIN};
 use crate::name::Name;
 use crate::rundir::RunDir;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, fstat, openat, renameat};
+use rustix::io::Errno;
 use share::{Left, Share};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -157,7 +158,11 @@ impl Log {
 
     /// Begins a new file. If that cannot be, the old one is kept, and no line goes beyond its bound.
     fn rotate(&mut self) {
-        let renamed = renameat(&self.directory, FILE, &self.directory, FORMER).context("cannot rename the log");
+        let renamed = match renameat(&self.directory, FILE, &self.directory, FORMER) {
+            // There is none if the step below failed before, or if somebody removed it.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error).context("cannot rename the log"),
+        };
         if let Ok((file, bytes)) = renamed.and_then(|()| open(&self.directory)) {
             (self.file, self.bytes, self.shared_bytes, self.begun) = (file, bytes, 0, Instant::now());
             self.shares.values_mut().for_each(Share::renew);

@@ -122,6 +122,9 @@ fn the_log_rotates_and_its_two_files_are_bounded() {
         assert!(metadata.len() <= LOG_BYTES_MAX && metadata.is_file());
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     }
+    fs::remove_file(base.path().join("net").join(FILE)).unwrap();
+    log.rotate();
+    log.line("the last");
     assert_eq!(read(&base, FILE).len() as u64, log.bytes, "a line takes as many bytes as it is counted for");
     assert!(read(&base, FILE).ends_with("the last\n"));
     assert_eq!(
