@@ -162,18 +162,17 @@ mod tests {
 
     #[test]
     fn the_group_of_a_process_is_found_in_either_version() {
-        let found = |groups: &str, mounts: &str| own_group(groups, mounts).map(|(path, version)| (path, version));
         let one = (PathBuf::from("/sys/fs/cgroup/memory/a/b"), Version::One);
-        assert_eq!(found("9:cpu:/x\n8:memory:/a/b\n0::/c\n", MOUNTS), Some(one));
+        assert_eq!(own_group("9:cpu:/x\n8:memory:/a/b\n0::/c\n", MOUNTS), Some(one));
         let two = (PathBuf::from("/sys/fs/cgroup/unified/c"), Version::Two);
-        assert_eq!(found("0::/c\n", MOUNTS), Some(two));
+        assert_eq!(own_group("0::/c\n", MOUNTS), Some(two));
         // A container sees a part of the tree alone.
         let part = "31 30 0:27 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let below = (PathBuf::from("/sys/fs/cgroup/app"), Version::Two);
-        assert_eq!(found("0::/docker/1/app\n", part), Some(below));
+        assert_eq!(own_group("0::/docker/1/app\n", part), Some(below));
         for (groups, mounts) in [("0::/docker/2\n", part), ("0::/docker/1/../2\n", part), ("0::/c\n", ""), ("", MOUNTS)]
         {
-            assert_eq!(found(groups, mounts), None, "{groups}");
+            assert_eq!(own_group(groups, mounts), None, "{groups}");
         }
     }
 }

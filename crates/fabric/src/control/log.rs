@@ -75,18 +75,18 @@ impl Log {
 
     /// Writes a line whose cause is a message of a guest, or drops and counts it.
     pub(super) fn of_guest(&mut self, guest: &Name, text: &str) {
-        self.of(Cause::Guest(guest.clone()), &text::line(text.as_bytes()), Instant::now());
+        self.of(&Cause::Guest(guest.clone()), &text::line(text.as_bytes()), Instant::now());
     }
 
     /// Writes a line of a guest's own text, marked as such, or drops and counts it.
     pub(super) fn said_by_guest(&mut self, guest: &Name, said: &[u8]) {
         let line = format!("guest {guest}: says: {}", text::line(said));
-        self.of(Cause::Guest(guest.clone()), &line, Instant::now());
+        self.of(&Cause::Guest(guest.clone()), &line, Instant::now());
     }
 
     /// Writes a line whose cause is a process that asked for something, or drops and counts it.
     pub(super) fn of_clients(&mut self, text: &str) {
-        self.of(Cause::Clients, &text::line(text.as_bytes()), Instant::now());
+        self.of(&Cause::Clients, &text::line(text.as_bytes()), Instant::now());
     }
 
     /// When a count of dropped lines is to be written.
@@ -101,16 +101,16 @@ impl Log {
         due.into_iter().for_each(|cause| self.tell_left_out(&cause, now));
     }
 
-    fn of(&mut self, cause: Cause, line: &str, now: Instant) {
+    fn of(&mut self, cause: &Cause, line: &str, now: Instant) {
         let length = written_bytes(line);
         let share = self.shares.entry(cause.clone()).or_insert_with(|| Share::new(now));
-        if !share.allows(length, now) || !self.has_room(&cause, length, now) {
-            if let Some(share) = self.shares.get_mut(&cause) {
+        if !share.allows(length, now) || !self.has_room(cause, length, now) {
+            if let Some(share) = self.shares.get_mut(cause) {
                 share.leave_out(now);
             }
             return;
         }
-        self.tell_left_out(&cause, now);
+        self.tell_left_out(cause, now);
         self.write(line);
     }
 

@@ -109,13 +109,13 @@ mod tests {
             )
         };
         let max = |keys: &str| memory_max(&Topology::parse(&text(keys)).unwrap(), &"a".parse().unwrap());
-        let page = 4_096;
-        let rings = |count: u64| count * (16 << 10) + page;
-        let pair = |count| rings(8) + rings(count) + (4 << 20);
+        // A page of words, and each buffer with a line before it.
+        let ring = |bytes: u64, count: u64| (4_096 + count * (bytes + 64)).next_multiple_of(4_096);
+        let pair = |count| ring(16 << 10, 8) + ring(16 << 10, count) + (4 << 20);
         let base = MEMORY_BYTES_BASE;
         assert_eq!(max("applications_max = 0\n"), base + pair(16) + pair(32));
         assert_eq!(max("applications_max = 0\npairs_max = 1\n"), base + pair(32));
-        let application = 2 * ((1 << 20) + 64 * (64 << 10) + page);
+        let application = 2 * ((1 << 20) + ring(64 << 10, 64));
         let applications = "applications_max = 3\narena_bytes = 1048576\n";
         assert_eq!(max(applications), base + pair(16) + pair(32) + 3 * application);
         assert_eq!(max("memory_max = 100000000\n"), 100_000_000);

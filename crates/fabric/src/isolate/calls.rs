@@ -488,12 +488,22 @@ mod tests {
         let (read, exec) = (flag(libc::PROT_READ), flag(libc::PROT_EXEC));
         let private = flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let parent = u64::from(std::process::id());
-        let refused: [(i64, &[u64]); 13] = [
+        const F_SETLEASE: u64 = 1_024;
+        const F_NOTIFY: u64 = 1_026;
+        const F_SETPIPE_SZ: u64 = 1_031;
+        let refused: [(i64, &[u64]); 20] = [
             (libc::SYS_mmap, &[0, 4096, read | exec, private]),
             (libc::SYS_mmap, &[0, 4096, exec, private]),
             (libc::SYS_mprotect, &[0, 4096, read | exec]),
             (libc::SYS_fcntl, &[0, flag(libc::F_SETOWN), parent]),
             (libc::SYS_fcntl, &[0, F_SETSIG, 9]),
+            (libc::SYS_fcntl, &[0, flag(libc::F_SETFL), flag(libc::O_ASYNC)]),
+            (libc::SYS_fcntl, &[1, flag(libc::F_SETFL), flag(libc::O_DIRECT | libc::O_NONBLOCK)]),
+            (libc::SYS_fcntl, &[0, F_SETLEASE, 1]),
+            (libc::SYS_fcntl, &[0, F_NOTIFY, 1]),
+            (libc::SYS_fcntl, &[0, F_SETPIPE_SZ, 4_096]),
+            (libc::SYS_fcntl, &[0, flag(libc::F_SETLK), ANYWHERE]),
+            (SYS_DUP_TO, &[0, 1]),
             (libc::SYS_ioctl, &[0, libc::TIOCSTI, ANYWHERE]),
             (libc::SYS_prctl, &[flag(libc::PR_SET_DUMPABLE), 1]),
             (libc::SYS_sched_setattr, &[parent, ANYWHERE, 0]),
@@ -507,9 +517,10 @@ mod tests {
         for (call, arguments) in refused {
             assert_eq!(attempt(&guest(), call, arguments), Outcome::Refused(libc::EPERM), "{call} {arguments:x?}");
         }
-        let done: [(i64, &[u64]); 5] = [
+        let done: [(i64, &[u64]); 6] = [
             (libc::SYS_mmap, &[0, 4096, read, private]),
             (libc::SYS_fcntl, &[2, flag(libc::F_GETFL)]),
+            (SYS_DUP_TO, &[0, 2]),
             (libc::SYS_prctl, &[flag(libc::PR_GET_DUMPABLE)]),
             (libc::SYS_tgkill, &[parent, parent, 0]),
             (libc::SYS_sched_yield, &[]),

@@ -216,7 +216,6 @@ fn no_call_of_a_guest_on_any_of_its_descriptors_changes_anything_for_others() {
             world.restore();
         }
     }
-    println!("{done} calls were done, {waited} had to be given up");
     assert!(done > 500 && waited < done / 4, "{done} calls were done, {waited} had to be given up");
     let world = World::new();
     for (what, pipe) in [("messages", &world.messages.0), ("bell", &world.bell.0), ("ear", &world.ear.0)] {

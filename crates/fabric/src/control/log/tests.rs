@@ -62,9 +62,9 @@ fn a_flood_of_one_guest_is_cut_counted_and_costs_no_other_line() {
     let (base, mut log) = log();
     let now = Instant::now();
     for count in 0..10_000 {
-        log.of(guest(1), &format!("flood {count}"), now);
+        log.of(&guest(1), &format!("flood {count}"), now);
     }
-    log.of(guest(2), "of another guest", now);
+    log.of(&guest(2), "of another guest", now);
     log.line("its own");
     let written = read(&base, FILE);
     let lines = texts(&written);
@@ -78,7 +78,7 @@ fn a_flood_of_one_guest_is_cut_counted_and_costs_no_other_line() {
     assert_eq!(texts(&read(&base, FILE)).last().unwrap(), &format!("guest g1: {count} lines left out"));
     assert_eq!(log.due(), None);
     // With time it may speak again.
-    log.of(guest(1), "later", now + Duration::from_secs(1));
+    log.of(&guest(1), "later", now + Duration::from_secs(1));
     assert_eq!(texts(&read(&base, FILE)).last().unwrap(), &"later");
 }
 
@@ -92,7 +92,7 @@ fn guests_together_cannot_take_the_room_of_the_control_program() {
     for second in 0..LOG_KEPT_MIN.as_secs() {
         for at in 0..20 {
             for _ in 0..4 {
-                log.of(guest(at), &long, begun + Duration::from_secs(second));
+                log.of(&guest(at), &long, begun + Duration::from_secs(second));
             }
         }
     }
@@ -104,7 +104,7 @@ fn guests_together_cannot_take_the_room_of_the_control_program() {
     assert_eq!(texts(&written)[0], "the first of its own");
     assert_eq!(texts(&written).last().unwrap(), &"the last of its own");
     // A guest that has said nothing so far is heard all the same.
-    log.of(guest(99), "quiet so far", begun);
+    log.of(&guest(99), "quiet so far", begun);
     assert_eq!(texts(&read(&base, FILE)).last().unwrap(), &"quiet so far");
 }
 
