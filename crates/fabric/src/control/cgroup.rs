@@ -67,7 +67,8 @@ impl Cgroup {
     /// # Errors
     /// The process may not be moved.
     pub(crate) fn limit(&self, guest: &Name, bytes: u64, process: Pid) -> Result<()> {
-        let directory = self.directory.join(guest.as_str());
+        // A guest may be called like one of the group's files.
+        let directory = self.directory.join(format!("guest-{guest}"));
         let limited = || -> std::io::Result<()> {
             make_directory(&directory)?;
             let set = |file: &str, value: String| fs::write(directory.join(file), value);

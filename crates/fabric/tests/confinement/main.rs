@@ -333,7 +333,8 @@ fn control_groups_go_with_a_network_whose_control_program_was_killed() {
     }
     let groups = control_groups(&name);
     assert_eq!(groups.len(), 1);
-    let process = |guest: &str| fs::read_to_string(groups[0].join(guest).join("cgroup.procs")).unwrap();
+    let process =
+        |guest: &str| fs::read_to_string(groups[0].join(format!("guest-{guest}")).join("cgroup.procs")).unwrap();
     let pid = network.status("victim").pid.unwrap();
     assert_eq!(process("victim").trim(), pid.to_string());
     let control = Pid::from_raw(network.control()).unwrap();
