@@ -113,6 +113,8 @@ struct Control {
     cgroup: Option<Cgroup>,
     /// What limits the memory of each guest that runs.
     memory_limits: BTreeMap<Name, GuestMemory>,
+    /// Processes of each guest that had reached the limit of its control group when its process was put there.
+    kills: BTreeMap<Name, u64>,
 }
 
 /// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
@@ -193,6 +195,7 @@ impl Control {
             messages: BTreeMap::new(),
             cgroup: None,
             memory_limits: BTreeMap::new(),
+            kills: BTreeMap::new(),
         };
         control.write_state()?;
         // The state has its place from before it is there.

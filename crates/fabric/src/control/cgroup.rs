@@ -67,8 +67,7 @@ impl Cgroup {
     /// # Errors
     /// The process may not be moved.
     pub(crate) fn limit(&self, guest: &Name, bytes: u64, process: Pid) -> Result<()> {
-        // A guest may be called like one of the group's files.
-        let directory = self.directory.join(format!("guest-{guest}"));
+        let directory = self.of(guest);
         let limited = || -> std::io::Result<()> {
             make_directory(&directory)?;
             let set = |file: &str, value: String| fs::write(directory.join(file), value);
@@ -86,6 +85,21 @@ impl Cgroup {
             set("cgroup.procs", process.as_raw_nonzero().to_string())
         };
         limited().context("cannot put a guest into a control group")
+    }
+
+    /// How many processes of a guest the kernel has ended because they reached the limit.
+    pub(crate) fn kills(&self, guest: &Name) -> u64 {
+        let file = match self.version {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        let counters = fs::read_to_string(self.of(guest).join(file)).unwrap_or_default();
+        counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+    }
+
+    fn of(&self, guest: &Name) -> PathBuf {
+        // A guest may be called like one of the group's files.
+        self.directory.join(format!("guest-{guest}"))
     }
 
     /// Removes the group and those in it, whose processes have ended.

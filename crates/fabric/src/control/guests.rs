@@ -265,6 +265,7 @@ impl Control {
             },
             Running::Adopted { .. } => ("it ended".to_owned(), false),
         };
+        let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
         // Its last words come before its end.
         self.hear_guest(name);
         self.end_messages(name);

@@ -78,9 +78,18 @@ impl Control {
                 MemoryLimit::AddressSpace
             }
         };
-        lower(pid, Resource::Nofile, descriptors_max(&self.topology, name))?;
         self.memory_limits.insert(name.clone(), GuestMemory { max_bytes, by });
-        Ok(())
+        self.kills.insert(name.clone(), self.kills_of(name));
+        lower(pid, Resource::Nofile, descriptors_max(&self.topology, name))
+    }
+
+    /// Whether the kernel has ended a guest's process because it reached its limit.
+    pub(super) fn reached_its_limit(&self, name: &Name) -> bool {
+        self.kills.get(name).is_some_and(|before| self.kills_of(name) > *before)
+    }
+
+    fn kills_of(&self, name: &Name) -> u64 {
+        self.cgroup.as_ref().map_or(0, |cgroup| cgroup.kills(name))
     }
 }
 
