@@ -298,14 +298,25 @@ impl Control {
 
     /// Sends orders to guests. A guest that cannot be told anything is killed, which ends its pairs in order.
     fn send_all(&mut self, orders: Vec<Outgoing>) {
+        let mut failed = Vec::new();
         for Outgoing { to, order, with } in orders {
             let descriptors = match with {
                 With::Nothing => Ok(Vec::new()),
+                With::Doorbells(pair) if failed.contains(&pair) => Err(Error::environment("the other half failed")),
                 With::Doorbells(pair) => self.parts_of(pair, &order),
             };
-            match descriptors {
-                Ok(descriptors) => self.tell(&to, &order, descriptors),
-                Err(error) => self.log.of_guest(&to, &format!("guest {to}: its half of a pair: {error}")),
+            match (descriptors, order) {
+                (Ok(descriptors), order) => self.tell(&to, &order, descriptors),
+                (Err(why), Order::Pair { pair, device, member, .. }) => {
+                    self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
+                    failed.push(pair);
+                    self.doorbells.remove(&pair);
+                    // The partner gives up what it has of the pair; this one asks again after some time.
+                    let orders = self.pairs.lost(pair, &to, "the other half cannot be made", false);
+                    self.send_all(orders);
+                    self.tell(&to, &Order::Refused { device, member, why }, Vec::new());
+                }
+                (Err(_), _) => {}
             }
         }
     }

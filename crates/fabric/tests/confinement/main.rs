@@ -8,7 +8,7 @@ mod deeds;
 use deeds::{ALLOCATE, ERASE, FLOOD, FORGE, FORGED, MAKE_FILES, PANIC, SILENCE};
 use rustix::fs::ftruncate;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process, prlimit};
 use siga_fabric::client::Client;
 use siga_fabric::message::{MemberId, News, Order};
 use siga_fabric::name::Name;
@@ -349,6 +349,32 @@ fn control_groups_go_with_a_network_whose_control_program_was_killed() {
     wait_until("the end of the successor", || !fs::exists(format!("/proc/{control}/exe")).unwrap());
     drop(network);
     assert_eq!(control_groups(&name), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_pair_whose_memory_cannot_be_made_is_refused_and_made_later() {
+    if !geteuid().is_root() {
+        println!("skipped, because only root sees how many descriptors a hidden process has");
+        return;
+    }
+    let network = Network::up("pairs", TOPOLOGY);
+    let control = network.control();
+    let mut client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let mut ping = |timeout_ms| {
+        let (guest, to) = ("talker".parse().unwrap(), "10.0.0.3".parse().unwrap());
+        let answers = client.request(Request::Ping { guest, to, bytes: 56, timeout_ms }).unwrap();
+        matches!(answers[..], [Answer::Pong { time_ns: Some(_) }])
+    };
+    let open = fs::read_dir(format!("/proc/{control}/fd")).unwrap().flatten();
+    let highest = open.map(|entry| entry.file_name().to_str().unwrap().parse::<u64>().unwrap()).max().unwrap();
+    let limit = |most| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        prlimit(Pid::from_raw(control), Resource::Nofile, Rlimit { current: Some(most), maximum }).unwrap()
+    };
+    let before = limit(highest + 1);
+    assert!(!ping(500), "there were descriptors left");
+    limit(before.current.unwrap());
+    wait_until("a pair", || ping(1_000));
 }
 
 #[test]
