@@ -6,10 +6,13 @@
 mod applications;
 mod attached;
 mod budget;
+mod cgroup;
 mod clients;
 mod guests;
 mod issuer;
 mod log;
+mod memory;
+mod messages;
 mod news;
 pub mod pairs;
 mod peer;
@@ -22,24 +25,26 @@ use crate::files;
 use crate::isolate;
 use crate::launch::{self, Launcher, Program};
 use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
-use crate::message::PairId;
+use crate::message::{HeldPair, Order, PairId};
 use crate::name::Name;
-use crate::request::{Answer, Request, TimedRequest};
+use crate::request::{Answer, GuestMemory, Request, TimedRequest};
 use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
 use attached::Attached;
+use cgroup::Cgroup;
 use clients::Client;
 use guests::Guest;
 use log::Log;
+use messages::Messages;
 use pairs::{Outgoing, Pairs, With};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::pipe::{PipeFlags, pipe_with};
 use state::State;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The arguments of a control program's process; the directory of all networks follows.
@@ -61,6 +66,8 @@ enum Source {
     Channel(Name),
     /// A guest's process has ended.
     Process(Name),
+    /// A guest has written to its descriptor 2.
+    Messages(Name),
     Client(u64),
 }
 
@@ -86,7 +93,7 @@ enum Stage {
 /// A control program: an event loop that its owner turns. Dropping it is like its sudden death: the network stays, without one.
 #[derive(Debug)]
 pub struct Control {
-    run: RunDir,
+    run: Rc<RunDir>,
     state: State,
     topology: Topology,
     launcher: Box<dyn Launcher>,
@@ -106,6 +113,14 @@ pub struct Control {
     /// Whose connection the network ends with.
     lease: Option<u64>,
     log: Log,
+    /// What guests write to their descriptors 2, by guest.
+    messages: BTreeMap<Name, Messages>,
+    /// The control group of the guests, where one can be made.
+    cgroup: Option<Cgroup>,
+    /// What limits the memory of each guest that runs.
+    memory_limits: BTreeMap<Name, GuestMemory>,
+    /// Processes of each guest that had reached the limit of its control group when its process was put there.
+    kills: BTreeMap<Name, u64>,
 }
 
 /// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
@@ -118,8 +133,8 @@ pub fn run(base: &Path) -> Result<()> {
     let word = first_word(&mut starter);
     let lease = word.as_ref().is_ok_and(|(_, _, lease)| *lease);
     let begun = word.and_then(|(name, topology, _)| {
-        let control = Control::begin(base, name, topology, Box::new(Program::load()?))?;
-        control.log.take_standard_error()?;
+        let mut control = Control::begin(base, name, topology, Box::new(Program::load()?))?;
+        control.log.become_stderr()?;
         Ok(control)
     });
     let outcome = match begun {
@@ -155,7 +170,7 @@ impl Control {
     /// The network has a control program, or guests of another topology; its files cannot be made.
     pub fn begin(base: &Path, name: Name, text: String, launcher: Box<dyn Launcher>) -> Result<Self> {
         isolate::raise_descriptor_limit();
-        let run = RunDir::create(base, &name)?;
+        let run = Rc::new(RunDir::create(base, &name)?);
         let log = Log::open(&run)?;
         let left = State::read(&run)?;
         let is_new = left.is_none();
@@ -192,7 +207,14 @@ impl Control {
             attached: Attached::default(),
             lease: None,
             log,
+            messages: BTreeMap::new(),
+            cgroup: None,
+            memory_limits: BTreeMap::new(),
+            kills: BTreeMap::new(),
         };
+        // The state has the control group's place before the group is there.
+        control.write_state()?;
+        control.cgroup = control.state.cgroup.clone().filter(|cgroup| cgroup.make().is_ok());
         control.begin_guests()?;
         Ok(control)
     }
@@ -207,6 +229,9 @@ impl Control {
         self.due(now);
         if let Stage::Down(why) = &self.stage {
             let why = why.clone();
+            if let Some(cgroup) = &self.cgroup {
+                cgroup.remove();
+            }
             let removed = self.run.remove();
             self.answer_last(&why.map_or(removed, Err));
             return false;
@@ -219,6 +244,7 @@ impl Control {
                 Source::Listener => self.accept(),
                 Source::Channel(guest) => self.hear_guest(&guest),
                 Source::Process(guest) => self.process_ended(&guest),
+                Source::Messages(guest) => self.hear_messages(&guest),
                 Source::Client(client) => self.hear_client(client),
             }
         }
@@ -233,12 +259,15 @@ impl Control {
         };
         let guests = self.guests.values().filter_map(Guest::due);
         let clients = self.clients.values().filter_map(Client::due);
-        stage.into_iter().chain(guests).chain(clients).min()
+        let messages = self.messages.values().filter_map(Messages::due);
+        stage.into_iter().chain(guests).chain(clients).chain(messages).chain(self.log.due()).min()
     }
 
     fn due(&mut self, now: Instant) {
         self.guests_due(now);
         self.clients_due(now);
+        self.messages_due(now);
+        self.log.settle(now);
         let settled = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
         match &self.stage {
             Stage::Rising { until, is_new: true } if now >= *until => {
@@ -284,22 +313,35 @@ impl Control {
 
     /// Sends orders to guests; `cause` is the guest because of which they are sent, if any.
     fn send_all(&mut self, cause: Option<&Name>, orders: Vec<Outgoing>) {
+        let mut failed = Vec::new();
         for Outgoing { to, order, with } in orders {
             let descriptors = match with {
-                With::Nothing => Vec::new(),
-                With::Doorbells(pair) => match self.doorbells_of(pair) {
-                    Ok((bell, ear)) => vec![bell, ear],
-                    Err(error) => {
-                        self.log.line(&format!("pair {}: {error}", pair.0));
-                        self.doorbells.remove(&pair);
-                        let orders = self.pairs.failed(pair, error.message());
-                        self.send_all(cause, orders);
-                        return;
-                    }
-                },
+                With::Nothing => Ok(Vec::new()),
+                With::Doorbells(pair) if failed.contains(&pair) => Err(Error::environment("the other half failed")),
+                With::Doorbells(pair) => self.parts_of(pair, &order),
             };
-            self.tell_because(cause, &to, &order, descriptors);
+            match (descriptors, order) {
+                (Ok(descriptors), order) => self.tell_because(cause, &to, &order, descriptors),
+                (Err(why), Order::Pair(HeldPair { pair, device, member, .. })) => {
+                    self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
+                    failed.push(pair);
+                    self.doorbells.remove(&pair);
+                    // The partner gives up what it has of the pair; this one asks again after some time.
+                    let orders = self.pairs.lost(pair, &to, "the other half cannot be made", false);
+                    self.send_all(cause, orders);
+                    self.tell(&to, &Order::Refused { device, member, why }, Vec::new());
+                }
+                (Err(_), _) => {}
+            }
         }
+    }
+
+    /// What a member of a pair needs for its half: a bell, an ear, and memory for what it sends.
+    fn parts_of(&mut self, pair: PairId, order: &Order) -> Result<Vec<OwnedFd>> {
+        let Order::Pair(held) = order else { return Ok(Vec::new()) };
+        let memory = memory::of_ring(held.outbound)?;
+        let (bell, ear) = self.doorbells_of(pair)?;
+        Ok(vec![bell, ear, memory])
     }
 
     /// A bell and an ear for one member of a pair; the second time, those of the other.
@@ -307,8 +349,7 @@ impl Control {
         if let Some(rest) = self.doorbells.remove(&pair) {
             return Ok(rest);
         }
-        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
-        let ((ear_one, bell_other), (ear_other, bell_one)) = (pipe()?, pipe()?);
+        let [(bell_one, ear_one), (bell_other, ear_other)] = doorbells()?;
         self.doorbells.insert(pair, (bell_other, ear_other));
         Ok((bell_one, ear_one))
     }
@@ -344,9 +385,16 @@ impl Control {
                 }
                 Err(_) => return,
             };
-            self.log.line(&format!("a connection was lost: {lost}"));
+            self.log.of_clients(&format!("a connection was lost: {lost}"));
         }
     }
+}
+
+/// A doorbell each way between two processes: bell and ear of the one, then of the other.
+fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
+    let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
+    let ((bell_one, ear_other), (bell_other, ear_one)) = (pair()?, pair()?);
+    Ok([(bell_one.into(), ear_one.into()), (bell_other.into(), ear_other.into())])
 }
 
 /// A descriptor of no use.

@@ -57,6 +57,13 @@ impl<S: Clone> Events<S> {
         let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN | write);
     }
 
+    /// Whether it is waited for that there is something to read. That the other end is closed is told all the same.
+    pub(crate) fn set_listening(&self, key: u64, descriptor: impl AsFd, listens: bool) {
+        let flags = if listens { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        // It was added with this key; nothing else can fail.
+        let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(key), flags);
+    }
+
     pub(crate) fn remove(&mut self, key: u64, descriptor: impl AsFd) {
         let _ = epoll::delete(&self.epoll, descriptor);
         self.sources.remove(&key);

@@ -8,6 +8,8 @@
 //! scheduling.
 
 pub(crate) mod calls;
+#[cfg(test)]
+mod descriptors;
 
 use crate::error::{Error, IoContext, Result};
 use crate::sys;

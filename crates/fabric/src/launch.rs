@@ -89,13 +89,25 @@ impl Program {
         I: IntoIterator<Item = A>,
         A: AsRef<OsStr>,
     {
+        self.start_with(arguments, channel, Stdio::inherit())
+    }
+
+    /// The same, with messages that go to `messages`.
+    ///
+    /// # Errors
+    /// As [`Program::start`].
+    pub fn start_with<I, A>(&self, arguments: I, channel: OwnedFd, messages: impl Into<Stdio>) -> Result<Process>
+    where
+        I: IntoIterator<Item = A>,
+        A: AsRef<OsStr>,
+    {
         let path = match &self.image {
             Image::Copy(memory) => path(memory),
             Image::Unreadable | Image::Readable { .. } => RUNNING.to_owned(),
         };
         let mut command = Command::new(path);
         command.arg0(NAME).args(arguments).env_clear().current_dir("/");
-        command.stdin(channel).stdout(Stdio::null());
+        command.stdin(channel).stdout(Stdio::null()).stderr(messages);
         sys::start_afresh(&mut command);
         Process::watch(command.spawn().context("cannot start a process")?)
     }
@@ -103,16 +115,16 @@ impl Program {
 
 /// A way to start the processes of guests.
 pub trait Launcher: std::fmt::Debug {
-    /// Starts a process with these arguments, and `channel` as its descriptor 0.
+    /// Starts a process with these arguments, `channel` as its descriptor 0, and `messages` as its descriptor 2.
     ///
     /// # Errors
     /// The host allows no more processes or descriptors.
-    fn start(&self, arguments: &[&str], channel: OwnedFd) -> Result<Process>;
+    fn start(&self, arguments: &[&str], channel: OwnedFd, messages: OwnedFd) -> Result<Process>;
 }
 
 impl Launcher for Program {
-    fn start(&self, arguments: &[&str], channel: OwnedFd) -> Result<Process> {
-        Self::start(self, arguments, channel)
+    fn start(&self, arguments: &[&str], channel: OwnedFd, messages: OwnedFd) -> Result<Process> {
+        self.start_with(arguments, channel, messages)
     }
 }
 

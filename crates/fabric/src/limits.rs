@@ -53,6 +53,22 @@ pub const TEXT_BYTES_MAX: usize = 1_024;
 pub const COUNTERS_MAX: usize = 256;
 /// Bytes of a counter's name in a report.
 pub const COUNTER_NAME_BYTES_MAX: usize = 64;
+/// Least memory that a topology may allow to a guest's process.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// What a guest's process may take beside its rings and its applications' memory, where the topology sets nothing. The stack's
+/// own bounds add up to more, which takes hundreds of thousands of sockets.
+pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
+/// What the address space of a process has beside the memory that it uses: program, stack, a pair that is made anew.
+pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
+/// Descriptors of a guest beside those of its pairs and applications.
+pub const DESCRIPTORS_BASE: u64 = 128;
+/// Descriptors of a guest for a pair or an application: two doorbells, and memory files on their way.
+pub const DESCRIPTORS_EACH: u64 = 6;
+/// How often a control group is tried to be removed, and the wait between: its last process may still be ending.
+pub const CGROUP_REMOVALS_MAX: u32 = 50;
+/// See [`CGROUP_REMOVALS_MAX`].
+pub const CGROUP_REMOVAL_WAIT: Duration = Duration::from_millis(10);
+
 /// Bytes of one message between processes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// Descriptors with one message.
@@ -89,8 +105,28 @@ pub const STATE_BYTES_MAX: u64 = 64 << 20;
 pub const LINKS_MAX: usize = 40;
 /// Processes that attached to a network, are alive, and may ask its control program for nothing else.
 pub const ATTACHED_PROCESSES_MAX: usize = 16_384;
-/// Log lines are left out once the log has grown to so many bytes.
-pub const LOG_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of the log, and of the one before it that a rotation keeps.
+pub const LOG_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of one line of the log; a longer text is cut.
+pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
+/// Bytes of one log that lines of all guests may take together, beyond [`LOG_GUEST_BYTES_MIN`] of each.
+pub const LOG_GUESTS_BYTES_MAX: u64 = 3 << 20;
+/// Bytes of one log that each guest is sure of, whatever the others write.
+pub const LOG_GUEST_BYTES_MIN: u64 = 3 << 10;
+/// Guests cannot make the log rotate before it is this old.
+pub const LOG_KEPT_MIN: Duration = Duration::from_secs(3_600);
+/// Lines that a guest may cause at once.
+pub const LOG_GUEST_BURST_LINES: u64 = 512;
+/// Lines that a guest may cause in a second, after these.
+pub const LOG_GUEST_LINES_PER_SECOND: u64 = 8;
+/// Bytes of lines that a guest may cause at once.
+pub const LOG_GUEST_BURST_BYTES: u64 = 64 << 10;
+/// Bytes of lines that a guest may cause in a second, after these.
+pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
+/// The time from the first line of a guest that was left out to the line that tells how many were.
+pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
+/// The least time between two reads of what a guest writes to its descriptor 2; each takes a page.
+pub const MESSAGES_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
 pub const HOLD_TIME_MAX: Duration = Duration::from_millis(4);

@@ -207,6 +207,8 @@ pub enum Order {
         /// Its proof.
         token: Token,
     },
+    /// The guest's messages have a new reader. Descriptor: the pipe that is to be its descriptor 2.
+    Messages,
     /// There is a partner on the network of a device, or its addresses have changed.
     Member {
         /// The own device.
@@ -223,8 +225,8 @@ pub enum Order {
         /// The partner.
         member: MemberId,
     },
-    /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at. The guest answers with
-    /// `Memory`.
+    /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at, a memory file for the guest's
+    /// half. The guest maps and seals the file and answers with `Memory`.
     Pair(HeldPair),
     /// The partner's half of a pair. Descriptor: its memory.
     PeerMemory {
@@ -253,8 +255,8 @@ pub enum Order {
         /// Why.
         why: Error,
     },
-    /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at. The guest answers with
-    /// `ApplicationMemory`.
+    /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at, memory files for the
+    /// guest's ring and its arena. The guest maps and seals the files and answers with `ApplicationMemory`.
     Application {
         /// Its ticket.
         application: ApplicationId,

@@ -218,6 +218,37 @@ pub struct GuestStatus {
     pub ring_bytes: u64,
     /// How it ended, if it has.
     pub ended: Option<String>,
+    /// What its process may take, if it runs and is not external.
+    pub memory: Option<GuestMemory>,
+}
+
+/// What the process of a guest may take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestMemory {
+    /// Bytes.
+    pub max_bytes: u64,
+    /// What keeps it to that.
+    pub by: MemoryLimit,
+}
+
+/// What keeps a guest's process to its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryLimit {
+    /// A control group: the memory that it uses counts.
+    ControlGroup,
+    /// A limit on its address space: what it maps counts, used or not.
+    AddressSpace,
+}
+
+impl MemoryLimit {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ControlGroup => "control group",
+            Self::AddressSpace => "address space",
+        }
+    }
 }
 
 /// Whether a guest runs.

@@ -11,7 +11,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::files::{self, through};
 use crate::limits::STATE_BYTES_MAX;
 use crate::name::Name;
-use known::{CONTROL, GUESTS, LOCK, LOG, STATE, STATE_PART};
+use known::{CONTROL, GUESTS, LOCK, LOG, LOG_OLD, STATE, STATE_PART};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -259,6 +259,17 @@ impl RunDir {
     /// It cannot be made, or is not a regular file of this user's.
     pub fn append_log(&self) -> Result<OwnedFd> {
         self.make(LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY)
+    }
+
+    /// Puts the log aside, in place of the one that was put aside before. If there is none, nothing happens.
+    ///
+    /// # Errors
+    /// The directory is gone.
+    pub(crate) fn rotate_log(&self) -> Result<()> {
+        match rustix::fs::renameat(&self.own, LOG, &self.own, LOG_OLD) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error).context("cannot rename the log"),
+        }
     }
 
     fn make(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {

@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+#[cfg(test)]
+use std::time::Duration;
 
 /// The largest number of a signal on any architecture that this runs on.
 const SIGNAL_MAX: libc::c_int = 64;
@@ -103,17 +105,37 @@ pub(crate) enum Outcome {
 #[cfg(test)]
 pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments: &[u64]) -> Outcome {
     let [a, b, c, d, e, f] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
-    // SAFETY: the calls of the tests get no pointers, or null, or wrong ones, which the kernel refuses.
-    in_child(filters, || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
+    // SAFETY: what a call does to memory, it does to the child's copy, which does nothing afterwards but end.
+    in_child(filters, None, || match unsafe { libc::syscall(call, a, b, c, d, e, f) } {
         -1 => io::Error::last_os_error().raw_os_error().unwrap_or(i32::MAX),
         _ => 0,
     })
 }
 
+/// Makes calls with one number, one after the other, in one child: how many of them were done, or how the child ended. One
+/// that waits for longer than `time` is ended by SIGALRM.
+#[cfg(test)]
+pub(crate) fn attempt_all(
+    time: Duration,
+    filters: &[seccompiler::BpfProgram],
+    call: i64,
+    arguments: &[[u64; 6]],
+) -> Result<usize, Outcome> {
+    // SAFETY: as in `attempt`.
+    let make = |[a, b, c, d, e, f]: [u64; 6]| unsafe { libc::syscall(call, a, b, c, d, e, f) } != -1;
+    // An exit status has eight bits.
+    let work = || i32::try_from(arguments.iter().filter(|each| make(**each)).count().min(255)).unwrap_or(255);
+    match in_child(filters, Some(time), work) {
+        Outcome::Done => Ok(0),
+        Outcome::Refused(done) => Ok(done.unsigned_abs() as usize),
+        ended @ Outcome::Killed(_) => Err(ended),
+    }
+}
+
 /// Asks for the process id by the 32-bit interface of this architecture.
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
-    in_child(filters, || {
+    in_child(filters, None, || {
         let number: u64;
         // SAFETY: the call takes no argument and changes no register but rax.
         unsafe { std::arch::asm!("int 0x80", inlateout("rax") 20_u64 => number) };
@@ -123,11 +145,17 @@ pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
 
 /// Runs `work`, which returns an error's number or 0, in a child of this process. It must not allocate or take a lock.
 #[cfg(test)]
-fn in_child(filters: &[seccompiler::BpfProgram], work: impl FnOnce() -> i32) -> Outcome {
+fn in_child(filters: &[seccompiler::BpfProgram], time: Option<Duration>, work: impl FnOnce() -> i32) -> Outcome {
     // SAFETY: the child makes system calls only until it ends by one.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
+        if let Some(time) = time {
+            let it_value = libc::timeval { tv_sec: 0, tv_usec: i64::from(time.subsec_micros()) };
+            let timer = libc::itimerval { it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 }, it_value };
+            // SAFETY: the kernel reads the timer, and has nowhere to write the former one.
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        }
         let ready = filters.iter().all(|filter| seccompiler::apply_filter_all_threads(filter).is_ok());
         let error = if ready { work() } else { libc::ENOTRECOVERABLE };
         // SAFETY: it ends the child without running anything of the test program's.

@@ -141,6 +141,8 @@ pub struct Guest {
     pub applications_max: u32,
     /// Bytes of each of the two arenas of an application.
     pub arena_bytes: u64,
+    /// Bytes of memory that its process may take, if the file says so.
+    pub memory_max: Option<u64>,
 }
 
 /// A guest's attachment to a network.

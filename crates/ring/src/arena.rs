@@ -57,6 +57,19 @@ impl OwnArena {
         Ok((Self { region }, fd))
     }
 
+    /// The same in a memory file that [`memory_file`](crate::memory_file) made for this process, which may make none itself.
+    ///
+    /// # Errors
+    /// The size is 0 or over [`ARENA_BYTES_MAX`]; the file is not of that size, or another owner has sealed it; the host has
+    /// no mappings left.
+    pub fn in_file(file: OwnedFd, bytes: usize) -> Result<(Self, OwnedFd), MapError> {
+        if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
+            return Err(MapError::Host(io::ErrorKind::InvalidInput.into()));
+        }
+        let (region, fd) = memory::own(file, bytes)?;
+        Ok((Self { region }, fd))
+    }
+
     /// Bytes of the arena.
     pub fn len(&self) -> usize {
         self.region.len()

@@ -19,12 +19,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// # Errors
 /// The host has no descriptors or memory left.
 pub fn pair() -> io::Result<(Bell, Ear)> {
-    let (ear, bell) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // The pipes of many guests would use up what a user may have (fs.pipe-user-pages-soft). Miri has one size of pipe.
-    if !cfg!(miri) {
-        fcntl_setpipe_size(&bell, DOORBELL_PIPE_BYTES)?;
-    }
+    let (ear, bell) = pipe()?;
     Ok((Bell(bell), Ear(ear)))
+}
+
+/// A pipe of one page, read end and write end, neither of which waits. All pipes between processes of a network are such:
+/// those of many guests must not use up what a user may have (`fs.pipe-user-pages-soft`).
+///
+/// # Errors
+/// The host has no descriptors or memory left.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    // Miri has one size of pipe.
+    if !cfg!(miri) {
+        fcntl_setpipe_size(&write, DOORBELL_PIPE_BYTES)?;
+    }
+    Ok((read, write))
 }
 
 /// What a ring takes in the pipe.
@@ -187,6 +197,7 @@ impl From<Ear> for OwnedFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::pipe::fcntl_getpipe_size;
     use rustix::thread::sched_getaffinity;
 
     const NOTHING: Heard = Heard { rings: 0, last: None, hung_up: false };
@@ -246,6 +257,19 @@ mod tests {
         fcntl_setfl(&ear, flags(ear.as_fd()) - OFlags::NONBLOCK).unwrap();
         while bell.ring() == Ring::Sent {}
         assert_eq!(bell.ring(), Ring::Full);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
+    fn a_doorbell_that_a_peer_made_larger_is_heard_a_page_at_a_time() {
+        let (bell, ear) = pair().unwrap();
+        assert_eq!(fcntl_getpipe_size(&ear), Ok(DOORBELL_PIPE_BYTES));
+        fcntl_setpipe_size(&bell, 16 * DOORBELL_PIPE_BYTES).unwrap();
+        let sent = std::iter::repeat_with(|| bell.ring()).take_while(|ring| *ring == Ring::Sent).count();
+        assert_eq!(sent, 16 * DOORBELL_PIPE_BYTES / RING_BYTES);
+        let heard = [(); 16].map(|()| ear.drain().unwrap().rings);
+        assert_eq!(heard, [DOORBELL_PIPE_BYTES / RING_BYTES; 16]);
+        assert_eq!(ear.drain().unwrap(), NOTHING);
     }
 
     #[test]

@@ -44,6 +44,6 @@ pub use layout::Shape;
 #[cfg(not(loom))]
 pub use link::Link;
 #[cfg(not(loom))]
-pub use memory::{OwnMemory, PeerMemory};
+pub use memory::{OwnMemory, PeerMemory, memory_file};
 pub use producer::{Producer, ReserveError};
 pub use violation::{MapError, Violation};

@@ -18,6 +18,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
+/// What the maker of a memory file gives up before its owner has it: its size stays.
+pub(crate) const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// A memory file of zeroes whose size stays, for the one process that maps it as its own.
+pub(crate) fn file(len: usize) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know that a memory file need not be executable.
+    let fd = match memfd_create("siga-ring", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create("siga-ring", flags)?,
+        other => other?,
+    };
+    ftruncate(&fd, u64::try_from(len).map_err(|_| Errno::FBIG)?)?;
+    fcntl_add_seals(&fd, SIZE_SEALS)?;
+    Ok(fd)
+}
+
 /// Bytes of a word.
 const WORD_BYTES: usize = 8;
 
@@ -91,13 +107,12 @@ pub(crate) struct Region {
 impl Region {
     /// A memory file of zeroes, mapped and then sealed, with its descriptor for the peer.
     pub(crate) fn create(len: usize) -> Result<(Self, OwnedFd), Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Kernels before 6.3 do not know that a memory file need not be executable.
-        let fd = match memfd_create("siga-ring", flags | MemfdFlags::NOEXEC_SEAL) {
-            Err(Errno::INVAL) => memfd_create("siga-ring", flags)?,
-            other => other?,
-        };
-        ftruncate(&fd, u64::try_from(len).map_err(|_| Errno::FBIG)?)?;
+        Self::of(file(len)?, len)
+    }
+
+    /// Maps a memory file that [`file`] made, of `len` bytes, and seals it. The maker has not mapped it and never will; the seal
+    /// keeps every later process from writing.
+    pub(crate) fn of(fd: OwnedFd, len: usize) -> Result<(Self, OwnedFd), Errno> {
         let mapping = Mapping::new(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&fd, SEALS)?;
         Ok((Self { mapping: Arc::new(mapping), start: 0, len }, fd))

@@ -4,9 +4,9 @@
 //! and its peers map that and drop the old.
 
 use crate::layout::Shape;
-use crate::map::{Region, SEALS, View};
+use crate::map::{self, Region, SEALS, SIZE_SEALS, View};
 use crate::violation::{MapError, Violation};
-use rustix::fs::{fcntl_get_seals, fstat, fstatfs};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +30,29 @@ impl OwnMemory {
         let (region, fd) = Region::create(outbound.memory_bytes())?;
         Ok((Self { region, shape: outbound }, fd))
     }
+
+    /// The same in a memory file that [`memory_file`] made for this process, which may make none itself.
+    ///
+    /// # Errors
+    /// The file is not of the right size, or another owner has sealed it; the host has no mappings left.
+    pub fn in_file(file: OwnedFd, outbound: Shape) -> Result<(Self, OwnedFd), MapError> {
+        let (region, fd) = own(file, outbound.memory_bytes())?;
+        Ok((Self { region, shape: outbound }, fd))
+    }
+}
+
+/// A memory file of zeroes for the one process that is to own it. Its size stays; its owner seals it against all others.
+///
+/// # Errors
+/// The host has no memory or descriptors left, or a limit on the size of files is lower.
+pub fn memory_file(bytes: usize) -> io::Result<OwnedFd> {
+    Ok(map::file(bytes)?)
+}
+
+/// Maps and seals a memory file that was made for this process.
+pub(crate) fn own(file: OwnedFd, bytes: usize) -> Result<(Region, OwnedFd), MapError> {
+    check(file.as_fd(), bytes, SIZE_SEALS)?;
+    Ok(Region::of(file, bytes)?)
 }
 
 /// What the peer writes, mapped read-only.
@@ -52,13 +75,13 @@ impl PeerMemory {
 
 /// Maps a memory file of exactly `bytes` bytes that cannot be taken away.
 pub(crate) fn map(fd: OwnedFd, bytes: usize) -> Result<View, MapError> {
-    check(fd.as_fd(), bytes)?;
+    check(fd.as_fd(), bytes, SEALS)?;
     let view = View::map(fd.as_fd(), bytes)?;
     drop(fd);
     Ok(view)
 }
 
-fn check(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MapError> {
+fn check(fd: BorrowedFd<'_>, bytes: usize, needed_seals: SealFlags) -> Result<(), MapError> {
     let file_system = fstatfs(fd)?.f_type.cast_unsigned();
     let seals = match fcntl_get_seals(fd) {
         Err(Errno::INVAL) => return Err(Violation::NotMemory { file_system }.into()),
@@ -67,8 +90,8 @@ fn check(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MapError> {
     if file_system != TMPFS_MAGIC {
         return Err(Violation::NotMemory { file_system }.into());
     }
-    if !seals.contains(SEALS) {
-        return Err(Violation::Seals { found: seals.bits(), needed: SEALS.bits() }.into());
+    if !seals.contains(needed_seals) {
+        return Err(Violation::Seals { found: seals.bits(), needed: needed_seals.bits() }.into());
     }
     // The seals hold from here on: the size stays what it is found to be.
     let found = fstat(fd)?.st_size.cast_unsigned();
@@ -82,7 +105,7 @@ fn check(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MapError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
+    use rustix::fs::{MemfdFlags, Mode, OFlags, fcntl_add_seals, ftruncate, memfd_create, open};
     use rustix::pipe::{PipeFlags, pipe_with};
 
     fn shape() -> Shape {
@@ -97,7 +120,7 @@ mod tests {
     }
 
     /// A memory file of the right size with these seals.
-    fn memory_file(flags: MemfdFlags, bytes: usize, seals: SealFlags) -> Result<OwnedFd, Errno> {
+    fn made(flags: MemfdFlags, bytes: usize, seals: SealFlags) -> Result<OwnedFd, Errno> {
         let fd = memfd_create("siga-ring-test", flags | MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, bytes.try_into().unwrap())?;
         fcntl_add_seals(&fd, seals)?;
@@ -108,7 +131,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn memory_that_its_owner_could_take_away_or_change_in_size_is_refused() {
         let bytes = shape().memory_bytes();
-        let map = |seals| PeerMemory::map(memory_file(MemfdFlags::empty(), bytes, seals).unwrap(), shape());
+        let map = |seals| PeerMemory::map(made(MemfdFlags::empty(), bytes, seals).unwrap(), shape());
         assert!(map(SEALS).is_ok());
         for missing in SEALS {
             let seals = SEALS.difference(missing);
@@ -121,10 +144,27 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri knows no memory files")]
+    fn memory_that_another_process_made_is_owned_once_and_keeps_its_size() {
+        let bytes = shape().memory_bytes();
+        let file = memory_file(bytes).unwrap();
+        let other = rustix::io::fcntl_dupfd_cloexec(&file, 0).unwrap();
+        assert_eq!(ftruncate(&file, 0).unwrap_err(), Errno::PERM);
+        assert_eq!(ftruncate(&file, 2 * bytes as u64).unwrap_err(), Errno::PERM);
+        let (_own, fd) = OwnMemory::in_file(file, shape()).unwrap();
+        assert!(matches!(OwnMemory::in_file(other, shape()), Err(MapError::Host(_))), "a second writer");
+        PeerMemory::map(fd, shape()).unwrap();
+        let wrong = memory_file(bytes + 4_096).unwrap();
+        assert!(matches!(OwnMemory::in_file(wrong, shape()), Err(MapError::Violation(Violation::Size { .. }))));
+        let unsealed = made(MemfdFlags::empty(), bytes, SealFlags::empty()).unwrap();
+        assert!(matches!(OwnMemory::in_file(unsealed, shape()), Err(MapError::Violation(Violation::Seals { .. }))));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no memory files")]
     fn memory_of_another_size_is_refused() {
         let needed = shape().memory_bytes();
         for found in [0, 1, needed - 1, needed + 1, needed + 4_096] {
-            let fd = memory_file(MemfdFlags::empty(), found, SEALS).unwrap();
+            let fd = made(MemfdFlags::empty(), found, SEALS).unwrap();
             let (found, needed) = (found.try_into().unwrap(), needed.try_into().unwrap());
             assert_eq!(refused(fd), Violation::Size { found, needed });
         }
@@ -141,7 +181,7 @@ mod tests {
         let file = open("/dev/shm", OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
         assert_eq!(refused(file), Violation::Seals { found: SealFlags::SEAL.bits(), needed: SEALS.bits() });
         // Huge pages can run out, and reading one that is not there ends a process.
-        match memory_file(MemfdFlags::HUGETLB, 0, SEALS) {
+        match made(MemfdFlags::HUGETLB, 0, SEALS) {
             Ok(fd) => assert!(matches!(refused(fd), Violation::NotMemory { .. })),
             Err(error) => eprintln!("skipped, because the kernel makes no memory of huge pages: {error}"),
         }

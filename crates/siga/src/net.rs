@@ -292,7 +292,7 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
             let _ = writeln!(text, "{name:<16}{kind:<36}{access:<12}{pairs:>5}  {}", members.join(" "));
         }
     }
-    text += "\nguest           state         pid  restarts   up (s)  pairs   rings (KB)\n";
+    text += "\nguest           state         pid  restarts   up (s)  pairs   rings (KB)  memory limit (MB)\n";
     for status in answers.iter().filter_map(guest) {
         let state = match status.state {
             GuestState::Waiting => "waiting",
@@ -305,6 +305,10 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
         let (name, restarts, pairs) = (&status.name, status.restarts, status.pairs);
         let kilobytes = status.ring_bytes >> 10;
         let _ = write!(text, "{name:<16}{state:<9}{pid:>8}{restarts:>10}{up:>9}{pairs:>7}{kilobytes:>13}");
+        let _ = match &status.memory {
+            Some(memory) => write!(text, "{:>13} {}", memory.max_bytes >> 20, memory.by.name()),
+            None => write!(text, "{:>13}", "-"),
+        };
         let _ = match &status.ended {
             Some(how) => writeln!(text, "  {how}"),
             None => writeln!(text),

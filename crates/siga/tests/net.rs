@@ -170,6 +170,24 @@ fn guests_are_stopped_and_started_and_their_partners_go_on() {
 }
 
 #[test]
+fn status_shows_the_memory_limit_of_each_guest_that_siga_starts() {
+    let topology = FIGURE_1.replace("[guest.router]", "[guest.router]\nmemory_max = 268435456");
+    let network = Network::up("memory", &topology);
+    let _client = network.attach("client");
+    let status = network.status();
+    let memory = |guest: &str| {
+        let of = |entry: &&serde_json::Value| entry["name"] == guest;
+        status["guests"].as_array().unwrap().iter().find(of).unwrap()["memory"].clone()
+    };
+    assert_eq!(memory("router")["max_bytes"], 256 << 20);
+    let by = memory("router")["by"].as_str().unwrap().replace('-', " ");
+    assert!(memory("client").is_null() && memory("server").is_null(), "{status}");
+    let text = network.text(&["status", "memory"]);
+    let line = |guest: &str| text.lines().find(|line| line.starts_with(guest)).unwrap();
+    assert!(line("router ").ends_with(&format!(" 256 {by}")) && line("client ").ends_with(" -"), "{text}");
+}
+
+#[test]
 fn who_has_no_right_is_refused_and_what_runs_goes_on() {
     let network = Network::up("rights", FIGURE_1);
     let path = network.base.path().join("rights.toml");
@@ -307,7 +325,7 @@ impl Hostile {
                 },
             );
         self.say(&News::Memory { pair }, vec![memory]);
-        let [bell, ear]: [std::os::fd::OwnedFd; 2] = doorbells.try_into().unwrap();
+        let [bell, ear, _own_memory]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
         (Bell::from_fd(bell).unwrap(), ear)
     }
 

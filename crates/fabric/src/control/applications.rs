@@ -1,14 +1,13 @@
 //! Applications that use a guest's stack: admitted, given their doorbells and each other's memory, and counted until they end.
 
-use super::Control;
 use super::clients::speaks;
+use super::{Control, doorbells, memory};
 use crate::application::ApplicationId;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::message::{Loss, Order, Token};
 use crate::name::Name;
 use crate::request::Answer;
 use crate::topology;
-use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::OwnedFd;
 
 impl Control {
@@ -22,20 +21,20 @@ impl Control {
     ) -> Result<()> {
         let admitted = self.may_use(protocol, version, guest, token);
         if let Err(error) = &admitted {
-            self.log.line(&format!("an application of guest {guest} was refused: {error}"));
+            self.log.of_clients(&format!("an application of guest {guest} was refused: {error}"));
         }
         admitted?;
-        let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).context("cannot make a pipe");
-        let ((ear_guest, bell_application), (ear_application, bell_guest)) = (pipe()?, pipe()?);
+        let [(bell_guest, ear_guest), (bell_application, ear_application)] = doorbells()?;
+        let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
+        let [memory, arena] = memory::of_application(arena_bytes)?;
         self.last_application += 1;
         let application = self.state.issuer().application(self.last_application, guest);
         if let Some(guest) = self.guests.get_mut(guest) {
             guest.applications.insert(application);
         }
-        self.log.line(&format!("guest {guest}: application {}: attached", application.0));
-        let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
+        self.log.of_guest(guest, &format!("guest {guest}: application {}: attached", application.0));
         self.wait_as_application(key, application, guest.clone());
-        self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest]);
+        self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest, memory, arena]);
         if !self.serves(guest, application) {
             // The guest has ended, and the client has its answer.
             return Ok(());
@@ -93,7 +92,7 @@ impl Control {
         if !self.guests.get_mut(guest).is_some_and(|guest| guest.applications.remove(&application)) {
             return;
         }
-        self.log.line(&format!("guest {guest}: application {}: ended: {why}", application.0));
+        self.log.of_guest(guest, &format!("guest {guest}: application {}: ended: {why}", application.0));
         if let Some(key) = self.client_of(application) {
             let message = format!("guest {guest} does not take this application: {why}");
             self.finish(key, Err(Error::environment(message)));

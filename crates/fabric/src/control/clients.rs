@@ -164,7 +164,7 @@ impl Control {
             Ok(()) => {}
             // The fault is not the client's.
             Err(unsent @ Unsent::TooLong { .. }) => {
-                self.log.line(&format!("an answer was left out: {}", Error::from(unsent)));
+                self.log.of_clients(&format!("an answer was left out: {}", Error::from(unsent)));
             }
             Err(Unsent::Behind | Unsent::Closed(_)) => self.drop_client(key),
         }
@@ -337,14 +337,14 @@ impl Control {
 
     fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, token: &Token) {
         if let Err(error) = self.may_attach(protocol, version, guest, token) {
-            self.log.line(&format!("a process that would be guest {guest} was refused: {error}"));
+            self.log.of_clients(&format!("a process that would be guest {guest} was refused: {error}"));
             self.finish(key, Err(error));
             return;
         }
         self.answer(key, &Answer::Welcome);
         let Some(client) = self.clients.remove(&key) else { return };
         if let Err(error) = self.attach(guest, key, client.channel) {
-            self.log.line(&format!("guest {guest}: {error}"));
+            self.log.of_guest(guest, &format!("guest {guest}: {error}"));
         }
     }
 
@@ -457,7 +457,7 @@ impl Control {
         };
         let is_last = matches!(part, ReportPart::Stack(_));
         if left == 0 || !self.is_of_guest(guest, &mut part) {
-            self.log.line(&format!("guest {guest}: its report is not one"));
+            self.log.of_guest(guest, &format!("guest {guest}: its report is not one"));
             self.answer(key, &Answer::Silent { guest: guest.clone() });
         } else {
             self.answer(key, &Answer::Report { guest: guest.clone(), part });

@@ -143,15 +143,20 @@ impl Control {
 
     pub(super) fn start_guest(&mut self, name: &Name) {
         if let Err(error) = self.try_start(name) {
-            self.log.line(&format!("guest {name}: {error}"));
+            self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
         }
     }
 
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
-        let process = self.launcher.start(&GUEST_ARGUMENTS, other)?;
-        self.log.line(&format!("guest {name}: started, process {}", process.pid()));
+        let messages = self.messages_of(name)?;
+        let process = self.launcher.start(&GUEST_ARGUMENTS, other, messages)?;
+        if let Err(error) = self.limit(name, process.pid()) {
+            process.signal(Signal::KILL)?;
+            return Err(error);
+        }
+        self.log.of_guest(name, &format!("guest {name}: started, process {}", process.pid()));
         let process = Running::Own(process);
         let process = (self.events.add(process.pidfd(), Source::Process(name.clone()))?, process);
         let channel = (self.events.add(&channel, Source::Channel(name.clone()))?, channel);
@@ -177,7 +182,13 @@ impl Control {
         };
         let Some((mut channel, process)) = connect() else { return false };
         let token = self.state.secrets[name].control.clone();
-        let adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, token }, Vec::new()).is_ok();
+        let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, token }, Vec::new()).is_ok();
+        if adopted && !self.topology.guests[name].external {
+            // It has its limits from the predecessor. What its descriptor 2 led to went with that one.
+            adopted = self.limit(name, process.pid()).is_ok();
+            let messages = self.messages_of(name);
+            adopted &= messages.is_ok_and(|messages| channel.send(&Order::Messages, vec![messages]).is_ok());
+        }
         let source = Source::Process(name.clone());
         let process = self.events.add(process.pidfd(), source).map(|key| (key, process));
         let channel = self.events.add(&channel, Source::Channel(name.clone())).map(|key| (key, channel));
@@ -195,7 +206,7 @@ impl Control {
         let process = Running::Adopted(Peer::of(&channel).context("the process that attaches cannot be watched")?);
         let pid = process.pid();
         let process_key = self.events.add(process.pidfd(), Source::Process(name.clone()))?;
-        self.log.line(&format!("guest {name}: attached, process {pid}"));
+        self.log.of_guest(name, &format!("guest {name}: attached, process {pid}"));
         let pairs_max = self.topology.guests[name].pairs_max;
         if let Some(guest) = self.guests.get_mut(name) {
             guest.begin(Phase::Begun, (process_key, process), (key, channel), pairs_max);
@@ -259,10 +270,10 @@ impl Control {
             Ok(()) => {}
             // The fault is this program's, not the receiver's.
             Err(unsent @ Unsent::TooLong { .. }) => {
-                self.log.line(&format!("an order to guest {name} was left out: {}", Error::from(unsent)));
+                self.log.of_guest(name, &format!("an order to guest {name} was left out: {}", Error::from(unsent)));
             }
             Err(unsent @ (Unsent::Behind | Unsent::Closed(_))) => {
-                self.log.line(&format!("guest {name}: {}", Error::from(unsent)));
+                self.log.of_guest(name, &format!("guest {name}: {}", Error::from(unsent)));
                 self.channel_ended(name);
             }
         }
@@ -294,8 +305,10 @@ impl Control {
             },
             Running::Adopted(_) => ("it ended".to_owned(), false),
         };
+        let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
         // Its last words come before its end.
         self.hear_guest(name);
+        self.end_messages(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
             self.events.remove(key, &channel);
         }
@@ -304,14 +317,14 @@ impl Control {
 
     /// A guest has ended: its partners are told, and it is started again if that is its way.
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
-        self.log.line(&format!("guest {name}: ended: {how}"));
+        self.log.of_guest(name, &format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
         self.send_all(Some(name), orders);
         self.applications_gone(name);
         self.guest_silent(name);
         let (rising, falling) = (matches!(self.stage, Stage::Rising { is_new: true, .. }), self.is_falling());
         if !falling && let Err(error) = self.begin_incarnation(name) {
-            self.log.line(&format!("guest {name}: {error}"));
+            self.log.of_guest(name, &format!("guest {name}: {error}"));
         }
         let external = self.topology.guests[name].external;
         let again = !external && !clean && !falling && self.topology.guests[name].restart == Restart::OnFailure;
@@ -351,7 +364,7 @@ impl Control {
                 self.start_guest(&name);
             } else if !is_new {
                 // A network that comes up as a whole waits for no longer than this either.
-                self.log.line(&format!("guest {name}: it does not run in time"));
+                self.log.of_guest(&name, &format!("guest {name}: it does not run in time"));
                 self.give_up_start(&name);
             }
         }
@@ -377,7 +390,7 @@ impl Control {
     }
 
     pub(super) fn guest_ready(&mut self, name: &Name, confinement: String) {
-        self.log.line(&format!("guest {name}: runs, {confinement}"));
+        self.log.of_guest(name, &format!("guest {name}: runs, {confinement}"));
         if let Some(guest) = self.guests.get_mut(name) {
             guest.phase = Some(Phase::Runs);
             guest.ready = Some(Instant::now());
@@ -427,6 +440,7 @@ impl Control {
             pairs: self.pairs.count_of(name),
             ring_bytes: self.pairs.charged(name),
             ended: guest.ended.clone(),
+            memory: pid.and_then(|_| self.memory_limits.get(name).cloned()),
         })
     }
 }

@@ -1,33 +1,178 @@
-//! The log: a line an event, with its time.
+//! The log: a line an event, with its time, in a file that rotates.
+//!
+//! The control program's own lines always have room. A line whose cause is a guest counts against two limits of that guest: a
+//! rate, and a share of the file. A line that a limit refuses is counted, and a later line tells the count. Every line is
+//! escaped and cut, so that no text can pass for a line of its own.
+
+mod share;
+mod text;
 
 use crate::error::{IoContext, Result};
-use crate::limits::LOG_BYTES_MAX;
+use crate::limits::{LOG_BYTES_MAX, LOG_GUESTS_BYTES_MAX, LOG_KEPT_MIN};
+use crate::name::Name;
 use crate::rundir::RunDir;
+use share::{Left, Share};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::time::SystemTime;
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
 
-/// A file that grows up to a bound; what it cannot take is left out, since nothing is worth stopping a network for.
+/// Who is to blame for a line that is not the control program's own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    /// A guest of the topology.
+    Guest(Name),
+    /// All processes together that ask the control program for something.
+    Clients,
+}
+
+/// The log of one network.
 #[derive(Debug)]
-pub(super) struct Log(File);
+pub(super) struct Log {
+    run: Rc<RunDir>,
+    file: File,
+    /// Bytes of the file.
+    bytes: u64,
+    /// Bytes that causes have put into it beyond what each of them is sure of.
+    shared_bytes: u64,
+    /// When the file was begun, or found.
+    begun: Instant,
+    shares: BTreeMap<Cause, Share>,
+    /// Standard error goes to the file too.
+    is_stderr: bool,
+}
 
 impl Log {
-    /// Opens the log of a network, or makes it.
-    pub(super) fn open(run: &RunDir) -> Result<Self> {
-        Ok(Self(run.append_log()?.into()))
+    /// Opens the log of a network, to be written to its end.
+    pub(super) fn open(run: &Rc<RunDir>) -> Result<Self> {
+        let (file, bytes) = append(run)?;
+        let (begun, shares) = (Instant::now(), BTreeMap::new());
+        Ok(Self { run: Rc::clone(run), file, bytes, shared_bytes: 0, begun, shares, is_stderr: false })
     }
 
-    /// Standard error goes there from now on, and with it that of guests: whoever reads the messages of the process that started
-    /// this one is not to wait for the end of the network.
-    pub(super) fn take_standard_error(&self) -> Result<()> {
-        rustix::stdio::dup2_stderr(&self.0).context("cannot write to the log")
+    /// Has standard error of this process go to the log too. The process that started this one may read its messages to
+    /// their end, and is not to wait for the end of the network.
+    pub(super) fn become_stderr(&mut self) -> Result<()> {
+        rustix::stdio::dup2_stderr(&self.file).context("cannot write to the log")?;
+        self.is_stderr = true;
+        Ok(())
     }
 
+    /// Writes a line of the control program's own. Its cause is an administrator or the host, never a guest.
     pub(super) fn line(&mut self, text: &str) {
-        if self.0.metadata().is_ok_and(|metadata| metadata.len() < LOG_BYTES_MAX) {
-            let time = humantime::format_rfc3339_micros(SystemTime::now());
-            let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-            let _ = self.0.write_all(format!("{time} {line}\n").as_bytes());
+        self.write(&text::line(text.as_bytes()));
+    }
+
+    /// Writes a line whose cause is a message of a guest, or drops and counts it.
+    pub(super) fn of_guest(&mut self, guest: &Name, text: &str) {
+        self.of(&Cause::Guest(guest.clone()), &text::line(text.as_bytes()), Instant::now());
+    }
+
+    /// Writes a line of a guest's own text, marked as such, or drops and counts it.
+    pub(super) fn said_by_guest(&mut self, guest: &Name, said: &[u8]) {
+        let line = format!("guest {guest}: says: {}", text::line(said));
+        self.of(&Cause::Guest(guest.clone()), &line, Instant::now());
+    }
+
+    /// Writes a line whose cause is a process that asked for something, or drops and counts it.
+    pub(super) fn of_clients(&mut self, text: &str) {
+        self.of(&Cause::Clients, &text::line(text.as_bytes()), Instant::now());
+    }
+
+    /// When a count of dropped lines is to be written.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.shares.values().filter_map(Share::due).min()
+    }
+
+    /// Writes the counts of dropped lines that are due.
+    pub(super) fn settle(&mut self, now: Instant) {
+        let due = |(cause, share): (&Cause, &Share)| (share.due()? <= now).then(|| cause.clone());
+        let due: Vec<Cause> = self.shares.iter().filter_map(due).collect();
+        due.into_iter().for_each(|cause| self.tell_left_out(&cause, now));
+    }
+
+    fn of(&mut self, cause: &Cause, line: &str, now: Instant) {
+        let length = written_bytes(line);
+        let share = self.shares.entry(cause.clone()).or_insert_with(|| Share::new(now));
+        if !share.allows(length, now) || !self.has_room(cause, length, now) {
+            if let Some(share) = self.shares.get_mut(cause) {
+                share.leave_out(now);
+            }
+            return;
+        }
+        self.tell_left_out(cause, now);
+        self.write(line);
+    }
+
+    /// Takes room for a line: from what its cause is sure of, else from what all causes share.
+    fn has_room(&mut self, cause: &Cause, length: u64, now: Instant) -> bool {
+        if self.shared_bytes + length > LOG_GUESTS_BYTES_MAX && now.duration_since(self.begun) >= LOG_KEPT_MIN {
+            self.rotate();
+        }
+        let has_shared = self.shared_bytes + length <= LOG_GUESTS_BYTES_MAX;
+        let Some(share) = self.shares.get_mut(cause) else { return false };
+        let is_own = share.take_own(length);
+        if !is_own && has_shared {
+            self.shared_bytes += length;
+        }
+        is_own || has_shared
+    }
+
+    fn tell_left_out(&mut self, cause: &Cause, now: Instant) {
+        let Some(Left { lines, .. }) = self.shares.get(cause).and_then(Share::left) else { return };
+        let whose = match cause {
+            Cause::Guest(name) => format!("guest {name}"),
+            Cause::Clients => "requests".to_owned(),
+        };
+        let line = format!("{whose}: {lines} lines left out");
+        let has_room = self.has_room(cause, written_bytes(&line), now);
+        if let Some(share) = self.shares.get_mut(cause) {
+            share.told(has_room, now);
+        }
+        if has_room {
+            self.write(&line);
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        let length = written_bytes(line);
+        if self.bytes + length > LOG_BYTES_MAX {
+            self.rotate();
+        }
+        let time = humantime::format_rfc3339_micros(SystemTime::now());
+        // A full disk is no reason to stop a network.
+        if self.bytes + length <= LOG_BYTES_MAX && self.file.write_all(format!("{time} {line}\n").as_bytes()).is_ok() {
+            self.bytes += length;
+        }
+    }
+
+    /// Begins a new file. If that cannot be, the old one is kept, and no line goes beyond its bound.
+    fn rotate(&mut self) {
+        if let Ok((file, bytes)) = self.run.rotate_log().and_then(|()| append(&self.run)) {
+            (self.file, self.bytes, self.shared_bytes, self.begun) = (file, bytes, 0, Instant::now());
+            self.shares.values_mut().for_each(Share::renew);
+            if self.is_stderr {
+                // Else its own messages go to the former file, which is no loss.
+                let _ = rustix::stdio::dup2_stderr(&self.file);
+            }
         }
     }
 }
+
+/// Bytes of the time before a line, and of the end of the line.
+const FRAME_BYTES: u64 = 29;
+
+fn written_bytes(line: &str) -> u64 {
+    line.len() as u64 + FRAME_BYTES
+}
+
+/// The log file, to be written to its end, and its bytes.
+fn append(run: &RunDir) -> Result<(File, u64)> {
+    let file = File::from(run.append_log()?);
+    let bytes = file.metadata().context("cannot look at the log")?.len();
+    Ok((file, bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,7 @@ impl Control {
 
     /// A guest does not obey the protocol: it ends, alone.
     fn refuse(&mut self, name: &Name, what: &str) {
-        self.log.line(&format!("guest {name}: violation of the protocol: {what}"));
+        self.log.of_guest(name, &format!("guest {name}: violation of the protocol: {what}"));
         self.channel_ended(name);
     }
 
@@ -119,7 +119,8 @@ impl Control {
             News::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
             News::Linked { pair } => {
                 if let Some(partner) = self.pairs.linked(pair, name) {
-                    self.log.line(&format!("pair {}: guest {name} with {partner}: linked", pair.0));
+                    let line = format!("pair {}: guest {name} with {partner}: linked", pair.0);
+                    self.log.of_guest(name, &line);
                 }
             }
             News::Idle { pair } => {
@@ -152,7 +153,8 @@ impl Control {
     fn lost(&mut self, name: &Name, pair: PairId, why: &Loss) {
         let Some(partner) = self.pairs.partner(pair, name) else { return };
         let text = format!("guest {name} detached: {why}");
-        self.log.line(&format!("pair {}: guest {name} with {partner}: {text}", pair.0));
+        let line = format!("pair {}: guest {name} with {partner}: {text}", pair.0);
+        self.log.of_guest(name, &line);
         let orders = self.pairs.lost(pair, name, &text, matches!(why, Loss::Violation(_)));
         self.send_all(Some(name), orders);
     }
@@ -175,7 +177,7 @@ impl Control {
         match may.and_then(|()| self.pairs.want(&self.topology, issuer, &own, &member, runs)) {
             Ok(orders) => self.send_all(Some(asker), orders),
             Err(why) => {
-                self.log.line(&format!("guest {asker}: {own} does not couple to {member}: {why}"));
+                self.log.of_guest(asker, &format!("guest {asker}: {own} does not couple to {member}: {why}"));
                 self.tell(asker, &Order::Refused { device, member, why }, Vec::new());
             }
         }

@@ -1,5 +1,6 @@
 //! What a control program leaves to its successor: the topology, who was granted what, the secrets, what was stopped.
 
+use super::cgroup::Cgroup;
 use super::issuer::Issuer;
 use crate::Error;
 use crate::error::{IoContext, Result};
@@ -30,6 +31,8 @@ pub(crate) struct State {
     ticket_key: TicketKey,
     /// A number for each process of a guest, drawn anew for the next one when a process has ended.
     incarnations: BTreeMap<Name, u64>,
+    /// The control group of the guests, to be removed with the network.
+    pub(crate) cgroup: Option<Cgroup>,
 }
 
 /// The secrets of a guest.
@@ -52,8 +55,19 @@ impl State {
             secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });
         }
         let (granted, stopped, incarnations) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let cgroup = Cgroup::place(&name);
         let ticket_key = TicketKey::draw().context("cannot draw a secret")?;
-        Ok(Self { protocol: PROTOCOL, name, topology: text, granted, secrets, stopped, ticket_key, incarnations })
+        Ok(Self {
+            protocol: PROTOCOL,
+            name,
+            topology: text,
+            granted,
+            secrets,
+            stopped,
+            ticket_key,
+            incarnations,
+            cgroup,
+        })
     }
 
     /// Has tickets of earlier processes of a guest void: its next process is another incarnation.

@@ -5,8 +5,10 @@
 //! code ever makes and that serve to get out: these kill the process, which its control program sees and logs.
 //! An application gets a list of what may not be, all with EPERM, since its code is not ours and may ask in good faith.
 //!
-//! A filter sees numbers, not what pointers point to. So nothing is allowed that takes a path (statx too) or a socket's
-//! address; and since a guest can make no socket, `sendmsg` reaches only whom its descriptors are connected to.
+//! A filter sees numbers, not what a descriptor or a pointer stands for. So no call is allowed that takes a path (statx too) or
+//! a socket's address, and none that changes the size or the holes of a file: a guest gets its memory files in their full size
+//! from the control program, and makes none. Since a guest can make no socket, `sendmsg` reaches only whom its descriptors are
+//! connected to.
 
 use super::Profile;
 use crate::error::{IoContext, Result};
@@ -33,7 +35,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
-    libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getcpu,
     libc::SYS_getpeername,
@@ -45,11 +46,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_gettid,
     libc::SYS_gettimeofday,
     libc::SYS_madvise,
-    libc::SYS_memfd_create,
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
-    libc::SYS_pipe2,
     libc::SYS_ppoll,
     libc::SYS_read,
     libc::SYS_readv,
@@ -141,8 +140,8 @@ const DEADLY: &[i64] = &[
     libc::SYS_vfork,
 ];
 
-/// What an application may not ask for: calls into other processes, what its user's processes share, and what changes the
-/// system. Its own threads, children, sockets, files and counters are its own affair; perf_event_open and signals stay, of
+/// What an application may not ask for beside [`SYSTEM_WIDE`]: calls into other processes, what its user's processes share, and
+/// what changes the system. Its own threads, children, sockets, files and counters are its own affair; perf_event_open and signals stay, of
 /// which the kernel refuses the first towards hidden processes.
 const DENIED: &[i64] = &[
     libc::SYS_add_key,
@@ -167,6 +166,7 @@ const DENIED: &[i64] = &[
     libc::SYS_pidfd_getfd,
     libc::SYS_pivot_root,
     libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_ptrace,
@@ -176,22 +176,94 @@ const DENIED: &[i64] = &[
     libc::SYS_umount2,
     libc::SYS_unshare,
     libc::SYS_userfaultfd,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
 ];
+
+/// What changes a clock, a name, a device or a resource that all processes share, whichever of them asks.
+const SYSTEM_WIDE: &[i64] = &[
+    libc::SYS_acct,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_fanotify_init,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    SYS_OPEN_TREE_ATTR,
+];
+
+/// Of Linux 6.15, the same on all architectures.
+const SYS_OPEN_TREE_ATTR: i64 = 467;
+
+/// The namespaces that clone(2) makes; that of time is made by unshare(2) and clone3(2) alone.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
+/// Calls whose work lies in memory, where no filter sees it: an application learns that the kernel has none. Libraries then
+/// take clone(2), whose flags a filter sees, and ordinary calls.
+const OPAQUE: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup];
 
 /// The filters of a profile, in the order in which they are put into force: the kernel asks all and does the worst.
 pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
     match profile {
         Profile::Guest => Ok(vec![
-            compile(plain(DEADLY), SeccompAction::Allow, SeccompAction::KillProcess)?,
+            compile(plain(&[DEADLY, SYSTEM_WIDE].concat()), SeccompAction::Allow, SeccompAction::KillProcess)?,
             compile(allowed()?, refuse(), SeccompAction::Allow)?,
         ]),
         Profile::Application => {
-            let mut filters = vec![compile(plain(DENIED), SeccompAction::Allow, refuse())?];
+            let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+            let mut filters = vec![
+                compile(denied()?, SeccompAction::Allow, refuse())?,
+                compile(plain(OPAQUE), SeccompAction::Allow, unknown)?,
+            ];
             filters.extend(other_numbers());
             Ok(filters)
         }
     }
+}
+
+/// What an application may not ask for: [`DENIED`], [`SYSTEM_WIDE`], and what depends on an argument.
+fn denied() -> Result<Rules> {
+    let place = "cannot make a filter of system calls";
+    let one = |argument, length, compare, value| {
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
+    };
+    let mut rules = plain(&[DENIED, SYSTEM_WIDE].concat());
+    let namespace = |flag: i32| {
+        let flag = u64::from(flag.unsigned_abs());
+        one(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
+    };
+    let namespaces: std::result::Result<_, _> = NAMESPACES.into_iter().map(namespace).collect();
+    rules.insert(libc::SYS_clone, namespaces.context(place)?);
+    let typed = |request: u32| one(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request.into());
+    let typed: std::result::Result<_, _> =
+        [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX].into_iter().map(typed).collect();
+    rules.insert(libc::SYS_ioctl, typed.context(place)?);
+    for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
+        // 0 is the caller itself.
+        let others = one(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).context(place)?;
+        rules.insert(call, vec![others]);
+    }
+    Ok(rules)
 }
 
 /// Puts the filters of a profile into force for all threads of this process and all its children, for good.
@@ -239,22 +311,37 @@ fn plain(calls: &[i64]) -> Rules {
 /// What a guest may ask for: [`ALLOWED`], and what depends on an argument.
 fn allowed() -> Result<Rules> {
     let mut rules = plain(ALLOWED);
-    for Only { call, argument, length, compare, values } in by_argument() {
-        let rule =
-            |value| SeccompRule::new(vec![SeccompCondition::new(argument, length.clone(), compare.clone(), value)?]);
+    for Only { call, argument, length, compare, values, and } in by_argument() {
+        let rule = |value| {
+            let mut conditions = vec![SeccompCondition::new(argument, length.clone(), compare.clone(), value)?];
+            if let Some((argument, bits)) = and {
+                let without = SeccompCmpOp::MaskedEq(bits);
+                conditions.push(SeccompCondition::new(argument, SeccompCmpArgLen::Qword, without, 0)?);
+            }
+            SeccompRule::new(conditions)
+        };
         let ways: std::result::Result<Vec<_>, _> = values.into_iter().map(rule).collect();
-        rules.insert(call, ways.context("cannot make a filter of system calls")?);
+        rules.entry(call).or_default().extend(ways.context("cannot make a filter of system calls")?);
     }
     Ok(rules)
 }
 
-/// A call that is allowed only if one of its arguments, counted from 0, compares with one of `values`.
+/// Every call that a guest may make in some form.
+#[cfg(test)]
+pub(super) fn of_a_guest() -> Vec<i64> {
+    let by_argument = by_argument();
+    ALLOWED.iter().copied().chain(by_argument.iter().map(|only| only.call)).collect()
+}
+
+/// A call that is allowed if one of its arguments, counted from 0, compares with one of `values`.
 struct Only {
     call: i64,
     argument: u8,
     length: SeccompCmpArgLen,
     compare: SeccompCmpOp,
     values: Vec<u64>,
+    /// A second argument that must have none of these bits.
+    and: Option<(u8, u64)>,
 }
 
 fn by_argument() -> Vec<Only> {
@@ -264,6 +351,7 @@ fn by_argument() -> Vec<Only> {
         length: SeccompCmpArgLen::Dword,
         compare: SeccompCmpOp::Eq,
         values: values.iter().copied().map(u64::from).collect(),
+        and: None,
     };
     let no_bit = |call, argument, mask| Only {
         call,
@@ -271,19 +359,15 @@ fn by_argument() -> Vec<Only> {
         length: SeccompCmpArgLen::Qword,
         compare: SeccompCmpOp::MaskedEq(mask),
         values: vec![0],
+        and: None,
     };
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
-    // F_SETOWN and F_SETSIG, by which a descriptor sends signals to any process, are not among them.
-    let of_descriptor = [
-        libc::F_DUPFD_CLOEXEC,
-        libc::F_GETFD,
-        libc::F_SETFD,
-        libc::F_GETFL,
-        libc::F_SETFL,
-        libc::F_ADD_SEALS,
-        libc::F_GET_SEALS,
-    ];
+    // Not among them: F_SETOWN and F_SETSIG, by which a descriptor sends signals to any process; F_SETPIPE_SZ, by which a pipe
+    // takes memory that others lack; locks and leases, for which others wait.
+    let of_descriptor =
+        [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_ADD_SEALS, libc::F_GET_SEALS];
     let of_process = [libc::PR_GET_DUMPABLE, libc::PR_GET_NAME, libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_SECCOMP];
+    let set_flags = [libc::F_SETFL.unsigned_abs()];
     // 0 is the caller itself.
     let own = [0];
     vec![
@@ -292,6 +376,12 @@ fn by_argument() -> Vec<Only> {
         // To whom the socket is connected, and to no address.
         no_bit(libc::SYS_sendto, 4, u64::MAX),
         word(libc::SYS_fcntl, 1, &of_descriptor.map(i32::unsigned_abs)),
+        Only {
+            and: Some((2, !u64::from(FLAGS_OF_A_DESCRIPTOR.unsigned_abs()))),
+            ..word(libc::SYS_fcntl, 1, &set_flags)
+        },
+        // Where the messages go.
+        word(SYS_DUP_TO, 1, &[libc::STDERR_FILENO.unsigned_abs()]),
         word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
         word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
         word(libc::SYS_sched_getaffinity, 0, &own),
@@ -302,6 +392,26 @@ fn by_argument() -> Vec<Only> {
         word(libc::SYS_tgkill, 0, &[std::process::id()]),
     ]
 }
+
+/// What F_SETFL may set: that a descriptor does not wait, and what it ignores. O_ASYNC would send signals, O_DIRECT would change
+/// what the reader of a pipe reads at a time.
+const FLAGS_OF_A_DESCRIPTOR: i32 = libc::O_NONBLOCK | libc::O_ACCMODE | O_LARGEFILE;
+
+/// The kernel's own, which libc has as 0 on 64-bit architectures.
+#[cfg(target_arch = "x86_64")]
+const O_LARGEFILE: i32 = 0o100_000;
+#[cfg(not(target_arch = "x86_64"))]
+const O_LARGEFILE: i32 = 0o400_000;
+
+/// How a descriptor becomes descriptor 2.
+#[cfg(target_arch = "x86_64")]
+const SYS_DUP_TO: i64 = libc::SYS_dup2;
+#[cfg(not(target_arch = "x86_64"))]
+const SYS_DUP_TO: i64 = libc::SYS_dup3;
+
+/// TIOCSTI and TIOCLINUX, by which a process types on its terminal what another one reads.
+const IOCTL_TERMINAL_INPUT: u32 = 0x5412;
+const IOCTL_TERMINAL_LINUX: u32 = 0x541c;
 
 /// FIONBIO and FIONREAD, which are the same on both architectures.
 const IOCTL_NONBLOCKING: u32 = 0x5421;
@@ -344,7 +454,7 @@ mod tests {
 
     #[test]
     fn every_call_that_gets_out_of_a_guest_kills_it() {
-        assert_eq!(unexpected(&guest(), DEADLY, Outcome::Killed(libc::SIGSYS)), []);
+        assert_eq!(unexpected(&guest(), &[DEADLY, SYSTEM_WIDE].concat(), Outcome::Killed(libc::SIGSYS)), []);
         for call in REACHING_INTO_OTHERS {
             assert!(DEADLY.contains(&call), "{call}");
         }
@@ -362,7 +472,7 @@ mod tests {
     #[test]
     fn every_other_call_that_a_guest_does_not_need_is_refused() {
         let mut known: Vec<i64> = by_argument().iter().map(|only| only.call).collect();
-        known.extend([ALLOWED, DEADLY, &TRAMPOLINES].concat());
+        known.extend([ALLOWED, DEADLY, SYSTEM_WIDE, &TRAMPOLINES].concat());
         let rest: Vec<i64> = (0..CALL_MAX).filter(|call| !known.contains(call)).collect();
         for call in [libc::SYS_openat, libc::SYS_statx, libc::SYS_unlinkat, libc::SYS_connect, libc::SYS_prlimit64] {
             assert!(rest.contains(&call), "{call}");
@@ -378,12 +488,22 @@ mod tests {
         let (read, exec) = (flag(libc::PROT_READ), flag(libc::PROT_EXEC));
         let private = flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let parent = u64::from(std::process::id());
-        let refused: [(i64, &[u64]); 13] = [
+        const F_SETLEASE: u64 = 1_024;
+        const F_NOTIFY: u64 = 1_026;
+        const F_SETPIPE_SZ: u64 = 1_031;
+        let refused: [(i64, &[u64]); 20] = [
             (libc::SYS_mmap, &[0, 4096, read | exec, private]),
             (libc::SYS_mmap, &[0, 4096, exec, private]),
             (libc::SYS_mprotect, &[0, 4096, read | exec]),
             (libc::SYS_fcntl, &[0, flag(libc::F_SETOWN), parent]),
             (libc::SYS_fcntl, &[0, F_SETSIG, 9]),
+            (libc::SYS_fcntl, &[0, flag(libc::F_SETFL), flag(libc::O_ASYNC)]),
+            (libc::SYS_fcntl, &[1, flag(libc::F_SETFL), flag(libc::O_DIRECT | libc::O_NONBLOCK)]),
+            (libc::SYS_fcntl, &[0, F_SETLEASE, 1]),
+            (libc::SYS_fcntl, &[0, F_NOTIFY, 1]),
+            (libc::SYS_fcntl, &[0, F_SETPIPE_SZ, 4_096]),
+            (libc::SYS_fcntl, &[0, flag(libc::F_SETLK), ANYWHERE]),
+            (SYS_DUP_TO, &[0, 1]),
             (libc::SYS_ioctl, &[0, libc::TIOCSTI, ANYWHERE]),
             (libc::SYS_prctl, &[flag(libc::PR_SET_DUMPABLE), 1]),
             (libc::SYS_sched_setattr, &[parent, ANYWHERE, 0]),
@@ -397,9 +517,10 @@ mod tests {
         for (call, arguments) in refused {
             assert_eq!(attempt(&guest(), call, arguments), Outcome::Refused(libc::EPERM), "{call} {arguments:x?}");
         }
-        let done: [(i64, &[u64]); 5] = [
+        let done: [(i64, &[u64]); 6] = [
             (libc::SYS_mmap, &[0, 4096, read, private]),
             (libc::SYS_fcntl, &[2, flag(libc::F_GETFL)]),
+            (SYS_DUP_TO, &[0, 2]),
             (libc::SYS_prctl, &[flag(libc::PR_GET_DUMPABLE)]),
             (libc::SYS_tgkill, &[parent, parent, 0]),
             (libc::SYS_sched_yield, &[]),
@@ -418,6 +539,37 @@ mod tests {
         }
         let free = [libc::SYS_getpid, libc::SYS_getuid, libc::SYS_sched_yield];
         assert_eq!(unexpected(&application(), &free, Outcome::Done), []);
+    }
+
+    #[test]
+    fn an_application_changes_nothing_that_all_processes_see_and_makes_no_namespace() {
+        // What none of these calls can carry out, if it is not refused.
+        const NOWHERE: [u64; 6] = [u64::MAX; 6];
+        let mut outcomes: Vec<(i64, Outcome)> = SYSTEM_WIDE
+            .iter()
+            .filter(|call| **call != libc::SYS_vhangup)
+            .map(|call| (*call, attempt(&application(), *call, &NOWHERE)))
+            .collect();
+        let exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+        for namespace in NAMESPACES {
+            let flags = u64::from(namespace.unsigned_abs()) | exit_signal;
+            outcomes.push((libc::SYS_clone, attempt(&application(), libc::SYS_clone, &[flags])));
+        }
+        for request in [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX] {
+            outcomes.push((libc::SYS_ioctl, attempt(&application(), libc::SYS_ioctl, &[2, request.into(), 0])));
+        }
+        let others = [1, 0, 0];
+        for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
+            outcomes.push((call, attempt(&application(), call, &others)));
+        }
+        outcomes.retain(|(_, outcome)| *outcome != Outcome::Refused(libc::EPERM));
+        assert_eq!(outcomes, []);
+        for call in [libc::SYS_clone3, libc::SYS_io_uring_setup] {
+            assert_eq!(attempt(&application(), call, &NOWHERE), Outcome::Refused(libc::ENOSYS), "{call}");
+        }
+        // Its own children and pages are its own affair.
+        assert_eq!(attempt(&application(), libc::SYS_clone, &[exit_signal]), Outcome::Done);
+        assert_eq!(attempt(&application(), libc::SYS_move_pages, &[0, 0, 0]), Outcome::Done);
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -10,7 +10,7 @@ use crate::message::{ApplicationReport, Loss, News};
 use crate::port;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::{Rate, Ticks};
-use siga_ring::{Bell, Consumer, Ear, Link, OwnMemory, PeerMemory, Producer};
+use siga_ring::{Bell, Consumer, Ear, Link, MapError, OwnMemory, PeerMemory, Producer};
 use siga_stack::tcp_sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
 use std::collections::VecDeque;
@@ -203,14 +203,15 @@ impl Node {
         arena_bytes: u64,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Vec<OwnedFd>, String> {
-        let [bell, ear]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the doorbells are missing")?;
+        let [bell, ear, memory, arena_memory]: [OwnedFd; 4] =
+            descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
         let (bell, ear) = Bell::from_fd(bell)
             .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
         let bytes = usize::try_from(arena_bytes).map_err(|_| "no arena is so large")?;
-        let no_memory = |error: std::io::Error| format!("no memory: {error}");
-        let (own, memory) = OwnMemory::create(shape().ok_or("no ring is so")?).map_err(no_memory)?;
-        let (arena, arena_memory) = OwnArena::create(bytes).map_err(no_memory)?;
+        let no_memory = |error: MapError| format!("no memory: {error}");
+        let (own, memory) = OwnMemory::in_file(memory, shape().ok_or("no ring is so")?).map_err(no_memory)?;
+        let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;
         let all = &mut self.applications.all;
         let place = all.iter().position(Option::is_none).unwrap_or(all.len());
         let key = self.wakes.events.add(&ear, Source::Application(place)).map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@ use crate::ticket::Ticket;
 use crate::topology::{Full, Topology};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
-use siga_ring::{Bell, Ear, Frame, Link, OwnMemory, PeerMemory};
+use siga_ring::{Bell, Ear, Frame, Link, OwnMemory, PeerMemory, memory_file};
 use siga_stack::frame::Marks;
 use siga_stack::tcp_sockets::TcpOptions;
 use std::net::SocketAddr;
@@ -36,7 +36,8 @@ impl Guest {
     pub(crate) fn application(&mut self) -> ApplicationEnd {
         let [bell, ear, other_bell, other_ear] = doorbells();
         let (id, shape) = (ApplicationId(Ticket::claimed(1, [0; 2])), shape().unwrap());
-        self.node.begin_application(id, ARENA_BYTES as u64, vec![bell, ear]);
+        let [memory, arena] = [shape.memory_bytes(), ARENA_BYTES].map(|bytes| memory_file(bytes).unwrap());
+        self.node.begin_application(id, ARENA_BYTES as u64, vec![bell, ear, memory, arena]);
         let (news, memory) = self.control.receive::<News>().unwrap().unwrap();
         assert!(matches!(news, News::ApplicationMemory { .. }), "{news:?}");
         let [memory, received] = memory.try_into().unwrap();

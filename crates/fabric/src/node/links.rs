@@ -121,11 +121,13 @@ impl Node {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
             Shape::new(bytes, usize::from(buffers.count)).ok_or("no ring has such buffers")
         };
-        let [bell, ear]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the doorbells are missing")?;
+        let [bell, ear, memory]: [OwnedFd; 3] =
+            descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
         let (bell, ear) = Bell::from_fd(bell)
             .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
-        let (own, memory) = OwnMemory::create(shape(pair.outbound)?).map_err(|error| format!("no memory: {error}"))?;
+        let (own, memory) =
+            OwnMemory::in_file(memory, shape(pair.outbound)?).map_err(|error| format!("no memory: {error}"))?;
         let half = Half { port, own, bell, ear, inbound: shape(pair.inbound)?, pair };
         self.halves.retain(|other| other.port != port);
         self.halves.push(half);

@@ -8,9 +8,8 @@ use crate::limits::BUFFER_COUNT_DEFAULT;
 use crate::message::{Buffers, GuestConfig, GuestDevice, HeldPair, Member, MemberId, News, PairId, Token, Waiting};
 use crate::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
-use rustix::pipe::{PipeFlags, pipe_with};
 use siga_ring::clock::Ticks;
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
+use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape, doorbell, memory_file};
 use siga_stack::frame::Marks;
 use siga_stack::seed::Seed;
 use siga_stack::stack::Transmit;
@@ -120,8 +119,10 @@ impl Guest {
         self.node.add_member(&device, partner).unwrap();
         let buffers = Buffers { bytes: kind.buffer_bytes(), count: self.buffers };
         let (member, pair) = (partner.id.clone(), PairId(Ticket::claimed(pair, [0; 2])));
+        let shape = Shape::new(buffers.bytes as usize, buffers.count.into()).unwrap();
+        let memory = memory_file(shape.memory_bytes()).unwrap();
         let held = HeldPair { pair, asked: true, device, member, inbound: buffers, outbound: buffers };
-        self.node.begin_pair(held, vec![bell, ear]);
+        self.node.begin_pair(held, vec![bell, ear, memory]);
         match self.control.receive::<News>().unwrap().unwrap() {
             (News::Memory { pair: own }, mut memory) if own == pair => memory.pop().unwrap(),
             (other, _) => panic!("{other:?}"),
@@ -165,9 +166,8 @@ impl Guest {
 
 /// A doorbell each way: bell and ear of the one, bell and ear of the other.
 pub(super) fn doorbells() -> [OwnedFd; 4] {
-    let pipe = || pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
-    let ((other_ear, bell), (ear, other_bell)) = (pipe(), pipe());
-    [bell, ear, other_bell, other_ear]
+    let ((bell, other_ear), (other_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+    [bell.into(), ear.into(), other_bell.into(), other_ear.into()]
 }
 
 pub(crate) fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {

@@ -84,6 +84,12 @@ impl Node {
         match order {
             // Both are first orders; a control program that has been heard sends neither.
             Order::Configure(_) | Order::Adopt { .. } => {}
+            Order::Messages => {
+                if let Some(messages) = descriptors.pop() {
+                    // Where it fails, messages go on going nowhere.
+                    let _ = rustix::stdio::dup2_stderr(messages);
+                }
+            }
             Order::Member { device, member } => {
                 if let Err(error) = self.add_member(&device, &member) {
                     self.tell(&News::Failed(error), Vec::new());

@@ -109,6 +109,12 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         let most = limits::APPLICATIONS_MAX;
         return Err(Error::usage(format!("applications_max of {applications_max}: 0 to {most} are possible")));
     }
+    let external = "the guest is external, and its process is not siga's to limit";
+    refuse(entry.external && entry.memory_max.is_some(), "memory_max", external)?;
+    if let Some(bytes) = entry.memory_max.filter(|bytes| *bytes < limits::MEMORY_BYTES_MIN) {
+        let least = limits::MEMORY_BYTES_MIN;
+        return Err(Error::usage(format!("memory_max of {bytes}: {least} is the least possible")));
+    }
     Ok(Guest {
         forwarding: entry.forwarding,
         external: entry.external,
@@ -120,6 +126,7 @@ fn guest(name: &Name, entry: GuestEntry, networks: &BTreeMap<Name, Network>) -> 
         ring_bytes_max: entry.ring_bytes_max.unwrap_or(limits::RING_BYTES_DEFAULT),
         applications_max,
         arena_bytes,
+        memory_max: entry.memory_max,
     })
 }
 

@@ -80,6 +80,7 @@ pub(super) struct GuestEntry {
     pub(super) ring_bytes_max: Option<u64>,
     pub(super) applications_max: Option<u32>,
     pub(super) arena_bytes: Option<u64>,
+    pub(super) memory_max: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

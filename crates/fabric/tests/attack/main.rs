@@ -328,7 +328,7 @@ fn an_application_goes_on_as_before_and_no_thread_of_it_reaches_others() {
     for (kind, answer) in [("bare", "done"), ("application", "Operation not permitted (os error 1)")] {
         let mut control = stage.control(kind);
         control.victim();
-        for question in ["open", "socket", "thread"] {
+        for question in ["open", "socket", "thread", "child"] {
             assert_eq!(control.ask(question), "done", "{kind}: {question}");
         }
         for question in ["descriptor", "descriptor of another thread"] {

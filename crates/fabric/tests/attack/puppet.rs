@@ -2,15 +2,17 @@
 //!
 //! A control answers each line on its standard input with one line. Victims are `confined` as guests are, `application` as
 //! programs beside a stack are, `late` hidden by themselves and not by how they are started, or `bare`; a `starter` starts
-//! one that is confined, and passes questions on to it.
+//! one that is confined, and passes questions on to it. `net ...` are the commands by which networks of such processes run.
+
+mod deeds;
+mod rogue;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{accept_with, bind, connect, getsockname, listen, recv, send, shutdown, socket_with, socketpair};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal};
 use rustix::process::{getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit};
 use rustix::thread::{sched_getaffinity, sched_yield};
@@ -18,11 +20,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use siga_fabric::error::{Error, IoContext, Result};
 use siga_fabric::isolate::{Profile, confine, hide};
 use siga_fabric::launch::{Process, Program, channel};
+use siga_ring::{Bell, doorbell, memory_file};
 use std::fs::{File, read_dir, read_to_string};
 use std::io::{self, BufRead, Write, stdin, stdout};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -39,6 +43,10 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["control", kind] => control(kind),
         ["victim", kind] => victim(kind),
+        ["net", "up", name, topology] => up(name, topology),
+        ["net", "down", name] => name.parse().and_then(|name| siga_fabric::client::down(&name)),
+        ["net", "control", base] => siga_fabric::control::run(Path::new(base)),
+        ["net", "guest"] => rogue::guest(),
         _ => Err(Error::usage("a helper of the attack test")),
     };
     match done {
@@ -48,6 +56,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts a network below `SIGA_RUN_DIR`.
+fn up(name: &str, topology: &str) -> Result<()> {
+    let text = read_to_string(topology).context("cannot read the topology")?;
+    siga_fabric::client::up(&name.parse()?, &text).map(drop)
 }
 
 /// A victim, with our end of its channel.
@@ -201,6 +215,7 @@ fn victim(kind: &str) -> Result<()> {
             "work" => told_of(work(&visited)),
             "open" => told_of(File::open("/etc/passwd")),
             "socket" => told_of(UdpSocket::bind("127.0.0.1:0")),
+            "child" => told_of(Command::new("true").status()),
             "thread" => told_of(thread::Builder::new().spawn(|| ())),
             "exec" => Command::new("/bin/true").exec().to_string(),
             "descriptor" => told_of(own_descriptor()),
@@ -230,10 +245,13 @@ fn told_of<T, E: std::fmt::Display>(outcome: std::result::Result<T, E>) -> Strin
     outcome.map_or_else(|error| error.to_string(), |_| "done".to_owned())
 }
 
-/// A listening socket with a visitor at its door.
+/// A listening socket with a visitor at its door, and what a guest gets from its control program.
 struct Visited {
     listener: OwnedFd,
     visitor: OwnedFd,
+    bell: OwnedFd,
+    ear: OwnedFd,
+    memory: OwnedFd,
 }
 
 fn visited() -> io::Result<Visited> {
@@ -243,25 +261,25 @@ fn visited() -> io::Result<Visited> {
     bind(&listener, &SocketAddrUnix::new_unnamed())?;
     listen(&listener, 1)?;
     connect(&visitor, &getsockname(&listener)?)?;
-    Ok(Visited { listener, visitor })
+    let (bell, ear) = doorbell::pair()?;
+    Ok(Visited { listener, visitor, bell: bell.into(), ear: ear.into(), memory: memory_file(1 << 20)? })
 }
 
 /// What the event loop of a guest asks of the kernel.
 fn work(visited: &Visited) -> io::Result<()> {
-    let memory = memfd_create("ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&memory, 1 << 20)?;
+    let memory = &visited.memory;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-    fcntl_add_seals(&memory, seals)?;
-    let file_system = fstatfs(&memory)?.f_type;
-    if fcntl_get_seals(&memory)? != seals || fstat(&memory)?.st_size != 1 << 20 || file_system != TMPFS_MAGIC {
+    fcntl_add_seals(memory, seals)?;
+    let file_system = fstatfs(memory)?.f_type;
+    if !fcntl_get_seals(memory)?.contains(seals) || fstat(memory)?.st_size != 1 << 20 || file_system != TMPFS_MAGIC {
         return Err(io::Error::other("the memory is not as it was made"));
     }
 
     let guest = accept_with(&visited.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     socket_peercred(&guest)?;
     send(&visited.visitor, b"hello", SendFlags::NOSIGNAL)?;
-    let (doorbell, rung) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map(|(read, write)| (write, read))?;
-    rustix::io::write(&doorbell, b"1")?;
+    let (doorbell, rung) = (Bell::from_fd(visited.bell.try_clone()?)?, &visited.ear);
+    doorbell.ring();
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let soon = Itimerspec { it_interval: Timespec::default(), it_value: Timespec { tv_sec: 0, tv_nsec: 1 } };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &soon)?;

@@ -6,7 +6,7 @@
 
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
 use siga_fabric::application::ApplicationId;
 use siga_fabric::channel::{Channel, Ended};
 use siga_fabric::control::Control;
@@ -68,19 +68,40 @@ fn memory_file() -> OwnedFd {
     rustix::fs::memfd_create("play", MemfdFlags::CLOEXEC).expect("memory")
 }
 
-/// The channels of guests that were started, with their processes, which do nothing.
-type Started = Rc<RefCell<Vec<(OwnedFd, Pid)>>>;
+/// Guests that were started.
+#[derive(Debug, Default)]
+struct Starts {
+    /// The channels of those that the test has not met yet, with the numbers of their processes.
+    new: Vec<(OwnedFd, Pid)>,
+    /// All processes, which do nothing.
+    processes: Vec<OwnedFd>,
+}
+
+impl Starts {
+    /// Ends all processes: a control program that is dropped leaves them.
+    fn end(&mut self) {
+        self.new.clear();
+        for process in self.processes.drain(..) {
+            // It may have ended.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+}
+
+type Started = Rc<RefCell<Starts>>;
 
 /// Starts processes that do nothing; the test speaks for them.
 #[derive(Debug)]
 struct Puppets(Started);
 
 impl Launcher for Puppets {
-    fn start(&self, _: &[&str], channel: OwnedFd) -> siga_fabric::Result<Process> {
+    fn start(&self, _: &[&str], channel: OwnedFd, _: OwnedFd) -> siga_fabric::Result<Process> {
         let mut command = Command::new("sleep");
         let child = command.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let process = Process::watch(child.expect("the program `sleep`"))?;
-        self.0.borrow_mut().push((channel, process.pid()));
+        let mut starts = self.0.borrow_mut();
+        starts.processes.push(process.pidfd().try_clone_to_owned().expect("a descriptor"));
+        starts.new.push((channel, process.pid()));
         Ok(process)
     }
 }
@@ -139,7 +160,7 @@ impl Guest {
                 self.say(&News::Ready { confinement: "honest".to_owned() }, Vec::new());
             }
             Order::Pair(held) => {
-                assert_eq!(descriptors.len(), 2);
+                assert_eq!(descriptors.len(), 3);
                 self.say(&News::Memory { pair: held.pair }, vec![memory_file()]);
                 self.pairs.insert(held.pair, held);
             }
@@ -156,6 +177,7 @@ impl Guest {
             }
             Order::Ping { request, .. } => self.pings.push(request),
             Order::Refused { .. }
+            | Order::Messages
             | Order::Member { .. }
             | Order::MemberGone { .. }
             | Order::ApplicationMemory { .. } => {}
@@ -322,11 +344,11 @@ impl World {
     /// Takes over the guests that the control program has started.
     fn meet_started(&mut self) {
         let end = Instant::now() + PATIENCE;
-        while self.started.borrow().len() < 2 {
+        while self.started.borrow().new.len() < 2 {
             assert!(Instant::now() < end, "the guests are not started");
             self.turn();
         }
-        let mut started = std::mem::take(&mut *self.started.borrow_mut()).into_iter();
+        let mut started = std::mem::take(&mut self.started.borrow_mut().new).into_iter();
         let mut next =
             || started.next().map(|(channel, pid)| (Guest::new(Channel::new(channel).expect("a channel")), pid));
         // The control program starts them by their names.
@@ -439,10 +461,7 @@ impl World {
     pub(crate) fn succeed(&mut self, input: &[u8]) {
         let mut draw = Draw(input);
         self.control = None;
-        for (_, pid) in self.started.borrow_mut().drain(..) {
-            rustix::process::kill_process(pid, Signal::KILL).expect("a process");
-        }
-        rustix::process::kill_process(self.victim, Signal::KILL).expect("a process");
+        self.started.borrow_mut().end();
         self.inner = None;
         self.honest.remove("victim");
         self.control = Some(begin(&self.base, &self.started));
@@ -504,7 +523,7 @@ impl World {
         let end = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < end, "the hostile guest is not started again");
-            if let Some((channel, _)) = self.started.borrow_mut().pop() {
+            if let Some((channel, _)) = self.started.borrow_mut().new.pop() {
                 return Channel::new(channel).expect("a channel");
             }
             self.admin.ask(Request::StartGuest(name("inner")), Vec::new());
@@ -679,7 +698,7 @@ impl World {
                 Order::Pair(held) => {
                     seen.push(held.pair);
                     hostile.pairs.insert(held.pair, held.clone());
-                    2
+                    3
                 }
                 Order::PeerMemory { pair } => {
                     assert!(hostile.pairs.contains_key(pair), "memory of others' pair: {order:?}");
@@ -692,6 +711,7 @@ impl World {
                     hostile.pairs.remove(pair);
                     0
                 }
+                Order::Messages => 1,
                 _ => 0,
             };
             assert_eq!(descriptors.len(), expected, "{order:?}");
@@ -745,12 +765,15 @@ impl Drop for World {
             let lines: Vec<&str> = log.lines().collect();
             eprintln!("the log ends with:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
         }
-        // A control program that is dropped leaves the processes that it has started.
-        let mut all = vec![self.victim];
-        all.extend(self.started.borrow().iter().map(|(_, pid)| *pid));
-        for pid in all.into_iter().filter(|pid| *pid != Pid::INIT) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
+        // All guests leave, and the network is taken down, so that nothing of it is left.
+        self.honest.clear();
+        (self.hostile, self.inner) = (None, None);
+        let Some(mut control) = self.control.take() else { return };
+        let until = Moment::now().after(PATIENCE);
+        let _ = self.admin.0.send(&TimedRequest { request: Request::Down, until }, Vec::new());
+        let end = Instant::now() + PATIENCE;
+        while control.turn(Some(Duration::from_millis(10))) && Instant::now() < end {}
+        self.started.borrow_mut().end();
     }
 }
 

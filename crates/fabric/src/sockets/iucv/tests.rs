@@ -9,7 +9,6 @@ use crate::application::{Extent, Extents, shape};
 use crate::client::ApplicationEnd;
 use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
 use crate::message::Waiting;
-use rustix::pipe::{PipeFlags, pipe_with};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
 use std::io::ErrorKind;
@@ -36,7 +35,7 @@ fn remote() -> SocketAddr {
 
 /// The ear and the bell of a doorbell.
 fn bell() -> (OwnedFd, OwnedFd) {
-    pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap()
+    siga_ring::doorbell::pipe().unwrap()
 }
 
 fn status() -> Status {

@@ -1,0 +1,193 @@
+//! Control groups of a network's guests, with a limit on memory each (cgroups(7), versions 1 and 2).
+//!
+//! A network has a group of its own beside or below that of its control program, with a group for each guest in it. Groups
+//! outlive their makers: the state file has the place, and the group is removed with the network.
+
+use crate::error::{IoContext, Result};
+use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
+use crate::name::Name;
+use rustix::io::Errno;
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What the names of these groups begin with.
+const PREFIX: &str = "siga-";
+
+/// Which files a group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Version {
+    One,
+    Two,
+}
+
+/// The group of a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cgroup {
+    directory: PathBuf,
+    version: Version,
+}
+
+impl Cgroup {
+    /// Where the group of a network would be, if this process is in a group whose memory can be limited.
+    pub(crate) fn place(network: &Name) -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let (own, version) = own_group(&groups, &mounts)?;
+        // In version 2 a group with processes has no groups with limits in it.
+        let parent = if version == Version::Two && own.parent()?.join("cgroup.procs").exists() {
+            own.parent()?.to_owned()
+        } else {
+            own
+        };
+        let mut random = [0; 8];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).ok()?;
+        let directory = parent.join(format!("{PREFIX}{network}-{:016x}", u64::from_ne_bytes(random)));
+        Some(Self { directory, version })
+    }
+
+    /// Makes the group, unless a predecessor did.
+    ///
+    /// # Errors
+    /// The place belongs to somebody else, or memory cannot be limited there.
+    pub(crate) fn make(&self) -> Result<()> {
+        let made = || -> std::io::Result<()> {
+            make_directory(&self.directory)?;
+            match self.version {
+                Version::One => fs::metadata(self.directory.join("memory.limit_in_bytes")).map(drop),
+                Version::Two => fs::write(self.directory.join("cgroup.subtree_control"), "+memory"),
+            }
+        };
+        made().inspect_err(|_| _ = fs::remove_dir(&self.directory)).context("cannot make a control group")
+    }
+
+    /// Puts a guest's process into a group of its own, with a limit.
+    ///
+    /// # Errors
+    /// The process may not be moved.
+    pub(crate) fn limit(&self, guest: &Name, bytes: u64, process: Pid) -> Result<()> {
+        let directory = self.of(guest);
+        let limited = || -> std::io::Result<()> {
+            make_directory(&directory)?;
+            let set = |file: &str, value: String| fs::write(directory.join(file), value);
+            match self.version {
+                Version::One => {
+                    set("memory.limit_in_bytes", bytes.to_string())?;
+                    // There only where the kernel counts swap too.
+                    let _ = set("memory.memsw.limit_in_bytes", bytes.to_string());
+                }
+                Version::Two => {
+                    set("memory.max", bytes.to_string())?;
+                    let _ = set("memory.swap.max", "0".to_owned());
+                }
+            }
+            set("cgroup.procs", process.as_raw_nonzero().to_string())
+        };
+        limited().context("cannot put a guest into a control group")
+    }
+
+    /// How many processes of a guest the kernel has ended because they reached the limit.
+    pub(crate) fn kills(&self, guest: &Name) -> u64 {
+        let file = match self.version {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        let counters = fs::read_to_string(self.of(guest).join(file)).unwrap_or_default();
+        counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+    }
+
+    fn of(&self, guest: &Name) -> PathBuf {
+        // A guest may be called like one of the group's files.
+        self.directory.join(format!("guest-{guest}"))
+    }
+
+    /// Removes the group and those in it, whose processes have ended.
+    pub(crate) fn remove(&self) {
+        // The state file is the caller's own; nothing but a group of this kind goes, and only if it is empty.
+        let is_ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if !self.directory.file_name().is_some_and(is_ours) {
+            return;
+        }
+        let guests = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        guests.filter(|path| path.is_dir()).for_each(|guest| remove_directory(&guest));
+        remove_directory(&self.directory);
+    }
+}
+
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn remove_directory(path: &Path) {
+    for _ in 0..CGROUP_REMOVALS_MAX {
+        match rustix::fs::rmdir(path) {
+            Err(Errno::BUSY) => std::thread::sleep(CGROUP_REMOVAL_WAIT),
+            _ => return,
+        }
+    }
+}
+
+/// The directory of the group with the controller of memory that a process is in, by /proc/self/cgroup and
+/// /proc/self/mountinfo.
+fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
+    let of = |wanted: &dyn Fn(&str) -> bool| {
+        groups.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            wanted(controllers).then_some(path)
+        })
+    };
+    let mounted = |kind: &str, option: &str| {
+        mounts.lines().find_map(|line| {
+            // Fields of a mount, a hyphen, the file system's kind, its source, its options.
+            let (mount, file_system) = line.split_once(" - ")?;
+            let mut file_system = file_system.split(' ');
+            let is_it = file_system.next()? == kind && file_system.nth(1)?.split(',').any(|word| word == option);
+            let mut fields = mount.split(' ').skip(3);
+            is_it.then_some((fields.next()?, fields.next()?))
+        })
+    };
+    let directory = |path: &str, (root, point): (&str, &str)| {
+        let below = Path::new(path).strip_prefix(root).ok()?;
+        let is_plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        is_plain.then(|| Path::new(point).join(below))
+    };
+    let one = of(&|controllers| controllers.split(',').any(|word| word == "memory"));
+    if let Some(path) = one {
+        return Some((directory(path, mounted("cgroup", "memory")?)?, Version::One));
+    }
+    let path = of(&str::is_empty)?;
+    Some((directory(path, mounted("cgroup2", "rw")?)?, Version::Two))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+30 24 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw,nsdelegate
+32 30 0:28 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory
+33 30 0:29 / /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu
+";
+
+    #[test]
+    fn the_group_of_a_process_is_found_in_either_version() {
+        let one = (PathBuf::from("/sys/fs/cgroup/memory/a/b"), Version::One);
+        assert_eq!(own_group("9:cpu:/x\n8:memory:/a/b\n0::/c\n", MOUNTS), Some(one));
+        let two = (PathBuf::from("/sys/fs/cgroup/unified/c"), Version::Two);
+        assert_eq!(own_group("0::/c\n", MOUNTS), Some(two));
+        // A container sees a part of the tree alone.
+        let part = "31 30 0:27 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let below = (PathBuf::from("/sys/fs/cgroup/app"), Version::Two);
+        assert_eq!(own_group("0::/docker/1/app\n", part), Some(below));
+        for (groups, mounts) in [("0::/docker/2\n", part), ("0::/docker/1/../2\n", part), ("0::/c\n", ""), ("", MOUNTS)]
+        {
+            assert_eq!(own_group(groups, mounts), None, "{groups}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Text made fit for one line of the log: each character is seen as what it is, and the length has a bound.
+
+use crate::limits::LOG_LINE_BYTES_MAX;
+use std::fmt::Write;
+
+/// Escapes everything but printable characters as Rust does in a string literal: control characters, ends of lines, terminal
+/// escapes, marks of direction, characters without width, and the backslash. Bytes that are no UTF-8 become `\xNN`. A longer
+/// text is cut, with the number of its bytes that are missing.
+pub(super) fn line(bytes: &[u8]) -> String {
+    let mut line = String::new();
+    let mut taken = 0;
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if line.len() >= LOG_LINE_BYTES_MAX {
+                return cut(line, bytes.len() - taken);
+            }
+            match letter {
+                '"' | '\'' => line.push(letter),
+                other => line.extend(other.escape_debug()),
+            }
+            taken += letter.len_utf8();
+        }
+        for byte in chunk.invalid() {
+            if line.len() >= LOG_LINE_BYTES_MAX {
+                return cut(line, bytes.len() - taken);
+            }
+            let _ = write!(line, "\\x{byte:02x}");
+            taken += 1;
+        }
+    }
+    line
+}
+
+fn cut(mut line: String, missing: usize) -> String {
+    let _ = write!(line, " ({missing} more bytes)");
+    line
+}

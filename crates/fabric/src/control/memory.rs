@@ -1,0 +1,134 @@
+//! The memory of guests: files for their halves of links, which guests cannot make themselves, and a limit for each process.
+//!
+//! The limit follows from the topology, or is the topology's `memory_max`. It is that of a control group where one can be made,
+//! else one on the address space. Both are in force before the guest learns what guest it is.
+
+use super::Control;
+use crate::application;
+use crate::error::{Error, IoContext, Result};
+use crate::limits::{
+    ADDRESS_SPACE_BYTES_EXTRA, BACKLOG_BYTES_MAX, DESCRIPTORS_BASE, DESCRIPTORS_EACH, MEMORY_BYTES_BASE,
+};
+use crate::message::Buffers;
+use crate::name::Name;
+use crate::request::{GuestMemory, MemoryLimit};
+use crate::topology::Topology;
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use siga_ring::{Shape, memory_file};
+use std::os::fd::OwnedFd;
+
+/// Memory for a guest's outgoing ring of a pair.
+pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
+    let bytes = ring_bytes(outbound).ok_or_else(|| Error::usage("no ring has such buffers"))?;
+    memory_file(bytes).context("cannot make memory for a ring")
+}
+
+/// Memory for a guest's ring to an application, and for its arena.
+pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
+    let shape = application::shape().ok_or_else(|| Error::usage("no ring has such buffers"))?;
+    let arena_bytes = usize::try_from(arena_bytes).map_err(|_| Error::usage("no arena is so large"))?;
+    let make = |bytes| memory_file(bytes).context("cannot make memory for an application");
+    Ok([make(shape.memory_bytes())?, make(arena_bytes)?])
+}
+
+fn ring_bytes(buffers: Buffers) -> Option<usize> {
+    let bytes = usize::try_from(buffers.bytes).ok()?;
+    Some(Shape::new(bytes, usize::from(buffers.count))?.memory_bytes())
+}
+
+/// What a guest's pairs may take: for each partner the rings of both directions and what waits for the partner. Of these as
+/// many as it may have at a time, the largest.
+fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
+    let mut pairs: Vec<u64> = Vec::new();
+    for own in &topology.guests[name].devices {
+        let bytes = topology.networks[&own.network].kind.buffer_bytes();
+        for (_, _, partner) in topology.on(&own.network).filter(|(guest, _, _)| *guest != name) {
+            let ring = |count| ring_bytes(Buffers { bytes, count }).map_or(0, |bytes| bytes as u64);
+            pairs.push(ring(own.buffer_count) + ring(partner.buffer_count) + BACKLOG_BYTES_MAX as u64);
+        }
+    }
+    pairs.sort_unstable_by(|one, other| other.cmp(one));
+    pairs.truncate(usize::try_from(topology.guests[name].pairs_max).unwrap_or(usize::MAX));
+    (pairs.iter().sum(), pairs.len() as u64)
+}
+
+/// Bytes that a guest's process may take.
+fn memory_max(topology: &Topology, name: &Name) -> u64 {
+    let guest = &topology.guests[name];
+    let ring = application::shape().map_or(0, |shape| shape.memory_bytes() as u64);
+    let applications = u64::from(guest.applications_max) * 2 * (guest.arena_bytes + ring);
+    guest.memory_max.unwrap_or_else(|| MEMORY_BYTES_BASE + pairs_bytes(topology, name).0 + applications)
+}
+
+fn descriptors_max(topology: &Topology, name: &Name) -> u64 {
+    let users = pairs_bytes(topology, name).1 + u64::from(topology.guests[name].applications_max);
+    DESCRIPTORS_BASE + DESCRIPTORS_EACH * users
+}
+
+impl Control {
+    /// Limits what a guest's process can take, for good.
+    pub(super) fn limit(&mut self, name: &Name, pid: Pid) -> Result<()> {
+        let max_bytes = memory_max(&self.topology, name);
+        let limited = self.cgroup.as_ref().map(|cgroup| cgroup.limit(name, max_bytes, pid));
+        let by = match limited {
+            Some(Ok(())) => MemoryLimit::ControlGroup,
+            Some(Err(_)) | None => {
+                lower(pid, Resource::As, max_bytes.saturating_add(ADDRESS_SPACE_BYTES_EXTRA))?;
+                MemoryLimit::AddressSpace
+            }
+        };
+        self.memory_limits.insert(name.clone(), GuestMemory { max_bytes, by });
+        self.kills.insert(name.clone(), self.kills_of(name));
+        lower(pid, Resource::Nofile, descriptors_max(&self.topology, name))
+    }
+
+    /// Whether the kernel has ended a guest's process because it reached its limit.
+    pub(super) fn reached_its_limit(&self, name: &Name) -> bool {
+        self.kills.get(name).is_some_and(|before| self.kills_of(name) > *before)
+    }
+
+    fn kills_of(&self, name: &Name) -> u64 {
+        self.cgroup.as_ref().map_or(0, |cgroup| cgroup.kills(name))
+    }
+}
+
+/// Lowers a limit of a process that this one started. What is lower already stays.
+fn lower(pid: Pid, resource: Resource, most: u64) -> Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |own| own.min(most));
+    match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
+        // The kernel refuses to raise a limit, as of a guest whose first control program could do less.
+        Ok(_) | Err(Errno::PERM) => Ok(()),
+        Err(error) => Err(error).context("cannot limit a guest"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_limit_is_what_its_partners_and_applications_may_take() {
+        let text = |keys: &str| {
+            format!(
+                "[network.lan]\ntype = \"hipersockets\"\nframe = \"16K\"\n\
+                 [guest.a]\n{keys}device = [{{ network = \"lan\", buffer_count = 8 }}]\n\
+                 [guest.b]\ndevice = [{{ network = \"lan\", buffer_count = 16 }}]\n\
+                 [guest.c]\ndevice = [{{ network = \"lan\", buffer_count = 32 }}]\n"
+            )
+        };
+        let max = |keys: &str| memory_max(&Topology::parse(&text(keys)).unwrap(), &"a".parse().unwrap());
+        // A page of words, and each buffer with a line before it.
+        let ring = |bytes: u64, count: u64| (4_096 + count * (bytes + 64)).next_multiple_of(4_096);
+        let pair = |count| ring(16 << 10, 8) + ring(16 << 10, count) + (4 << 20);
+        let base = MEMORY_BYTES_BASE;
+        assert_eq!(max("applications_max = 0\n"), base + pair(16) + pair(32));
+        assert_eq!(max("applications_max = 0\npairs_max = 1\n"), base + pair(32));
+        let application = 2 * ((1 << 20) + ring(64 << 10, 64));
+        let applications = "applications_max = 3\narena_bytes = 1048576\n";
+        assert_eq!(max(applications), base + pair(16) + pair(32) + 3 * application);
+        assert_eq!(max("memory_max = 100000000\n"), 100_000_000);
+        let topology = Topology::parse(&text("applications_max = 3\n")).unwrap();
+        assert_eq!(descriptors_max(&topology, &"a".parse().unwrap()), DESCRIPTORS_BASE + 5 * DESCRIPTORS_EACH);
+    }
+}
