@@ -6,11 +6,12 @@
 
 use crate::account::Method;
 use crate::bpf::burner::PER_PACKET_NS_MAX;
+use crate::directory;
 use crate::driver::Close;
 use crate::error::{Error, Result};
 use crate::level::Level;
 use crate::limits;
-use crate::path::{GuestPath, PathKind};
+use crate::path::{GuestPath, PathKind, check_congestion};
 use crate::place::Place;
 use crate::socket::kernel::Wait;
 use crate::sys::cpu_list;
@@ -18,6 +19,7 @@ use crate::workload::{Workload, parse_size};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// What to measure.
@@ -149,8 +151,8 @@ fn within(what: &str, value: f64, least: f64, most: f64) -> Result<()> {
     Err(Error::usage(format!("{what} = {value}")).hint(format!("{what} goes from {least} to {most}")))
 }
 
-/// How existing places are reached.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// How existing places are reached. The command that reaches another host is no part of a plan: a plan executes nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Reach {
@@ -159,17 +161,9 @@ pub struct Reach {
     pub server_address: Option<std::net::IpAddr>,
     /// Port the server listens on; 0: any free one.
     pub port: u16,
-    /// The command that reaches `ssh:HOST`.
-    pub ssh: String,
     /// Congestion control of sockets in existing places; absent: the host's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-}
-
-impl Default for Reach {
-    fn default() -> Self {
-        Self { server_address: None, port: 0, ssh: "ssh".into(), congestion: None }
-    }
 }
 
 impl Reach {
@@ -328,7 +322,7 @@ impl Plan {
             return Err(Error::usage(format!("unknown plan `{name_or_file}`"))
                 .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", "))));
         }
-        let text = std::fs::read_to_string(name_or_file).map_err(|error| {
+        let text = directory::read_named(Path::new(name_or_file), limits::PLAN_BYTES_MAX).map_err(|error| {
             Error::usage(format!("cannot read plan {name_or_file}: {error}"))
                 .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", ")))
         })?;
@@ -343,11 +337,42 @@ impl Plan {
     /// Reads a plan from text; `place` names it in messages.
     ///
     /// # Errors
-    /// Usage: unknown key or wrong type (with line and column).
+    /// Usage: unknown key or wrong type (with line and column), or a command to execute.
     pub fn parse(text: &str, place: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|error| {
-            Error::usage(format!("plan {place}: {error}")).hint("`siga plan --schema` prints the form of a plan")
-        })
+        match without_command(text) {
+            Some(_) => Err(Error::usage(format!(
+                "plan {place}: `ssh` below [reach] names a command, and a plan executes none"
+            ))
+            .hint("take it out of the plan; give --ssh COMMAND, or write it into ~/.config/siga/config.toml")),
+            None => toml::from_str(text).map_err(|error| malformed(place, &error)),
+        }
+    }
+
+    /// Reads the plan of a run directory. Where an earlier version has recorded the command that reached other hosts, it is
+    /// left out: a run directory names nothing to execute.
+    ///
+    /// # Errors
+    /// Usage: unknown key or wrong type.
+    pub(crate) fn of_run(text: &str, place: &str) -> Result<Self> {
+        match without_command(text) {
+            Some(table) => table.try_into().map_err(|error| malformed(place, &error)),
+            None => toml::from_str(text).map_err(|error| malformed(place, &error)),
+        }
+    }
+
+    /// Hosts that the plan reaches by ssh, each once.
+    pub fn hosts(&self, matrix: &Matrix) -> Vec<String> {
+        let mut hosts = Vec::new();
+        for cell in &matrix.cells {
+            let Ok(Route::Places(client, server)) = cell.path.parse() else { continue };
+            for place in [client, server] {
+                match place {
+                    Place::Ssh(host) if !hosts.contains(&host) => hosts.push(host),
+                    Place::Ssh(_) | Place::Local | Place::Netns(_) | Place::Pid(_) | Place::Built(..) => {}
+                }
+            }
+        }
+        hosts
     }
 
     /// The plan as TOML.
@@ -526,7 +551,6 @@ impl Plan {
         let default = Reach::default();
         for (what, set) in [
             ("server address", self.reach.server_address != default.server_address),
-            ("ssh command", self.reach.ssh != default.ssh),
             ("congestion control", self.reach.congestion != default.congestion),
         ] {
             if set && !routes.iter().any(existing) {
@@ -534,10 +558,7 @@ impl Plan {
                     .hint("give --client and --server, or leave it out"));
             }
         }
-        if self.reach.ssh.trim().is_empty() {
-            return Err(Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"));
-        }
-        Ok(())
+        self.reach.congestion.as_deref().map_or(Ok(()), check_congestion)
     }
 
     /// Refuses planted costs, the plan's and those of levels, that no cell would have.
@@ -694,6 +715,17 @@ impl Plan {
         }
         path.lacks(level)
     }
+}
+
+/// A plan without the command below [reach]; `None` if it has none.
+fn without_command(text: &str) -> Option<toml::Table> {
+    let mut table: toml::Table = toml::from_str(text).ok()?;
+    table.get_mut("reach")?.as_table_mut()?.remove("ssh")?;
+    Some(table)
+}
+
+fn malformed(place: &str, error: &toml::de::Error) -> Error {
+    Error::usage(format!("plan {place}: {error}")).hint("`siga plan --schema` prints the form of a plan")
 }
 
 impl Pick {
