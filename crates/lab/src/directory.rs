@@ -293,6 +293,21 @@ impl Entry {
     }
 }
 
+/// The pipe or device behind a name that the kernel gives to an open descriptor of this process, open for writing; `None`
+/// for any other path, and for a file. A shell hands such names to a program before a pipe.
+pub fn open_descriptor(path: &Path) -> Option<File> {
+    let is_numbered = |start: &str| {
+        let number = path.strip_prefix(start).ok().and_then(Path::to_str);
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    let is_named = ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name));
+    if !is_named && !is_numbered("/dev/fd") && !is_numbered("/proc/self/fd") {
+        return None;
+    }
+    let file = File::from(openat(CWD, path, OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).ok()?);
+    (!file.metadata().ok()?.is_file()).then_some(file)
+}
+
 /// The whole text of a file that the caller, or a plan of the caller's, has named: links are followed, and it is a regular
 /// file of up to `most` bytes.
 ///

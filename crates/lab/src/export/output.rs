@@ -1,10 +1,9 @@
 //! Where an export goes: to a writer such as standard output, or to a file that is there whole or not at all.
 
-use crate::directory::Directory;
+use crate::directory::{self, Directory};
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -38,14 +37,8 @@ impl<'a> Output<'a> {
     /// Environment: it cannot be written, or a link of another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        if is_descriptor(path) {
-            // The kernel's own name for what the caller has opened already.
-            let file = File::options().write(true).open(path);
-            if let Ok(file) = file.and_then(|file| Ok((!file.metadata()?.is_file()).then_some(file)))
-                && let Some(file) = file
-            {
-                return Ok(Self { name, to: BufWriter::new(Box::new(file)), part: None });
-            }
+        if let Some(open) = directory::open_descriptor(path) {
+            return Ok(Self::new(name, open));
         }
         let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;
         Self::at(directory, &goal, name)
@@ -111,18 +104,6 @@ impl fmt::Debug for Output<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Output").field("name", &self.name).field("part", &self.part).finish_non_exhaustive()
     }
-}
-
-/// A name that the kernel gives to an open descriptor: a program before a pipe is handed such names by its shell.
-fn is_descriptor(path: &Path) -> bool {
-    let is_numbered = |start: &str| {
-        let number = path.strip_prefix(start).ok().and_then(Path::to_str);
-        number.is_some_and(|number| number.parse::<u32>().is_ok())
-    };
-    path == Path::new("/dev/stdout")
-        || path == Path::new("/dev/stderr")
-        || is_numbered("/dev/fd")
-        || is_numbered("/proc/self/fd")
 }
 
 /// A number that nobody can have known before.
