@@ -82,7 +82,7 @@ impl Store {
     ///
     /// # Errors
     /// Usage: there is a run in it already. Environment: it cannot be written, or is not the caller's alone.
-    pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<Self> {
+    pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
         const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
         let elsewhere = |error: Error| error.hint(ELSEWHERE);
         let directory = Directory::create(directory).map_err(|error| {
@@ -100,7 +100,9 @@ impl Store {
         write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
         // The plan comes last: a directory without it is no run yet.
         write_whole(&store.directory, PLAN, &plan.to_toml()?, limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
-        Ok(store)
+        // From the open directory: another may have taken its path meanwhile.
+        let (run, _) = Run::read(&store.directory)?;
+        Ok((store, run))
     }
 
     /// Opens a run directory to go on with it; cut-off lines are removed, which `damage` still tells.

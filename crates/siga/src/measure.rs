@@ -101,8 +101,8 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
     }
     let profiler = run::profiler(&plan, live)?;
     let directory = args.out.clone().unwrap_or_else(|| new_directory(&plan, now));
-    let store = Store::create(&directory, &plan, &Environment::read())?;
-    Ok(Begun { store, run: Run::load(&directory)?, ssh, profiler })
+    let (store, run) = Store::create(&directory, &plan, &Environment::read())?;
+    Ok(Begun { store, run, ssh, profiler })
 }
 
 /// `runs/20261120-104133-default`, with a number if that is taken.

@@ -194,6 +194,23 @@ fn a_link_of_another_user_leads_no_writer_anywhere() {
         bounded(&bench, &format!("report good -o {output}")).refused(3, &["symbolic link of another user"]);
     }
     assert!(names(&target).is_empty() && !bench.path("out.html").exists());
+
+    // A pipe that nobody reads would stop the writer, a device of theirs might be any.
+    let pipe = bench.path("theirs/pipe");
+    mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
+    chown(&pipe, Some(NOBODY), None).unwrap();
+    bounded(&bench, "export good --output theirs/pipe").refused(3, &["theirs/pipe", "a pipe of another user"]);
+    bounded(&bench, "export good --output theirs/link").refused(3, &["symbolic link of another user"]);
+}
+
+#[test]
+fn an_output_to_an_open_pipe_goes_there() {
+    for bench in benches() {
+        let printed = bounded(&bench, "export good").ok().out;
+        for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+            assert_eq!(bounded(&bench, &format!("export good --output {name}")).ok().out, printed, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -333,7 +350,7 @@ fn files_that_shrink_and_vanish_while_they_are_read_end_no_reader() {
                     }
                 }
             });
-            for _ in 0..60 {
+            for _ in 0..30 {
                 for arguments in ["show bad", "export bad", "report bad -o page.html"] {
                     let ended = bounded(&bench, arguments);
                     assert!(matches!(ended.status, Some(0 | 2 | 3 | 4)), "{ended}");
