@@ -191,7 +191,7 @@ impl<'a> Course<'a> {
             done,
             failures: BTreeMap::new(),
             settled: BTreeSet::new(),
-            session: so_far.trials.iter().map(|trial| trial.session + 1).max().unwrap_or(0),
+            session: so_far.trials.iter().map(|trial| trial.session.saturating_add(1)).max().unwrap_or(0),
             failed: 0,
             died: 0,
             rounds,
