@@ -46,6 +46,10 @@ pub const TRIALS_MAX: u32 = 1_000;
 pub const STOP_TRIALS_MAX: usize = 30;
 /// Most cells of one plan.
 pub const CELLS_MAX: usize = 10_000;
+/// Most combinations of a plan's axes, those that are excluded, skipped or there twice among them.
+pub const COMBINATIONS_MAX: usize = 100_000;
+/// Most entries by which a plan leaves out cells: each is compared with each combination.
+pub const EXCLUDES_MAX: usize = 1_000;
 /// Longest ruleset of a level: some 2,500 rules of one line.
 pub const RULESET_BYTES_MAX: usize = 64 << 10;
 /// Time that loading a ruleset and reading it back may take together.

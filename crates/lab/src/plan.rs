@@ -388,6 +388,7 @@ impl Plan {
     /// # Errors
     /// Usage: the first thing that cannot be.
     pub fn matrix(&self) -> Result<Matrix> {
+        self.check_lengths()?;
         let loaded =
             self.level_names().map(|name| Ok((name, Level::load(name)?))).collect::<Result<HashMap<_, _>>>()?;
         let mut levels: Vec<Level> = Vec::new();
@@ -410,6 +411,7 @@ impl Plan {
     /// # Errors
     /// Usage: something that cannot be, or levels that are not those of this plan.
     pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
+        self.check_lengths()?;
         let mut names: Vec<&str> = Vec::new();
         for name in self.level_names() {
             if !names.contains(&name) {
@@ -521,6 +523,31 @@ impl Plan {
         let wait = self.wait.name();
         (!others.is_empty())
             .then(|| format!("guests wait {}, and not by `{wait}`: these levels say how", others.join(", ")))
+    }
+
+    /// Refuses axes that would take for ever to go through, whatever comes of their combinations.
+    fn check_lengths(&self) -> Result<()> {
+        let axes = [
+            ("paths", self.paths.len()),
+            ("workloads", self.workloads.len()),
+            ("mtus", self.mtus.len()),
+            ("clients", self.clients.len()),
+            ("levels", self.levels.len()),
+        ];
+        let lists =
+            [("include", self.include.len(), limits::CELLS_MAX), ("exclude", self.exclude.len(), limits::EXCLUDES_MAX)];
+        let axes_long = axes.into_iter().map(|(name, length)| (name, length, limits::CELLS_MAX));
+        if let Some((name, length, most)) = axes_long.chain(lists).find(|(_, length, most)| length > most) {
+            return Err(Error::usage(format!("`{name}` of the plan has {length} entries"))
+                .hint(format!("it takes up to {most}")));
+        }
+        let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
+        if combinations > limits::COMBINATIONS_MAX {
+            let most = limits::COMBINATIONS_MAX;
+            return Err(Error::usage(format!("the plan's axes have {combinations} combinations"))
+                .hint(format!("they may have up to {most}; shorten them, or spread them over several plans")));
+        }
+        Ok(())
     }
 
     fn check_times(&self) -> Result<()> {
@@ -738,12 +765,13 @@ impl Pick {
 
     fn matches(&self, cell: &Cell) -> bool {
         let same = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
-        let workload = self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));
+        // The workload takes longest to read, so it comes last.
+        let workload = || self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));
         same(&self.path, &cell.path)
-            && workload
             && self.mtu.is_none_or(|mtu| Some(mtu) == cell.mtu)
             && self.clients.is_none_or(|clients| clients == cell.clients)
             && same(&self.level, &cell.level)
+            && workload()
     }
 }
 
@@ -980,5 +1008,21 @@ mod tests {
     fn a_plan_reads_back_as_written() {
         let plan = plan("paths = [\"veth\"]\nrate = 100.0\n[plant]\ndelay_us = 5.0\n[reach]\nport = 7\n");
         assert_eq!(Plan::parse(&plan.to_toml().unwrap(), "again").unwrap(), plan);
+    }
+
+    #[test]
+    fn axes_that_would_take_for_ever_are_refused_at_once() {
+        let long = |number: usize| vec!["veth".to_owned(); number];
+        for (plan, words) in [
+            (Plan { paths: long(10_001), ..Plan::default() }, "`paths` of the plan has 10001 entries"),
+            (Plan { levels: vec!["plain".into(); 1_000_000], paths: Vec::new(), ..Plan::default() }, "`levels`"),
+            (Plan { exclude: vec![Pick::default(); 1_001], ..Plan::default() }, "`exclude`"),
+            (Plan { paths: long(1_000), clients: vec![1; 1_000], ..Plan::default() }, "1000000 combinations"),
+        ] {
+            for error in [plan.matrix().unwrap_err(), plan.matrix_with(&[Level::plain()]).unwrap_err()] {
+                assert!(error.exit_status() == 2 && error.message().contains(words), "{error}");
+            }
+        }
+        assert_eq!(Plan { paths: long(10_000), ..Plan::default() }.matrix().unwrap().cells.len(), 1);
     }
 }
