@@ -90,6 +90,11 @@ pub struct Counts {
     pub unstarted: u64,
 }
 
+/// The sum of counters. A record may hold any numbers: a sum beyond the largest is the largest.
+pub(crate) fn total(counters: impl IntoIterator<Item = u64>) -> u64 {
+    counters.into_iter().fold(0, u64::saturating_add)
+}
+
 impl Counts {
     /// Applies `f` to each field of two counts.
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
@@ -120,9 +125,9 @@ impl Counts {
         self.zip(other, u64::saturating_add)
     }
 
-    /// Everything that went wrong, in one number; zero on a sound trial.
+    /// Everything that went wrong, in one number; zero on a sound trial. A record may hold any numbers.
     pub fn errors(&self) -> u64 {
-        self.connect_failures + self.resets + self.short_reads + self.wrong_content + self.lost
+        total([self.connect_failures, self.resets, self.short_reads, self.wrong_content, self.lost])
     }
 }
 

@@ -4,9 +4,10 @@
 //! level leaves out keeps the laboratory's default, which is the kernel at its ordinary best: cubic (or reno where cubic is
 //! restricted), offloads on, 64 KB segments. A level says what to set; `path` sets it in every namespace and reads it back.
 
+use crate::directory;
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::path::PathKind;
+use crate::path::{PathKind, check_congestion, check_sysctl};
 use crate::plan::Plant;
 use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use siga_fabric::driver::Driver;
 use siga_fabric::message::Waiting;
 use siga_fabric::topology::Full;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// What a level sets on a built path.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -170,7 +172,7 @@ impl Level {
             return Err(Error::usage(format!("unknown level `{name_or_file}`"))
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", "))));
         }
-        let text = std::fs::read_to_string(name_or_file).map_err(|error| {
+        let text = directory::read_named(Path::new(name_or_file), limits::LEVEL_BYTES_MAX).map_err(|error| {
             Error::usage(format!("cannot read level {name_or_file}: {error}"))
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", ")))
         })?;
@@ -227,8 +229,8 @@ impl Level {
     }
 
     fn check(&self) -> Result<()> {
-        if self.name.is_empty() || self.name.contains([',', '/', '"']) || self.name.chars().any(char::is_control) {
-            return Err(Error::usage(format!("`{}` is no level name", self.name))
+        if self.name.is_empty() || self.name.contains([',', '/', '"']) || self.name.contains(char::is_control) {
+            return Err(Error::usage(format!("`{}` is no level name", self.name.escape_debug()))
                 .hint("a name has letters and digits, and no comma, slash or quotation mark"));
         }
         if let Some(bytes) = self.big_tcp_bytes
@@ -251,14 +253,8 @@ impl Level {
         if let Some(plant) = &self.plant {
             plant.check()?;
         }
-        let outside = self.sysctl.keys().find(|key| {
-            !key.starts_with("net.") || key.contains("..") || key.contains('/') || key.chars().any(char::is_control)
-        });
-        match outside {
-            Some(key) => Err(Error::usage(format!("sysctl `{key}` does not belong to a network namespace"))
-                .hint("only net.* names can be set, as `net.ipv4.tcp_rmem`")),
-            None => Ok(()),
-        }
+        self.congestion.as_deref().map_or(Ok(()), check_congestion)?;
+        self.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
     }
 }
 

@@ -8,7 +8,10 @@
 pub mod account;
 pub mod agent;
 pub mod bpf;
+pub mod commands;
+pub mod config;
 pub mod control;
+pub mod directory;
 pub mod doctor;
 pub mod driver;
 pub mod environment;

@@ -46,9 +46,33 @@ pub const TRIALS_MAX: u32 = 1_000;
 pub const STOP_TRIALS_MAX: usize = 30;
 /// Most cells of one plan.
 pub const CELLS_MAX: usize = 10_000;
+/// Most combinations of a plan's axes, those that are excluded, skipped or there twice among them.
+pub const COMBINATIONS_MAX: usize = 100_000;
+/// Most entries by which a plan leaves out cells: each is compared with each combination.
+pub const EXCLUDES_MAX: usize = 1_000;
 /// Longest ruleset of a level: some 2,500 rules of one line.
 pub const RULESET_BYTES_MAX: usize = 64 << 10;
 /// Time that loading a ruleset and reading it back may take together.
 pub const RULESET_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most that nft may say about a ruleset: a listing takes a few hundred bytes a rule.
 pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// Longest plan that is read: some 10,000 cells, each picked alone.
+pub const PLAN_BYTES_MAX: u64 = 4 << 20;
+/// Longest file of a level that is read: a ruleset of `RULESET_BYTES_MAX`, written with escapes, and some more.
+pub const LEVEL_BYTES_MAX: u64 = 1 << 20;
+/// Longest `levels.json` of a run directory: a thousand levels with rulesets.
+pub const LEVELS_BYTES_MAX: u64 = 64 << 20;
+/// Longest of the other files that a run directory holds once: its environment, how it ended.
+pub const RUN_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Longest line of a run directory's records. A trial takes some 2,500 bytes, its histograms up to 700,000.
+pub const RECORD_BYTES_MAX: u64 = 4 << 20;
+/// Longest file of records in a run directory: 30 trials of each of 10,000 cells.
+pub const RECORDS_BYTES_MAX: u64 = 1 << 30;
+/// Longest configuration of a user.
+pub const CONFIG_BYTES_MAX: u64 = 64 << 10;
+/// Most entries of a directory that are looked at.
+pub const ENTRIES_MAX: usize = 100_000;
+/// Most symbolic links on the way to a file that is written (path_resolution(7): the kernel's own limit).
+pub const LINKS_MAX: usize = 40;
+/// Longest value of a sysctl that a level sets: what the kernel takes in one write.
+pub const SYSCTL_BYTES_MAX: usize = 4 << 10;

@@ -19,6 +19,7 @@ pub use raised::{Net, Raised};
 
 use crate::error::{Error, Result};
 use crate::level::Level;
+use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -176,13 +177,7 @@ impl PathSpec {
         if self.kind == PathKind::Unix && self.ipv6 {
             return Err(Error::usage("path unix has no addresses").hint("leave out IPv6 for it"));
         }
-        if let Some(name) = &self.level.congestion
-            && (name.is_empty()
-                || name.len() > CONGESTION_BYTES_MAX
-                || !name.bytes().all(|byte| byte.is_ascii_graphic()))
-        {
-            return Err(Error::usage(format!("`{name}` is no congestion control")));
-        }
+        self.level.congestion.as_deref().map_or(Ok(()), check_congestion)?;
         self.level.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
     }
 
@@ -211,20 +206,39 @@ impl PathSpec {
 /// Longest name of a congestion control (TCP_CA_NAME_MAX without its terminating zero).
 const CONGESTION_BYTES_MAX: usize = 15;
 
-fn check_sysctl(name: &str, value: &str) -> Result<()> {
+/// Fails unless this can be the name of a congestion control: the kernel looks for a module of that name.
+///
+/// # Errors
+/// Usage: it cannot.
+pub(crate) fn check_congestion(name: &str) -> Result<()> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if (1..=CONGESTION_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("`{}` is no congestion control", name.escape_debug()))
+        .hint("/proc/sys/net/ipv4/tcp_available_congestion_control lists those of this host"))
+}
+
+/// Fails unless this is a sysctl of a network namespace: its name becomes a path below /proc/sys.
+///
+/// # Errors
+/// Usage: it is none, or its value is not one line.
+pub(crate) fn check_sysctl(name: &str, value: &str) -> Result<()> {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
     if !name.starts_with("net.") || !name.split('.').all(is_word) {
-        return Err(Error::usage(format!("`{name}` is no sysctl of a network namespace"))
+        return Err(Error::usage(format!("`{}` is no sysctl of a network namespace", name.escape_debug()))
             .hint("only net.* names can be set, as `net.ipv4.tcp_rmem`"));
     }
     if name == "net.ipv4.tcp_congestion_control" {
         return Err(Error::usage(format!("sysctl {name} would not reach the sockets of the workload"))
             .hint("use `congestion = \"...\"` in the level"));
     }
-    if value.trim().is_empty() || value.chars().any(|letter| letter.is_control() && letter != '\t') {
-        return Err(Error::usage(format!("`{value}` is no value for sysctl {name}")));
+    let is_line = value.len() <= limits::SYSCTL_BYTES_MAX && !value.contains(|c: char| c.is_control() && c != '\t');
+    if value.trim().is_empty() || !is_line {
+        return Err(Error::usage(format!("`{}` is no value for sysctl {name}", value.escape_debug()))
+            .hint(format!("a value is one line of up to {} bytes", limits::SYSCTL_BYTES_MAX)));
     }
     Ok(())
 }

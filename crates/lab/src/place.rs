@@ -4,12 +4,13 @@
 //! or another host behind ssh. An agent enters it, and leaves nothing there when it goes: its program file on a remote
 //! host is removed before the agent says hello.
 
-mod ssh;
+pub(crate) mod ssh;
 
 use crate::agent::AgentOptions;
 use crate::control::{Answer, VERSION, Worker};
 use crate::error::{Error, IoContext, Result};
 use crate::limits;
+use crate::text::is_unseen;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
@@ -44,7 +45,7 @@ impl FromStr for Place {
             Error::usage(format!("`{}` is no place", text.escape_debug()))
                 .hint("places: local, netns:NAME, pid:PID, ssh:[USER@]HOST")
         };
-        if text.contains(char::is_control) {
+        if text.contains(is_unseen) {
             return Err(bad());
         }
         if text == "local" {
@@ -59,14 +60,18 @@ impl FromStr for Place {
                 Ok(pid) if pid > 0 => Ok(Self::Pid(pid)),
                 Ok(_) | Err(_) => Err(bad()),
             },
-            Some(("ssh", host))
-                if !host.is_empty() && !host.starts_with('-') && !host.contains(char::is_whitespace) =>
-            {
-                Ok(Self::Ssh(host.into()))
-            }
+            Some(("ssh", host)) if is_host(host) => Ok(Self::Ssh(host.into())),
             Some(_) | None => Err(bad()),
         }
     }
+}
+
+/// A host as ssh takes it, `[USER@]HOST` or a URI, in which nothing is an option or means something to a shell: ssh puts
+/// names into commands of its own configuration (ProxyCommand).
+fn is_host(text: &str) -> bool {
+    let is_letter = |letter: char| letter.is_alphanumeric() || "._-+@:/[]%".contains(letter);
+    let is_option = text.split(['@', '/']).any(|part| part.starts_with('-'));
+    !text.is_empty() && text.chars().all(is_letter) && !is_option
 }
 
 impl fmt::Display for Place {
@@ -133,6 +138,11 @@ fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
 /// # Errors
 /// Environment: out of processes.
 pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Worker> {
+    Worker::start(agent_command(options), name)
+}
+
+/// The command of an agent on this host.
+pub(crate) fn agent_command(options: &AgentOptions) -> Command {
     // Whatever file it was started from, and even if that is gone, this is the running program.
     let mut command = Command::new("/proc/self/exe");
     command.arg("agent");
@@ -145,7 +155,7 @@ pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Worker> {
     if let Some(fd) = options.sockmap {
         command.arg("--sockmap").arg(fd.to_string());
     }
-    Worker::start(command, name)
+    command
 }
 
 /// Waits for an agent's hello; returns the addresses of its place.
@@ -338,7 +348,7 @@ mod tests {
 
     #[test]
     fn places_read_back_as_written_and_others_are_refused() {
-        for text in ["local", "netns:blue", "pid:17", "ssh:root@host"] {
+        for text in ["local", "netns:blue", "pid:17", "ssh:root@host", "ssh:[fe80::1%eth0]", "ssh:ssh://me@host:22"] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         }
         for text in [
@@ -350,7 +360,15 @@ mod tests {
             "pid:x",
             "ssh:",
             "ssh:-oProxyCommand=x",
+            "ssh:root@-oProxyCommand=x",
+            "ssh:ssh://-oProxyCommand=x",
             "ssh:a b",
+            "ssh:$(touch x)",
+            "ssh:`x`",
+            "ssh:a;b",
+            "ssh:a|b",
+            "ssh:a'b",
+            "netns:\u{202e}x",
             "netns:\u{1b}[31m",
             "lan:x",
         ] {

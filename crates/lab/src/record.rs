@@ -2,7 +2,7 @@
 
 use crate::account::guest::GuestTimes;
 use crate::account::process::ProcessCpu;
-use crate::driver::Counts;
+use crate::driver::{Counts, total};
 use crate::plan::Cell;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl TrialRecord {
 
     /// Units done.
     pub fn units(&self) -> f64 {
-        self.cell.workload.units(self.client.transactions, self.client.sent + self.client.received)
+        self.cell.workload.units(self.client.transactions, self.client.sent.saturating_add(self.client.received))
     }
 
     /// Units per second.
@@ -71,7 +71,7 @@ impl TrialRecord {
 
     /// TCP segments sent again, both sides.
     pub fn retransmits(&self) -> u64 {
-        self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| count).sum()
+        total(self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| *count))
     }
 }
 
@@ -157,7 +157,11 @@ pub struct Charges {
 impl Charges {
     /// All samples of this context.
     pub fn all(&self) -> u64 {
-        [self.client, self.router, self.server, self.other].iter().map(|samples| samples.user + samples.kernel).sum()
+        total(
+            [self.client, self.router, self.server, self.other]
+                .iter()
+                .flat_map(|samples| [samples.user, samples.kernel]),
+        )
     }
 }
 
@@ -174,7 +178,7 @@ impl Samples {
     /// Both together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        Self { user: self.user + other.user, kernel: self.kernel + other.kernel }
+        Self { user: self.user.saturating_add(other.user), kernel: self.kernel.saturating_add(other.kernel) }
     }
 }
 

@@ -117,14 +117,21 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
     }
 }
 
-/// Measures what is missing of a plan and appends it to `store`; with `profiler` from the function of that name.
+/// Measures what is missing of a plan and appends it to `store`; with `profiler` from the function of that name. Other hosts
+/// are reached by the command `ssh`.
 ///
 /// # Errors
 /// Usage: the plan cannot be. What happens later cuts the run short.
-pub fn run(store: &mut Store, mut so_far: Run, profiler: Option<Profiler>, watch: &mut dyn Watch) -> Result<Ended> {
+pub fn run(
+    store: &mut Store,
+    mut so_far: Run,
+    ssh: &str,
+    profiler: Option<Profiler>,
+    watch: &mut dyn Watch,
+) -> Result<Ended> {
     let plan = so_far.plan.clone();
     let matrix = plan.matrix()?;
-    let mut bench = Bench { plan: &plan, matrix: &matrix, profiler };
+    let mut bench = Bench { plan: &plan, matrix: &matrix, ssh, profiler };
     let mut course = Course::new(&plan, &matrix, &so_far);
     if let Some(note) = plan.waits_otherwise(&matrix) {
         watch.note(&note);
@@ -184,7 +191,7 @@ impl<'a> Course<'a> {
             done,
             failures: BTreeMap::new(),
             settled: BTreeSet::new(),
-            session: so_far.trials.iter().map(|trial| trial.session + 1).max().unwrap_or(0),
+            session: so_far.trials.iter().map(|trial| trial.session.saturating_add(1)).max().unwrap_or(0),
             failed: 0,
             died: 0,
             rounds,

@@ -20,6 +20,7 @@ pub(crate) use hop::{base_of, cpu_ms, has_router};
 pub(crate) use cpu::tests::trial as trial_of;
 
 use crate::account::Method;
+use crate::driver::total;
 use crate::error::Result;
 use crate::histogram::{self, Percentiles};
 use crate::plan::Cell;
@@ -145,7 +146,7 @@ fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Met
         latency: percentiles(&median.latency)?,
         corrected: median.corrected.as_deref().map(percentiles).transpose()?,
         cpu: cpu::of(run, median, method),
-        errors: all().map(|trial| trial.client.errors() + trial.server.resets + trial.server.short_reads).sum(),
+        errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),
         drops: median.drops,
         flags,
         median: median.clone(),

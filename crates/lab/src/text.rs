@@ -44,6 +44,15 @@ pub fn field(text: &str) -> String {
     if formula { format!("'{plain}") } else { plain }
 }
 
+/// A word as a shell takes it.
+pub fn shell(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "%+,-./:=@_[]".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 /// JSON with letters that are not seen as escapes; its own line breaks stay.
 pub fn json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -85,6 +94,15 @@ mod tests {
         assert_eq!(name("a\n\u{2067}b"), "a\u{fffd}\u{fffd}b");
         assert_eq!(markdown("a|b<c>`d`\\|\n"), "a\\|b\\<c>\\`d\\`\\\\\\|\u{fffd}");
         assert_eq!(lines("a\n\u{1b}[31m\u{feff}"), "a\n\u{fffd}[31m\u{fffd}");
+    }
+
+    #[test]
+    fn a_word_is_one_word_to_a_shell() {
+        for (text, wanted) in
+            [("-oA=b", "-oA=b"), ("a b", "'a b'"), ("", "''"), ("it's $x", "'it'\\''s $x'"), ("a\nb", "'a\nb'")]
+        {
+            assert_eq!(shell(text), wanted);
+        }
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Bench<'a> {
     pub plan: &'a Plan,
     /// The plan's cells and levels.
     pub matrix: &'a Matrix,
+    /// The command that reaches other hosts; no plan and no run directory says it.
+    pub ssh: &'a str,
     /// The profiler, where the host allows one and the plan wants it.
     pub profiler: Option<Profiler>,
 }
@@ -65,7 +67,7 @@ impl Bench<'_> {
 
     fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        let mut scene = Scene::set(self.plan, self.matrix, cell)?;
+        let mut scene = Scene::set(self.plan, self.matrix, self.ssh, cell)?;
         if check {
             let checked = self.phase(&mut scene, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
             sound_content(&checked, "checking every byte")?;

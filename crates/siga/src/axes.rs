@@ -2,11 +2,14 @@
 
 use clap::Args;
 use siga_lab::account::Method;
+use siga_lab::config;
 use siga_lab::driver::Close;
 use siga_lab::error::{Error, Result};
 use siga_lab::plan::Plan;
 use siga_lab::socket::kernel::Wait;
+use siga_lab::text;
 use std::net::IpAddr;
+use std::path::Path;
 
 /// Shown below the options of `run` and `plan`.
 pub(crate) const HELP: &str = "\
@@ -104,9 +107,6 @@ pub(crate) struct Axes {
     /// Port the server listens on; without it any free one.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Command that reaches ssh places.
-    #[arg(long, value_name = "COMMAND")]
-    ssh: Option<String>,
     /// Congestion control between existing places; without it the host's.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
@@ -145,7 +145,6 @@ impl Axes {
         set(&mut plan.close, self.close.as_ref());
         set(&mut plan.write, self.write.as_ref());
         set(&mut plan.reach.port, self.port.as_ref());
-        set(&mut plan.reach.ssh, self.ssh.as_ref());
         plan.ipv6 |= self.ipv6;
         plan.processes |= self.processes;
         plan.client_cpus = self.client_cpus.clone().or(plan.client_cpus);
@@ -177,6 +176,41 @@ impl Axes {
             plan.trials = self.trials.or(Some(1));
             plan.budget_seconds = self.budget;
         }
+    }
+}
+
+/// How other hosts are reached: no part of a plan, so that a plan and a run directory execute nothing.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// Command that reaches ssh places; without it the one in ~/.config/siga/config.toml, else ssh.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) ssh: Option<String>,
+}
+
+impl Reach {
+    /// The command, for these hosts.
+    pub(crate) fn command(&self, hosts: &[String]) -> Result<String> {
+        match (&self.ssh, hosts) {
+            // Nothing is executed, so that nothing has to be read.
+            (None, []) => Ok(config::SSH.to_owned()),
+            (Some(_), []) => Err(Error::usage("an ssh command is given, and no place is reached by ssh")
+                .hint("give --client and --server with a place ssh:HOST, or leave it out")),
+            (given, _) => config::ssh(given.as_deref()),
+        }
+    }
+
+    /// The same for a run that goes on: its directory says which hosts, and may have come from elsewhere.
+    pub(crate) fn command_again(&self, hosts: &[String], directory: &Path) -> Result<String> {
+        if let (None, [first, others @ ..]) = (&self.ssh, hosts) {
+            let known = config::ssh(None).unwrap_or_else(|_| config::SSH.to_owned());
+            let hosts = others.iter().fold(format!("ssh:{first}"), |all, host| format!("{all}, ssh:{host}"));
+            return Err(Error::usage(format!("the run in {} reaches {hosts}", directory.display())).hint(format!(
+                "a run directory executes nothing by itself; if you mean these hosts: `siga run --resume {} --ssh {}`",
+                text::shell(&directory.to_string_lossy()),
+                text::shell(&known)
+            )));
+        }
+        self.command(hosts)
     }
 }
 

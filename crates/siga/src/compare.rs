@@ -6,7 +6,7 @@ use siga_lab::error::{Error, Result};
 use siga_lab::judge::{self, Comparison, Verdict};
 use siga_lab::plan::Cell;
 use siga_lab::report::{Format, verdicts};
-use siga_lab::store::Run;
+use siga_lab::store::{Run, is_run, newest};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -128,7 +128,7 @@ fn comparison(args: &CompareArgs) -> Result<Comparison> {
         (Some(directory), ..) => of_one(&Run::load(directory)?, args),
         (None, true, true) => judge::runs(&Run::load(base)?, &Run::load(new)?),
         (None, false, false) if !args.base.contains('/') && !args.new.contains('/') => {
-            of_one(&Run::load(&newest()?)?, args)
+            of_one(&Run::load(&newest(Path::new("runs"))?)?, args)
         }
         (None, base_is, _) => {
             // Reading it says what is wrong with it.
@@ -136,10 +136,6 @@ fn comparison(args: &CompareArgs) -> Result<Comparison> {
             Run::load(missing).and(Err(Error::usage(format!("{} is no run directory", missing.display()))))
         }
     }
-}
-
-fn is_run(directory: &Path) -> bool {
-    directory.join("plan.toml").is_file()
 }
 
 fn of_one(run: &Run, args: &CompareArgs) -> Result<Comparison> {
@@ -157,15 +153,6 @@ fn of_one(run: &Run, args: &CompareArgs) -> Result<Comparison> {
         (false, true) => judge::paths(run, &args.base, &args.new),
         (true | false, false) => judge::levels(run, &args.base, &args.new),
     }
-}
-
-/// The run below runs/ that was begun last.
-fn newest() -> Result<PathBuf> {
-    let none = |why: String| Error::usage(format!("there is no run below runs/{why}")).hint("give one with --run DIR");
-    let entries = std::fs::read_dir("runs").map_err(|error| none(format!(": {error}")))?;
-    let begun = |path: PathBuf| Some((path.join("plan.toml").metadata().ok()?.modified().ok()?, path));
-    let runs = entries.filter_map(|entry| begun(entry.ok()?.path()));
-    runs.max().map(|(_, path)| path).ok_or_else(|| none(String::new()))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     };
     control::catch_interrupts()?;
     let spinner = spinner();
-    let mut tell = |text: &str| spinner.set_message(text.to_owned());
+    let mut tell = |text: &str| spinner.set_message(siga_lab::text::name(text));
     let report: Result<Report> = if args.calibrate {
         doctor::calibrate(&mut tell).map(Report::from)
     } else if args.clean {

@@ -9,7 +9,7 @@ mod measure;
 mod net;
 mod report;
 
-use axes::Axes;
+use axes::{Axes, Reach};
 use clap::{Parser, Subcommand};
 use siga_lab::account::Method;
 use siga_lab::agent::AgentOptions;
@@ -56,12 +56,15 @@ enum Command {
     /// client and server. Every axis can be set here or in a plan; lists are separated by commas.
     #[command(after_help = axes::HELP)]
     Run(Box<measure::RunArgs>),
-    /// Print the matrix of a plan and how long it will take.
+    /// Print the matrix of a plan, how long it will take, and every command that it executes.
     #[command(after_help = axes::HELP)]
     Plan {
         /// The plan and its axes.
         #[command(flatten)]
         axes: Box<Axes>,
+        /// How other hosts are reached.
+        #[command(flatten)]
+        reach: Reach,
         /// Print the JSON Schema of plans instead.
         #[arg(long)]
         schema: bool,
@@ -164,7 +167,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Run(args) => measure::run(&args),
         Command::Plan { schema: true, .. } => print(include_str!("../../../plans/plan.schema.json")),
-        Command::Plan { axes, .. } => measure::plan(&axes),
+        Command::Plan { axes, reach, .. } => measure::plan(&axes, &reach),
         Command::Show { directory, format, layout, accounting } => {
             print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }

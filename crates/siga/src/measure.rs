@@ -1,10 +1,11 @@
 //! `siga run` and `siga plan`.
 
-use crate::axes::Axes;
+use crate::axes::{Axes, Reach};
 use crate::live::Live;
 use crate::{parse, print, tell};
 use clap::Args;
 use siga_lab::bpf::profile::Profiler;
+use siga_lab::commands::{self, Step};
 use siga_lab::environment::Environment;
 use siga_lab::error::{Error, Result};
 use siga_lab::plan::Plan;
@@ -20,10 +21,12 @@ use std::time::{Duration, SystemTime};
 pub(crate) struct RunArgs {
     #[command(flatten)]
     axes: Axes,
+    #[command(flatten)]
+    reach: Reach,
     /// Directory of the run; without it a new one below runs/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with a run that was cut short; repeats no finished trial.
+    /// Go on with a run that was cut short; repeats no finished trial. A run over ssh takes --ssh again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "Axes"])]
     resume: Option<PathBuf>,
     /// text, json, csv or md.
@@ -34,15 +37,25 @@ pub(crate) struct RunArgs {
     layout: Layout,
 }
 
+/// A run that is ready to be measured.
+struct Begun {
+    store: Store,
+    run: Run,
+    /// The command that reaches other hosts.
+    ssh: String,
+    profiler: Option<Profiler>,
+}
+
 /// Measures, then prints the report.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     control::catch_interrupts()?;
     let mut live = Live::new();
-    let (mut store, mut so_far, profiler) = match &args.resume {
+    let Begun { mut store, run: mut so_far, ssh, profiler } = match &args.resume {
         Some(directory) => {
             let (store, run) = Store::resume(directory)?;
+            let ssh = args.reach.command_again(&run.plan.hosts(&run.plan.matrix()?), directory)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
-            (store, run, profiler)
+            Begun { store, run, ssh, profiler }
         }
         None => start(args, &mut live)?,
     };
@@ -50,7 +63,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         tell(&format!("note: {damage}"));
     }
     place::raise_descriptor_limit();
-    let ended = run::run(&mut store, so_far, profiler, &mut live)?;
+    let ended = run::run(&mut store, so_far, &ssh, profiler, &mut live)?;
     live.end();
     print(&report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?)?;
     match ended.cut_short {
@@ -77,9 +90,9 @@ fn verdict(ended: &Ended) -> Result<()> {
 }
 
 /// Checks the plan and what it needs, then makes its run directory.
-fn start(args: &RunArgs, live: &mut Live) -> Result<(Store, Run, Option<Profiler>)> {
+fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
     let mut plan = args.axes.plan()?;
-    plan.matrix()?;
+    let ssh = args.reach.command(&plan.hosts(&plan.matrix()?))?;
     let now = SystemTime::now();
     if plan.seed.is_none() {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -88,8 +101,8 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<(Store, Run, Option<Profiler
     }
     let profiler = run::profiler(&plan, live)?;
     let directory = args.out.clone().unwrap_or_else(|| new_directory(&plan, now));
-    let store = Store::create(&directory, &plan, &Environment::read())?;
-    Ok((store, Run::load(&directory)?, profiler))
+    let (store, run) = Store::create(&directory, &plan, &Environment::read())?;
+    Ok(Begun { store, run, ssh, profiler })
 }
 
 /// `runs/20261120-104133-default`, with a number if that is taken.
@@ -105,10 +118,11 @@ fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
         .fold(first, |chosen, next| if free(&chosen) { chosen } else { next })
 }
 
-/// Prints the matrix and the time it takes.
-pub(crate) fn plan(axes: &Axes) -> Result<()> {
+/// Prints the matrix, the time it takes and the commands that it executes.
+pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let plan = axes.plan()?;
     let matrix = plan.matrix()?;
+    let steps = commands::of(&plan, &matrix, &reach.command(&plan.hosts(&matrix))?)?;
     let run::Extent { rounds, time } = run::estimate(&plan, &matrix);
     let mut out = String::new();
     for cell in &matrix.cells {
@@ -129,6 +143,10 @@ pub(crate) fn plan(axes: &Axes) -> Result<()> {
             "\n{cells} cells, {fewest} to {most_rounds} rounds of trials until what is compared is clear, about {least} to {most}"
         ),
     };
+    out += "\nA run of this plan executes, as you:\n";
+    for Step { line, about } in steps {
+        let _ = writeln!(out, "  {line}\n      {about}");
+    }
     if let Some(note) = plan.waits_otherwise(&matrix) {
         tell(&format!("note: {note}"));
     }

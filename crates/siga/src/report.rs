@@ -4,13 +4,13 @@
 
 use crate::tell;
 use clap::Args;
+use siga_lab::directory::Directory;
 use siga_lab::error::{Error, Result};
 use siga_lab::export::Output;
 use siga_lab::judge::{self, Comparison};
 use siga_lab::report::html;
 use siga_lab::store::Run;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -28,17 +28,19 @@ pub(crate) struct ReportArgs {
 
 /// Writes the report and says where it is.
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
-    let default = args.runs.first().map_or_else(|| PathBuf::from("published.html"), |run| run.join("report.html"));
-    let output = args.output.as_ref().unwrap_or(&default);
     let page = if args.published {
         html::published()?
     } else {
         let runs: Vec<Run> = args.runs.iter().map(|directory| Run::load(directory)).collect::<Result<_>>()?;
         html::html(&runs, &comparisons(&runs)?)?
     };
-    ours_to_replace(output)?;
-    write(output, &page)?;
-    tell(&format!("report: {}", output.display()));
+    let mut output = output(args)?;
+    let name = output.name().to_owned();
+    output
+        .write_all(page.as_bytes())
+        .map_err(|error| Error::environment(format!("cannot write to {name}: {error}")).hint(ELSEWHERE))?;
+    output.finish()?;
+    tell(&format!("report: {name}"));
     Ok(())
 }
 
@@ -52,32 +54,35 @@ fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
 }
 
 const ELSEWHERE: &str = "give another file with --output";
+/// The report's name in a run directory.
+const REPORT: &str = "report.html";
+/// The name of a report on the published tables.
+const PUBLISHED: &str = "published.html";
 
-/// Fails if something else than a report lies there.
-fn ours_to_replace(output: &Path) -> Result<()> {
-    let refuse = |what: &str| Err(Error::usage(format!("{} {what}", output.display())).hint(ELSEWHERE));
-    let there = match fs::metadata(output) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        other => other,
+/// Where the report goes. Fails if something else than a report lies there.
+fn output(args: &ReportArgs) -> Result<Output<'static>> {
+    let (path, found) = match (&args.output, args.runs.first()) {
+        (Some(path), _) => (path.clone(), Directory::around(path)),
+        // The caller has named the run for what it holds: siga writes there if it is the caller's alone, and follows no link.
+        (None, Some(run)) => (run.join(REPORT), Directory::own(run).map(|run| (run, REPORT.into()))),
+        (None, None) => (PUBLISHED.into(), Directory::around(Path::new(PUBLISHED))),
     };
-    let cannot = |error| Error::environment(format!("cannot read {}: {error}", output.display())).hint(ELSEWHERE);
-    let there = there.map_err(cannot)?;
-    if there.is_dir() {
-        return refuse("is a directory");
+    let shown = path.display();
+    let refuse = |what: &str| Err(Error::usage(format!("{shown} {what}")).hint(ELSEWHERE));
+    let cannot = |what: &str, error| Error::environment(format!("cannot {what} {shown}: {error}")).hint(ELSEWHERE);
+    let (directory, name) = found.map_err(|error| cannot("write to", error))?;
+    match directory.entry(&name).map_err(|error| cannot("read", error))? {
+        None => {}
+        Some(entry) if entry.is_file() => {
+            let mut beginning = Vec::new();
+            let read = directory.open_file(&name).and_then(|file| file.take(64).read_to_end(&mut beginning));
+            read.map_err(|error| cannot("read", error))?;
+            if !html::is_report(&beginning) {
+                return refuse("is no report of siga, so it is not replaced");
+            }
+        }
+        Some(entry) if entry.is_directory() => return refuse("is a directory"),
+        Some(_) => return refuse("is no ordinary file"),
     }
-    if !there.is_file() {
-        return refuse("is no ordinary file");
-    }
-    let mut beginning = Vec::new();
-    File::open(output).and_then(|file| file.take(64).read_to_end(&mut beginning)).map_err(cannot)?;
-    if html::is_report(&beginning) { Ok(()) } else { refuse("is no report of siga, so it is not replaced") }
-}
-
-/// Puts the page in its place, whole or not at all.
-fn write(output: &Path, page: &str) -> Result<()> {
-    let mut file = Output::file(output)?;
-    file.write_all(page.as_bytes()).map_err(|error| {
-        Error::environment(format!("cannot write to {}: {error}", output.display())).hint(ELSEWHERE)
-    })?;
-    file.finish()
+    Output::at(directory, &name, shown.to_string())
 }

@@ -9,14 +9,58 @@ use super::Finding;
 use super::text::contains_word;
 use super::tree::File;
 
-/// Finds unsafe code outside the files that may hold it: `sys.rs` and `sys/*.rs` of a crate, and the ring's mapping.
+/// Finds unsafe code outside the files that may hold it: `sys.rs` and `sys/*.rs` of a crate, and the ring's mapping. Finds
+/// files that are opened by their path where `siga_lab::directory` has to be used.
 pub(crate) fn check(file: &File) -> Vec<Finding> {
-    if !file.path.ends_with(".rs") || may_be_unsafe(&file.path) {
+    if !file.path.ends_with(".rs") {
         return Vec::new();
     }
     let code = code_only(&file.text);
-    let lines = (1..).zip(code.lines()).filter(|(_, line)| contains_word(line, "unsafe"));
-    lines.map(|(number, _)| Finding::at(&file.path, number, "unsafe code has no place in this file")).collect()
+    let mut findings = Vec::new();
+    for (number, line) in (1..).zip(code.lines()) {
+        if !may_be_unsafe(&file.path) && contains_word(line, "unsafe") {
+            findings.push(Finding::at(&file.path, number, "unsafe code has no place in this file"));
+        }
+    }
+    if handles_hostile_files(&file.path) {
+        let lines = (1..).zip(code.lines()).take_while(|(_, line)| !line.starts_with("mod tests"));
+        for (number, _) in lines.filter(|(_, line)| BY_PATH.iter().any(|word| contains_word(line, word))) {
+            findings.push(Finding::at(&file.path, number, "files are opened by siga_lab::directory here"));
+        }
+    }
+    findings
+}
+
+/// What opens, makes or removes a file by its path, following links.
+const BY_PATH: [&str; 14] = [
+    "fs::read",
+    "fs::read_to_string",
+    "fs::read_dir",
+    "fs::write",
+    "fs::copy",
+    "fs::rename",
+    "fs::remove_file",
+    "fs::remove_dir_all",
+    "fs::create_dir",
+    "fs::create_dir_all",
+    "fs::metadata",
+    "OpenOptions",
+    "File::open",
+    "File::create",
+];
+
+/// Files whose code reads and writes run directories, plans, levels and outputs, which may be an attacker's.
+fn handles_hostile_files(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts[..] {
+        ["crates", "lab", "src", "export" | "judge" | "report", ..] => true,
+        ["crates", "lab", "src", name] => {
+            let stem = name.strip_suffix(".rs").unwrap_or(name);
+            ["config", "export", "judge", "level", "plan", "report", "run", "store", "summary"].contains(&stem)
+        }
+        ["crates", "siga", "src", name] => name != "net.rs",
+        _ => false,
+    }
 }
 
 /// The names of the functions that are marked as tests.
@@ -181,6 +225,18 @@ mod tests {
             ["crates/lab/src/map.rs", "crates/lab/src/sys/a/b.rs", "crates/lab/tests/sys.rs", "xtask/src/sys.rs"]
         {
             assert_eq!(found(path, code).len(), 1, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_of_others_are_not_opened_by_their_path() {
+        let code = "//! A.\nfn a() { let b = std::fs::read_to_string(c); }\nuse std::fs::File;\n";
+        for path in ["crates/lab/src/store.rs", "crates/lab/src/export/output.rs", "crates/siga/src/report.rs"] {
+            assert_eq!(found(path, code), [format!("{path}:2")]);
+            assert_eq!(found(path, &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{code}}}\n")), [""; 0], "{path}");
+        }
+        for path in ["crates/lab/src/account/host.rs", "crates/lab/src/directory.rs", "crates/siga/tests/store.rs"] {
+            assert_eq!(found(path, code), [""; 0], "{path}");
         }
     }
 

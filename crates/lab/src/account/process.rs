@@ -49,7 +49,7 @@ impl ProcessCpu {
     /// Of two processes together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        Self { run_ns: self.run_ns + other.run_ns, user_ns: self.user_ns + other.user_ns }
+        Self { run_ns: self.run_ns.saturating_add(other.run_ns), user_ns: self.user_ns.saturating_add(other.user_ns) }
     }
 
     /// Spent since `earlier`.

@@ -11,6 +11,7 @@ use super::recovery::Verdict;
 use super::timing;
 use crate::bpf::burner;
 use crate::bpf::profile::Profiler;
+use crate::config;
 use crate::control;
 use crate::error::{Error, Kind, Result};
 use crate::record::TrialRecord;
@@ -137,7 +138,7 @@ impl Course {
         let mut trial = |us: f64| -> Result<TrialRecord> {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
-            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: profiler.take() };
+            let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: profiler.take() };
             let measured = bench.trial(&matrix.cells[0], round, false, tell);
             *profiler = bench.profiler;
             measured.map(|(trial, _)| trial)

@@ -4,15 +4,16 @@
 //! them and leave when their input ends. What can remain all the same: a process that lost its parent before it could
 //! watch it and is still busy with an order; a program file that `ssh:` copied to this host and that was never started;
 //! in run directories a file cut off before it got its name, or a line cut off before its end. Nothing else is touched,
-//! nothing of another user, and no file that was written to within the last minute.
+//! nothing of another user, and no file that was written to within the last minute. No link is followed (`directory`).
 
+use crate::directory::{Directory, Entry};
 use crate::error::{Error, Result};
-use crate::store::{Run, Store};
+use crate::store::{RECORDS, Run, Store, TEMPORARY};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::os::linux::fs::MetadataExt;
@@ -74,15 +75,29 @@ pub fn clean(runs: &Path) -> Cleaning {
     places.dedup();
     for place in places {
         cleaning.looked.push(format!("{}/siga.XXXXXXXXXX, copied programs that do not run", place.display()));
-        for file in copied_programs(&place) {
-            cleaning.add(file.display().to_string(), fs::remove_file(&file).map_err(|error| error.to_string()));
+        if let Ok(place) = Directory::open(&place) {
+            for name in copied_programs(&place) {
+                cleaning.add(place.place(&name).display().to_string(), removed(&place, &name));
+            }
         }
     }
     cleaning.looked.push(format!("{}/*, files and lines cut off while they were written", runs.display()));
-    for directory in entries(runs).filter(|directory| directory.is_dir()) {
-        mend(&directory, &mut cleaning);
+    // Nobody has named this directory, so it is not looked for behind a link either.
+    let here = runs.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let all = Directory::open(here).and_then(|here| here.below(runs.file_name().unwrap_or_default()));
+    if let Ok(all) = all {
+        for name in all.names().unwrap_or_default() {
+            // What is no directory of the caller's is left alone.
+            if let Ok(directory) = all.below(&name).and_then(Directory::into_own) {
+                mend(directory, &mut cleaning);
+            }
+        }
     }
     cleaning
+}
+
+fn removed(directory: &Directory, name: impl AsRef<OsStr>) -> std::result::Result<(), String> {
+    directory.remove(name).map_err(|error| error.to_string())
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
@@ -187,55 +202,45 @@ fn is_copied_name(path: &Path) -> bool {
 }
 
 /// Program files of the calling user that were copied into `place` and do not run.
-fn copied_programs(place: &Path) -> Vec<PathBuf> {
-    let is_stale = |path: &PathBuf| {
-        is_copied_name(path)
-            && path.symlink_metadata().is_ok_and(|file| {
-                file.is_file() && file.st_uid() == geteuid().as_raw() && file.modified().is_ok_and(is_old)
-            })
-            && is_program(path)
-            && !is_running(path)
+fn copied_programs(place: &Directory) -> Vec<OsString> {
+    let is_ours = |entry: Entry| entry.is_file() && entry.owner == geteuid().as_raw() && is_old(entry);
+    let is_stale = |name: &OsString| {
+        is_copied_name(Path::new(name))
+            && place.entry(name).is_ok_and(|entry| entry.is_some_and(is_ours))
+            && is_program(place, name)
+            && !place.is_running(name)
     };
-    entries(place).filter(is_stale).collect()
+    let mut names = place.names().unwrap_or_default();
+    names.retain(is_stale);
+    names
 }
 
-fn is_old(time: SystemTime) -> bool {
-    SystemTime::now().duration_since(time).is_ok_and(|age| age >= AGE_MIN)
+fn is_old(entry: Entry) -> bool {
+    entry.modified.is_some_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age >= AGE_MIN))
 }
 
-fn is_program(path: &Path) -> bool {
+fn is_program(place: &Directory, name: &OsStr) -> bool {
     let mut start = [0; 4];
-    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF"
-}
-
-/// The kernel refuses to open for writing what is being run.
-fn is_running(path: &Path) -> bool {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    matches!(open(path, flags, Mode::empty()), Err(Errno::TXTBSY))
+    place.open_file(name).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF"
 }
 
 /// Removes files that never got their name and lines that never got their end; not of a run that goes on.
-fn mend(directory: &Path, cleaning: &mut Cleaning) {
-    for name in ["plan.part", "environment.part"] {
-        let file = directory.join(name);
-        if file.symlink_metadata().and_then(|file| file.modified()).is_ok_and(is_old) {
-            cleaning.add(file.display().to_string(), fs::remove_file(&file).map_err(|error| error.to_string()));
+fn mend(directory: Directory, cleaning: &mut Cleaning) {
+    let entry = |name: &str| directory.entry(name).ok().flatten();
+    for name in TEMPORARY {
+        if entry(name).is_some_and(|entry| entry.is_file() && is_old(entry)) {
+            cleaning.add(directory.place(name).display().to_string(), removed(&directory, name));
         }
     }
-    let Ok(cut) = Run::cut_lines(directory) else { return };
+    let Ok(cut) = Run::cut_lines(&directory) else { return };
     // A run that goes on has half a line for a moment only.
-    let is_still = |file: PathBuf| file.metadata().and_then(|file| file.modified()).is_ok_and(is_old);
-    if cut.is_empty() || !entries(directory).filter(|file| has_lines(file)).all(is_still) {
+    if cut.is_empty() || !RECORDS.into_iter().filter_map(entry).all(is_old) {
         return;
     }
     let outcome = Store::mend(directory).map(drop).map_err(|error| error.message().to_owned());
     for line in cut {
         cleaning.add(line, outcome.clone());
     }
-}
-
-fn has_lines(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "jsonl")
 }
 
 #[cfg(test)]
@@ -245,6 +250,14 @@ mod tests {
     fn set_age(path: &Path, seconds: u64) {
         let file = fs::File::options().write(true).open(path).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+    }
+
+    fn copied(place: &Path) -> Vec<PathBuf> {
+        copied_programs(&Directory::open(place).unwrap()).iter().map(|name| place.join(name)).collect()
+    }
+
+    fn own(directory: &Path) -> Directory {
+        Directory::own(directory).unwrap()
     }
 
     #[test]
@@ -265,7 +278,7 @@ mod tests {
         put("other.Ab3dE6gH9", elf, 120);
         std::os::unix::fs::symlink(&stale, place.path().join("siga.linklinkli")).unwrap();
         fs::create_dir(place.path().join("siga.directory1")).unwrap();
-        assert_eq!(copied_programs(place.path()), [stale]);
+        assert_eq!(copied(place.path()), [stale]);
     }
 
     #[test]
@@ -276,11 +289,11 @@ mod tests {
         assert!(std::process::Command::new("cp").arg("/bin/sleep").arg(&copy).status().unwrap().success());
         set_age(&copy, 120);
         let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
-        let while_running = copied_programs(place.path());
+        let while_running = copied(place.path());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(while_running.is_empty(), "{while_running:?}");
-        assert_eq!(copied_programs(place.path()), [copy]);
+        assert_eq!(copied(place.path()), [copy]);
     }
 
     #[test]
@@ -293,7 +306,7 @@ mod tests {
         fs::write(&young, "x").unwrap();
         set_age(&old, 120);
         let mut cleaning = Cleaning::default();
-        mend(&directory, &mut cleaning);
+        mend(own(&directory), &mut cleaning);
         assert_eq!(cleaning.found.len(), 1, "{cleaning:?}");
         assert!(!old.exists() && young.exists());
     }
@@ -307,12 +320,12 @@ mod tests {
         let trials = directory.join("trials.jsonl");
         fs::write(&trials, "{\"cell\":").unwrap();
         let mut cleaning = Cleaning::default();
-        mend(&directory, &mut cleaning);
+        mend(own(&directory), &mut cleaning);
         assert!(cleaning.found.is_empty(), "somebody may still be writing: {cleaning:?}");
-        for file in entries(&directory).filter(|file| has_lines(file)) {
-            set_age(&file, 120);
+        for name in RECORDS {
+            set_age(&directory.join(name), 120);
         }
-        mend(&directory, &mut cleaning);
+        mend(own(&directory), &mut cleaning);
         assert_eq!(cleaning.found.len(), 1, "{cleaning:?}");
         assert!(cleaning.verdict().is_ok() && fs::read(&trials).unwrap().is_empty());
     }

@@ -5,6 +5,7 @@
 
 use super::recovery::Ratio;
 use crate::bpf::profile::Profiler;
+use crate::config;
 use crate::control;
 use crate::error::{Error, Result};
 use crate::path::PathKind;
@@ -50,7 +51,7 @@ pub(super) fn measure(profiler: Profiler, tell: &mut dyn FnMut(&str)) -> Result<
         tell(&format!("the cost of accounting, {} of {TRIALS}", round + 1));
         let mut rate = |with: bool| -> Result<f64> {
             let own = if with { profiler.take() } else { None };
-            let mut bench = Bench { plan: &plan, matrix: &matrix, profiler: own };
+            let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: own };
             let measured = bench.trial(cell, round, false, tell);
             profiler = profiler.take().or(bench.profiler);
             Ok(measured?.0.rate())

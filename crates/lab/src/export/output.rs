@@ -1,18 +1,27 @@
 //! Where an export goes: to a writer such as standard output, or to a file that is there whole or not at all.
 
+use crate::directory::{self, Directory};
 use crate::error::{Error, Result};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// An open output with the name that messages have for it. Nothing but `finish` keeps a file.
 pub struct Output<'a> {
     name: String,
     to: BufWriter<Box<dyn Write + 'a>>,
-    /// Where the file is written, and where it goes once it is whole.
-    part: Option<(PathBuf, PathBuf)>,
+    /// A file that is not in its place yet.
+    part: Option<Part>,
+}
+
+/// A file under a name that nobody knew before.
+#[derive(Debug)]
+struct Part {
+    directory: Directory,
+    name: OsString,
+    /// The name that it gets once it is whole.
+    goal: OsString,
 }
 
 impl<'a> Output<'a> {
@@ -21,30 +30,36 @@ impl<'a> Output<'a> {
         Self { name: name.into(), to: BufWriter::new(Box::new(to)), part: None }
     }
 
-    /// An output to a file: written beside it as `FILE.part`, then renamed. A device or pipe is written to directly.
+    /// An output to a file that the caller has named: written beside it, then renamed. A device or pipe is written to
+    /// directly.
     ///
     /// # Errors
-    /// Environment: it cannot be written.
+    /// Environment: it cannot be written, or a link of another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
+        if let Some(open) = directory::open_descriptor(path) {
+            return Ok(Self::new(name, open));
+        }
+        let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;
+        Self::at(directory, &goal, name)
+    }
+
+    /// An output to a file of a directory; messages call it `name`.
+    ///
+    /// # Errors
+    /// See `file`.
+    pub fn at(directory: Directory, goal: &OsStr, name: String) -> Result<Self> {
         let refuse = |error: io::Error| cannot(&name, error);
-        let (there, part) = match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_file() => (path.to_owned(), None),
-            // Through a symbolic link: the link stays one.
-            Ok(_) => (path.canonicalize().map_err(refuse)?, Some(())),
-            Err(_) => (path.to_owned(), Some(())),
-        };
-        let part = part.map(|()| {
-            let mut beside = OsString::from(&there);
-            beside.push(".part");
-            (PathBuf::from(beside), there.clone())
-        });
-        let opened = match &part {
-            Some((beside, _)) => File::create(beside),
-            None => File::options().write(true).open(&there),
-        };
-        let file = opened.map_err(refuse)?;
-        Ok(Self { name, to: BufWriter::new(Box::new(file)), part })
+        let there = directory.entry(goal).map_err(refuse)?;
+        if there.is_some_and(|entry| !entry.is_file()) {
+            let device = directory.open_device(goal).map_err(refuse)?;
+            return Ok(Self { name, to: BufWriter::new(Box::new(device)), part: None });
+        }
+        let mut beside = goal.to_owned();
+        beside.push(format!(".{:016x}.part", random().map_err(refuse)?));
+        let file = directory.create_new(&beside).map_err(refuse)?;
+        let part = Part { directory, name: beside, goal: goal.to_owned() };
+        Ok(Self { name, to: BufWriter::new(Box::new(file)), part: Some(part) })
     }
 
     /// What messages call it.
@@ -58,8 +73,8 @@ impl<'a> Output<'a> {
     /// Environment: it cannot be written; what was in its place before stays.
     pub fn finish(mut self) -> Result<()> {
         self.to.flush().map_err(|error| cannot(&self.name, error))?;
-        if let Some((beside, there)) = &self.part {
-            fs::rename(beside, there).map_err(|error| cannot(&self.name, error))?;
+        if let Some(Part { directory, name, goal }) = &self.part {
+            directory.rename(name, goal).map_err(|error| cannot(&self.name, error))?;
             self.part = None;
         }
         Ok(())
@@ -78,9 +93,9 @@ impl Write for Output<'_> {
 
 impl Drop for Output<'_> {
     fn drop(&mut self) {
-        if let Some((beside, _)) = &self.part {
+        if let Some(Part { directory, name, .. }) = &self.part {
             // What is not whole is of no use, and the error that led here is told already.
-            let _ = fs::remove_file(beside);
+            let _ = directory.remove(name);
         }
     }
 }
@@ -89,6 +104,13 @@ impl fmt::Debug for Output<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Output").field("name", &self.name).field("part", &self.part).finish_non_exhaustive()
     }
+}
+
+/// A number that nobody can have known before.
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if count == bytes.len() { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// The error of an output that takes no more.

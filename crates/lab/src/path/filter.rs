@@ -29,6 +29,21 @@ const COMPLAINT_LINES_MAX: usize = 3;
 /// Letters of each of them.
 const COMPLAINT_LETTERS_MAX: usize = 160;
 
+/// How nft loads the ruleset on its input.
+const LOAD: [&str; 3] = ["-e", "-f", "-"];
+/// How nft lists what is loaded.
+const LIST: [&str; 4] = ["-s", "-j", "list", "ruleset"];
+
+/// The commands by which a ruleset is loaded and read back.
+pub(crate) fn commands() -> [Command; 2] {
+    let program = Nft::find().map_or_else(|_| PathBuf::from("nft"), |nft| nft.program);
+    [&LOAD[..], &LIST[..]].map(|arguments| {
+        let mut command = Command::new(&program);
+        command.args(arguments);
+        command
+    })
+}
+
 /// The version of the program that loads rulesets, in its own words.
 ///
 /// # Errors
@@ -91,12 +106,12 @@ fn hooks(place: Place) -> &'static [&'static str] {
 fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     let mut nft = Nft::find()?;
     node.enter_surely()?;
-    let loading = nft.run(&["-e", "-f", "-"], ruleset)?;
+    let loading = nft.run(&LOAD, ruleset)?;
     if !loading.status.success() {
         return Err(refused(node, &loading.complaint()));
     }
     node.enter_surely()?;
-    let reading = nft.run(&["-s", "-j", "list", "ruleset"], "")?;
+    let reading = nft.run(&LIST, "")?;
     if !reading.status.success() {
         return Err(Error::environment(format!("nft cannot list its rules: {}", reading.complaint()))
             .hint("siga reads them as JSON, which nft may have been built without"));

@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 pub(super) fn agent(host: &str, name: &str, ssh: &str) -> Result<Agent> {
     let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
     let bytes = program.metadata().context("cannot read the running program")?.len();
-    let mut command = command(ssh)?;
-    command.arg(host).arg(script(bytes)).stderr(Stdio::piped());
+    let mut command = command(host, ssh, bytes)?;
+    command.stderr(Stdio::piped());
     let started = Worker::start(command, name).and_then(|mut worker| {
         worker.feed(&mut program, limits::STALL_TIME_MAX)?;
         let addresses = greet(&mut worker)?;
@@ -38,10 +38,16 @@ fn script(bytes: u64) -> String {
     format!("exec sh -c '{}'", lines.join(" ").replace("BYTES", &bytes.to_string()))
 }
 
-fn command(ssh: &str) -> Result<Command> {
+/// The command that reaches `host` and is given a program of `bytes` bytes there.
+///
+/// # Errors
+/// Usage: `ssh` names no command.
+pub(crate) fn command(host: &str, ssh: &str, bytes: u64) -> Result<Command> {
     let mut words = ssh.split_whitespace();
-    let program = words.next().ok_or_else(|| Error::usage("--ssh: no command given"))?;
+    let program = words
+        .next()
+        .ok_or_else(|| Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"))?;
     let mut command = Command::new(program);
-    command.args(words).args(["-T", "-o", "BatchMode=yes"]);
+    command.args(words).args(["-T", "-o", "BatchMode=yes", host]).arg(script(bytes));
     Ok(command)
 }

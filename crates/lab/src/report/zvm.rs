@@ -137,7 +137,8 @@ impl<'a> Table<'a> {
         };
         let clients = |cell: &Shown<'_>| [0; 3].map(|_| format!("{:02}", cell.summary.cell.clients));
         // As the digit at the end of a run's name: which of the trials this is.
-        let trial = |cell: &Shown<'_>| [(cell.summary.median.round + 1).to_string(), String::new(), String::new()];
+        let trial =
+            |cell: &Shown<'_>| [cell.summary.median.round.saturating_add(1).to_string(), String::new(), String::new()];
         let level = |cell: &Shown<'_>| [name(&cell.summary.cell.level), "ratio".into(), "published".into()];
         let mut grid = vec![head("Number of clients", &clients), head("trial", &trial), head("level", &level)];
         for block in self.rows.iter().filter(|block| !block.is_empty()) {

@@ -146,7 +146,7 @@ pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
                 continue;
             }
             let samples = pick(charges);
-            let share = (samples.user + samples.kernel) as f64 / count;
+            let share = (samples.user as f64 + samples.kernel as f64) / count;
             all += time * share;
             user += time * samples.user as f64 / count;
             // Of a context with exact run time only the share is uncertain; elsewhere the count is.

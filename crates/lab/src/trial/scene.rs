@@ -116,7 +116,7 @@ impl Scene {
     ///
     /// # Errors
     /// Environment: the path cannot be built, a place refuses, the peer cannot be reached.
-    pub(super) fn set(plan: &Plan, matrix: &Matrix, cell: &Cell) -> Result<Self> {
+    pub(super) fn set(plan: &Plan, matrix: &Matrix, ssh: &str, cell: &Cell) -> Result<Self> {
         let route: Route = cell.path.parse()?;
         let level = matrix.levels.iter().find(|level| level.name == cell.level);
         let level = level.ok_or_else(|| Error::usage(format!("unknown level `{}`", cell.level)))?;
@@ -130,8 +130,8 @@ impl Scene {
             Route::Built(_) | Route::Guests(_) | Route::Places(..) => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
-        let Agent { worker: server, addresses } = ends.server.agent("server", inherited, &plan.reach.ssh)?;
-        let Agent { worker: client, .. } = ends.client.agent("client", inherited, &plan.reach.ssh)?;
+        let Agent { worker: server, addresses } = ends.server.agent("server", inherited, ssh)?;
+        let Agent { worker: client, .. } = ends.client.agent("client", inherited, ssh)?;
         let plant = level.plant.unwrap_or(plan.plant);
         let burner = burner(plant, way.built())?;
         let congestion = ends.congestion.clone();

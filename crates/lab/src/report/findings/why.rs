@@ -2,6 +2,7 @@
 //! what the devices counted. Every word beside a figure names that figure; no cause is told that is not a figure.
 
 use crate::account::guest::DEVICE_COUNTERS;
+use crate::driver::total;
 use crate::path::guest::NAMES;
 use crate::published::findings::Finding;
 use crate::repeat::rows::components;
@@ -176,7 +177,7 @@ fn counts(stack: &str, side: &Summary) -> [f64; DEVICE_COUNTERS.len()] {
             let place = name.strip_prefix(stack).and_then(|rest| rest.strip_prefix('/'));
             place.and_then(|place| place.rsplit_once(' ')).is_some_and(|(_, own)| own == counter)
         });
-        let sum: u64 = of_stack.map(|(_, count)| *count).sum();
+        let sum = total(of_stack.map(|(_, count)| *count));
         if trial.units() > 0.0 { sum as f64 / trial.units() } else { 0.0 }
     })
 }

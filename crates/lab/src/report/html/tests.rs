@@ -285,3 +285,85 @@ fn a_chart_has_a_mark_for_each_row_of_its_table() {
         assert_eq!(chart.matches("class=\"mark\"").count(), rows, "{}", &chart[..200.min(chart.len())]);
     }
 }
+
+/// The places of all numbers in a record.
+fn numbers(value: &Value, place: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Number(_) => found.push(place.to_owned()),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(at, item)| numbers(item, &format!("{place}/{at}"), found));
+        }
+        Value::Object(fields) => {
+            for (name, item) in fields {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                numbers(item, &format!("{place}/{name}"), found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn numbers_of_any_size_in_a_record_end_no_reader() {
+    let profiled = |level: &str, round| {
+        let profile = serde_json::json!({
+            "period_ns": 1, "on_client": charges(), "on_server": charges(), "elsewhere": charges(),
+        });
+        let mut trial = trial_of("veth-routed", round, 700, Some(serde_json::from_value(profile).unwrap()));
+        trial.cell.level = level.into();
+        trial.protocol = [("client Tcp RetransSegs".into(), 1), ("server Tcp RetransSegs".into(), 1)].into();
+        trial.cpu.planted_router = Some((1, 1));
+        trial
+    };
+    let kernel = vec![profiled("plain", 0), profiled("aa", 0), profiled("plain", 1), profiled("aa", 1)];
+    let mut guests = like_tables(2).trials;
+    guests.retain(|trial| trial.cell.clients == 1 && trial.cell.path.starts_with("hipersockets"));
+    let first = guests[0].cell.workload;
+    guests.retain(|trial| trial.cell.workload == first);
+    let mut panics = Vec::new();
+    for trials in [kernel, guests] {
+        let mut places = Vec::new();
+        numbers(&serde_json::to_value(&trials[0]).unwrap(), "", &mut places);
+        // One of many alike is enough.
+        for alike in ["/devices/", "/slices/"] {
+            let mut seen = false;
+            places.retain(|place| !place.starts_with(alike) || !std::mem::replace(&mut seen, true));
+        }
+        assert!(places.len() > 30, "{places:?}");
+        for place in &places {
+            for number in [u64::MAX.into(), u32::MAX.into(), Value::from(1e308)] {
+                if std::panic::catch_unwind(|| read_with(&trials, place, &number)).is_err() {
+                    panics.push(format!("{place} = {number}"));
+                }
+            }
+        }
+    }
+    assert_eq!(panics, [""; 0]);
+}
+
+fn charges() -> Value {
+    let samples = serde_json::json!({ "user": 1, "kernel": 1 });
+    serde_json::json!({ "client": samples, "router": samples, "server": samples, "other": samples })
+}
+
+/// Reads a run in which each trial has this number at this place; errors are fine.
+fn read_with(trials: &[TrialRecord], place: &str, number: &Value) {
+    let changed = trials.iter().map(|trial| {
+        let mut value = serde_json::to_value(trial).unwrap();
+        if let Some(there) = value.pointer_mut(place) {
+            there.clone_from(number);
+        }
+        serde_json::from_value(value)
+    });
+    let Ok(trials) = changed.collect::<Result<Vec<TrialRecord>, _>>() else { return };
+    let run = run(trials);
+    for (format, layout) in [(Format::Text, Layout::Plain), (Format::Text, Layout::Zvm), (Format::Json, Layout::Plain)]
+    {
+        let _ = render(&run, format, layout, None);
+    }
+    let comparisons = judge::within(&run);
+    // The page has the figures of the others; it takes the longest to make.
+    if let (true, Ok(comparisons)) = (number.as_u64() == Some(u64::MAX), comparisons) {
+        let _ = html(std::slice::from_ref(&run), &comparisons);
+    }
+}

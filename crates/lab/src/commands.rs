@@ -1,0 +1,156 @@
+//! Every command that a run of a plan executes, for people to read before they start one.
+//!
+//! The commands are made by the same functions that start them; only what is known once a path stands is left open.
+
+use crate::agent::AgentOptions;
+use crate::error::{Error, IoContext, Result};
+use crate::path::{PathKind, filter};
+use crate::place::{Place, agent_command, ssh};
+use crate::plan::{Matrix, Plan, Route};
+use crate::text;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A command and what it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Program and arguments, as a shell takes them.
+    pub line: String,
+    /// What it does, and what it is given.
+    pub about: String,
+}
+
+/// The commands of a plan, each once, in the order of its cells. Other hosts are reached by `ssh`.
+///
+/// # Errors
+/// Usage: `ssh` is no command. Environment: this program cannot be looked at.
+pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut add = |command: &Command, about: String| {
+        let step = Step { line: line(command), about };
+        if !steps.contains(&step) {
+            steps.push(step);
+        }
+    };
+    for cell in &matrix.cells {
+        let route: Route = cell.path.parse()?;
+        let ends = match &route {
+            Route::Places(client, server) => [client.clone(), server.clone()],
+            Route::Guests(_) => {
+                add(&keeper(), format!("this program: starts a control program and guests, for path {route}"));
+                [Place::Local, Place::Local]
+            }
+            Route::Built(kind) => {
+                add(&keeper(), format!("this program: builds path {kind} in namespaces of its own"));
+                [built(), built()]
+            }
+        };
+        let level = matrix.levels.iter().find(|level| level.name == cell.level);
+        if matches!(route, Route::Built(_)) && level.is_some_and(|level| level.nftables.is_some()) {
+            let [load, list] = filter::commands();
+            add(&load, format!("its input is the ruleset of level {}; in a namespace of the path", cell.level));
+            add(&list, "reads the ruleset back, there".into());
+        }
+        for end in &ends {
+            let (mut command, about) = end_of(end, ssh)?;
+            if route == Route::Built(PathKind::Sockmap) {
+                command.args(["--sockmap", "FD"]);
+            }
+            add(&command, about);
+        }
+        if plan.processes {
+            add(&agent_command(&AgentOptions::default()), "this program: a process for each pair, at each end".into());
+        }
+    }
+    Ok(steps)
+}
+
+fn keeper() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("keep");
+    command
+}
+
+/// A namespace of a path that is not built yet.
+fn built() -> Place {
+    Place::Built("/proc/KEEPER/fd/N".into(), Some("/proc/KEEPER/ns/user".into()))
+}
+
+/// What puts an agent into a place.
+fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
+    let agent = |net: Option<PathBuf>, user: Option<PathBuf>| {
+        agent_command(&AgentOptions { net, user, ..AgentOptions::default() })
+    };
+    Ok(match place {
+        Place::Local => (agent(None, None), "this program: an end of the path".into()),
+        Place::Netns(name) => (
+            agent(Some(Path::new("/run/netns").join(name)), None),
+            format!("this program: an end of the path, in {place}"),
+        ),
+        Place::Pid(pid) => (
+            agent(Some(format!("/proc/{pid}/ns/net").into()), Some(format!("/proc/{pid}/ns/user").into())),
+            format!("this program: an end of the path, in {place}"),
+        ),
+        Place::Built(net, user) => {
+            (agent(Some(net.clone()), user.clone()), "this program: an end of the path, in its namespace".into())
+        }
+        Place::Ssh(host) => {
+            let program = std::fs::metadata("/proc/self/exe").context("cannot look at the running program")?;
+            let about = format!("reaches {place}; its input is this program, which then runs there");
+            (ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about)
+        }
+    })
+}
+
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| text::shell(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(plan: &Plan) -> Vec<String> {
+        let steps = of(plan, &plan.matrix().unwrap(), "ssh -F 'my file'").unwrap();
+        steps.into_iter().map(|step| step.line).collect()
+    }
+
+    #[test]
+    fn each_place_is_entered_by_a_command_that_is_told() {
+        let path = "ssh:me@blue>netns:red".to_owned();
+        let plan = Plan { paths: vec![path, "pid:7>local".into()], ..Plan::default() };
+        let lines = lines(&plan);
+        assert!(
+            lines[0].starts_with(r"ssh -F ''\''my' 'file'\''' -T -o BatchMode=yes me@blue 'exec sh -c "),
+            "{lines:?}"
+        );
+        assert_eq!(
+            lines[1..],
+            [
+                "/proc/self/exe agent --net /run/netns/red",
+                "/proc/self/exe agent --net /proc/7/ns/net --user /proc/7/ns/user",
+                "/proc/self/exe agent",
+            ]
+        );
+    }
+
+    #[test]
+    fn rulesets_and_built_paths_are_told_with_their_commands() {
+        let plan = Plan {
+            paths: vec!["veth".into()],
+            levels: vec!["plain".into(), "nft-100-rules".into()],
+            processes: true,
+            ..Plan::default()
+        };
+        let lines = lines(&plan);
+        let has = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+        assert_eq!(
+            (has("/proc/self/exe keep"), has("nft -e -f -"), has("nft -s -j list ruleset")),
+            (1, 1, 1),
+            "{lines:?}"
+        );
+        assert_eq!(has("agent --net /proc/KEEPER/fd/N --user /proc/KEEPER/ns/user"), 1, "{lines:?}");
+        assert!(lines.contains(&"/proc/self/exe agent".to_owned()), "{lines:?}");
+    }
+}

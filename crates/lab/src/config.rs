@@ -1,0 +1,86 @@
+//! The user's own configuration, `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`: how hosts are reached.
+//!
+//! It names a command that siga executes, so it is read only if nobody but the caller and root can have written it.
+
+use crate::directory;
+use crate::error::{Error, Result};
+use crate::limits;
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The command that reaches other hosts where nothing else is said.
+pub const SSH: &str = "ssh";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Config {
+    reach: Reach,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Reach {
+    /// The command that reaches `ssh:HOST`, words parted by spaces.
+    ssh: Option<String>,
+}
+
+/// The command that reaches other hosts: `given` on the command line, else the user's configuration, else [`SSH`].
+///
+/// # Errors
+/// Usage: the configuration is malformed. Environment: others can have written it, or it cannot be read.
+pub fn ssh(given: Option<&str>) -> Result<String> {
+    let said = match given {
+        Some(given) => Some(given.to_owned()),
+        None => place(|name| std::env::var_os(name)).map_or(Ok(None), |place| read(&place))?,
+    };
+    let said = said.unwrap_or_else(|| SSH.to_owned());
+    if said.trim().is_empty() {
+        return Err(Error::usage("the ssh command is empty").hint("--ssh takes a command such as `ssh -F FILE`"));
+    }
+    Ok(said)
+}
+
+/// Where the configuration lies, by the variables of the environment. Relative paths count for nothing, as XDG has it.
+fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(base.join("siga/config.toml"))
+}
+
+fn read(place: &Path) -> Result<Option<String>> {
+    let shown = place.display();
+    let text = match directory::read_trusted(place, limits::CONFIG_BYTES_MAX) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Error::environment(format!("cannot read {shown}: {error}"))
+                .hint("a configuration belongs to you and nobody else may write to it; or give --ssh COMMAND"));
+        }
+    };
+    let config: Config = toml::from_str(&text).map_err(|error| {
+        Error::usage(format!("configuration {shown}: {error}"))
+            .hint("it has one key: `ssh = \"COMMAND\"` below [reach]")
+    })?;
+    Ok(config.reach.ssh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_lies_where_xdg_has_it() {
+        let place_of = |xdg: Option<&str>, home: Option<&str>| {
+            let variable = |name: &str| if name == "HOME" { home } else { xdg }.map(OsString::from);
+            place(variable).map(|path| path.display().to_string())
+        };
+        assert_eq!(place_of(Some("/x"), Some("/h")).unwrap(), "/x/siga/config.toml");
+        for xdg in [None, Some(""), Some("relative")] {
+            assert_eq!(place_of(xdg, Some("/h")).unwrap(), "/h/.config/siga/config.toml", "{xdg:?}");
+        }
+        assert_eq!(place_of(None, Some("relative")), None);
+        assert_eq!(place_of(None, None), None);
+    }
+}
