@@ -109,8 +109,10 @@ reasons! {
         Duplicate = "duplicate",
         /// Of a datagram dropped before.
         Late = "of a dropped datagram",
-        /// Too many datagrams, bytes or pieces wait.
+        /// The datagram has too many pieces, or was given up while room was made for this one.
         Full = "full",
+        /// A whole datagram that waited, given up for another: its source held most, and of that it was the oldest.
+        Evicted = "evicted",
         /// The rest of the datagram did not come in time.
         Timeout = "timeout",
     }

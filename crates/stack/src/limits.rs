@@ -55,6 +55,14 @@ pub const EXTENSION_HEADERS_MAX: usize = 8;
 pub const REASSEMBLY_DATAGRAMS_MAX: usize = 256;
 /// Their bytes.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
+/// Datagrams being put together that came by one device: half, so that no device has the whole table.
+pub const REASSEMBLY_DEVICE_DATAGRAMS_MAX: usize = REASSEMBLY_DATAGRAMS_MAX / 2;
+/// Their bytes.
+pub const REASSEMBLY_DEVICE_BYTES_MAX: usize = REASSEMBLY_BYTES_MAX / 2;
+/// Datagrams being put together that one source sent by one device: half of what the device may have.
+pub const REASSEMBLY_SOURCE_DATAGRAMS_MAX: usize = REASSEMBLY_DEVICE_DATAGRAMS_MAX / 2;
+/// Their bytes: sixteen of the largest datagrams.
+pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = REASSEMBLY_DEVICE_BYTES_MAX / 2;
 /// Fragments of one datagram: 64 KB over links of 576 bytes.
 pub const REASSEMBLY_PIECES_MAX: usize = 128;
 /// From the first fragment to giving up: between RFC 8200's 60 s and the 15 s of RFC 791, so that less is held.

@@ -662,7 +662,11 @@ impl<S: Storage> Stack<S> {
         if marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
-        Ok(self.reassembly.add(now, key, piece)?)
+        let datagram = self.reassembly.add(now, key, piece);
+        for _ in 0..self.reassembly.take_evicted() {
+            self.drops.count(FragmentDrop::Evicted);
+        }
+        Ok(datagram?)
     }
 
     #[inline]

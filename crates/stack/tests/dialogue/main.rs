@@ -7,6 +7,7 @@ mod capture;
 mod echo;
 mod errors;
 mod forwarding;
+mod fragment_floods;
 mod fragments;
 mod group_sockets;
 mod groups;
