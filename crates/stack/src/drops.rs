@@ -51,6 +51,8 @@ reasons! {
         NotOurs = "not about us",
         /// It claims an address of ours.
         OurAddress = "claims our address",
+        /// About an address that the station at the other end of the link may not have.
+        Refused = "address not allowed",
         /// An answer that nothing here asked for or knows of.
         Unasked = "unasked",
         /// Too many neighbours.
@@ -77,6 +79,8 @@ reasons! {
         SourceRoute = "source route",
         /// A source that no packet may have.
         SourceMartian = "martian source",
+        /// A source that the station at the other end of the link may not send from.
+        SourceRefused = "source not allowed",
         /// To be passed on, and packets to its source would leave by another device than it came by.
         SourceElsewhere = "source of another link",
         /// A destination that no packet may have, or none that is forwarded.

@@ -33,6 +33,7 @@ mod redirect;
 mod resolve;
 pub mod route;
 pub mod seed;
+pub mod source;
 pub mod stack;
 pub mod tcp;
 pub mod tcp_sockets;

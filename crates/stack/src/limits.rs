@@ -13,6 +13,8 @@ pub const ROUTES_MAX: usize = 1 << 22;
 pub const DEVICES_MAX: usize = 1024;
 /// Addresses of one device: they are looked through for the one that a packet of its own is sent from.
 pub const DEVICE_ADDRESSES_MAX: usize = 16;
+/// Prefixes in the source filter of a device: as many as the routes of a large router, and what they leave out.
+pub const SOURCE_PREFIXES_MAX: usize = 4_096;
 /// Smallest MTU of a device with IPv4 addresses: the largest datagram that every host accepts (RFC 791), so that headers fit.
 pub const MTU_IPV4_MIN: u16 = 576;
 /// Smallest MTU of a device with IPv6 addresses (RFC 8200 5).

@@ -22,6 +22,7 @@ mod resolution;
 mod rfc9293;
 mod scale;
 mod segment_forms;
+mod senders;
 mod sockets;
 mod tcp;
 mod tcp_attacks;
