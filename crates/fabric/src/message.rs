@@ -8,6 +8,7 @@ use crate::cidr::Cidr;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
+use crate::topology::sources::{self, SourceList};
 use crate::topology::{Device, Full, NetworkKind, Route, Topology};
 use serde::{Deserialize, Serialize};
 use siga_ring::wait::Mode;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// A device of a guest, as its partners know it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +41,17 @@ pub struct Member {
     pub id: MemberId,
     /// Its addresses there.
     pub addresses: Vec<IpAddr>,
+    /// Which addresses it may send from.
+    pub sources: SourceList,
+}
+
+impl Member {
+    /// A guest's device, as the topology has it.
+    pub(crate) fn of(topology: &Topology, guest: &Name, device: &Device) -> Self {
+        let id = MemberId { guest: guest.clone(), device: device.name.clone() };
+        let addresses = device.addresses.iter().map(|own| own.address()).collect();
+        Self { id, addresses, sources: sources::of(topology, guest, device) }
+    }
 }
 
 /// A ring pair, by the number that the control program gave it.

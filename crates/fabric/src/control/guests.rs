@@ -184,9 +184,7 @@ impl Control {
             }
             for (guest, _, device) in self.topology.on(&own.network) {
                 if guest != name && access.admits(guest) {
-                    let id = MemberId { guest: guest.clone(), device: device.name.clone() };
-                    let addresses = device.addresses.iter().map(|address| address.address()).collect();
-                    members.push((own.name.clone(), Member { id, addresses }));
+                    members.push((own.name.clone(), Member::of(&self.topology, guest, device)));
                 }
             }
         }
