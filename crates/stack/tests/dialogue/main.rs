@@ -15,6 +15,7 @@ mod hostile;
 mod icmp_attacks;
 mod large;
 mod net;
+mod off_path;
 mod packet_attacks;
 mod placed;
 mod redirects;
