@@ -70,7 +70,7 @@ pub(crate) fn syn(from: IpAddr, to: IpAddr, ports: (u16, u16)) -> Vec<u8> {
 /// A first fragment of a UDP datagram, at whatever offset, with more to come.
 pub(crate) fn fragment(from: IpAddr, to: IpAddr, ident: u16, offset: u16, bytes: &[u8]) -> Vec<u8> {
     if from.is_ipv4() {
-        return with_fragment(from, to, 17, (ident, 0x2000 | offset / 8), bytes);
+        return with_fragment(from, to, 17, (ident, 0x2000 | (offset / 8)), bytes);
     }
     let head = [&[17, 0][..], &(offset & !7 | 1).to_be_bytes(), &[0, 0], &ident.to_be_bytes()].concat();
     packet(from, to, 44, &[&head[..], bytes].concat())

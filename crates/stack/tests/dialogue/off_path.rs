@@ -345,7 +345,7 @@ impl Attacker {
 
     /// A segment that fits the connection exactly: a reset, an end, a SYN or other bytes.
     fn segment(&mut self, from: &str, to: &str, side: usize) -> Vec<u8> {
-        let Some((last, sent)) = self.segments[side].clone() else { return self.guess(from, to) };
+        let Some((last, sent)) = self.segments[side] else { return self.guess(from, to) };
         let letters = [("R", 0), ("F", 0), ("S", 0), ("", 100)][self.below(4)];
         let flags = Flags { rst: letters.0 == "R", fin: letters.0 == "F", syn: letters.0 == "S", ..Flags::default() };
         let seq = last.seq + u32::try_from(sent).unwrap();
@@ -383,7 +383,7 @@ impl Attacker {
     fn error(&mut self, from: &str, to: &str, in_anothers_name: bool) -> Vec<u8> {
         let v6 = to.contains(':');
         let victim = usize::from(to == name(v6, SERVER));
-        let quoted = match self.segments[victim].clone() {
+        let quoted = match self.segments[victim] {
             Some((last, _)) if in_anothers_name => crate::attack::packet(to, &name(v6, 1 - victim), &last, &[]),
             Some(_) | None => self.guess(to, &name(v6, 1 - victim)),
         };

@@ -196,7 +196,7 @@ fn reports_and_queries_of_groups_in_another_stations_name_are_refused() {
 fn a_segment_of_a_connection_is_taken_from_nobody_but_its_peer() {
     for (letters, text) in [("R", &b""[..]), ("P", b"not the peer's"), ("F", b"")] {
         let mut open = Victim::new();
-        let next = siga_stack::tcp::Header { flags: flags(letters), ..open.next.clone() };
+        let next = siga_stack::tcp::Header { flags: flags(letters), ..open.next };
         assert_eq!(open.world.give_packet(1, &packet(HOST[0], ROUTER[0], &next, text)), Outcome::Done);
         assert!(open.state() != StateName::Established || open.received() > 0, "without a filter, {letters} succeeds");
 
@@ -205,7 +205,7 @@ fn a_segment_of_a_connection_is_taken_from_nobody_but_its_peer() {
         for _ in 0..2 {
             let outcome = victim.world.give_packet(1, &packet(HOST[0], ROUTER[0], &next, text));
             assert_eq!(outcome, Outcome::dropped(IpDrop::SourceRefused), "{letters}");
-            let hello = victim.next.clone();
+            let hello = victim.next;
             assert_eq!(victim.give(&hello, b"hello"), Outcome::Done);
             assert_eq!((victim.received(), victim.state()), (5, StateName::Established));
         }
@@ -289,7 +289,7 @@ fn no_redirect_comes_of_another_stations_name() {
 fn a_frame_to_a_group_is_judged_by_the_link_that_it_came_over() {
     let mut stack: Stack = Stack::new(StackConfig::default());
     let addresses = vec![prefix("10.0.0.1", 24)];
-    for addresses in [addresses.clone(), Vec::new()] {
+    for addresses in [addresses, Vec::new()] {
         let config = DeviceConfig { medium: Medium::Ip, mtu: 1_500, addresses, agreed: Agreed::default() };
         stack.add_device(config).unwrap();
     }
