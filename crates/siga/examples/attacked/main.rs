@@ -24,6 +24,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stranger::Stranger;
 
@@ -135,12 +137,16 @@ struct Guest {
 }
 
 impl Guest {
-    /// Has it end; its last words.
-    fn end(mut self) -> String {
-        drop(self.process.stdin.take());
+    /// Has the hostile guest flood or rest.
+    fn say(&mut self, word: &str) {
+        writeln!(self.process.stdin.as_ref().unwrap(), "{word}").unwrap();
+    }
+
+    /// The number that it says next.
+    fn hear(&mut self) -> f64 {
         let mut words = String::new();
-        let _ = self.says.read_to_string(&mut words);
-        words.trim().to_owned()
+        self.says.read_line(&mut words).unwrap();
+        words.trim().parse().unwrap()
     }
 }
 
@@ -151,12 +157,11 @@ impl Drop for Guest {
     }
 }
 
-/// Ends this process once its standard input has ended.
+/// Hands over each line of standard input, and ends this process once there are no more.
 #[expect(clippy::exit, reason = "the other thread waits for a connection or floods")]
-fn end_with_input(last_words: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        last_words();
+fn end_with_input(hear: impl Fn(&str) + Send + 'static) {
+    std::thread::spawn(move || {
+        std::io::stdin().lines().map_while(Result::ok).for_each(|line| hear(&line));
         std::process::exit(0);
     });
 }
@@ -169,7 +174,7 @@ fn attach(run_dir: &Path, guest: &str, token: &str) -> Attachment {
 fn serve(run_dir: &Path, token: &str) {
     let attachment = attach(run_dir, "server", token);
     let listener = TcpListener::bind(&attachment, SERVER.parse().unwrap()).unwrap();
-    end_with_input(|| {});
+    end_with_input(|_| {});
     println!("ready");
     loop {
         let (stream, _) = listener.accept().unwrap();
@@ -193,18 +198,23 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Sends what no honest guest would, until its input ends; says how much that was.
+/// Sends what no honest guest would, from each `flood` to the next `rest`, and then says how many packets that were.
 fn flood(run_dir: &Path, token: &str) {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
     let mut stranger = Stranger::attach(run_dir, &NAME.parse().unwrap(), "hostile", token);
     let mut wires = [stranger.link("dev0", "server.dev0"), stranger.link("dev0", "router.dev1")];
-    let packets = hostile_packets();
-    let sent = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&sent);
-    end_with_input(move || println!("{}", counted.load(Ordering::Relaxed)));
+    let (sent, floods) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, told) = (Arc::clone(&sent), Arc::clone(&floods));
+    end_with_input(move |word| {
+        told.store(word == "flood", Ordering::Relaxed);
+        if word == "rest" {
+            println!("{}", counted.swap(0, Ordering::Relaxed));
+        }
+    });
     println!("ready");
-    for packet in packets.iter().cycle() {
+    for packet in hostile_packets().iter().cycle() {
+        while !floods.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         for wire in &mut wires {
             while wire.receive().is_some() {}
             sent.fetch_add(u64::from(wire.try_send(packet)), Ordering::Relaxed);
@@ -234,7 +244,7 @@ fn hostile_packets() -> Vec<Vec<u8>> {
 
 fn measure(program: &Path, rounds: u32, time: Duration) {
     let network = Network::up(program);
-    let server = network.start("server");
+    let (server, mut hostile) = (network.start("server"), network.start("hostile"));
     let client = attach(&network.run_dir(), "client", &network.token("client"));
     let (mut rounds_done, mut floods) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -242,18 +252,21 @@ fn measure(program: &Path, rounds: u32, time: Duration) {
         let mut rates = [[0.0; 2]; 2];
         for turn in 0..2 {
             let beside = (turn + round) % 2 == 1;
-            let hostile = beside.then(|| (network.start("hostile"), Instant::now()));
+            let since = Instant::now();
+            if beside {
+                hostile.say("flood");
+            }
             for (at, workload) in [Workload::Rr, Workload::Strg].into_iter().enumerate() {
                 rates[at][usize::from(beside)] = rate(&client, workload, time);
             }
-            if let Some((hostile, since)) = hostile {
-                let seconds = since.elapsed().as_secs_f64();
-                floods.push(hostile.end().parse::<f64>().unwrap() / seconds);
+            if beside {
+                hostile.say("rest");
+                floods.push(hostile.hear() / since.elapsed().as_secs_f64());
             }
         }
         rounds_done.push(json!({ "rr": rates[0], "strg": rates[1] }));
     }
-    drop(server);
+    drop((server, hostile));
     println!("{}", json!({ "rounds": rounds_done, "packets_per_second": floods }));
 }
 
