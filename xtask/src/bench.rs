@@ -1,6 +1,7 @@
 //! What siga is compared with, each beside the other in one run: its own networks with the kernel's paths, its drivers with
 //! the field's C drivers.
 
+mod attacked;
 pub(crate) mod drivers;
 mod hog;
 pub(crate) mod network;

@@ -39,7 +39,8 @@ enum Task {
     Tidy,
     /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
     Deny,
-    /// Compare siga's own network with the kernel's at its best (a quiet machine; under a quarter of an hour)
+    /// Compare siga's own network with the kernel's at its best, and with itself beside a hostile guest (`--only attacked`; a quiet
+    /// machine; under a quarter of an hour)
     Bench {
         /// Rounds; each measures every mode of a cell once
         #[arg(long, default_value_t = 4)]

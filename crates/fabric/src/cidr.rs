@@ -37,9 +37,26 @@ impl Cidr {
         (self.0.length() < 31).then(|| Ipv4Addr::from_bits(own.to_bits() | hosts))
     }
 
+    /// The same prefix with its first address.
+    #[must_use]
+    pub fn network(self) -> Self {
+        let length = u32::from(self.0.length());
+        let first = match self.address() {
+            IpAddr::V4(own) => Ipv4Addr::from_bits(own.to_bits() & !u32::MAX.checked_shr(length).unwrap_or(0)).into(),
+            IpAddr::V6(own) => Ipv6Addr::from_bits(own.to_bits() & !u128::MAX.checked_shr(length).unwrap_or(0)).into(),
+        };
+        Prefix::new(first, self.0.length()).map_or(self, Self)
+    }
+
     /// As the stack has it.
     pub fn prefix(self) -> Prefix {
         self.0
+    }
+}
+
+impl From<Prefix> for Cidr {
+    fn from(prefix: Prefix) -> Self {
+        Self(prefix)
     }
 }
 
@@ -88,6 +105,9 @@ mod tests {
         for bad in ["10.1.2.3", "10.1.2.3/33", "fd00::1/129", "/24", "10.1.2/24", "a/1"] {
             assert!(bad.parse::<Cidr>().is_err(), "{bad}");
         }
+        let network = |text: &str| text.parse::<Cidr>().unwrap().network().to_string();
+        assert_eq!((network("10.1.2.3/20"), network("fd00::1/8")), ("10.1.0.0/20".to_owned(), "fd00::/8".to_owned()));
+        assert_eq!((network("10.1.2.3/32"), network("10.1.2.3/0")), ("10.1.2.3/32".to_owned(), "0.0.0.0/0".to_owned()));
         let broadcast = |text: &str| text.parse::<Cidr>().unwrap().broadcast();
         assert_eq!(broadcast("10.1.2.3/24"), Some(Ipv4Addr::new(10, 1, 2, 255)));
         assert_eq!(broadcast("10.1.2.3/0"), Some(Ipv4Addr::BROADCAST));

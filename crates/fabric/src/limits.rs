@@ -18,6 +18,8 @@ pub const MEMBERS_MAX: usize = 512;
 pub const ADDRESSES_MAX: usize = 8;
 /// Routes of one guest.
 pub const ROUTES_MAX: usize = 1_024;
+/// Prefixes of sources that a partner is known by: they fit into one message.
+pub const SOURCES_MAX: usize = 2_048;
 
 /// Buffers of an inbound ring: what is asked for is clamped to these (devices.md, `buffer_count`).
 pub const BUFFER_COUNT_MIN: u16 = 8;

@@ -11,6 +11,7 @@ use crate::name::Name;
 use crate::random;
 use crate::text;
 use crate::ticket::Ticket;
+use crate::topology::sources::{self, SourceList};
 use crate::topology::{Device, Full, NetworkKind, Route, Topology};
 use serde::{Deserialize, Serialize};
 use siga_ring::wait::Mode;
@@ -44,6 +45,17 @@ pub struct Member {
     pub id: MemberId,
     /// Its addresses there.
     pub addresses: Vec<IpAddr>,
+    /// Which addresses it may send from.
+    pub sources: SourceList,
+}
+
+impl Member {
+    /// A guest's device, as the topology has it.
+    pub(crate) fn of(topology: &Topology, guest: &Name, device: &Device) -> Self {
+        let id = MemberId { guest: guest.clone(), device: device.name.clone() };
+        let addresses = device.addresses.iter().map(|own| own.address()).collect();
+        Self { id, addresses, sources: sources::of(topology, guest, device) }
+    }
 }
 
 /// A ring pair, by the ticket that the control program issued for it.

@@ -561,9 +561,13 @@ fn take(
             let keeps = device.driver.in_place;
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
             let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
-            let from = setup::number(if for_all { main } else { port });
-            let received = Received { header, payload: &rest, marks: part.marks };
-            if let Handled::Forward(forward) = stack.handle_frame(at, from, received) {
+            let (from, received) = (setup::number(port), Received { header, payload: &rest, marks: part.marks });
+            let handled = if for_all {
+                stack.handle_group_frame(at, setup::number(main), from, received)
+            } else {
+                stack.handle_frame(at, from, received)
+            };
+            if let Handled::Forward(forward) = handled {
                 let to = usize::from(forward.device.0);
                 pass_on(&mut ports.senders[to], forward, header, &rest).map_err(broken(to))?;
                 hold.passed_on(now, times, to);

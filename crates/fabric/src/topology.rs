@@ -5,6 +5,7 @@
 
 mod check;
 mod file;
+pub mod sources;
 
 use crate::cidr::Cidr;
 use crate::driver::Driver;

@@ -6,6 +6,7 @@ use crate::limits::{
     DEVICE_ADDRESSES_MAX, DEVICE_QUEUE_BYTES_MAX, DEVICE_QUEUE_FRAMES_MAX, MTU_IPV4_MIN, MTU_IPV6_MIN,
 };
 use crate::route::Prefix;
+use crate::source::SourceFilter;
 use smoltcp::wire::{ETHERNET_HEADER_LEN, EthernetAddress, EthernetFrame, EthernetProtocol};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -61,7 +62,8 @@ pub struct DeviceConfig {
 /// A device that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceError {
-    /// There are [`crate::limits::DEVICES_MAX`] already, or the device has too many addresses, or there are too many routes.
+    /// There are [`crate::limits::DEVICES_MAX`] already, or the device has too many addresses, or there are too many routes, or
+    /// too many prefixes of sources.
     Full,
     /// The MTU is smaller than an address' IP version allows.
     Mtu,
@@ -102,6 +104,7 @@ impl Outgoing {
 pub(crate) struct Device {
     pub(crate) config: DeviceConfig,
     pub(crate) counters: DeviceCounters,
+    pub(crate) filter: SourceFilter,
     queue: VecDeque<Outgoing>,
     queue_bytes: usize,
 }
@@ -124,7 +127,8 @@ impl Device {
             return Err(DeviceError::Address);
         }
         check_mtu(&config, config.mtu)?;
-        Ok(Self { config, counters: DeviceCounters::default(), queue: VecDeque::new(), queue_bytes: 0 })
+        let (counters, filter) = (DeviceCounters::default(), SourceFilter::default());
+        Ok(Self { config, counters, filter, queue: VecDeque::new(), queue_bytes: 0 })
     }
 
     pub(crate) fn set_mtu(&mut self, mtu: u16) -> Result<(), DeviceError> {

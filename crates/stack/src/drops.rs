@@ -51,6 +51,8 @@ reasons! {
         NotOurs = "not about us",
         /// It claims an address of ours.
         OurAddress = "claims our address",
+        /// About an address that the station at the other end of the link may not have.
+        Refused = "address not allowed",
         /// An answer that nothing here asked for or knows of.
         Unasked = "unasked",
         /// Too many neighbours.
@@ -77,6 +79,8 @@ reasons! {
         SourceRoute = "source route",
         /// A source that no packet may have.
         SourceMartian = "martian source",
+        /// A source that the station at the other end of the link may not send from.
+        SourceRefused = "source not allowed",
         /// To be passed on, and packets to its source would leave by another device than it came by.
         SourceElsewhere = "source of another link",
         /// A destination that no packet may have, or none that is forwarded.
@@ -109,8 +113,10 @@ reasons! {
         Duplicate = "duplicate",
         /// Of a datagram dropped before.
         Late = "of a dropped datagram",
-        /// Too many datagrams, bytes or pieces wait.
+        /// The datagram has too many pieces, or was given up while room was made for this one.
         Full = "full",
+        /// A whole datagram that waited, given up for another: its source held most, and of that it was the oldest.
+        Evicted = "evicted",
         /// The rest of the datagram did not come in time.
         Timeout = "timeout",
     }

@@ -1,14 +1,23 @@
 //! Reassembly (RFC 791, RFC 8200 4.5). Bounded in datagrams, bytes, pieces and time; a datagram with overlapping fragments is
 //! dropped whole, with those of its fragments that come later (RFC 5722). An exact repetition is passed over.
+//!
+//! Each source has a quota, each device has one, and the table has a bound. Where one of them is full, a new fragment takes the
+//! place of an older datagram: the oldest one of the heaviest source, of the heaviest device where the table is full. A
+//! source that holds less than the others loses nothing, however many fragments these send.
+
+mod shares;
 
 use crate::drops::FragmentDrop;
 use crate::frame::DeviceId;
 use crate::limits::{
-    HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_TIMEOUT,
+    HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX,
+    REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_SOURCE_BYTES_MAX,
+    REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_TIMEOUT,
 };
 use crate::time::Instant;
+use shares::{Measure, Share, Shares};
 use smoltcp::wire::IPV6_HEADER_LEN;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// What a datagram's fragments have in common.
@@ -33,6 +42,16 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
+    /// Where it ends in its datagram.
+    fn end(&self) -> usize {
+        self.offset + self.bytes.len()
+    }
+
+    /// Bytes that are kept of it.
+    fn held_bytes(&self) -> usize {
+        self.bytes.len() + if self.offset == 0 { self.head.len() } else { 0 }
+    }
+
     /// Its length is not a multiple of 8, as that of every fragment but the last is.
     pub(crate) fn is_uneven(&self) -> bool {
         self.more && !self.bytes.len().is_multiple_of(8)
@@ -72,6 +91,8 @@ enum State {
 struct Waiting {
     head: Option<Vec<u8>>,
     pieces: BTreeMap<usize, Vec<u8>>,
+    /// Bytes of all pieces.
+    payload: usize,
     /// Where the last fragment ends.
     end: Option<usize>,
 }
@@ -79,21 +100,49 @@ struct Waiting {
 #[derive(Debug)]
 struct Entry {
     until: Instant,
+    /// Datagrams are numbered in the order of their first fragments.
+    age: u64,
     state: State,
 }
 
-/// What a datagram takes beside its bytes: its entry, its deadline, its headers and as many pieces as it may have.
+/// What a datagram takes beside its bytes: its entry, its places by deadline and by age, the shares of a source and of a
+/// device, its headers and as many pieces as it may have.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, Entry)>()
-    + 2 * size_of::<(Instant, DatagramKey)>()
+    + 2 * size_of::<((Instant, u64), DatagramKey)>()
+    + 2 * size_of::<((DeviceId, IpAddr, u64), DatagramKey)>()
+    + shares::bytes_each::<DeviceId, IpAddr>()
+    + shares::bytes_each::<(), DeviceId>()
     + HEADER_BYTES_MAX
     + REASSEMBLY_PIECES_MAX * 2 * size_of::<(usize, Vec<u8>)>();
 
 /// All datagrams being put together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reassembly {
     entries: BTreeMap<DatagramKey, Entry>,
-    deadlines: BTreeSet<(Instant, DatagramKey)>,
+    deadlines: BTreeMap<(Instant, u64), DatagramKey>,
+    /// The datagrams of each source, the oldest first.
+    ages: BTreeMap<(DeviceId, IpAddr, u64), DatagramKey>,
+    sources: Shares<DeviceId, IpAddr>,
+    devices: Shares<(), DeviceId>,
     bytes: usize,
+    next_age: u64,
+    /// Datagrams given up for others that are not counted yet.
+    evicted: u64,
+}
+
+impl Default for Reassembly {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            deadlines: BTreeMap::new(),
+            ages: BTreeMap::new(),
+            sources: Shares::new(),
+            devices: Shares::new(),
+            bytes: 0,
+            next_age: 0,
+            evicted: 0,
+        }
+    }
 }
 
 impl Reassembly {
@@ -106,6 +155,11 @@ impl Reassembly {
         self.bytes
     }
 
+    /// How many datagrams were given up for others since this was last asked.
+    pub(crate) fn take_evicted(&mut self) -> u64 {
+        std::mem::take(&mut self.evicted)
+    }
+
     /// Takes a fragment; `Ok(Some)` if it completes its datagram.
     pub(crate) fn add(
         &mut self,
@@ -113,49 +167,45 @@ impl Reassembly {
         key: DatagramKey,
         piece: &Piece<'_>,
     ) -> Result<Option<Datagram>, FragmentDrop> {
-        let end = piece.offset + piece.bytes.len();
         if piece.bytes.is_empty() || piece.is_uneven() || piece.is_too_long(key.from.is_ipv6()) {
             return Err(FragmentDrop::Malformed);
         }
-        if self.bytes + piece.bytes.len() + piece.head.len() > REASSEMBLY_BYTES_MAX {
+        match self.entries.get(&key).map(|entry| &entry.state) {
+            Some(State::Dropped) => return Err(FragmentDrop::Late),
+            Some(State::Waiting(waiting)) => match waiting.judge(piece) {
+                Ok(()) => {}
+                Err(FragmentDrop::Duplicate) => return Err(FragmentDrop::Duplicate),
+                Err(reason) => {
+                    self.drop_datagram(key);
+                    return Err(reason);
+                }
+            },
+            None => {
+                self.make_room(&key, Measure::Datagrams, 1);
+                self.begin(now, key);
+            }
+        }
+        self.make_room(&key, Measure::Bytes, piece.held_bytes());
+        // The oldest datagram of the heaviest source may have been this one.
+        let Some(Entry { state: State::Waiting(waiting), .. }) = self.entries.get_mut(&key) else {
             return Err(FragmentDrop::Full);
-        }
-        if !self.entries.contains_key(&key) {
-            if self.entries.len() >= REASSEMBLY_DATAGRAMS_MAX {
-                return Err(FragmentDrop::Full);
-            }
-            let until = now + REASSEMBLY_TIMEOUT;
-            self.entries.insert(key, Entry { until, state: State::Waiting(Waiting::default()) });
-            self.deadlines.insert((until, key));
-        }
-        let Some(entry) = self.entries.get_mut(&key) else { return Err(FragmentDrop::Full) };
-        let State::Waiting(waiting) = &mut entry.state else { return Err(FragmentDrop::Late) };
-        let before = waiting.bytes();
-        let result = waiting.add(piece, end);
-        self.bytes += waiting.bytes();
-        self.bytes -= before;
-        match result {
-            Ok(false) => Ok(None),
-            Ok(true) => Ok(self.take(key).map(Waiting::join)),
-            Err(FragmentDrop::Duplicate) => Err(FragmentDrop::Duplicate),
-            Err(reason) => {
-                self.bytes -= waiting.bytes();
-                entry.state = State::Dropped;
-                Err(reason)
-            }
-        }
+        };
+        let is_whole = waiting.insert(piece);
+        self.change_shares(&key, 0, piece.held_bytes().cast_signed());
+        Ok(if is_whole { self.take(key).map(Waiting::join) } else { None })
     }
 
     /// When the next datagram is given up.
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Gives up one datagram whose time has come.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<(DeviceId, Expired)> {
-        while let Some((at, key)) = self.deadlines.first().copied()
-            && at <= now
+        while let Some(((at, _), key)) = self.deadlines.first_key_value()
+            && *at <= now
         {
+            let key = *key;
             if let Some(waiting) = self.take(key) {
                 let first = waiting.pieces.get(&0).and_then(|bytes| Some([&waiting.head?[..], bytes].concat()));
                 return Some((key.device, Expired { first }));
@@ -164,27 +214,109 @@ impl Reassembly {
         None
     }
 
+    fn begin(&mut self, now: Instant, key: DatagramKey) {
+        let (until, age) = (now + REASSEMBLY_TIMEOUT, self.next_age);
+        self.next_age += 1;
+        self.entries.insert(key, Entry { until, age, state: State::Waiting(Waiting::default()) });
+        self.deadlines.insert((until, age), key);
+        self.ages.insert((key.device, key.from, age), key);
+        self.change_shares(&key, 1, 0);
+    }
+
+    /// Gives up datagrams until `more` fits into the quota of the source, that of the device and the table, or until the
+    /// datagram itself is given up. Each round ends a datagram, so in the long run a fragment costs one round at most.
+    fn make_room(&mut self, key: &DatagramKey, by: Measure, more: usize) {
+        while let Some(oldest) = self.in_the_way(key, by, more) {
+            self.take(oldest);
+            self.evicted += 1;
+            if oldest == *key {
+                return;
+            }
+        }
+    }
+
+    /// The datagram to give up next; none if there is room.
+    fn in_the_way(&self, key: &DatagramKey, by: Measure, more: usize) -> Option<DatagramKey> {
+        let DatagramKey { device, from, .. } = *key;
+        let is_full = |weight: usize, quota: (usize, usize)| {
+            let most = match by {
+                Measure::Datagrams => quota.0,
+                Measure::Bytes => quota.1,
+            };
+            weight + more > most
+        };
+        let table = Share { datagrams: self.entries.len(), bytes: self.bytes, oldest: 0 };
+        if is_full(self.sources.get(device, from).weight(by), SOURCE_QUOTA) {
+            return self.oldest(device, from);
+        }
+        let device = if is_full(self.devices.get((), device).weight(by), DEVICE_QUOTA) {
+            device
+        } else if is_full(table.weight(by), (REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_BYTES_MAX)) {
+            self.devices.heaviest((), by)?
+        } else {
+            return None;
+        };
+        self.oldest(device, self.sources.heaviest(device, by)?)
+    }
+
+    /// The datagram of a source whose first fragment came before those of the others.
+    fn oldest(&self, device: DeviceId, from: IpAddr) -> Option<DatagramKey> {
+        self.ages.range((device, from, 0)..=(device, from, u64::MAX)).next().map(|(_, key)| *key)
+    }
+
+    /// Counts datagrams and bytes that came or went.
+    fn change_shares(&mut self, key: &DatagramKey, datagrams: isize, bytes: isize) {
+        let changed = |share: Share, oldest: u64| Share {
+            datagrams: share.datagrams.saturating_add_signed(datagrams),
+            bytes: share.bytes.saturating_add_signed(bytes),
+            oldest,
+        };
+        let oldest = self.oldest(key.device, key.from).and_then(|oldest| self.entries.get(&oldest));
+        let of_source = changed(self.sources.get(key.device, key.from), oldest.map_or(0, |entry| entry.age));
+        self.sources.set(key.device, key.from, of_source);
+        self.devices.set((), key.device, changed(self.devices.get((), key.device), 0));
+        self.bytes = self.bytes.saturating_add_signed(bytes);
+    }
+
+    /// Drops a datagram's bytes; its entry stays for the fragments that are still on the way.
+    fn drop_datagram(&mut self, key: DatagramKey) {
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        let freed = entry.bytes();
+        entry.state = State::Dropped;
+        self.change_shares(&key, 0, -freed.cast_signed());
+    }
+
+    /// Takes a datagram out; none if it was dropped before.
     fn take(&mut self, key: DatagramKey) -> Option<Waiting> {
         let entry = self.entries.remove(&key)?;
-        self.deadlines.remove(&(entry.until, key));
+        self.deadlines.remove(&(entry.until, entry.age));
+        self.ages.remove(&(key.device, key.from, entry.age));
+        self.change_shares(&key, -1, -entry.bytes().cast_signed());
         match entry.state {
-            State::Waiting(waiting) => {
-                self.bytes -= waiting.bytes();
-                Some(waiting)
-            }
+            State::Waiting(waiting) => Some(waiting),
             State::Dropped => None,
         }
     }
 }
 
-impl Waiting {
-    fn bytes(&self) -> usize {
-        self.head.as_ref().map_or(0, Vec::len) + self.pieces.values().map(Vec::len).sum::<usize>()
-    }
+/// Datagrams and bytes of one source.
+const SOURCE_QUOTA: (usize, usize) = (REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX);
+/// Datagrams and bytes of one device.
+const DEVICE_QUOTA: (usize, usize) = (REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX);
 
-    /// True if all is there.
-    fn add(&mut self, piece: &Piece<'_>, end: usize) -> Result<bool, FragmentDrop> {
-        let start = piece.offset;
+impl Entry {
+    fn bytes(&self) -> usize {
+        match &self.state {
+            State::Waiting(waiting) => waiting.head.as_ref().map_or(0, Vec::len) + waiting.payload,
+            State::Dropped => 0,
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether a piece fits to those that are there.
+    fn judge(&self, piece: &Piece<'_>) -> Result<(), FragmentDrop> {
+        let (start, end) = (piece.offset, piece.end());
         if self.pieces.get(&start).is_some_and(|known| known == piece.bytes) && (piece.more || self.end == Some(end)) {
             return Err(FragmentDrop::Duplicate);
         }
@@ -192,21 +324,26 @@ impl Waiting {
         if before > start || self.end.is_some_and(|last| if piece.more { end > last } else { true }) {
             return Err(FragmentDrop::Overlap);
         }
-        if !piece.more {
-            if self.pieces.range(end..).next().is_some() {
-                return Err(FragmentDrop::Overlap);
-            }
-            self.end = Some(end);
+        if !piece.more && self.pieces.range(end..).next().is_some() {
+            return Err(FragmentDrop::Overlap);
         }
         if self.pieces.len() >= REASSEMBLY_PIECES_MAX {
             return Err(FragmentDrop::Full);
         }
-        if start == 0 {
+        Ok(())
+    }
+
+    /// Takes a piece that fits. True if all is there.
+    fn insert(&mut self, piece: &Piece<'_>) -> bool {
+        if !piece.more {
+            self.end = Some(piece.end());
+        }
+        if piece.offset == 0 {
             self.head = Some(piece.head.to_vec());
         }
-        self.pieces.insert(start, piece.bytes.to_vec());
-        let payload: usize = self.pieces.values().map(Vec::len).sum();
-        Ok(self.end == Some(payload))
+        self.pieces.insert(piece.offset, piece.bytes.to_vec());
+        self.payload += piece.bytes.len();
+        self.end == Some(self.payload)
     }
 
     fn join(self) -> Datagram {
@@ -235,13 +372,17 @@ mod tests {
 
     fn assert_nothing_left(reassembly: &mut Reassembly) {
         while reassembly.expire(NOW + REASSEMBLY_TIMEOUT).is_some() {}
-        assert!(reassembly.entries.is_empty() && reassembly.deadlines.is_empty());
-        assert_eq!(reassembly.bytes, 0);
+        let Reassembly { entries, deadlines, ages, sources, devices, bytes, .. } = reassembly;
+        assert!(entries.is_empty() && deadlines.is_empty() && ages.is_empty());
+        assert!(sources.is_empty() && devices.is_empty());
+        assert_eq!(*bytes, 0);
     }
 
     #[test]
     fn the_formula_of_memory_covers_trees_whose_nodes_are_half_full() {
-        let entry = size_of::<(DatagramKey, Entry)>() + size_of::<(Instant, DatagramKey)>();
+        let places = size_of::<((Instant, u64), DatagramKey)>() + size_of::<((DeviceId, IpAddr, u64), DatagramKey)>();
+        let shares = shares::bytes_each::<DeviceId, IpAddr>() + shares::bytes_each::<(), DeviceId>();
+        let entry = size_of::<(DatagramKey, Entry)>() + places + shares / 2;
         let all = HEADER_BYTES_MAX + 2 * (entry + REASSEMBLY_PIECES_MAX * size_of::<(usize, Vec<u8>)>());
         assert!((all..all + entry).contains(&ENTRY_BYTES), "{all} {ENTRY_BYTES}");
     }
@@ -312,18 +453,39 @@ mod tests {
     }
 
     #[test]
-    fn floods_stay_inside_the_bounds() {
+    fn a_flood_of_one_source_stays_inside_its_quota_and_gives_up_the_oldest() {
         let mut r = Reassembly::default();
-        let taken = (0..1000).filter(|i| r.add(NOW, key(*i), &piece(8, &[0; 8], true)).is_ok()).count();
-        assert_eq!(taken, REASSEMBLY_DATAGRAMS_MAX);
+        for ident in 0..1000 {
+            assert_eq!(r.add(NOW, key(ident), &piece(8, &[0; 8], true)), Ok(None));
+        }
+        assert_eq!(r.len(), REASSEMBLY_SOURCE_DATAGRAMS_MAX);
+        assert_eq!(r.take_evicted(), 1000 - REASSEMBLY_SOURCE_DATAGRAMS_MAX as u64);
+        assert!(r.entries.keys().all(|key| 1000 - key.ident <= 64), "the youngest are left");
         assert_nothing_left(&mut r);
         let taken = (0..1000).filter(|i| r.add(NOW, key(1), &piece(16 * i, &[0; 8], true)).is_ok()).count();
         assert_eq!(taken, REASSEMBLY_PIECES_MAX);
         assert_nothing_left(&mut r);
         let large = vec![0; 60_000];
-        let taken = (0..1000).filter(|i| r.add(NOW, key(*i), &piece(8, &large, true)).is_ok()).count();
-        assert_eq!(taken, REASSEMBLY_BYTES_MAX / 60_000);
-        assert!(r.bytes <= REASSEMBLY_BYTES_MAX);
+        for ident in 0..1000 {
+            assert_eq!(r.add(NOW, key(ident), &piece(8, &large, true)), Ok(None));
+            assert_eq!(r.bytes(), 60_000 * r.len());
+        }
+        assert_eq!(r.len(), REASSEMBLY_SOURCE_BYTES_MAX / 60_000);
+        assert_nothing_left(&mut r);
+    }
+
+    /// A datagram that is the oldest of a source that has too much makes room for its own next piece.
+    #[test]
+    fn a_piece_whose_own_datagram_gives_way_is_dropped() {
+        let mut r = Reassembly::default();
+        let (beginning, most) = (vec![0; 8_000], vec![0; 57_000]);
+        r.add(NOW, key(0), &piece(0, &beginning, true)).unwrap();
+        let others = u32::try_from((REASSEMBLY_SOURCE_BYTES_MAX - 10_000) / 57_000).unwrap();
+        for ident in 1..=others {
+            r.add(NOW, key(ident), &piece(8, &most, true)).unwrap();
+        }
+        assert_eq!(r.add(NOW, key(0), &piece(8_000, &most[..56_000], true)), Err(FragmentDrop::Full));
+        assert_eq!((r.len(), r.take_evicted()), (usize::try_from(others).unwrap(), 1));
         assert_nothing_left(&mut r);
     }
 

@@ -105,6 +105,8 @@ pub(crate) struct Packet<'a, P: ?Sized> {
     pub(crate) link_bytes: usize,
     pub(crate) marks: Marks,
     pub(crate) device: DeviceId,
+    /// The device whose source filter counts: another one where a device stands for several links.
+    pub(crate) link: DeviceId,
     /// The frame was sent to several stations.
     pub(crate) to_group: bool,
 }

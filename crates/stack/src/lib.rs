@@ -34,6 +34,7 @@ mod resolve;
 pub mod route;
 pub mod seed;
 mod sent;
+pub mod source;
 pub mod stack;
 pub mod tcp;
 pub mod tcp_sockets;

@@ -13,6 +13,8 @@ pub const ROUTES_MAX: usize = 1 << 22;
 pub const DEVICES_MAX: usize = 1024;
 /// Addresses of one device: they are looked through for the one that a packet of its own is sent from.
 pub const DEVICE_ADDRESSES_MAX: usize = 16;
+/// Prefixes in the source filter of a device: as many as the routes of a large router, and what they leave out.
+pub const SOURCE_PREFIXES_MAX: usize = 4_096;
 /// Smallest MTU of a device with IPv4 addresses: the largest datagram that every host accepts (RFC 791), so that headers fit.
 pub const MTU_IPV4_MIN: u16 = 576;
 /// Smallest MTU of a device with IPv6 addresses (RFC 8200 5).
@@ -55,6 +57,14 @@ pub const EXTENSION_HEADERS_MAX: usize = 8;
 pub const REASSEMBLY_DATAGRAMS_MAX: usize = 256;
 /// Their bytes.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
+/// Datagrams being put together that came by one device: half, so that no device has the whole table.
+pub const REASSEMBLY_DEVICE_DATAGRAMS_MAX: usize = REASSEMBLY_DATAGRAMS_MAX / 2;
+/// Their bytes.
+pub const REASSEMBLY_DEVICE_BYTES_MAX: usize = REASSEMBLY_BYTES_MAX / 2;
+/// Datagrams being put together that one source sent by one device: half of what the device may have.
+pub const REASSEMBLY_SOURCE_DATAGRAMS_MAX: usize = REASSEMBLY_DEVICE_DATAGRAMS_MAX / 2;
+/// Their bytes: sixteen of the largest datagrams.
+pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = REASSEMBLY_DEVICE_BYTES_MAX / 2;
 /// Fragments of one datagram: 64 KB over links of 576 bytes.
 pub const REASSEMBLY_PIECES_MAX: usize = 128;
 /// From the first fragment to giving up: between RFC 8200's 60 s and the 15 s of RFC 791, so that less is held.

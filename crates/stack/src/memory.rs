@@ -6,8 +6,8 @@
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, FRAME_BYTES_MAX, GROUPS_MAX, LOOPBACK_PACKETS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX,
     NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, SENT_BUCKETS, SENT_EACH,
-    TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX,
-    TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
+    SOURCE_PREFIXES_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX,
+    TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::stack::Stack;
 use crate::tcp::Storage;
@@ -66,6 +66,8 @@ impl<S: Storage> Stack<S> {
     pub fn memory(&self) -> Memory {
         let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
         let queued = self.devices.iter().map(|device| device.queue_bytes()).sum();
+        let filters = self.devices.iter().filter_map(|device| device.filter.sources.as_ref());
+        let runs = filters.map(crate::source::Sources::runs).sum();
         let mut parts = vec![
             part("bytes of frames in device queues", queued, self.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
             part(
@@ -74,6 +76,7 @@ impl<S: Storage> Stack<S> {
                 LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX,
                 1,
             ),
+            part("runs of sources", runs, self.devices.len() * (2 * SOURCE_PREFIXES_MAX + 1), crate::source::RUN_BYTES),
             part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::neighbour::ENTRY_BYTES),
             part("bytes that wait for neighbours", self.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
             part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::path_mtu::ENTRY_BYTES),

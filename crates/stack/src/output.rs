@@ -65,6 +65,7 @@ impl<S: Storage> Stack<S> {
             link_bytes: 0,
             marks,
             device,
+            link: device,
             to_group: false,
         };
         let mut pieces = Pieces::new(packet, shape, &mut self.scratch);

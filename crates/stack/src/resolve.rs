@@ -71,6 +71,9 @@ impl<S: Storage> Stack<S> {
             return Err(NeighbourDrop::Malformed.into());
         }
         let own = &self.devices[usize::from(device.0)];
+        if !from.is_unspecified() && !own.filter.admits(from.into()) {
+            return Err(NeighbourDrop::Refused.into());
+        }
         let for_us = own.has(to.into());
         let on_link = own.config.addresses.iter().any(|prefix| prefix.covers(from.into()));
         let request = operation == ArpOperation::Request;
@@ -191,8 +194,12 @@ impl<S: Storage> Stack<S> {
         if solicited && input.to_group {
             return Err(NeighbourDrop::Malformed.into());
         }
-        if self.devices[usize::from(input.device.0)].has(target.into()) {
+        let own = &self.devices[usize::from(input.device.0)];
+        if own.has(target.into()) {
             return Err(NeighbourDrop::OurAddress.into());
+        }
+        if !own.filter.admits(target.into()) {
+            return Err(NeighbourDrop::Refused.into());
         }
         let key = NeighbourKey { device: input.device, address: target.into() };
         let mac = mac.or_else(|| self.neighbours.resolve(now, key)).ok_or(NeighbourDrop::Unasked)?;

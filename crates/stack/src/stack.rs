@@ -127,7 +127,7 @@ pub struct Stack<S: Storage = Heap> {
     no_sources: Addresses<Ipv4Addr>,
 }
 
-const IGMP: u8 = 2;
+pub(crate) const IGMP: u8 = 2;
 
 /// A whole packet for this stack.
 #[derive(Debug)]
@@ -303,8 +303,20 @@ impl<S: Storage> Stack<S> {
                 self.drops.count(reason);
                 Handled::Dropped(reason)
             }
-            None => self.handle_any_frame(now, device, received),
+            None => self.handle_any_frame(now, device, device, received),
         }
+    }
+
+    /// Takes a frame to a group of stations that came over one link of several that `device` stands for. `link` is the device
+    /// of that link alone, and its source filter counts.
+    pub fn handle_group_frame<'a, P: Payload + ?Sized>(
+        &'a mut self,
+        now: Instant,
+        device: DeviceId,
+        link: DeviceId,
+        received: Received<'a, P>,
+    ) -> Handled<'a, P> {
+        self.handle_any_frame(now, device, link, received)
     }
 
     /// Takes a frame the long way: apart, so that the short one keeps its registers.
@@ -313,12 +325,13 @@ impl<S: Storage> Stack<S> {
         &'a mut self,
         now: Instant,
         device: DeviceId,
+        link: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
         let captured = self.capture.as_ref().map(|capture| capture.part(received));
         let Received { header: frame, payload, marks } = received;
         let payload_bytes = payload.len();
-        let mut packet = Packet { frame, payload, payload_bytes, link_bytes: 0, marks, device, to_group: false };
+        let mut packet = Packet { frame, payload, payload_bytes, link_bytes: 0, marks, device, link, to_group: false };
         let result = self.receive(now, &mut packet);
         if let (Some(capture), Some(part)) = (&mut self.capture, captured) {
             capture.received(now, device, &part, result.err());
@@ -509,6 +522,9 @@ impl<S: Storage> Stack<S> {
         now: Instant,
         packet: &mut Packet<'_, P>,
     ) -> Result<Outcome, DropReason> {
+        if packet.link != packet.device && usize::from(packet.link.0) >= self.devices.len() {
+            return Err(LinkDrop::NoDevice.into());
+        }
         let device = self.devices.get_mut(usize::from(packet.device.0)).ok_or(LinkDrop::NoDevice)?;
         let Packet { frame: header, payload_bytes, marks, .. } = *packet;
         let frame_bytes = header.len() + payload_bytes;
@@ -554,11 +570,7 @@ impl<S: Storage> Stack<S> {
     #[inline]
     fn receive_v4<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv4Header::parse(packet.header(), packet.len())?;
-        // Switches that look into IGMP, and stations without an address, have none to send it from (RFC 4541 2.1.1).
-        let nobodys_igmp = header.protocol == IGMP && header.from.is_unspecified() && header.to.is_multicast();
-        if (is_martian_source(header.from) && !nobodys_igmp) || self.is_no_source(header.from) {
-            return Err(IpDrop::SourceMartian.into());
-        }
+        self.check_source_v4(packet.link, &header)?;
         if header.header_bytes > 20
             && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
         {
@@ -665,19 +677,17 @@ impl<S: Storage> Stack<S> {
         if marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
-        Ok(self.reassembly.add(now, key, piece)?)
+        let datagram = self.reassembly.add(now, key, piece);
+        for _ in 0..self.reassembly.take_evicted() {
+            self.drops.count(FragmentDrop::Evicted);
+        }
+        Ok(datagram?)
     }
 
     #[inline]
     fn receive_v6<P: Payload + ?Sized>(&mut self, now: Instant, packet: &Packet<'_, P>) -> Result<Outcome, DropReason> {
         let header = Ipv6Header::parse(packet.header(), packet.len())?;
-        if header.from.is_multicast()
-            || header.from.is_loopback()
-            || is_mapped(header.from)
-            || self.own_v6.contains(header.from)
-        {
-            return Err(IpDrop::SourceMartian.into());
-        }
+        self.check_source_v6(packet.link, &header)?;
         if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
             return Err(IpDrop::DestinationMartian.into());
         }
@@ -824,7 +834,7 @@ impl<S: Storage> Stack<S> {
         let Input { from, to, packet: frame, at, device, marks, to_group, .. } = *input;
         let place = SegmentPlace { from, to, at, end: frame.len(), to_group, judged: false };
         let payload: &[u8] = &[];
-        let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, to_group };
+        let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, link: device, to_group };
         self.input_tcp(now, &packet, place)
     }
 
@@ -894,7 +904,7 @@ fn is_martian_destination(to: Ipv4Addr) -> bool {
 }
 
 /// IPv4-mapped addresses are a way of writing, not for the wire.
-fn is_mapped(address: Ipv6Addr) -> bool {
+pub(crate) fn is_mapped(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 

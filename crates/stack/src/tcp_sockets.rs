@@ -274,6 +274,20 @@ enum Way {
     Nowhere,
 }
 
+/// By which device, in which state of the routes, a frame took the long way. In one number, so that it is compared at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Proof(u64);
+
+impl Proof {
+    /// No frame has: the routes' states begin with 1.
+    const NONE: Self = Self(0);
+
+    #[inline]
+    fn new(routes_version: u32, device: DeviceId) -> Self {
+        Self(u64::from(routes_version) << 16 | u64::from(device.0))
+    }
+}
+
 /// A connection and what the stack has with it. What every segment needs stands together in front, because of ten thousand
 /// connections none is in the cache.
 #[derive(Debug)]
@@ -283,8 +297,9 @@ struct Socket<S: Storage> {
     owner: Owner,
     /// The state of the routes that the way was found in, and whether it has changed since a segment last took it.
     way_version: u32,
-    /// The state of the routes in which a frame from a device was found to be between addresses that may talk to one another.
-    proven: u32,
+    /// The device by which a frame came that was found to be between addresses that may talk to one another, and the state of
+    /// the routes then.
+    proven: Proof,
     way: Way,
     way_changed: bool,
     /// In a list of those with something to send.

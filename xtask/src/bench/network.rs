@@ -21,7 +21,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::{Value, json};
 
 use super::hog::Hog;
-use super::{build, scratch};
+use super::{attacked, build, scratch};
 use crate::command;
 use outcome::{Figures, Outcome, Ratio, Screened, middle};
 use rows::{FRAMES, Mode, ROWS, Row};
@@ -41,8 +41,9 @@ pub(crate) struct Options {
 /// Compares; prints the table and writes the result.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let rows: Vec<&Row> = ROWS.iter().filter(|row| row.name().contains(&options.only)).collect();
-    if rows.is_empty() {
-        let names: Vec<String> = ROWS.iter().map(Row::name).collect();
+    let beside_an_attacker = attacked::NAME.contains(&options.only);
+    if rows.is_empty() && !beside_an_attacker {
+        let names: Vec<String> = ROWS.iter().map(Row::name).chain([attacked::NAME.to_owned()]).collect();
         return Err(format!("no row's name holds \"{}\"; there are {}", options.only, names.join("; ")));
     }
     let mut bench = Bench::new(build(root)?)?;
@@ -61,9 +62,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         eprint!("{told}");
         text += &told;
         result.rows.push(json);
-        result.write(&options.out, at + 1 == rows.len())?;
+        result.write(&options.out, at + 1 == rows.len() && !beside_an_attacker)?;
     }
-    text += &format!("\n{} rows in {}\n", rows.len(), result.elapsed());
+    if beside_an_attacker {
+        let (told, json) = attacked::measure(root, &bench.siga, options.rounds, options.seconds)?;
+        eprint!("{told}");
+        text += &told;
+        result.rows.push(json);
+        result.write(&options.out, true)?;
+    }
+    text += &format!("\n{} rows in {}\n", result.rows.len(), result.elapsed());
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("cannot print: {error}"))
 }
 

@@ -316,8 +316,16 @@ impl Control {
             let order = Order::MemberGone { device: member.id.device.clone(), member: own };
             self.tell(&member.id.guest, &order, Vec::new());
         }
-        for (device, member) in after.iter().filter(|known| !before.contains(known)) {
-            self.tell(guest, &Order::Member { device: device.clone(), member: member.clone() }, Vec::new());
+        // A router's partners take packets from where it leads, which its access to one network changes on the others.
+        let forwards = self.topology.guests[guest].forwarding;
+        for (device, member) in &after {
+            let is_new = !before.contains(&(device.clone(), member.clone()));
+            if is_new {
+                self.tell(guest, &Order::Member { device: device.clone(), member: member.clone() }, Vec::new());
+            }
+            if !is_new && !forwards {
+                continue;
+            }
             let partner = member.id.guest.clone();
             for (device, own) in self.members_of(&partner) {
                 if own.id.guest == *guest {

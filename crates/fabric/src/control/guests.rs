@@ -8,7 +8,7 @@ use crate::channel::{Channel, Unsent};
 use crate::error::{Error, IoContext, Result};
 use crate::launch::Process;
 use crate::limits::{PAIRS_DEFAULT, PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX, START_TIME_MAX};
-use crate::message::{GuestConfig, GuestDevice, Member, MemberId, Order, PROTOCOL};
+use crate::message::{GuestConfig, GuestDevice, Member, Order, PROTOCOL};
 use crate::name::Name;
 use crate::request::{GuestState, GuestStatus};
 use crate::topology::Restart;
@@ -247,9 +247,7 @@ impl Control {
             }
             for (guest, _, device) in self.topology.on(&own.network) {
                 if guest != name && access.admits(guest) {
-                    let id = MemberId { guest: guest.clone(), device: device.name.clone() };
-                    let addresses = device.addresses.iter().map(|address| address.address()).collect();
-                    members.push((own.name.clone(), Member { id, addresses }));
+                    members.push((own.name.clone(), Member::of(&self.topology, guest, device)));
                 }
             }
         }

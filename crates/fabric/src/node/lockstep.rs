@@ -5,7 +5,7 @@ use super::Node;
 use crate::channel::Channel;
 use crate::device::{self, Inside, Sent, Whole};
 use crate::limits::BUFFER_COUNT_DEFAULT;
-use crate::message::{Buffers, GuestConfig, GuestDevice, HeldPair, Member, MemberId, News, PairId, Token, Waiting};
+use crate::message::{Buffers, GuestConfig, GuestDevice, HeldPair, Member, News, PairId, Token, Waiting};
 use crate::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
 use siga_ring::clock::Ticks;
@@ -64,6 +64,7 @@ fn counted<Result>(work: impl FnOnce() -> Result) -> Result {
 /// A node with the other end of its channel.
 pub(crate) struct Guest {
     pub(super) node: Node,
+    topology: Topology,
     pub(super) control: Channel,
     /// Buffers of each of its rings.
     buffers: u16,
@@ -90,7 +91,8 @@ impl Guest {
         let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();
         // What the kernel has to tell is not looked for: that goes by the clock.
         node.wakes.next_look = Ticks(u64::MAX);
-        Self { node, control: Channel::new(other).unwrap(), buffers: BUFFERS.count, turns: None }
+        let topology = topology.clone();
+        Self { node, topology, control: Channel::new(other).unwrap(), buffers: BUFFERS.count, turns: None }
     }
 
     /// A guest whose time goes by turns, with rings as they are shipped.
@@ -158,9 +160,9 @@ impl Guest {
 
     /// How others know its device on a network.
     pub(super) fn member(&self, network: &str) -> Member {
-        let device = self.node.config.devices.iter().find(|device| device.network.as_str() == network).unwrap();
-        let id = MemberId { guest: self.node.config.name.clone(), device: device.name.clone() };
-        Member { id, addresses: device.addresses.iter().map(|own| own.address()).collect() }
+        let name = &self.node.config.name;
+        let mut devices = self.topology.guests[name].devices.iter();
+        Member::of(&self.topology, name, devices.find(|device| device.network.as_str() == network).unwrap())
     }
 }
 

@@ -19,6 +19,7 @@ use siga_stack::device::{DeviceConfig, Medium};
 use siga_stack::frame::DeviceId;
 use siga_stack::route::Prefix;
 use siga_stack::seed::Seed;
+use siga_stack::source::Sources;
 use siga_stack::stack::StackConfig;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -110,6 +111,8 @@ impl Node {
         let agreed = device.driver.agreed(device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
+        // Nothing is taken from a link before its partner is known. What comes to a group is judged by the link that it comes by.
+        self.stack.set_sources(id, Some(Sources::default())).map_err(refused)?;
         self.ports.senders.push(Sender::new(partner, place, device));
         self.ports.receivers.push(Receiver::new(device.kind));
         Ok(usize::from(id.0))
@@ -118,6 +121,12 @@ impl Node {
     fn set_route(&mut self, port: usize, to: Prefix, via: IpAddr) -> Result<()> {
         let refused = |error| Error::usage(format!("route to {}/{}: {error:?}", to.address(), to.length()));
         self.stack.add_route(to, number(port), Some(via)).map_err(refused)
+    }
+
+    /// Says which sources the partner of a port may send from.
+    fn set_sources(&mut self, port: usize, sources: Sources) -> Result<()> {
+        let refused = |error| Error::usage(format!("sources of a partner: {error:?}"));
+        self.stack.set_sources(number(port), Some(sources)).map_err(refused)
     }
 
     /// The port of a partner, if it is known.
@@ -134,6 +143,7 @@ impl Node {
         let place = self.config.devices.iter().position(|own| own.name == *device);
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
         let own = self.config.devices[place].clone();
+        let sources = member.sources.filter()?;
         let port = match self.port_of(device, &member.id) {
             Some(known) => {
                 // Whoever is told of anew was granted access since: a refusal before that counts no more.
@@ -143,13 +153,14 @@ impl Node {
             None if matches!(own.kind, NetworkKind::Vctc { .. }) => {
                 let main = self.main_ports[place];
                 self.ports.senders[main].partner = Partner::Member(member.id.clone());
-                return Ok(());
+                return self.set_sources(main, sources);
             }
             None => {
                 let addresses = own.addresses.iter().map(|own| Cidr::host(own.address()).prefix()).collect();
                 self.add_port(place, &own, addresses, Partner::Member(member.id.clone()))?
             }
         };
+        self.set_sources(port, sources)?;
         let hosts: Vec<Prefix> = member.addresses.iter().map(|host| Cidr::host(*host).prefix()).collect();
         for host in &hosts {
             let refused = |error| Error::usage(format!("the way to {}: {error:?}", host.address()));
@@ -169,6 +180,8 @@ impl Node {
         for host in std::mem::take(&mut self.ports.senders[port].hosts) {
             self.stack.remove_route(host);
         }
+        // There is such a port.
+        let _ = self.set_sources(port, Sources::default());
         self.end_link(port);
     }
 }

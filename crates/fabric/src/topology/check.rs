@@ -1,7 +1,7 @@
 //! From what is written to what can be run: everything that contradicts itself is refused with its place.
 
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
-use super::{Access, Device, Guest, Network, NetworkKind, Route, Topology};
+use super::{Access, Device, Guest, Network, NetworkKind, Route, Topology, sources};
 use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::limits;
@@ -28,6 +28,7 @@ pub(super) fn check(file: File) -> Result<Topology> {
     let topology = Topology { name: file.name, driver: file.driver, networks, guests };
     addresses_are_of_one_device(&topology)?;
     members_fit(&topology)?;
+    sources_fit(&topology)?;
     Ok(topology)
 }
 
@@ -201,6 +202,18 @@ fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
                 let message = format!("{} is an address of guest {other} and of guest {name}", own.address());
                 return Err(Error::usage(message));
             }
+        }
+    }
+    Ok(())
+}
+
+/// What partners have to know of a router's sources has a bound.
+fn sources_fit(topology: &Topology) -> Result<()> {
+    for (name, guest) in topology.guests.iter().filter(|(_, guest)| guest.forwarding) {
+        for device in &guest.devices {
+            let count = sources::of(topology, name, device).len();
+            let at = |error: Error| error.at(format!("guest {name}, device {}", device.name));
+            bounded("prefixes of sources that it may send from", count, limits::SOURCES_MAX).map_err(at)?;
         }
     }
     Ok(())

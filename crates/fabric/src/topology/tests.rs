@@ -132,3 +132,24 @@ fn what_contradicts_itself_is_refused_with_its_place() {
     let frame = "[network.a]\ntype=\"hipersockets\"\nframe=\"32K\"\n[guest.g]";
     assert!(Topology::parse(frame).unwrap_err().to_string().contains("\"40K\""));
 }
+
+#[test]
+fn a_router_whose_partners_would_have_to_know_too_many_prefixes_is_refused() {
+    let with_guests = |count: u32| {
+        let mut text = String::from(
+            "[network.lan]\ntype = \"hipersockets\"\n[network.far]\ntype = \"hipersockets\"\n[guest.gate]\nforwarding = true\n\
+             device = [{ network = \"lan\", addresses = [\"10.0.0.1/24\"] }, { network = \"far\", addresses = [\"10.1.0.1/24\"] }]\n\
+             route = [{ to = \"default\", via = \"10.1.0.2\" }]\n",
+        );
+        for guest in 0..count {
+            // None of its addresses lies in the network of the router's, so each is an exception to the default route.
+            let own = |n: u32| format!("\"10.{}.{}.{}/32\"", 2 + guest / 32, guest % 32, 2 * n);
+            let addresses = (0..8).map(own).collect::<Vec<_>>().join(", ");
+            text += &format!("[guest.g{guest}]\ndevice = [{{ network = \"lan\", addresses = [{addresses}] }}]\n");
+        }
+        Topology::parse(&text)
+    };
+    assert!(with_guests(200).is_ok());
+    let error = with_guests(300).unwrap_err().to_string();
+    assert!(error.contains("guest gate, device dev0") && error.contains("prefixes of sources"), "{error}");
+}

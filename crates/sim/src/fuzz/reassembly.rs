@@ -10,8 +10,9 @@ use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::drops::{DropReason, FragmentDrop};
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{
-    FRAME_BYTES_MAX, HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX,
-    REASSEMBLY_TIMEOUT,
+    FRAME_BYTES_MAX, HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX,
+    REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_SOURCE_BYTES_MAX,
+    REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_TIMEOUT,
 };
 use siga_stack::route::Prefix;
 use siga_stack::stack::{Handled, StackConfig};
@@ -40,8 +41,24 @@ pub fn reassembly(bytes: &[u8]) {
     assert_eq!((left.held("datagrams in reassembly"), left.held("bytes in reassembly")), (0, 0), "{left}");
 }
 
-/// What tells datagrams apart: version, sender, identification, protocol.
-type Key = (bool, u16, u8, u8);
+/// The sender of a datagram, and the device that its fragments come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Source {
+    device: u16,
+    v6: bool,
+    host: u16,
+}
+
+/// What tells datagrams apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    source: Source,
+    ident: u8,
+    protocol: u8,
+}
+
+/// Devices that fragments come by: the table is larger than what two of them may have.
+const DEVICES: u16 = 4;
 
 /// A fragment as it was sent.
 #[derive(Debug, Clone)]
@@ -63,6 +80,8 @@ impl Fragment {
 #[derive(Debug, Default)]
 struct Waiting {
     until: Instant,
+    /// Which datagram began how late.
+    number: u64,
     /// In the order in which they came; empty and `dropped`, once two overlap.
     fragments: Vec<Fragment>,
     dropped: bool,
@@ -72,50 +91,110 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Reference {
     waiting: BTreeMap<Key, Waiting>,
+    begun: u64,
+    evicted: u64,
+}
+
+/// How much of the table some datagrams have: how many they are, and their bytes.
+type Weight = [usize; 2];
+
+const TABLE: Weight = [REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_BYTES_MAX];
+const DEVICE: Weight = [REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX];
+const SOURCE: Weight = [REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX];
+
+/// Bytes that are held of a fragment.
+fn held(fragment: &Fragment) -> usize {
+    fragment.bytes.len() + if fragment.offset == 0 { fragment.head } else { 0 }
 }
 
 impl Reference {
     fn bytes(&self) -> usize {
-        let of = |fragment: &Fragment| fragment.bytes.len() + if fragment.offset == 0 { fragment.head } else { 0 };
-        self.waiting.values().flat_map(|waiting| &waiting.fragments).map(of).sum()
+        self.weight(|_| true)[1]
+    }
+
+    fn weight(&self, of: impl Fn(&Key) -> bool) -> Weight {
+        let waiting: Vec<_> = self.waiting.iter().filter(|(key, _)| of(key)).map(|(_, waiting)| waiting).collect();
+        [waiting.len(), waiting.iter().flat_map(|waiting| &waiting.fragments).map(held).sum()]
+    }
+
+    /// Has older datagrams give way until there is room for so much more of one measure, or this one has given way.
+    fn make_room(&mut self, key: &Key, measure: usize, more: usize) {
+        let own = key.source;
+        loop {
+            let is_full = |weight: Weight, most: Weight| weight[measure] + more > most[measure];
+            let victim = if is_full(self.weight(|other| other.source == own), SOURCE) {
+                own
+            } else if is_full(self.weight(|other| other.source.device == own.device), DEVICE) {
+                self.heaviest_source(own.device, measure)
+            } else if is_full(self.weight(|_| true), TABLE) {
+                let weight = |device: u16| self.weight(|other| other.source.device == device)[measure];
+                let heaviest = (0..DEVICES).rev().max_by_key(|device| weight(*device)).unwrap();
+                self.heaviest_source(heaviest, measure)
+            } else {
+                return;
+            };
+            let oldest = self.oldest(victim).0;
+            self.waiting.remove(&oldest);
+            self.evicted += 1;
+            if oldest == *key {
+                return;
+            }
+        }
+    }
+
+    /// The heaviest source of a device; of several, that with the oldest datagram.
+    fn heaviest_source(&self, device: u16, measure: usize) -> Source {
+        let sources = self.waiting.keys().map(|key| key.source).filter(|source| source.device == device);
+        let rank =
+            |of: &Source| (self.weight(|other| other.source == *of)[measure], std::cmp::Reverse(self.oldest(*of).1));
+        sources.max_by_key(rank).unwrap()
+    }
+
+    fn oldest(&self, of: Source) -> (Key, u64) {
+        let own = self.waiting.iter().filter(|(key, _)| key.source == of);
+        own.map(|(key, waiting)| (*key, waiting.number)).min_by_key(|(_, number)| *number).unwrap()
     }
 
     /// Takes a fragment; gives the datagram that it completes, or the reason for its drop.
     fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
         let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
         // RFC 8200 4.5: the length that an IPv6 header tells leaves that header out.
-        let told = fragment.end() + if key.0 { 0 } else { fragment.head };
+        let told = fragment.end() + if key.source.v6 { 0 } else { fragment.head };
         if fragment.bytes.is_empty() || uneven || told > 65_535 {
             return Err(FragmentDrop::Malformed);
         }
-        if self.bytes() + fragment.bytes.len() + fragment.head > REASSEMBLY_BYTES_MAX {
-            return Err(FragmentDrop::Full);
-        }
-        if !self.waiting.contains_key(&key) && self.waiting.len() >= REASSEMBLY_DATAGRAMS_MAX {
-            return Err(FragmentDrop::Full);
-        }
-        let fresh = Waiting { until: now + REASSEMBLY_TIMEOUT, ..Waiting::default() };
-        let waiting = self.waiting.entry(key).or_insert(fresh);
-        if waiting.dropped {
-            return Err(FragmentDrop::Late);
-        }
-        let result = waiting.add(fragment);
-        match result {
-            Ok(Some(whole)) => {
-                self.waiting.remove(&key);
-                Ok(Some(whole))
+        if let Some(waiting) = self.waiting.get_mut(&key) {
+            if waiting.dropped {
+                return Err(FragmentDrop::Late);
             }
-            Err(reason) if reason != FragmentDrop::Duplicate => {
-                (waiting.dropped, waiting.fragments) = (true, Vec::new());
-                Err(reason)
+            match waiting.judge(&fragment) {
+                Ok(()) => {}
+                Err(FragmentDrop::Duplicate) => return Err(FragmentDrop::Duplicate),
+                Err(reason) => {
+                    (waiting.dropped, waiting.fragments) = (true, Vec::new());
+                    return Err(reason);
+                }
             }
-            other => other,
+        } else {
+            self.make_room(&key, 0, 1);
+            self.begun += 1;
+            let (until, number) = (now + REASSEMBLY_TIMEOUT, self.begun);
+            self.waiting.insert(key, Waiting { until, number, ..Waiting::default() });
         }
+        self.make_room(&key, 1, held(&fragment));
+        let Some(waiting) = self.waiting.get_mut(&key) else { return Err(FragmentDrop::Full) };
+        waiting.fragments.push(fragment);
+        let whole = waiting.whole();
+        if whole.is_some() {
+            self.waiting.remove(&key);
+        }
+        Ok(whole)
     }
 }
 
 impl Waiting {
-    fn add(&mut self, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
+    /// Whether a fragment fits to those that are there.
+    fn judge(&self, fragment: &Fragment) -> Result<(), FragmentDrop> {
         let same = |known: &Fragment| {
             (known.offset, &known.bytes, known.more) == (fragment.offset, &fragment.bytes, fragment.more)
         };
@@ -135,8 +214,7 @@ impl Waiting {
         if self.fragments.len() >= REASSEMBLY_PIECES_MAX {
             return Err(FragmentDrop::Full);
         }
-        self.fragments.push(fragment);
-        Ok(self.whole())
+        Ok(())
     }
 
     /// The datagram, if all of it is there.
@@ -173,13 +251,10 @@ impl World {
     fn new() -> Self {
         let mut stack = Stack::new(StackConfig::default());
         let addresses = [(false, 24), (true, 64)].map(|(v6, length)| Prefix::new(address(v6, 1), length).unwrap());
-        let config = DeviceConfig {
-            medium: Medium::Ip,
-            mtu: u16::MAX,
-            addresses: addresses.to_vec(),
-            agreed: Agreed::default(),
-        };
-        stack.add_device(config).unwrap();
+        for _ in 0..DEVICES {
+            let (addresses, agreed) = (addresses.to_vec(), Agreed::default());
+            stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: u16::MAX, addresses, agreed }).unwrap();
+        }
         let mut now = Instant::from_ns(1_000_000_000);
         // What the stack has to say of its groups is said first.
         while let Some(at) = stack.poll_timeout() {
@@ -216,7 +291,8 @@ impl World {
         let bits = input.u8();
         let v6 = bits & 1 != 0;
         let protocol = if v6 || bits & 0x70 != 0x70 { wire::UDP } else { 99 };
-        (v6, 9 + u16::from(bits >> 1 & 1), bits >> 2 & 3, protocol)
+        let source = Source { device: u16::from(bits >> 7), v6, host: 9 + u16::from(bits >> 1 & 1) };
+        Key { source, ident: bits >> 2 & 3, protocol }
     }
 
     /// One fragment of a datagram, at any place, of any length, with the datagram's bytes or others.
@@ -266,9 +342,11 @@ impl World {
 
     /// The beginnings of many datagrams.
     fn flood(&mut self, input: &mut Input<'_>) {
-        let (v6, count, len) = (input.u8() & 1 != 0, input.u8(), 8 * usize::from(input.u16() % 8_000));
+        let (way, count, len) = (input.u8(), input.u8(), 8 * usize::from(input.u16() % 8_000));
+        let (v6, device) = (way & 1 != 0, u16::from(way >> 1) % DEVICES);
         for ident in 0..count {
-            let key = (v6, 20 + u16::from(input.u8() % 4), ident, wire::UDP);
+            let source = Source { device, v6, host: 20 + u16::from(input.u8() % 4) };
+            let key = Key { source, ident, protocol: wire::UDP };
             let bytes = vec![ident; len.max(8)];
             self.send(key, Fragment { head: 0, offset: 0, bytes, more: true });
         }
@@ -276,7 +354,7 @@ impl World {
 
     /// Sends a fragment to the stack and to the reference. `head` counts bytes of options.
     fn send(&mut self, key: Key, fragment: Fragment) {
-        let (v6, host, ident, protocol) = key;
+        let Key { source: Source { device, v6, host }, ident, protocol } = key;
         let (from, to) = (address(v6, host), address(v6, 1));
         let units = u16::try_from(fragment.offset / 8).unwrap();
         let more = u16::from(fragment.more);
@@ -302,7 +380,7 @@ impl World {
         let expected = self.expect(key, Fragment { head, ..fragment });
         let (header, payload) = packet.split_at(packet.len().min(HEADER_BYTES_MAX));
         let received = Received { header, payload, marks: Marks::default() };
-        let outcome = match self.stack.handle_frame(self.now, DeviceId(0), received) {
+        let outcome = match self.stack.handle_frame(self.now, DeviceId(device), received) {
             Handled::Done => None,
             Handled::Dropped(reason) => Some(reason),
             Handled::Forward(_) => panic!("a host forwards nothing"),
@@ -316,7 +394,7 @@ impl World {
 
     /// What the reference says of a fragment; what it completes goes to the list of what is to be delivered.
     fn expect(&mut self, key: Key, fragment: Fragment) -> Result<(), FragmentDrop> {
-        let v6 = key.0;
+        let v6 = key.source.v6;
         let whole = if fragment.offset == 0 && !fragment.more {
             if !v6 {
                 // No fragment at all: neither an offset nor more to come.
@@ -339,7 +417,7 @@ impl World {
 
     /// A datagram is put together: if it is sound, a socket gets its payload.
     fn deliver(&mut self, key: Key, whole: &[u8]) {
-        let (v6, host, _, protocol) = key;
+        let Key { source: Source { v6, host, .. }, protocol, .. } = key;
         let [_, _, a, b, c, d, e, f] = *whole.first_chunk::<8>().unwrap_or(&[0; 8]);
         let len = usize::from(u16::from_be_bytes([c, d]));
         if protocol != wire::UDP || whole.len() < 8 || len < 8 || len > whole.len() {
@@ -382,6 +460,8 @@ impl World {
         let held = (memory.held("datagrams in reassembly"), memory.held("bytes in reassembly"));
         assert_eq!(held, (self.reference.waiting.len(), self.reference.bytes()), "datagrams and bytes that wait");
         assert_eq!(self.stack.drops().get(FragmentDrop::Timeout), self.timeouts, "datagrams given up");
+        let evicted = self.stack.drops().get(FragmentDrop::Evicted);
+        assert_eq!(evicted, self.reference.evicted, "datagrams given up for others");
         let first = self.reference.waiting.values().map(|waiting| waiting.until).min();
         assert_eq!(self.stack.poll_timeout(), first, "the next deadline");
     }
@@ -389,7 +469,7 @@ impl World {
 
 /// The datagram that a key stands for: UDP to the port, with a right checksum.
 fn datagram(key: Key, len: usize) -> Vec<u8> {
-    let (v6, host, ident, _) = key;
+    let Key { source: Source { v6, host, .. }, ident, .. } = key;
     // A prime number of bytes again and again: quick to make, and no two places near each other are alike.
     let block = super::contents(u32::from(ident) << 16, 1_021);
     let mut payload = block.repeat(len / block.len() + 1);
@@ -398,4 +478,40 @@ fn datagram(key: Key, len: usize) -> Vec<u8> {
     let mut packet = ip.packet(&wire::udp((5, PORT), &payload));
     wire::mend(&mut packet);
     packet.split_off(if v6 { 40 } else { 20 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Floods by all devices, and datagrams between them: every quota is reached, and the stack gives up what the reference does.
+    #[test]
+    fn floods_give_way_as_the_reference_says() {
+        let (mut full, mut heavy, mut evicted) = (0, 0, 0);
+        for seed in 0..4 {
+            let mut rng = Rng::new(seed, 0);
+            let mut world = World::new();
+            let large = seed % 2 == 1;
+            for step in 0..40 {
+                let [way, count, high, low] = [7, 120, if large { 20 } else { 0 }, 7].map(|most| byte(&mut rng, most));
+                let flood = [&[0xe8, way, count, high, low][..], &vec![step; count.into()]].concat();
+                let all = [&[0xd0][..], &[0; 10].map(|_| byte(&mut rng, 255))].concat();
+                let one = [&[0][..], &[0; 8].map(|_| byte(&mut rng, 255))].concat();
+                for bytes in [flood, all, one] {
+                    world.step(&mut Input::new(&bytes));
+                    world.check();
+                }
+                let [datagrams, bytes] = world.reference.weight(|_| true);
+                full += u32::from(datagrams == TABLE[0]);
+                heavy += u32::from(bytes > TABLE[1] - 70_000);
+            }
+            evicted += world.reference.evicted;
+        }
+        assert!(full > 5 && heavy > 5 && evicted > 1_000, "{full} {heavy} {evicted}");
+    }
+
+    fn byte(rng: &mut Rng, most: u8) -> u8 {
+        u8::try_from(rng.below(u64::from(most) + 1)).unwrap()
+    }
 }

@@ -1,6 +1,6 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::{Flow, News, Next, Owner, PacketClass, Place, Socket, Way};
+use super::{Flow, News, Next, Owner, PacketClass, Place, Proof, Socket, Way};
 use crate::checksum::Sum;
 use crate::device::is_link_local;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
@@ -114,7 +114,7 @@ impl<S: Storage> Stack<S> {
                 if arrived.proves
                     && let Some(socket) = self.tcp.sockets.get_mut(slot)
                 {
-                    socket.proven = self.routes_version;
+                    socket.proven = Proof::new(self.routes_version, arrived.device);
                 }
                 Ok(())
             }
@@ -306,7 +306,7 @@ impl<S: Storage> Stack<S> {
         let on = self.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
         (socket.way, socket.way_version) = (way, self.routes_version);
-        socket.proven = if arrived.proves { self.routes_version } else { 0 };
+        socket.proven = if arrived.proves { Proof::new(self.routes_version, arrived.device) } else { Proof::NONE };
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         if let Some(listener) = self.tcp.listeners.get_mut(index) {
@@ -418,7 +418,7 @@ impl<S: Storage> Socket<S> {
             way: Way::Nowhere,
             way_version: 0,
             way_changed: false,
-            proven: 0,
+            proven: Proof::NONE,
             on,
             class: options.class(),
             linger: options.linger,

@@ -2,11 +2,11 @@
 //! nearly always the next of an open one.
 //!
 //! Such a frame is taken in one go, without the questions that only others need to be asked. It is a short cut and no other set of
-//! rules: a connection is found by it only once a frame of its own has gone the long way, between the same addresses and with the
-//! same routes; whatever else is not as expected goes that way too, before anything has happened.
+//! rules: a connection is found by it only once a frame of its own has gone the long way, between the same addresses, by the same
+//! device and with the same routes and source filters; whatever else is not as expected goes that way too, before anything has happened.
 
 use super::input::{Arrived, Tail};
-use super::{Flow, News, Next, Owner, Place, TcpId};
+use super::{Flow, News, Next, Owner, Place, Proof, TcpId};
 use crate::addresses::Addresses;
 use crate::checksum::Sum;
 use crate::device::{LINK_BYTES, Medium};
@@ -122,7 +122,7 @@ impl<S: Storage> Stack<S> {
                 return None;
             }
         }
-        if self.tcp.sockets.get(slot)?.proven != self.routes_version {
+        if self.tcp.sockets.get(slot)?.proven != Proof::new(self.routes_version, device) {
             return None;
         }
         if !self.take_plain_segment(now, slot, segment, frame.payload, segment_bytes) {

@@ -15,7 +15,7 @@ type = "hipersockets"
 [guest.host]
 device = [{ network = "lan", addresses = ["10.0.0.1/24", "fd00::1/64"] }]
 [guest.querier]
-device = [{ network = "lan", addresses = ["10.0.0.2/24", "fd00::2/64"] }]
+device = [{ network = "lan", addresses = ["10.0.0.2/24", "fd00::2/64", "fe80::2/64"] }]
 [guest.silent]
 device = [{ network = "lan", addresses = ["10.0.0.3/24", "fd00::3/64"] }]
 "#;

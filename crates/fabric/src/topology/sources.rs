@@ -1,0 +1,236 @@
+//! Which addresses a guest may send from to its partners on a network, as the topology says.
+//!
+//! A guest may send from its own addresses. A guest that forwards may also send from what its own routes, and the networks of its
+//! other devices, lead to through another network than the one that it shares with the partner: the check of the reverse path
+//! (RFC 3704), by the sender's routes. A partner on the shared network speaks for itself. Link-local addresses are those of
+//! the device alone, and no router passes them on.
+
+use super::{Device, Topology};
+use crate::cidr::Cidr;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use serde::{Deserialize, Serialize};
+use siga_stack::route::Prefix;
+use siga_stack::source::Sources;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Prefixes by which a receiver judges the sources of a partner: the longest one that covers an address decides, and an address that
+/// none covers is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SourceList {
+    /// Those that the partner may send from.
+    pub admitted: Vec<Cidr>,
+    /// Those inside of them that it may not send from.
+    pub refused: Vec<Cidr>,
+}
+
+impl SourceList {
+    /// How many prefixes there are.
+    pub fn len(&self) -> usize {
+        self.admitted.len() + self.refused.len()
+    }
+
+    /// True if every address is refused.
+    pub fn is_empty(&self) -> bool {
+        self.admitted.is_empty()
+    }
+
+    /// As the stack has it.
+    ///
+    /// # Errors
+    /// There are too many prefixes.
+    pub fn filter(&self) -> Result<Sources> {
+        let list = |cidrs: &[Cidr]| cidrs.iter().map(|cidr| cidr.prefix()).collect::<Vec<Prefix>>();
+        let refused = |error| Error::usage(format!("{} prefixes of sources: {error:?}", self.len()));
+        Sources::new(&list(&self.admitted), &list(&self.refused)).map_err(refused)
+    }
+}
+
+/// The sources of a guest's device, for its partners on the device's network.
+pub fn of(topology: &Topology, guest: &Name, device: &Device) -> SourceList {
+    let Some(sender) = topology.guests.get(guest) else { return SourceList::default() };
+    let mut rules = Rules::default();
+    if sender.forwarding {
+        rules.routed(topology, guest, device);
+    }
+    for other in &sender.devices {
+        for own in other.addresses.iter().map(|own| own.address()) {
+            if !is_link_local(own) || other.name == device.name {
+                rules.0.insert(key(Cidr::host(own)), true);
+            }
+        }
+    }
+    rules.shortest()
+}
+
+/// Prefixes by their first address and their length, outer before inner, and whether each is admitted.
+#[derive(Debug, Default)]
+struct Rules(BTreeMap<(IpAddr, u8), bool>);
+
+fn key(cidr: Cidr) -> (IpAddr, u8) {
+    (cidr.network().address(), cidr.prefix().length())
+}
+
+impl Rules {
+    /// What a router may pass on: what leads through another network that it may couple to.
+    fn routed(&mut self, topology: &Topology, guest: &Name, shared: &Device) {
+        let sender = &topology.guests[guest];
+        let leads_elsewhere = |device: &Device| {
+            device.network != shared.network && topology.networks[&device.network].access.admits(guest)
+        };
+        let routes = sender.routes.iter().map(|route| (route.to, &sender.devices[route.device]));
+        let networks = sender.devices.iter().flat_map(|own| own.addresses.iter().map(move |cidr| (*cidr, own)));
+        for (to, device) in routes.chain(networks) {
+            if !is_link_local(to.address()) && !to.address().is_multicast() {
+                // Of two ways, either may be taken.
+                *self.0.entry(key(to)).or_default() |= leads_elsewhere(device);
+            }
+        }
+        for device in &sender.devices {
+            let partners = topology.on(&device.network).filter(|(partner, _, _)| *partner != guest);
+            for host in partners.flat_map(|(_, _, partner)| partner.addresses.iter().map(|own| own.address())) {
+                if !is_link_local(host) {
+                    self.0.insert(key(Cidr::host(host)), leads_elsewhere(device));
+                }
+            }
+        }
+        for (address, length) in LINK_LOCAL {
+            self.0.insert((address, length), false);
+        }
+    }
+
+    /// The rules without those that say what the next outer one says.
+    fn shortest(&self) -> SourceList {
+        let mut list = SourceList::default();
+        let mut around: Vec<(Prefix, bool)> = Vec::new();
+        for ((address, length), is_in) in &self.0 {
+            let Some(prefix) = Prefix::new(*address, *length) else { continue };
+            while around.pop_if(|(outer, _)| !outer.covers(*address)).is_some() {}
+            if around.last().is_some_and(|(_, outer)| *outer) != *is_in {
+                let side = if *is_in { &mut list.admitted } else { &mut list.refused };
+                side.push(Cidr::from(prefix));
+            }
+            around.push((prefix, *is_in));
+        }
+        list
+    }
+}
+
+const LINK_LOCAL: [(IpAddr, u8); 2] =
+    [(IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16), (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10)];
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Client, router and server as in Figure 1; another guest on the server's network, and a router to a far network there.
+    const TOPOLOGY: &str = r#"
+[network.link]
+type = "vctc"
+[network.lan]
+type = "hipersockets"
+access = "restricted"
+grant = ["router", "server", "other", "gate"]
+[network.far]
+type = "hipersockets"
+[guest.client]
+device = [{ network = "link", addresses = ["10.0.1.1/24", "fd00:1::1/64", "fe80::1/64"] }]
+route = [{ to = "default", via = "10.0.1.2" }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24", "fd00:1::2/64", "fe80::2/64"] },
+    { network = "lan", addresses = ["10.0.2.1/24", "fd00:2::1/64", "fe80::3/64"] },
+]
+route = [{ to = "10.9.0.0/16", via = "10.0.2.9" }, { to = "::/0", via = "fd00:1::1" }]
+[guest.server]
+device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
+route = [{ to = "default", via = "10.0.2.1" }]
+[guest.other]
+device = [{ network = "lan", addresses = ["10.0.2.3/24", "fd00:5::3/64"] }]
+[guest.gate]
+forwarding = true
+device = [
+    { network = "lan", addresses = ["10.0.2.9/24"] },
+    { network = "far", addresses = ["10.9.0.1/16"] },
+]
+route = [{ to = "0.0.0.0/0", via = "10.9.0.2" }, { to = "10.0.1.0/24", via = "10.0.2.1" }]
+"#;
+
+    fn list(topology: &Topology, guest: &str, network: &str) -> SourceList {
+        let guest: Name = guest.parse().unwrap();
+        let device = topology.guests[&guest].devices.iter().find(|device| device.network.as_str() == network);
+        of(topology, &guest, device.unwrap())
+    }
+
+    fn admits(list: &SourceList, from: &str) -> bool {
+        list.filter().unwrap().admits(from.parse().unwrap())
+    }
+
+    #[test]
+    fn a_guest_that_does_not_forward_sends_from_its_own_addresses() {
+        let topology = Topology::parse(TOPOLOGY).unwrap();
+        let client = list(&topology, "client", "link");
+        assert!(client.refused.is_empty());
+        assert!(["10.0.1.1", "fd00:1::1", "fe80::1"].into_iter().all(|own| admits(&client, own)));
+        assert!(!["10.0.1.2", "10.0.1.3", "fd00:1::3", "fe80::9", "8.8.8.8"].into_iter().any(|it| admits(&client, it)));
+    }
+
+    #[test]
+    fn a_router_sends_what_its_routes_lead_to_through_another_network_and_nothing_else() {
+        let topology = Topology::parse(TOPOLOGY).unwrap();
+        let to_server = list(&topology, "router", "lan");
+        // Its own addresses on all networks, what is behind the link, and anything else of IPv6.
+        for from in ["10.0.2.1", "10.0.1.2", "10.0.1.1", "10.0.1.99", "fd00:1::1", "2001:db8::1", "fe80::3"] {
+            assert!(admits(&to_server, from), "{from}");
+        }
+        // Partners there, by whatever address; what lies behind a partner there; link-local ones; what no route leads to.
+        for from in ["10.0.2.3", "10.0.2.77", "fd00:2::2", "fd00:5::3", "10.9.0.2", "fe80::2", "fe80::7", "8.8.8.8"] {
+            assert!(!admits(&to_server, from), "{from}");
+        }
+        let to_client = list(&topology, "router", "link");
+        for (from, admitted) in [
+            ("10.0.2.2", true),
+            ("10.0.2.3", true),
+            ("10.9.0.2", true),
+            ("fd00:5::3", true),
+            ("fe80::2", true),
+            ("10.0.1.1", false),
+            ("10.0.1.77", false),
+            ("2001:db8::1", false),
+            ("fe80::3", false),
+        ] {
+            assert_eq!(admits(&to_client, from), admitted, "{from}");
+        }
+    }
+
+    #[test]
+    fn a_default_route_to_elsewhere_leaves_out_the_shared_network_and_what_is_behind_its_partners() {
+        let topology = Topology::parse(TOPOLOGY).unwrap();
+        let gate = list(&topology, "gate", "lan");
+        assert!(["10.0.2.9", "10.9.0.1", "10.9.4.4", "8.8.8.8", "172.16.0.1"].into_iter().all(|it| admits(&gate, it)));
+        for from in ["10.0.2.1", "10.0.2.2", "10.0.2.200", "10.0.1.1", "169.254.1.1", "fd00:1::1"] {
+            assert!(!admits(&gate, from), "{from}");
+        }
+        assert_eq!(gate.refused.len(), 3, "what an outer prefix says is not said again: {gate:?}");
+    }
+
+    #[test]
+    fn a_network_that_a_router_may_not_couple_to_lends_it_no_sources() {
+        let mut topology = Topology::parse(TOPOLOGY).unwrap();
+        let lan = topology.networks.get_mut(&"lan".parse().unwrap()).unwrap();
+        let super::super::Access::Restricted(granted) = &mut lan.access else { panic!("not restricted") };
+        granted.remove(&"router".parse::<Name>().unwrap());
+        let to_client = list(&topology, "router", "link");
+        assert!(!admits(&to_client, "10.0.2.2") && !admits(&to_client, "10.9.0.2"));
+        assert!(admits(&to_client, "10.0.2.1"), "its own address is still nobody else's");
+    }
+}

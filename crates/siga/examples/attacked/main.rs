@@ -1,0 +1,295 @@
+//! What a hostile guest costs two others: their rates through a router, without it and beside it, in turns within one run.
+//!
+//! `attacked PROGRAM ROUNDS SECONDS` brings up a network with the `siga` at PROGRAM. The client is this process. Server and hostile
+//! guest are processes of their own, which end when their standard input does. The hostile guest sends as fast as its two
+//! partners, the router and the server, take: packets in others' names, first fragments, ICMP errors and SYNs. The rates are
+//! printed as one JSON object. Nothing fails by them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "what goes wrong ends the measurement, and it prints its result"
+)]
+
+#[path = "../../tests/common/packets.rs"]
+mod packets;
+#[path = "../../tests/common/stranger.rs"]
+mod stranger;
+
+use packets::{datagram, echo, fragment, syn, unreachable};
+use serde_json::json;
+use siga_fabric::message::Token;
+use siga_fabric::name::Name;
+use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use stranger::Stranger;
+
+const NAME: &str = "attacked";
+const TOPOLOGY: &str = r#"
+[network.link]
+type = "vctc"
+buffer = 65535
+[network.lan]
+type = "hipersockets"
+[guest.client]
+external = true
+device = [{ network = "link", addresses = ["10.0.1.1/24"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.1.2" }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24"], mtu = 57344 },
+    { network = "lan", addresses = ["10.0.2.1/24"], mtu = 57344 },
+]
+[guest.server]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.2/24"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.2.1" }]
+[guest.hostile]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.66/24"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.2.1" }]
+"#;
+const SERVER: &str = "10.0.2.2:7";
+const REQUEST_BYTES: usize = 200;
+const RESPONSE_BYTES: usize = 1_000;
+const STREAM_BYTES: usize = 64 << 10;
+
+/// What the client does: the first byte of a connection says so.
+#[derive(Clone, Copy)]
+enum Workload {
+    /// Requests of 200 bytes, responses of 1,000.
+    Rr = b'r' as isize,
+    /// The server streams.
+    Strg = b's' as isize,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["server", run_dir, token] => serve(Path::new(run_dir), token),
+        ["hostile", run_dir, token] => flood(Path::new(run_dir), token),
+        [program, rounds, seconds] => {
+            let (rounds, seconds) = (rounds.parse().unwrap(), seconds.parse().unwrap());
+            measure(Path::new(program), rounds, Duration::from_secs_f64(seconds));
+        }
+        _ => panic!("attacked PROGRAM ROUNDS SECONDS"),
+    }
+}
+
+/// A network that is up as long as this lives.
+struct Network {
+    program: PathBuf,
+    base: tempfile::TempDir,
+}
+
+impl Network {
+    fn up(program: &Path) -> Self {
+        let network = Self { program: program.to_owned(), base: tempfile::tempdir().unwrap() };
+        let file = network.base.path().join("topology.toml");
+        std::fs::write(&file, TOPOLOGY).unwrap();
+        network.siga(&["up", file.to_str().unwrap(), "--name", NAME]);
+        network
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        self.base.path().join("run")
+    }
+
+    fn siga(&self, words: &[&str]) -> String {
+        let mut command = Command::new(&self.program);
+        let output = command.arg("net").args(words).env("SIGA_RUN_DIR", self.run_dir()).output().unwrap();
+        assert!(output.status.success(), "siga net {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    fn token(&self, guest: &str) -> String {
+        self.siga(&["token", NAME, guest])
+    }
+
+    /// A process of this program that is a guest; it has said that it is ready.
+    fn start(&self, guest: &str) -> Guest {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(guest).arg(self.run_dir()).arg(self.token(guest)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut says = BufReader::new(process.stdout.take().unwrap());
+        says.read_line(&mut String::new()).unwrap();
+        Guest { process, says }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let mut command = Command::new(&self.program);
+        let _ = command.args(["net", "down", NAME]).env("SIGA_RUN_DIR", self.run_dir()).output();
+    }
+}
+
+/// A process that ends when this is dropped.
+struct Guest {
+    process: Child,
+    says: BufReader<std::process::ChildStdout>,
+}
+
+impl Guest {
+    /// Has the hostile guest flood or rest.
+    fn say(&mut self, word: &str) {
+        writeln!(self.process.stdin.as_ref().unwrap(), "{word}").unwrap();
+    }
+
+    /// The number that it says next.
+    fn hear(&mut self) -> f64 {
+        let mut words = String::new();
+        self.says.read_line(&mut words).unwrap();
+        words.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// Hands over each line of standard input, and ends this process once there are no more.
+#[expect(clippy::exit, reason = "the other thread waits for a connection or floods")]
+fn end_with_input(hear: impl Fn(&str) + Send + 'static) {
+    std::thread::spawn(move || {
+        std::io::stdin().lines().map_while(Result::ok).for_each(|line| hear(&line));
+        std::process::exit(0);
+    });
+}
+
+fn attach(run_dir: &Path, guest: &str, token: &str) -> Attachment {
+    let name: Name = NAME.parse().unwrap();
+    Attachment::embedded_at(run_dir, &name, &guest.parse().unwrap(), &Token::claimed(token)).unwrap()
+}
+
+fn serve(run_dir: &Path, token: &str) {
+    let attachment = attach(run_dir, "server", token);
+    let listener = TcpListener::bind(&attachment, SERVER.parse().unwrap()).unwrap();
+    end_with_input(|_| {});
+    println!("ready");
+    loop {
+        let (stream, _) = listener.accept().unwrap();
+        // The client ends a connection whenever it has measured for long enough.
+        let _ = answer(&stream);
+    }
+}
+
+fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
+    let mut what = [0];
+    stream.read_exact(&mut what)?;
+    let (mut request, response) = ([0; REQUEST_BYTES], [1; RESPONSE_BYTES]);
+    let chunk = vec![1; STREAM_BYTES];
+    loop {
+        if i32::from(what[0]) == Workload::Strg as i32 {
+            stream.write_all(&chunk)?;
+        } else {
+            stream.read_exact(&mut request)?;
+            stream.write_all(&response)?;
+        }
+    }
+}
+
+/// Sends what no honest guest would, from each `flood` to the next `rest`, and then says how many packets that were.
+fn flood(run_dir: &Path, token: &str) {
+    let mut stranger = Stranger::attach(run_dir, &NAME.parse().unwrap(), "hostile", token);
+    let mut wires = [stranger.link("dev0", "server.dev0"), stranger.link("dev0", "router.dev1")];
+    let (sent, floods) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, told) = (Arc::clone(&sent), Arc::clone(&floods));
+    end_with_input(move |word| {
+        told.store(word == "flood", Ordering::Relaxed);
+        if word == "rest" {
+            println!("{}", counted.swap(0, Ordering::Relaxed));
+        }
+    });
+    println!("ready");
+    for packet in hostile_packets().iter().cycle() {
+        while !floods.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for wire in &mut wires {
+            while wire.receive().is_some() {}
+            sent.fetch_add(u64::from(wire.try_send(packet)), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Packets in others' names; fragments, errors and SYNs in the own one.
+fn hostile_packets() -> Vec<Vec<u8>> {
+    let [own, client, server, router] =
+        ["10.0.2.66", "10.0.1.1", "10.0.2.2", "10.0.2.1"].map(|text| text.parse::<IpAddr>().unwrap());
+    let mut all = Vec::new();
+    for at in 0..256 {
+        let to = if at % 2 == 0 { server } else { client };
+        let name = [client, router, server][usize::from(at) % 3];
+        all.extend([
+            echo(name, to),
+            datagram(name, to, (7, 7), &[0; 1_400]),
+            fragment(own, to, at, 0, &[0; 8]),
+            fragment(own, to, 1_000 + at, 8 * at, &[0; 8_000]),
+            unreachable(own, to),
+            syn(own, to, (1_000 + at, 7)),
+        ]);
+    }
+    all
+}
+
+fn measure(program: &Path, rounds: u32, time: Duration) {
+    let network = Network::up(program);
+    let (server, mut hostile) = (network.start("server"), network.start("hostile"));
+    let client = attach(&network.run_dir(), "client", &network.token("client"));
+    let (mut rounds_done, mut floods) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        // Rates without and beside the hostile guest; each round begins with the other.
+        let mut rates = [[0.0; 2]; 2];
+        for turn in 0..2 {
+            let beside = (turn + round) % 2 == 1;
+            let since = Instant::now();
+            if beside {
+                hostile.say("flood");
+            }
+            for (at, workload) in [Workload::Rr, Workload::Strg].into_iter().enumerate() {
+                rates[at][usize::from(beside)] = rate(&client, workload, time);
+            }
+            if beside {
+                hostile.say("rest");
+                floods.push(hostile.hear() / since.elapsed().as_secs_f64());
+            }
+        }
+        rounds_done.push(json!({ "rr": rates[0], "strg": rates[1] }));
+    }
+    drop((server, hostile));
+    println!("{}", json!({ "rounds": rounds_done, "packets_per_second": floods }));
+}
+
+/// Transactions or megabytes a second.
+fn rate(client: &Attachment, workload: Workload, time: Duration) -> f64 {
+    let mut stream = TcpStream::connect(client, SERVER.parse().unwrap()).unwrap();
+    stream.write_all(&[u8::try_from(workload as i32).unwrap()]).unwrap();
+    let (request, mut response, mut chunk) = ([1; REQUEST_BYTES], [0; RESPONSE_BYTES], vec![0; STREAM_BYTES]);
+    let (begun, mut units) = (Instant::now(), 0.0);
+    while begun.elapsed() < time {
+        match workload {
+            Workload::Rr => {
+                stream.write_all(&request).unwrap();
+                stream.read_exact(&mut response).unwrap();
+                units += 1.0;
+            }
+            Workload::Strg => {
+                let count = u32::try_from(stream.read(&mut chunk).unwrap()).unwrap();
+                units += f64::from(count) / 1e6;
+            }
+        }
+    }
+    let rate = units / begun.elapsed().as_secs_f64();
+    stream.abort();
+    rate
+}

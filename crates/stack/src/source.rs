@@ -1,0 +1,289 @@
+//! The source filter of a device: which addresses the station at the other end may send from.
+//!
+//! The owner of the stack knows its partners and sets the filter ([`Stack::set_sources`]). A packet with another source is dropped
+//! and counted before it changes anything, whether it is for this stack or to be forwarded. A device without a filter takes
+//! packets from every source that a packet may have at all.
+//!
+//! The last source that passed is remembered with the state of the routes, so that the next packet from it costs one comparison.
+
+use crate::device::DeviceError;
+use crate::drops::{DropReason, IpDrop};
+use crate::frame::DeviceId;
+use crate::ipv4::Ipv4Header;
+use crate::ipv6::Ipv6Header;
+use crate::limits::SOURCE_PREFIXES_MAX;
+use crate::route::Prefix;
+use crate::stack::{IGMP, Stack, is_mapped, is_martian_source};
+use crate::tcp::Storage;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses that may be sources: runs without gaps between them, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sources {
+    v4: Vec<Run>,
+    v6: Vec<Run>,
+}
+
+/// From the first address to the last.
+type Run = (u128, u128);
+
+/// What a run of addresses takes.
+pub(crate) const RUN_BYTES: usize = size_of::<Run>();
+
+impl Sources {
+    /// The longest prefix that covers an address says whether the address is admitted. An address that no prefix covers is refused,
+    /// and so is one whose longest prefix is in both lists.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`]: there are more than [`SOURCE_PREFIXES_MAX`] prefixes.
+    pub fn new(admitted: &[Prefix], refused: &[Prefix]) -> Result<Self, DeviceError> {
+        if admitted.len() + refused.len() > SOURCE_PREFIXES_MAX {
+            return Err(DeviceError::Full);
+        }
+        let lists = [(admitted, true), (refused, false)];
+        let all = lists.into_iter().flat_map(|(list, is_in)| list.iter().map(move |prefix| (*prefix, is_in)));
+        let rules = |v4: bool| {
+            let same_version = all.clone().filter(|(prefix, _)| prefix.address().is_ipv4() == v4);
+            same_version.map(|(prefix, is_in)| Rule::new(prefix, is_in)).collect()
+        };
+        Ok(Self { v4: runs(rules(true)), v6: runs(rules(false)) })
+    }
+
+    /// Whether packets from an address are taken.
+    pub fn admits(&self, from: IpAddr) -> bool {
+        let (runs, from) = match from {
+            IpAddr::V4(from) => (&self.v4, u128::from(from.to_bits())),
+            IpAddr::V6(from) => (&self.v6, from.to_bits()),
+        };
+        let at = runs.partition_point(|(_, last)| *last < from);
+        runs.get(at).is_some_and(|(first, _)| *first <= from)
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    first: u128,
+    last: u128,
+    is_in: bool,
+}
+
+impl Rule {
+    fn new(prefix: Prefix, is_in: bool) -> Self {
+        let (bits, address) = match prefix.address() {
+            IpAddr::V4(address) => (32, u128::from(address.to_bits())),
+            IpAddr::V6(address) => (128, address.to_bits()),
+        };
+        let behind = u128::MAX.checked_shr(128 - bits + u32::from(prefix.length())).unwrap_or(0);
+        Self { first: address & !behind, last: address | behind, is_in }
+    }
+}
+
+/// The addresses that rules admit. Of two rules, one lies inside the other or they are apart: they are prefixes.
+fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
+    // Outer rules come first; of two alike, the one that refuses is the inner.
+    rules.sort_by_key(|rule| (rule.first, std::cmp::Reverse(rule.last), !rule.is_in));
+    let mut runs: Vec<Run> = Vec::new();
+    let mut take = |first: u128, last: u128, rule: &Rule| {
+        if !rule.is_in || first > last {
+            return;
+        }
+        match runs.last_mut() {
+            Some(run) if run.1.checked_add(1) == Some(first) => run.1 = last,
+            Some(_) | None => runs.push((first, last)),
+        }
+    };
+    // Rules that the current place lies in, the innermost last, and the first address that is not decided.
+    let (mut around, mut at) = (Vec::<Rule>::new(), 0);
+    for rule in rules {
+        while let Some(ended) = around.pop_if(|outer| outer.last < rule.first) {
+            take(at, ended.last, &ended);
+            at = at.max(ended.last + 1);
+        }
+        if let Some((outer, before)) = around.last().zip(rule.first.checked_sub(1)) {
+            take(at, before, outer);
+        }
+        at = rule.first;
+        around.push(rule);
+    }
+    while let Some(ended) = around.pop() {
+        take(at, ended.last, &ended);
+        let Some(behind) = ended.last.checked_add(1) else { break };
+        at = at.max(behind);
+    }
+    runs
+}
+
+/// The filter of a device, and the sources that passed last.
+#[derive(Debug)]
+pub(crate) struct SourceFilter {
+    pub(crate) sources: Option<Sources>,
+    /// The last source that passed with the state of the routes. At first that is the address 0, which never passes.
+    known_v4: u64,
+    known_v6: (u32, Ipv6Addr),
+}
+
+impl Default for SourceFilter {
+    fn default() -> Self {
+        Self { sources: None, known_v4: 0, known_v6: (0, Ipv6Addr::UNSPECIFIED) }
+    }
+}
+
+fn known_v4(routes_version: u32, from: Ipv4Addr) -> u64 {
+    u64::from(routes_version) << 32 | u64::from(from.to_bits())
+}
+
+impl SourceFilter {
+    /// Whether a partner may send from an address, or say that it is its own.
+    pub(crate) fn admits(&self, from: IpAddr) -> bool {
+        self.sources.as_ref().is_none_or(|sources| sources.admits(from))
+    }
+}
+
+impl<S: Storage> Stack<S> {
+    /// Sets which sources a device takes packets from; `None`: every one.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoDevice`].
+    pub fn set_sources(&mut self, device: DeviceId, sources: Option<Sources>) -> Result<(), DeviceError> {
+        let changed = self.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
+        changed.filter.sources = sources;
+        // What passed before is judged anew.
+        self.routes_version = self.routes_version.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Judges the source of a packet that came over a device.
+    #[inline]
+    pub(crate) fn check_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
+        if self.devices[usize::from(link.0)].filter.known_v4 == known_v4(self.routes_version, header.from) {
+            return Ok(());
+        }
+        self.judge_source_v4(link, header)
+    }
+
+    #[inline(never)]
+    fn judge_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
+        let from = header.from;
+        // Switches that look into IGMP, and stations without an address, have none to send it from (RFC 4541 2.1.1).
+        if from.is_unspecified() && header.protocol == IGMP && header.to.is_multicast() {
+            return Ok(());
+        }
+        if is_martian_source(from) || self.is_no_source(from) {
+            return Err(IpDrop::SourceMartian.into());
+        }
+        let filter = &mut self.devices[usize::from(link.0)].filter;
+        if !filter.admits(from.into()) {
+            return Err(IpDrop::SourceRefused.into());
+        }
+        filter.known_v4 = known_v4(self.routes_version, from);
+        Ok(())
+    }
+
+    /// Judges the source of a packet that came over a device.
+    #[inline]
+    pub(crate) fn check_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
+        if self.devices[usize::from(link.0)].filter.known_v6 == (self.routes_version, header.from) {
+            return Ok(());
+        }
+        self.judge_source_v6(link, header)
+    }
+
+    #[inline(never)]
+    fn judge_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
+        const HOP_BY_HOP: u8 = 0;
+        const ICMPV6: u8 = 58;
+        let from = header.from;
+        if from.is_multicast() || from.is_loopback() || is_mapped(from) || self.own_v6.contains(from) {
+            return Err(IpDrop::SourceMartian.into());
+        }
+        let filter = &mut self.devices[usize::from(link.0)].filter;
+        if from.is_unspecified() {
+            // A station without an address asks whether one is free (RFC 4862 5.4.2) and reports groups (RFC 3590), behind a
+            // router alert.
+            let may_be = header.to.is_multicast() && matches!(header.next_header, HOP_BY_HOP | ICMPV6);
+            let refused = filter.sources.is_some() && !may_be;
+            return if refused { Err(IpDrop::SourceRefused.into()) } else { Ok(()) };
+        }
+        if !filter.admits(from.into()) {
+            return Err(IpDrop::SourceRefused.into());
+        }
+        filter.known_v6 = (self.routes_version, from);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn prefix(text: &str) -> Prefix {
+        let (address, length) = text.split_once('/').unwrap();
+        Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
+    }
+
+    fn sources(admitted: &[&str], refused: &[&str]) -> Sources {
+        let list = |texts: &[&str]| texts.iter().map(|text| prefix(text)).collect::<Vec<_>>();
+        Sources::new(&list(admitted), &list(refused)).unwrap()
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_and_what_none_covers_is_refused() {
+        let all = sources(
+            &["0.0.0.0/0", "10.1.0.7/32", "2001:db8::/32", "255.255.255.255/32"],
+            &["10.1.0.0/24", "10.1.0.128/25", "2001:db8:5::/48", "2001:db8::9/128"],
+        );
+        for (from, admitted) in [
+            ("0.0.0.0", true),
+            ("10.0.255.255", true),
+            ("10.1.0.0", false),
+            ("10.1.0.6", false),
+            ("10.1.0.7", true),
+            ("10.1.0.8", false),
+            ("10.1.0.255", false),
+            ("10.1.1.0", true),
+            ("255.255.255.255", true),
+            ("2001:db7:ffff::", false),
+            ("2001:db8::8", true),
+            ("2001:db8::9", false),
+            ("2001:db8:4:ffff::", true),
+            ("2001:db8:5::1", false),
+            ("2001:db8:6::", true),
+            ("2001:db9::", false),
+            ("ffff::", false),
+        ] {
+            assert_eq!(all.admits(from.parse().unwrap()), admitted, "{from}");
+        }
+        assert!(!Sources::default().admits([10, 0, 0, 1].into()));
+        assert!(!sources(&["10.0.0.0/8"], &["10.0.0.0/8"]).admits([10, 0, 0, 1].into()), "in both lists");
+        assert!(sources(&["::/0"], &[]).admits(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))));
+    }
+
+    #[test]
+    fn more_prefixes_than_the_bound_are_refused() {
+        let many = vec![prefix("10.0.0.1/32"); SOURCE_PREFIXES_MAX + 1];
+        assert_eq!(Sources::new(&many, &[]), Err(DeviceError::Full));
+        assert_eq!(Sources::new(&many[1..], &many[..1]), Err(DeviceError::Full));
+        assert!(Sources::new(&many[1..], &[]).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn runs_say_what_a_search_through_all_prefixes_says(
+            list in proptest::collection::vec((0..64_u8, 0..=6_u8, any::<bool>()), 0..12),
+        ) {
+            let rule = |(bits, length, _): &(u8, u8, bool)| Prefix::new([*bits << 2, 0, 0, 0].into(), *length).unwrap();
+            let of = |is_in: bool| list.iter().filter(|it| it.2 == is_in).map(rule).collect::<Vec<_>>();
+            let all = Sources::new(&of(true), &of(false)).unwrap();
+            for first in 0..64_u8 {
+                let from = IpAddr::from([first << 2 | 1, 2, 3, 4]);
+                let longest = list.iter().filter(|it| rule(it).covers(from)).max_by_key(|it| (it.1, !it.2));
+                prop_assert_eq!(all.admits(from), longest.is_some_and(|it| it.2), "{}", from);
+            }
+        }
+    }
+}
