@@ -3,7 +3,7 @@
 
 /// Cuts descriptor 2 to no bytes. The answer is an error's number, 0 if it was done.
 pub(crate) const ERASE: u16 = 1;
-/// Sends 140 messages of 120 KB that the control program logs.
+/// Asks for thousands of pairs with partners that do not exist. The control program logs each refusal.
 pub(crate) const SILENCE: u16 = 2;
 /// Writes lines to descriptor 2 that look like the control program's.
 pub(crate) const FORGE: u16 = 3;

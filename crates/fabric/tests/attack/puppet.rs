@@ -20,6 +20,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use siga_fabric::error::{Error, IoContext, Result};
 use siga_fabric::isolate::{Profile, confine, hide};
 use siga_fabric::launch::{Process, Program, channel};
+use siga_fabric::request::{Answer, Request};
 use siga_ring::{Bell, doorbell, memory_file};
 use std::fs::{File, read_dir, read_to_string};
 use std::io::{self, BufRead, Write, stdin, stdout};
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ["victim", kind] => victim(kind),
         ["net", "up", name, topology] => up(name, topology),
         ["net", "down", name] => name.parse().and_then(|name| siga_fabric::client::down(&name)),
+        ["net", "ping", name, guest, to] => ping(name, guest, to),
         ["net", "control", base] => siga_fabric::control::run(Path::new(base)),
         ["net", "guest"] => rogue::guest(),
         _ => Err(Error::usage("a helper of the attack test")),
@@ -62,6 +64,16 @@ fn main() -> ExitCode {
 fn up(name: &str, topology: &str) -> Result<()> {
     let text = read_to_string(topology).context("cannot read the topology")?;
     siga_fabric::client::up(&name.parse()?, &text).map(drop)
+}
+
+/// Has a guest of a network below `SIGA_RUN_DIR` send an echo request that is to be answered.
+fn ping(name: &str, guest: &str, to: &str) -> Result<()> {
+    let (guest, to) = (guest.parse()?, to.parse().context("no address")?);
+    let request = Request::Ping { guest, to, bytes: 56, timeout_ms: 20_000 };
+    match siga_fabric::client::Client::connect(&name.parse()?)?.request(request)?[..] {
+        [Answer::Pong { time_ns: Some(_) }] => Ok(()),
+        _ => Err(Error::environment("no answer")),
+    }
 }
 
 /// A victim, with our end of its channel.

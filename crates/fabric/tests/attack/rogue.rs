@@ -12,7 +12,9 @@ use siga_fabric::channel::Channel;
 use siga_fabric::error::{Error, IoContext, Result};
 use siga_fabric::isolate::{Profile, confine, hide, raise_descriptor_limit};
 use siga_fabric::launch;
-use siga_fabric::message::{GuestConfig, News, Order, PROTOCOL};
+use siga_fabric::limits::NAME_BYTES_MAX;
+use siga_fabric::message::{GuestConfig, MemberId, News, Order, PROTOCOL};
+use siga_fabric::name::Name;
 use siga_fabric::node::Node;
 use std::fs::File;
 use std::io::Write;
@@ -94,7 +96,12 @@ fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
     match number {
         ERASE => Ok(told(ftruncate(stderr(), 0))),
         SILENCE => {
-            (0..140).try_for_each(|_| channel.send(&ready(&"silence ".repeat(15_000)), Vec::new()))?;
+            let long: Name = "x".repeat(NAME_BYTES_MAX).parse()?;
+            let member = MemberId { guest: long.clone(), device: long.clone() };
+            for _ in 0..7_000 {
+                channel.send(&News::Couple { device: long.clone(), member: member.clone() }, Vec::new())?;
+                while let Ok(Some(_)) = channel.receive::<Order>() {}
+            }
             Ok(0)
         }
         FORGE => {

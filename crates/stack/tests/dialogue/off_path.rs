@@ -9,6 +9,7 @@ use siga_stack::drops::{FragmentDrop, IpDrop};
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::route::Prefix;
+use siga_stack::seed::Seed;
 use siga_stack::source::Sources;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::{Flags, Header, SeqNumber};
@@ -121,7 +122,8 @@ impl Site {
 
     fn new(v6: bool, count: usize) -> Self {
         let stack = |place| {
-            let config = StackConfig { seed: 7, forwarding: place == ROUTER_PLACE, ..StackConfig::default() };
+            let config =
+                StackConfig { seed: Seed::simulated(7), forwarding: place == ROUTER_PLACE, ..StackConfig::default() };
             Stack::new(config)
         };
         let attacker =

@@ -6,6 +6,7 @@ use siga_stack::Stack;
 use siga_stack::device::{Agreed, DeviceConfig, DeviceError, MacAddress, Medium};
 use siga_stack::drops::{IpDrop, LinkDrop, NeighbourDrop};
 use siga_stack::frame::{DeviceId, Received};
+use siga_stack::seed::Seed;
 use siga_stack::source::Sources;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::StateName;
@@ -270,7 +271,7 @@ fn no_redirect_comes_of_another_stations_name() {
     let redirect = V4::new("10.1.0.77", ROUTER[1], 1).packet(&icmp(5, 1, &[&[10, 2, 0, 9][..], &quoted].concat()));
     let mut site = Site::filtered();
     assert_eq!(site.world.give_packet(1, &redirect), Outcome::dropped(IpDrop::SourceRefused));
-    let config = StackConfig { seed: 1, forwarding: true, redirects: true, ..StackConfig::default() };
+    let config = StackConfig { seed: Seed::simulated(1), forwarding: true, redirects: true, ..StackConfig::default() };
     let hairpin = V4::new("10.2.0.77", HOST[1], 17).packet(&[0; 40]);
     let redirects = |world: &mut World| {
         world.give_packet(1, &hairpin);
