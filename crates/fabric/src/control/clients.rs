@@ -102,19 +102,19 @@ impl Control {
     /// Does what a client asks, unless the client has withdrawn it: by closing its connection, or because its time is over.
     fn take_up(&mut self, key: u64, TimedRequest { request, until }: TimedRequest, descriptors: Vec<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&key) else { return };
-        if has_hung_up(&client.channel).unwrap_or(true) {
-            self.drop_client(key);
-            return;
-        }
-        let is_late = Moment::now() >= until;
         match &mut client.waits {
-            _ if is_late => self.fail(key, Error::environment("the request came too late: nothing was done")),
+            // An application that has the guest's half already needs this connection no more once it has sent its own.
             Waits::Application { application, guest, has_passed_memory: has_passed_memory @ false, .. }
                 if matches!(request, Request::ApplicationMemory) && descriptors.len() == 2 =>
             {
                 *has_passed_memory = true;
                 let (application, guest) = (*application, guest.clone());
                 self.application_memory(application, &guest, descriptors);
+                self.answer(key, &Answer::TakenUp);
+            }
+            Waits::Nothing if has_hung_up(&client.channel).unwrap_or(true) => self.drop_client(key),
+            Waits::Nothing if Moment::now() >= until => {
+                self.fail(key, Error::environment("the request came too late: nothing was done"));
             }
             Waits::Nothing => {
                 client.has_asked = true;
