@@ -14,8 +14,8 @@ use siga_sim::fuzz::{TARGETS, pack, unpack};
 
 use crate::command;
 
-/// The target whose acts are in the tests of a crate that this one may not use: its inputs are played by its own program.
-const RING: &str = "ring";
+/// The targets whose acts are in the tests of crates that this one may not use: their own programs play the inputs.
+const OF_OTHERS: [&str; 2] = ["ring", "control"];
 
 /// What plays an input in this process, if anything does.
 type Chosen = (&'static str, Option<fn(&[u8])>);
@@ -33,7 +33,7 @@ const BOUNDS: [&str; 3] = ["-timeout=10", "-malloc_limit_mb=32", "-rss_limit_mb=
 /// What to fuzz.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The target: frames, dialogue, reassembly or ring; all in turn if none is named
+    /// The target: frames, dialogue, reassembly, ring or control; all in turn if none is named
     target: Option<String>,
     /// For how long each (90s, 10m, 2h)
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time, default_value = "10m")]
@@ -79,7 +79,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
 }
 
 fn all() -> impl Iterator<Item = Chosen> {
-    TARGETS.into_iter().map(|(name, play)| (name, Some(play))).chain([(RING, None)])
+    TARGETS.into_iter().map(|(name, play)| (name, Some(play))).chain(OF_OTHERS.map(|name| (name, None)))
 }
 
 fn chosen(name: Option<&str>) -> Result<Vec<Chosen>, String> {
@@ -187,10 +187,10 @@ mod tests {
 
     #[test]
     fn a_target_is_one_of_those_there_are() {
-        assert_eq!(chosen(None).unwrap().len(), TARGETS.len() + 1);
+        assert_eq!(chosen(None).unwrap().len(), TARGETS.len() + OF_OTHERS.len());
         assert!(chosen(Some("ring")).unwrap()[0].1.is_none());
         assert_eq!(chosen(Some("dialogue")).unwrap()[0].0, "dialogue");
-        assert!(chosen(Some("nothing")).unwrap_err().contains("frames, dialogue, reassembly, ring"));
+        assert!(chosen(Some("nothing")).unwrap_err().contains("frames, dialogue, reassembly, ring, control"));
     }
 
     #[test]

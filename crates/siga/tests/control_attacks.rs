@@ -206,10 +206,9 @@ fn a_guest_that_does_not_read_is_not_ended_by_what_another_asks() {
     let (mut pairs, mut refused) = (0, 0);
     while refused < 2_000 && pairs < 20_000 {
         hostile.couple("victim");
-        let answer = hostile.hear(|order, _| match order {
-            Order::Pair(held) => Some(Some(held.pair)),
-            Order::Refused { .. } => Some(None),
-            _ => None,
+        let answer = hostile.hear(|order, _| {
+            let pair = if let Order::Pair(held) = &order { Some(held.pair) } else { None };
+            (pair.is_some() || matches!(order, Order::Refused { .. })).then_some(pair)
         });
         if let Some(pair) = answer {
             pairs += 1;

@@ -456,9 +456,9 @@ impl Control {
 
     /// A part of a guest's report has come. It counts if this guest was asked for it.
     pub(super) fn report(&mut self, request: u64, guest: &Name, mut part: ReportPart) {
-        let asks = |client: &mut Client| match &mut client.waits {
-            Waits::Reports { request: asked, from, .. } if *asked == request => from.remove(guest),
-            _ => None,
+        let asks = |client: &mut Client| {
+            let Waits::Reports { request: asked, from, .. } = &mut client.waits else { return None };
+            if *asked == request { from.remove(guest) } else { None }
         };
         let Some((key, left)) = self.clients.iter_mut().find_map(|(key, client)| Some((*key, asks(client)?))) else {
             return;
@@ -524,11 +524,12 @@ impl Control {
 
     /// The connection that waits for this guest's half for this application: it is given one, once.
     pub(super) fn awaits_guest_memory(&mut self, from: &Name, of: ApplicationId) -> Option<u64> {
-        self.clients.iter_mut().find_map(|(key, client)| match &mut client.waits {
-            Waits::Application { application, guest, has_guest_memory, .. } if *application == of && guest == from => {
-                (!std::mem::replace(has_guest_memory, true)).then_some(*key)
-            }
-            _ => None,
+        self.clients.iter_mut().find_map(|(key, client)| {
+            let Waits::Application { application, guest, has_guest_memory, .. } = &mut client.waits else {
+                return None;
+            };
+            let is_new = *application == of && guest == from && !std::mem::replace(has_guest_memory, true);
+            is_new.then_some(*key)
         })
     }
 
