@@ -174,7 +174,9 @@ impl Channel {
     /// # Errors
     /// The other end is closed or sent what is no message.
     pub fn receive<M: DeserializeOwned>(&mut self) -> std::result::Result<Option<Received<M>>, Ended> {
-        self.inbox.resize(MESSAGE_BYTES_MAX, 0);
+        if self.inbox.is_empty() {
+            self.inbox = vec![0; MESSAGE_BYTES_MAX];
+        }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {

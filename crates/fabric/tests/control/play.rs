@@ -147,14 +147,20 @@ impl Guest {
         }
     }
 
+    /// Listens for a successor of the control program, if the guest is external. A guest that the control program starts must not be
+    /// found in this process: it is ended by a signal.
+    fn listen(&mut self, own: &Name, listener: Option<OwnedFd>) {
+        let listener = listener.expect("a listener");
+        if !["inner", "victim"].contains(&own.as_str()) {
+            rustix::net::listen(&listener, 4).expect("a listener");
+            self.listener = Some(listener);
+        }
+    }
+
     /// Obeys as an honest guest does.
     fn obey(&mut self, order: Order, mut descriptors: Vec<OwnedFd>) {
         match order {
-            Order::Configure(_) => {
-                let listener = descriptors.pop().expect("a listener");
-                rustix::net::listen(&listener, 4).expect("a listener");
-                self.listener = Some(listener);
-            }
+            Order::Configure(config) => self.listen(&config.name, descriptors.pop()),
             Order::Run => {
                 self.runs = true;
                 self.say(&News::Ready { confinement: "honest".to_owned() }, Vec::new());
@@ -699,8 +705,7 @@ impl World {
             let expected = match &order {
                 Order::Configure(config) => {
                     assert_eq!(config.name.as_str(), guest);
-                    hostile.listener = descriptors.into_iter().next();
-                    rustix::net::listen(hostile.listener.as_ref().expect("a listener"), 4).expect("a listener");
+                    hostile.listen(&config.name, descriptors.into_iter().next());
                     continue;
                 }
                 Order::Pair(held) => {
@@ -786,8 +791,15 @@ impl Drop for World {
 }
 
 fn begin(base: &tempfile::TempDir, started: &Started) -> Control {
-    let launcher = Box::new(Puppets(Rc::clone(started)));
-    Control::begin(&base.path().join("run"), name(NETWORK), TOPOLOGY.to_owned(), launcher).expect("a control program")
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let launcher = Box::new(Puppets(Rc::clone(started)));
+        match Control::begin(&base.path().join("run"), name(NETWORK), TOPOLOGY.to_owned(), launcher) {
+            Ok(control) => return control,
+            // A process that another thread is starting has the lock of the former one until it executes its program.
+            Err(error) => assert!(Instant::now() < end, "a control program: {error}"),
+        }
+    }
 }
 
 fn connect(path: &PathBuf) -> Channel {
