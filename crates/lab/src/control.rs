@@ -455,3 +455,25 @@ impl Drop for Worker {
         self.end();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_line_has_a_bound_on_its_size_and_on_the_time_that_it_takes() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut lines = Lines::new(reader);
+        writer.write_all(b"a line\nhalf of").unwrap();
+        assert_eq!(lines.next(None).unwrap().as_deref(), Some("a line"));
+        let late = lines.next(Some(Duration::from_millis(10))).unwrap_err();
+        assert!(late.message().contains("did not answer in time"), "{late}");
+        let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 4 << 10]).is_ok() {});
+        let error = lines.next(None).unwrap_err();
+        assert!(error.message().contains("a line without end"), "{error}");
+        assert!(lines.buffer.len() <= limits::LINE_BYTES_MAX + (16 << 10));
+        drop(lines);
+        endless.join().unwrap();
+    }
+}

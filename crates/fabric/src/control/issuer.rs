@@ -53,3 +53,25 @@ impl Issuer<'_> {
         self.incarnations.get(guest).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ticket_of_an_application_is_good_for_its_guest_and_that_process_alone() {
+        let (key, other_key) = (TicketKey::draw().unwrap(), TicketKey::draw().unwrap());
+        let [a, b]: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        let mut incarnations = BTreeMap::from([(a.clone(), 1), (b.clone(), 1)]);
+        let issuer = Issuer { key: &key, incarnations: &incarnations };
+        let ticket = issuer.application(1, &a);
+        assert!(issuer.issued_application(ticket, &a));
+        assert!(!issuer.issued_application(ticket, &b), "another guest claims it");
+        assert!(!issuer.issued_application(issuer.application(2, &b), &a));
+        let elsewhere = Issuer { key: &other_key, incarnations: &incarnations };
+        assert!(!elsewhere.issued_application(ticket, &a), "another network");
+        incarnations.insert(a.clone(), 2);
+        let later = Issuer { key: &key, incarnations: &incarnations };
+        assert!(!later.issued_application(ticket, &a), "the guest has started anew");
+    }
+}
