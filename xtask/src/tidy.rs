@@ -59,9 +59,11 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings: Vec<Finding> = files.iter().flat_map(text::check).collect();
     findings.extend(files.iter().flat_map(rust::check));
     findings.extend(files.iter().flat_map(manifests::check));
-    match files.iter().find(|file| file.path == "SPECIFICATION.md") {
-        Some(file) => findings.extend(specification::check(file, &files)),
-        None => eprintln!("tidy: SPECIFICATION.md is absent: no promise to look up a test for"),
+    for page in ["SPECIFICATION.md", "SECURITY.md"] {
+        match files.iter().find(|file| file.path == page) {
+            Some(file) => findings.extend(specification::check(file, &files)),
+            None => eprintln!("tidy: {page} is absent: no promise to look up a test for"),
+        }
     }
 
     let metadata = command::output(command::command(root, "cargo metadata --locked --no-deps --format-version 1"))?;

@@ -1,4 +1,4 @@
-//! The tests that SPECIFICATION.md names must exist: a promise is worth what its test is.
+//! The tests that SPECIFICATION.md and SECURITY.md name must exist: a promise is worth what its test is.
 //!
 //! Looked at is the last column of each table that is headed `Test`. Every name in backticks there, `test_name` or
 //! `crate::module::test_name`, has to be a function marked as a test, in a file of that crate and those modules. Words
