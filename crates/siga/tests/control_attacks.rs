@@ -251,6 +251,34 @@ fn a_request_to_a_control_program_that_is_stopped_ends_in_time_and_does_nothing_
     assert_eq!(control_pid(&network), control.as_raw_nonzero().get());
 }
 
+#[test]
+fn connections_that_are_made_without_end_stop_no_request() {
+    let network = Network::up("flood", LAN);
+    let is_over = AtomicBool::new(false);
+    let path = network.run_dir().join("flood").join("control");
+    let took = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let address = SocketAddrUnix::new(&path).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+                    let _ = rustix::net::connect(&socket.unwrap(), &address);
+                }
+            });
+        }
+        let begun = Instant::now();
+        let outputs: Vec<_> = (0..5).map(|_| network.siga(&["status", "flood"])).collect();
+        let took = begun.elapsed();
+        is_over.store(true, Ordering::Relaxed);
+        for output in outputs {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        took
+    });
+    println!("five requests took {took:?} meanwhile");
+}
+
 fn siga(network: &Network, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
     command.arg("net").args(arguments).env("SIGA_RUN_DIR", network.run_dir());
