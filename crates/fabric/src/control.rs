@@ -360,7 +360,7 @@ impl Control {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..CONNECTIONS_AT_ONCE_MAX {
             let lost = match net::accept_with(&self.listener, flags) {
-                Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_silent_client() => {
+                Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_idle_client() => {
                     Error::environment("there are too many")
                 }
                 Ok(connection) => match self.add_client(connection) {

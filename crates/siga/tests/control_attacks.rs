@@ -10,8 +10,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::application::ApplicationId;
 use siga_fabric::channel::Channel;
 use siga_fabric::client::Client;
-use siga_fabric::limits::MESSAGE_BYTES_MAX;
+use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX};
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, ReportPart, StackReport, Token};
+use siga_fabric::request::Request;
 use siga_fabric::sockets::Attachment;
 use siga_fabric::ticket::Ticket;
 use std::os::fd::OwnedFd;
@@ -277,6 +278,22 @@ fn connections_that_are_made_without_end_stop_no_request() {
         took
     });
     println!("five requests took {took:?} meanwhile");
+}
+
+#[test]
+fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
+    let network = Network::up("holds", LAN);
+    let _hostile = Hostile::attach(&network);
+    let mut held = Vec::new();
+    for _ in 0..CLIENTS_MAX + 8 {
+        let Ok(mut client) = Client::connect_at(&network.run_dir(), &network.name) else { break };
+        // It is refused, and keeps the connection.
+        let _ = client.request(Request::Status { detail: false });
+        held.push(client);
+    }
+    println!("{} connections were made", held.len());
+    network.text(&["ping", "holds", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+    network.text(&["status", "holds"]);
 }
 
 fn siga(network: &Network, arguments: &[&str]) -> Command {

@@ -131,14 +131,17 @@ impl Control {
         }
     }
 
-    /// Makes room for another client: the one that has been connected for longest without asking anything goes.
-    pub(super) fn drop_silent_client(&mut self) -> bool {
-        let is_silent = |client: &Client| client.waits == Waits::Nothing && !client.has_asked;
-        let silent = self.clients.iter().find_map(|(key, client)| is_silent(client).then_some(*key));
-        silent.is_some_and(|key| {
-            self.drop_client(key);
-            true
-        })
+    /// Makes room for another client. Of those that wait for nothing, the one that has been connected for longest goes: first one that
+    /// has never asked, then one of a process that is attached, as it may ask for little else, then any.
+    pub(super) fn drop_idle_client(&mut self) -> bool {
+        // The network would end with the connection of its lease.
+        let may_go = |key: u64, client: &Client| client.waits == Waits::Nothing && self.lease != Some(key);
+        let idle = || self.clients.iter().filter(|(key, client)| may_go(**key, client));
+        let silent = idle().find(|(_, client)| !client.has_asked);
+        let attached = || idle().find(|(_, client)| self.attached.is_of_one(&client.channel));
+        let Some(key) = silent.or_else(attached).or_else(|| idle().next()).map(|(key, _)| *key) else { return false };
+        self.drop_client(key);
+        true
     }
 
     fn drop_client(&mut self, key: u64) {
@@ -456,9 +459,9 @@ impl Control {
 
     /// A part of a guest's report has come. It counts if this guest was asked for it.
     pub(super) fn report(&mut self, request: u64, guest: &Name, mut part: ReportPart) {
-        let asks = |client: &mut Client| match &mut client.waits {
-            Waits::Reports { request: asked, from, .. } if *asked == request => from.remove(guest),
-            _ => None,
+        let asks = |client: &mut Client| {
+            let Waits::Reports { request: asked, from, .. } = &mut client.waits else { return None };
+            (*asked == request).then(|| from.remove(guest)).flatten()
         };
         let Some((key, left)) = self.clients.iter_mut().find_map(|(key, client)| Some((*key, asks(client)?))) else {
             return;
@@ -524,11 +527,12 @@ impl Control {
 
     /// The connection that waits for this guest's half for this application: it is given one, once.
     pub(super) fn awaits_guest_memory(&mut self, from: &Name, of: ApplicationId) -> Option<u64> {
-        self.clients.iter_mut().find_map(|(key, client)| match &mut client.waits {
-            Waits::Application { application, guest, has_guest_memory, .. } if *application == of && guest == from => {
-                (!std::mem::replace(has_guest_memory, true)).then_some(*key)
-            }
-            _ => None,
+        self.clients.iter_mut().find_map(|(key, client)| {
+            let Waits::Application { application, guest, has_guest_memory, .. } = &mut client.waits else {
+                return None;
+            };
+            let awaits = *application == of && guest == from && !std::mem::replace(has_guest_memory, true);
+            awaits.then_some(*key)
         })
     }
 
