@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::application::ApplicationId;
 use siga_fabric::channel::Channel;
 use siga_fabric::client::Client;
-use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX};
+use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX, RESTART_WAIT_MAX};
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, ReportPart, StackReport, Token};
 use siga_fabric::request::Request;
 use siga_fabric::sockets::Attachment;
@@ -294,6 +294,16 @@ fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
     println!("{} connections were made", held.len());
     network.text(&["ping", "holds", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
     network.text(&["status", "holds"]);
+}
+
+#[test]
+fn an_external_guest_that_fails_is_not_started_by_the_control_program() {
+    let network = Network::up("fails", LAN);
+    let mut hostile = Hostile::attach(&network);
+    hostile.say(&News::Failed(siga_fabric::Error::environment("it says so")), Vec::new());
+    std::thread::sleep(RESTART_WAIT_MAX + Duration::from_secs(2));
+    assert_eq!(network.pid_of("hostile"), None, "{}", network.log());
+    Hostile::attach(&network);
 }
 
 fn siga(network: &Network, arguments: &[&str]) -> Command {
