@@ -24,7 +24,7 @@ use crate::events::Events;
 use crate::files;
 use crate::isolate;
 use crate::launch::{self, Launcher, Program};
-use crate::limits::{CLIENTS_MAX, OUT_OF_DESCRIPTORS_WAIT};
+use crate::limits::{CLIENTS_MAX, CONNECTIONS_AT_ONCE_MAX, OUT_OF_DESCRIPTORS_WAIT};
 use crate::message::{HeldPair, Order, PairId};
 use crate::name::Name;
 use crate::request::{Answer, GuestMemory, Request, TimedRequest};
@@ -354,11 +354,13 @@ impl Control {
         Ok((bell_one, ear_one))
     }
 
+    /// Accepts some of the connections that wait. The rest is told by the next turn: a process that connects without end is not to
+    /// keep the others from being heard.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        loop {
+        for _ in 0..CONNECTIONS_AT_ONCE_MAX {
             let lost = match net::accept_with(&self.listener, flags) {
-                Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_silent_client() => {
+                Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_idle_client() => {
                     Error::environment("there are too many")
                 }
                 Ok(connection) => match self.add_client(connection) {

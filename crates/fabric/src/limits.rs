@@ -87,6 +87,9 @@ pub const NEWS_AT_ONCE_MAX: usize = 64;
 pub const INVENTORY_PART_MAX: usize = 64;
 /// Connections to a control program at a time.
 pub const CLIENTS_MAX: usize = 1_024;
+/// Connections that a control program accepts before others have their turn. It hears more clients in a turn than it accepts, so
+/// that a new client is heard before [`CLIENTS_MAX`] others push it out.
+pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
 /// How long a control program without a single descriptor waits before it looks again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// How long a guest may take from its start until it runs.

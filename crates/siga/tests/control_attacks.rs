@@ -10,8 +10,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::application::ApplicationId;
 use siga_fabric::channel::Channel;
 use siga_fabric::client::Client;
-use siga_fabric::limits::MESSAGE_BYTES_MAX;
+use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX, RESTART_WAIT_MAX};
 use siga_fabric::message::{Loss, MemberId, News, Order, PairId, ReportPart, StackReport, Token};
+use siga_fabric::request::Request;
 use siga_fabric::sockets::Attachment;
 use siga_fabric::ticket::Ticket;
 use std::os::fd::OwnedFd;
@@ -248,6 +249,60 @@ fn a_request_to_a_control_program_that_is_stopped_ends_in_time_and_does_nothing_
     let states = network.text(&["status", "stopped"]);
     assert!(states.contains("victim          running"), "{states}");
     assert_eq!(control_pid(&network), control.as_raw_nonzero().get());
+}
+
+#[test]
+fn connections_that_are_made_without_end_stop_no_request() {
+    let network = Network::up("flood", LAN);
+    let is_over = AtomicBool::new(false);
+    let path = network.run_dir().join("flood").join("control");
+    let took = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let address = SocketAddrUnix::new(&path).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+                    let _ = rustix::net::connect(&socket.unwrap(), &address);
+                }
+            });
+        }
+        let begun = Instant::now();
+        let outputs: Vec<_> = (0..5).map(|_| network.siga(&["status", "flood"])).collect();
+        let took = begun.elapsed();
+        is_over.store(true, Ordering::Relaxed);
+        for output in outputs {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        took
+    });
+    println!("five requests took {took:?} meanwhile");
+}
+
+#[test]
+fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
+    let network = Network::up("holds", LAN);
+    let _hostile = Hostile::attach(&network);
+    let mut held = Vec::new();
+    for _ in 0..CLIENTS_MAX + 8 {
+        let Ok(mut client) = Client::connect_at(&network.run_dir(), &network.name) else { break };
+        // It is refused, and keeps the connection.
+        let _ = client.request(Request::Status { detail: false });
+        held.push(client);
+    }
+    println!("{} connections were made", held.len());
+    network.text(&["ping", "holds", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+    network.text(&["status", "holds"]);
+}
+
+#[test]
+fn an_external_guest_that_fails_is_not_started_by_the_control_program() {
+    let network = Network::up("fails", LAN);
+    let mut hostile = Hostile::attach(&network);
+    hostile.say(&News::Failed(siga_fabric::Error::environment("it says so")), Vec::new());
+    std::thread::sleep(RESTART_WAIT_MAX + Duration::from_secs(2));
+    assert_eq!(network.pid_of("hostile"), None, "{}", network.log());
+    Hostile::attach(&network);
 }
 
 fn siga(network: &Network, arguments: &[&str]) -> Command {

@@ -46,6 +46,12 @@ impl Attached {
         Ok(self.0.contains_key(&pid))
     }
 
+    /// The same as far as it is known now: the process may have ended since.
+    pub(super) fn is_of_one(&self, connection: impl AsFd) -> bool {
+        let peer = sockopt::socket_peercred(connection);
+        peer.is_ok_and(|peer| self.0.contains_key(&peer.pid.as_raw_nonzero().get()))
+    }
+
     /// Their numbers may be those of other processes soon.
     fn forget_ended(&mut self) -> Result<()> {
         let ended: Vec<bool> = {

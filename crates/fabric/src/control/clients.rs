@@ -131,14 +131,17 @@ impl Control {
         }
     }
 
-    /// Makes room for another client: the one that has been connected for longest without asking anything goes.
-    pub(super) fn drop_silent_client(&mut self) -> bool {
-        let is_silent = |client: &Client| client.waits == Waits::Nothing && !client.has_asked;
-        let silent = self.clients.iter().find_map(|(key, client)| is_silent(client).then_some(*key));
-        silent.is_some_and(|key| {
-            self.drop_client(key);
-            true
-        })
+    /// Makes room for another client. Of those that wait for nothing, the one that has been connected for longest goes: first one that
+    /// has never asked, then one of a process that is attached, as it may ask for little else, then any.
+    pub(super) fn drop_idle_client(&mut self) -> bool {
+        // The network would end with the connection of its lease.
+        let may_go = |key: u64, client: &Client| client.waits == Waits::Nothing && self.lease != Some(key);
+        let idle = || self.clients.iter().filter(|(key, client)| may_go(**key, client));
+        let silent = idle().find(|(_, client)| !client.has_asked);
+        let attached = || idle().find(|(_, client)| self.attached.is_of_one(&client.channel));
+        let Some(key) = silent.or_else(attached).or_else(|| idle().next()).map(|(key, _)| *key) else { return false };
+        self.drop_client(key);
+        true
     }
 
     fn drop_client(&mut self, key: u64) {

@@ -145,6 +145,11 @@ impl Control {
         if let Err(error) = self.try_start(name) {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
+            // There is no process whose end would start it again.
+            let start_at = (!self.is_falling()).then(|| Instant::now() + RESTART_WAIT_MAX);
+            if let Some(guest) = self.guests.get_mut(name) {
+                guest.start_at = start_at;
+            }
         }
     }
 
@@ -332,7 +337,7 @@ impl Control {
         let was_starting = guest.is_starting();
         (guest.phase, guest.ready, guest.pairs) = (None, None, None);
         guest.ended = Some(how.to_owned());
-        if rising && was_starting {
+        if rising && was_starting && !external {
             self.fall(Some(Error::environment(format!("guest {name} did not start: {how}"))));
         } else if again {
             guest.failures = if settled { 0 } else { guest.failures + 1 };
@@ -375,15 +380,14 @@ impl Control {
         self.kill(name);
     }
 
+    /// A guest cannot run. Whether it is started again is decided when its process has ended.
     pub(super) fn guest_failed(&mut self, name: &Name, error: Error) {
-        let falling = self.is_falling();
         self.kill(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
         guest.ended = Some(error.to_string());
-        if matches!(self.stage, Stage::Rising { is_new: true, .. }) {
+        let external = self.topology.guests[name].external;
+        if matches!(self.stage, Stage::Rising { is_new: true, .. }) && !external {
             self.fall(Some(error.at(format!("guest {name}"))));
-        } else if guest.process.is_none() {
-            guest.start_at = (!falling).then(|| Instant::now() + RESTART_WAIT_MAX);
         }
     }
 
