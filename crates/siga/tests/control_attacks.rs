@@ -263,7 +263,7 @@ fn connections_that_are_made_without_end_stop_no_request() {
                 while !is_over.load(Ordering::Relaxed) {
                     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-                    let _ = rustix::net::connect(&socket.unwrap(), &address);
+                    let _ = rustix::net::connect(socket.unwrap(), &address);
                 }
             });
         }
