@@ -336,6 +336,29 @@ fn a_guest_that_cannot_be_adopted_is_ended_by_the_successor() {
     network.text(&["ping", "orphan", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
 }
 
+#[test]
+fn a_guest_that_stalls_does_not_make_the_start_of_a_successor_hang() {
+    let network = Network::up("stall", LAN);
+    let victim = network.pid("victim");
+    rustix::process::pidfd_send_signal(network::process(victim), rustix::process::Signal::STOP).unwrap();
+    network::kill(control_pid(&network));
+    let path = network.base.path().join("stall.toml");
+    let mut up = siga(&network, &["up", path.to_str().unwrap(), "--name", "stall"]).spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        match up.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() >= end => {
+                up.kill().unwrap();
+                panic!("it does not come up");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert!(status.success());
+    network.text(&["ping", "stall", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+}
+
 fn siga(network: &Network, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
     command.arg("net").args(arguments).env("SIGA_RUN_DIR", network.run_dir());
