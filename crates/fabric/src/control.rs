@@ -131,6 +131,10 @@ pub struct Control {
 pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
     let word = first_word(&mut starter);
+    if word.is_ok() {
+        // The guests may take longer to start than a request to be taken up. A starter that is gone needs no answer.
+        let _ = starter.send(&Answer::TakenUp, Vec::new());
+    }
     let lease = word.as_ref().is_ok_and(|(_, _, lease)| *lease);
     let begun = word.and_then(|(name, topology, _)| {
         let mut control = Control::begin(base, name, topology, Box::new(Program::load()?))?;

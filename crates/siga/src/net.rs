@@ -310,7 +310,7 @@ fn status_text(name: &Name, answers: &[Answer]) -> String {
             None => write!(text, "{:>13}", "-"),
         };
         let _ = match &status.ended {
-            Some(how) => writeln!(text, "  {how}"),
+            Some(how) => writeln!(text, "  {}", one_line(how)),
             None => writeln!(text),
         };
     }
@@ -379,8 +379,13 @@ fn stack_text(text: &mut String, report: &StackReport) {
 
 fn counters_text(text: &mut String, counters: &std::collections::BTreeMap<String, u64>) {
     for (name, value) in counters.iter().filter(|(_, value)| **value > 0) {
-        let _ = writeln!(text, "    {name:<34}{value:>16}");
+        let _ = writeln!(text, "    {:<34}{value:>16}", one_line(name));
     }
+}
+
+/// A text of a guest, as a part of one line: it is not to pass for lines about others.
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
 fn ping(args: &PingArgs) -> Result<()> {

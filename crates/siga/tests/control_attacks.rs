@@ -305,6 +305,59 @@ fn an_external_guest_that_fails_is_not_started_by_the_control_program() {
     Hostile::attach(&network);
 }
 
+#[test]
+fn a_guest_that_cannot_be_adopted_is_ended_by_the_successor() {
+    let network = Network::up("orphan", LAN);
+    let status = network.text(&["status", "orphan"]);
+    if !status.contains("control group") {
+        println!("skipped, because this host lets no control group be made");
+        return;
+    }
+    let victim = network.pid("victim");
+    let process = network::process(victim);
+    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::STOP).unwrap();
+    // As many connections wait at its socket as may: a guest that takes none looks the same.
+    let address = SocketAddrUnix::new(network.run_dir().join("orphan").join("guests").join("victim")).unwrap();
+    let waiting: Vec<OwnedFd> = (0..8)
+        .map(|_| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let _ = rustix::net::connect(&socket, &address);
+            socket
+        })
+        .collect();
+    network::kill(control_pid(&network));
+    let path = network.base.path().join("orphan.toml");
+    network.text(&["up", path.to_str().unwrap(), "--name", "orphan"]);
+    assert_ne!(network.pid_of("victim"), Some(victim), "{}", network.log());
+    network::wait_for_end(&process);
+    drop(waiting);
+    network.text(&["ping", "orphan", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+}
+
+#[test]
+fn a_guest_that_stalls_does_not_make_the_start_of_a_successor_hang() {
+    let network = Network::up("stall", LAN);
+    let victim = network.pid("victim");
+    rustix::process::pidfd_send_signal(network::process(victim), rustix::process::Signal::STOP).unwrap();
+    network::kill(control_pid(&network));
+    let path = network.base.path().join("stall.toml");
+    let mut up = siga(&network, &["up", path.to_str().unwrap(), "--name", "stall"]).spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    let status = loop {
+        match up.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() >= end => {
+                up.kill().unwrap();
+                panic!("it does not come up");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert!(status.success());
+    network.text(&["ping", "stall", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+}
+
 fn siga(network: &Network, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
     command.arg("net").args(arguments).env("SIGA_RUN_DIR", network.run_dir());

@@ -7,7 +7,7 @@ use crate::error::{IoContext, Result};
 use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
 use crate::name::Name;
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,6 +97,27 @@ impl Cgroup {
         counters.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
     }
 
+    /// Ends the processes of a guest that an earlier control program started.
+    pub(crate) fn end(&self, guest: &Name) {
+        let numbers = || -> Vec<Pid> {
+            let text = fs::read_to_string(self.of(guest).join("cgroup.procs")).unwrap_or_default();
+            text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+        };
+        for pid in numbers() {
+            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            // The number may have become another process's before it was opened: that one is not in the group.
+            if self.is_ours() && numbers().contains(&pid) {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+            }
+        }
+    }
+
+    /// The state file is the caller's own, and names nothing but a group of this kind.
+    fn is_ours(&self) -> bool {
+        let name = self.directory.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(PREFIX))
+    }
+
     fn of(&self, guest: &Name) -> PathBuf {
         // A guest may be called like one of the group's files.
         self.directory.join(format!("guest-{guest}"))
@@ -104,9 +125,8 @@ impl Cgroup {
 
     /// Removes the group and those in it, whose processes have ended.
     pub(crate) fn remove(&self) {
-        // The state file is the caller's own; nothing but a group of this kind goes, and only if it is empty.
-        let is_ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|name| name.starts_with(PREFIX));
-        if !self.directory.file_name().is_some_and(is_ours) {
+        // Nothing but a group of this kind goes, and only if it is empty.
+        if !self.is_ours() {
             return;
         }
         let guests = fs::read_dir(&self.directory).into_iter().flatten().flatten().map(|entry| entry.path());

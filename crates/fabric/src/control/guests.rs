@@ -131,6 +131,8 @@ impl Control {
     pub(super) fn begin_guests(&mut self) -> Result<()> {
         let mut names: Vec<Name> = self.guests.keys().cloned().collect();
         names.retain(|name| !self.adopt(name));
+        // A guest that cannot be adopted may live all the same, if it takes no connections: nobody would end it later.
+        names.iter().for_each(|name| self.cgroup.iter().for_each(|cgroup| cgroup.end(name)));
         names.iter().try_for_each(|name| self.state.renew_incarnation(name))?;
         self.write_state()?;
         for name in names {
