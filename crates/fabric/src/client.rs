@@ -98,14 +98,15 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     Topology::parse(text)?;
     let (channel, other) = Channel::pair()?;
     let arguments = CONTROL_ARGUMENTS.iter().map(PathBuf::from).chain([absolute(base)?]);
-    let mut process = Program::load()?.start(arguments, other)?;
+    let process = Program::load()?.start(arguments, other)?;
     let mut client = Client::over(channel);
     client.ask(Request::Start { name: name.clone(), topology: text.to_owned(), lease }, Vec::new())?;
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
         Ok(()) => Ok((client, process)),
         Err(error) => {
-            // It ends by itself; whoever starts it again finds nothing in the way.
-            let _ = process.wait();
+            // It ends by itself, and the next one finds nothing in the way. One that is stopped is not waited for any longer.
+            let time = Timespec::try_from(GRACE).context("the time to wait")?;
+            let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&time));
             Err(error)
         }
     }

@@ -385,7 +385,8 @@ fn counters_text(text: &mut String, counters: &std::collections::BTreeMap<String
 
 /// A text of a guest, as a part of one line: it is not to pass for lines about others.
 fn one_line(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+    let lines = text.split(char::is_control).map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 fn ping(args: &PingArgs) -> Result<()> {
