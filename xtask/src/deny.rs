@@ -12,8 +12,8 @@ use crate::command;
 /// How long the advisory database may take; a network that swallows packets must not hold up the rest.
 const FETCH_SECONDS_MAX: u32 = 120;
 
-/// Runs the checks that work everywhere, then the advisories if their database can be had.
-pub(crate) fn run(root: &Path) -> Result<(), String> {
+/// Runs the checks that work everywhere, then the advisories if their database can be had. If not, it returns a line that says so.
+pub(crate) fn run(root: &Path) -> Result<Option<String>, String> {
     if command::output(deny(root, "cargo deny --version")).is_err() {
         return Err("cargo-deny is absent; `cargo install cargo-deny --locked` installs it, \
                     and .ci/run builds one under target/tools"
@@ -27,12 +27,12 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 }
 
 /// Checks the advisories if `fetch` can get them.
-fn advisories(fetch: Command, check: Command) -> Result<(), String> {
+fn advisories(fetch: Command, check: Command) -> Result<Option<String>, String> {
     match command::output(fetch) {
-        Ok(_) => command::run(check),
+        Ok(_) => command::run(check).map(|()| None),
         Err(error) => {
-            eprintln!("advisories: skipped (yanked versions too), because the database cannot be reached: {error}");
-            Ok(())
+            eprintln!("advisories: skipped: {error}");
+            Ok(Some("advisories and yanked versions: not checked, because their database cannot be reached".to_owned()))
         }
     }
 }
@@ -55,9 +55,9 @@ mod tests {
     fn advisories_count_where_their_database_can_be_had() {
         let root = tempfile::tempdir().unwrap();
         let program = |line: &str| command::command(root.path(), line);
-        assert_eq!(advisories(program("true"), program("true")), Ok(()));
+        assert_eq!(advisories(program("true"), program("true")), Ok(None));
         assert!(advisories(program("true"), program("false")).is_err());
-        assert_eq!(advisories(program("false"), program("false")), Ok(()));
+        assert!(advisories(program("false"), program("false")).unwrap().unwrap().contains("not checked"));
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     let outcome = match task {
         Task::Ci => ci::run(root),
         Task::Tidy => tidy::run(root),
-        Task::Deny => deny::run(root),
+        Task::Deny => deny::run(root).map(drop),
         Task::Bench { rounds, seconds, only, out } => {
             let options = bench::network::Options { rounds, seconds, only, out: root.join(out) };
             bench::network::run(root, &options)

@@ -80,6 +80,12 @@ impl Pair {
         self.ends.iter().position(|end| end.member.guest == *guest)
     }
 
+    /// True if one of the ends is this guest's, and it has the pair by its own word. What its partner alone reports does not count
+    /// against its limits.
+    fn is_had_by(&self, guest: &Name) -> bool {
+        self.ends.iter().any(|end| end.member.guest == *guest && !end.is_missing)
+    }
+
     fn end_mut(&mut self, member: &MemberId) -> Option<&mut End> {
         self.ends.iter_mut().find(|end| end.member == *member)
     }
@@ -167,7 +173,7 @@ impl Pairs {
         let [asker, other] = [0, 1].map(|at| &pair.ends[at].member);
         for guest in [&asker.guest, &other.guest] {
             let most = topology.guests[guest].pairs_max;
-            let count = self.pairs.values().filter(|pair| pair.end_of(guest).is_some()).count();
+            let count = self.pairs.values().filter(|pair| pair.is_had_by(guest)).count();
             if count as u64 >= u64::from(most) {
                 return Err(Error::environment(format!(
                     "guest {guest} has {count} pairs, as many as it may (pairs_max)"
@@ -189,7 +195,8 @@ impl Pairs {
 
     /// Bytes of the rings that a guest asked for.
     pub fn charged(&self, guest: &Name) -> u64 {
-        self.pairs.values().filter(|pair| pair.ends[0].member.guest == *guest).map(Pair::bytes).sum()
+        let asked = |pair: &&Pair| pair.ends[0].member.guest == *guest && !pair.ends[0].is_missing;
+        self.pairs.values().filter(asked).map(Pair::bytes).sum()
     }
 
     /// A guest has made its half of a pair, for its partner to map: once for each end.

@@ -291,3 +291,18 @@ fn adopted_pairs_keep_to_the_limits() {
     world.topology.guests.get_mut(&name("b")).unwrap().pairs_max = 1;
     assert!(world.adopt("b", &one) && !world.adopt("b", &two));
 }
+
+#[test]
+fn a_pair_that_the_partner_alone_reports_takes_nothing_of_a_guests_limits() {
+    let mut world = World::new();
+    // c may have one pair: with a first, which ends, then with b.
+    let ended = held(&world.want("c.dev0", "a.dev0").unwrap()[1]);
+    let pair = world.pair(1);
+    world.pairs.lost(pair, &name("a"), "it says so", false);
+    let live = held(&world.want("c.dev0", "b.dev0").unwrap()[0]);
+    let mut world = world.succeed();
+    assert!(world.adopt("a", &ended), "its ticket is good");
+    assert_eq!(world.pairs.charged(&name("c")), 0);
+    assert!(world.adopt("c", &live), "the ended pair takes no place of it");
+    assert_eq!(told(&world.pairs.end_half_known(|guest| *guest == name("b"))), ["c", "a"]);
+}
