@@ -113,11 +113,11 @@ pub struct Control {
     /// Whose connection the network ends with.
     lease: Option<u64>,
     log: Log,
-    /// What guests write to their descriptors 2, by guest.
+    /// The pipes behind the guests' descriptors 2, by guest.
     messages: BTreeMap<Name, Messages>,
     /// The control group of the guests, where one can be made.
     cgroup: Option<Cgroup>,
-    /// What limits the memory of each guest that runs.
+    /// The limit on the memory of each guest that runs.
     memory_limits: BTreeMap<Name, GuestMemory>,
     /// Processes of each guest that had reached the limit of its control group when its process was put there.
     kills: BTreeMap<Name, u64>,
@@ -340,7 +340,7 @@ impl Control {
         }
     }
 
-    /// What a member of a pair needs for its half: a bell, an ear, and memory for what it sends.
+    /// The descriptors that a member of a pair needs for its half: a bell, an ear, and memory for its outgoing frames.
     fn parts_of(&mut self, pair: PairId, order: &Order) -> Result<Vec<OwnedFd>> {
         let Order::Pair(held) = order else { return Ok(Vec::new()) };
         let memory = memory::of_ring(held.outbound)?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the names of these groups begin with.
+/// The names of these groups begin with this.
 const PREFIX: &str = "siga-";
 
 /// Which files a group has.

@@ -1,4 +1,4 @@
-//! What the tickets of pairs and applications stand for.
+//! The tickets of pairs and applications, and the subject that each stands for.
 //!
 //! A ticket binds its number to the guests that it is about, and to the *incarnations* of these guests. A guest has a new incarnation each
 //! time its process starts, so a ticket of an earlier process is void. The key and the incarnations lie in the state file: a successor

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
-/// Who is to blame for a line that is not the control program's own.
+/// The cause of a line that is not the control program's own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     /// A guest of the topology.

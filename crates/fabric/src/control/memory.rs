@@ -37,7 +37,7 @@ fn ring_bytes(buffers: Buffers) -> Option<usize> {
     Some(Shape::new(bytes, usize::from(buffers.count))?.memory_bytes())
 }
 
-/// What a guest's pairs may take: for each partner the rings of both directions and what waits for the partner. Of these as
+/// The memory that a guest's pairs may take: for each partner the rings of both directions and what waits for the partner. Of these as
 /// many as it may have at a time, the largest.
 fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
     let mut pairs: Vec<u64> = Vec::new();

@@ -1,4 +1,4 @@
-//! What guests write to their descriptors 2, as lines of the log.
+//! The messages that guests write to their descriptors 2, as lines of the log.
 //!
 //! A guest's descriptor 2 is a pipe of one page that belongs to it alone. The control program reads a page at a time, and then
 //! leaves the pipe alone for a moment, so that a guest that writes without end costs little. Neither end ever waits: what a
@@ -58,7 +58,7 @@ impl Line {
     }
 }
 
-/// What came of a read.
+/// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     Some,

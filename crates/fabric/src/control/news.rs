@@ -1,4 +1,4 @@
-//! What guests say to their control program.
+//! Messages of guests to their control program.
 //!
 //! Any guest may be hostile, and each message may be a lie: out of turn, about pairs and requests of others, as long as a message can
 //! be, and sent again and again. A message counts only in its turn; a ticket only if this network's control programs issued it to this

@@ -80,7 +80,7 @@ impl State {
         Ok(())
     }
 
-    /// Who issues and checks tickets.
+    /// Issues and checks tickets by this state.
     pub(crate) fn issuer(&self) -> Issuer<'_> {
         Issuer { key: &self.ticket_key, incarnations: &self.incarnations }
     }

@@ -27,7 +27,7 @@ const MEMORY_BYTES: usize = 1 << 16;
 const FILE: &[u8] = b"what a file held that a guest was given";
 const F_SETPIPE_SZ: u64 = 1_031;
 
-/// What a guest has, and what others have of the same.
+/// Descriptors that a guest has, and the ends that others have of the same.
 struct World {
     null: OwnedFd,
     /// Where the guest's messages go, and come from.

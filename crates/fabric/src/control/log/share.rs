@@ -1,4 +1,4 @@
-//! What one cause may write to the log: a token bucket in lines and in bytes, and bytes of each file that it is sure of.
+//! The share of the log that one cause may write: a token bucket in lines and in bytes, and bytes of each file that it is sure of.
 
 use crate::limits::{
     LOG_GUEST_BURST_BYTES, LOG_GUEST_BURST_LINES, LOG_GUEST_BYTES_MIN, LOG_GUEST_BYTES_PER_SECOND,
@@ -44,7 +44,7 @@ pub(super) struct Left {
 pub(super) struct Share {
     lines: Bucket,
     bytes: Bucket,
-    /// What it has taken of [`LOG_GUEST_BYTES_MIN`] in this file.
+    /// Bytes that it has taken of [`LOG_GUEST_BYTES_MIN`] in this file.
     own_bytes: u64,
     left: Option<Left>,
 }

@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// What an order for a pair tells its guest.
+/// The pair that an order tells its guest of.
 fn held(order: &Outgoing) -> HeldPair {
     let Order::Pair(held) = &order.order else { panic!("{order:?}") };
     held.clone()
