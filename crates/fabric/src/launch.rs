@@ -8,6 +8,7 @@
 //! What a started process does is its arguments' business. It outlives who started it.
 
 use crate::error::{Error, IoContext, Result};
+use crate::files::through;
 use crate::{isolate, sys};
 use rustix::fs::{Access, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -102,7 +103,7 @@ impl Program {
         A: AsRef<OsStr>,
     {
         let path = match &self.image {
-            Image::Copy(memory) => path(memory),
+            Image::Copy(memory) => through(memory),
             Image::Unreadable | Image::Readable { .. } => RUNNING.to_owned(),
         };
         let mut command = Command::new(path);
@@ -148,15 +149,10 @@ fn copy(file: &mut File, memory: OwnedFd) -> io::Result<Image> {
     let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memory, seals)?;
     // Some hosts let such files be made and not be executed.
-    match rustix::fs::access(path(&memory), Access::EXEC_OK) {
+    match rustix::fs::access(through(&memory), Access::EXEC_OK) {
         Ok(()) => Ok(Image::Copy(memory.into())),
         Err(error) => Ok(Image::Readable { why: error.to_string() }),
     }
-}
-
-/// A name for an open file, in this process and in one that it forks.
-fn path(file: &impl AsRawFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// A process that was started. It goes on when this is dropped.
