@@ -11,8 +11,8 @@ use siga_stack::Stack;
 use siga_stack::device::DeviceError;
 use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::sockets::TcpError;
 use siga_stack::stack::Handled;
-use siga_stack::tcp_sockets::TcpError;
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::{Datagram, UdpError, UdpId};
 

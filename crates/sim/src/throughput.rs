@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use siga_stack::frame::DeviceId;
+use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::Config;
-use siga_stack::tcp_sockets::TcpOptions;
 use siga_stack::time::{Duration, Instant};
 
 use crate::fault::{Faults, Medium, Wire};

@@ -13,7 +13,7 @@ use siga_sim::tcp::{Conduct, Dial, End, Last, Leeway, Listen, Script, judge};
 use siga_sim::trace::{LaneId, LinkId, NodeId, Side};
 use siga_sim::world::{self, Change, World};
 use siga_stack::frame::DeviceId;
-use siga_stack::tcp_sockets::TcpOptions;
+use siga_stack::sockets::TcpOptions;
 use siga_stack::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);

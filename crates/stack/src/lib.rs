@@ -34,10 +34,10 @@ mod resolve;
 pub mod route;
 pub mod seed;
 mod sent;
+pub mod sockets;
 pub mod source;
 pub mod stack;
 pub mod tcp;
-pub mod tcp_sockets;
 pub mod time;
 pub mod udp;
 

@@ -9,9 +9,9 @@ use crate::limits::{
     SOURCE_PREFIXES_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX,
     TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
+use crate::sockets::News;
 use crate::stack::Stack;
 use crate::tcp::Storage;
-use crate::tcp_sockets::News;
 use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
@@ -96,13 +96,13 @@ impl<S: Storage> Stack<S> {
         ];
         let tcp = self.tcp.held();
         parts.extend([
-            part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::tcp_sockets::connection_bytes::<S>()),
-            part("TCP listeners", tcp.listeners, TCP_LISTENERS_MAX, crate::tcp_sockets::LISTENER_BYTES),
+            part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::sockets::connection_bytes::<S>()),
+            part("TCP listeners", tcp.listeners, TCP_LISTENERS_MAX, crate::sockets::LISTENER_BYTES),
             part("news of TCP sockets", tcp.news, 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1, size_of::<News>()),
             part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
-            part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::tcp_sockets::WAIT_BYTES),
-            part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::tcp_sockets::PORT_PAGE_BYTES),
+            part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::WAIT_BYTES),
+            part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::sockets::PORT_PAGE_BYTES),
             // In the pages.
             part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),
         ]);

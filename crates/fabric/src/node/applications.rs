@@ -11,7 +11,7 @@ use crate::port;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::{Rate, Ticks};
 use siga_ring::{Bell, Consumer, Ear, Link, MapError, OwnMemory, PeerMemory, Producer};
-use siga_stack::tcp_sockets::{ListenerId, TcpId};
+use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

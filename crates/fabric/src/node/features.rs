@@ -12,7 +12,7 @@ use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Frame, Link, OwnMemory, PeerMemory, memory_file};
 use siga_stack::frame::Marks;
-use siga_stack::tcp_sockets::TcpOptions;
+use siga_stack::sockets::TcpOptions;
 use std::net::SocketAddr;
 use std::time::Duration;
 

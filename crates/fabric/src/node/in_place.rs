@@ -5,7 +5,7 @@ use super::straight::Written;
 use crate::limits::IN_PLACE_BYTES_MIN;
 use crate::topology::{Full, Topology};
 use siga_ring::clock::Ticks;
-use siga_stack::tcp_sockets::TcpSetting;
+use siga_stack::sockets::TcpSetting;
 use std::time::{Duration, Instant};
 
 /// Buffers of each ring.

@@ -10,8 +10,8 @@ use siga_ring::Keeper;
 use siga_stack::Stack;
 use siga_stack::frame::Kept;
 use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::sockets::{Straight, TcpId};
 use siga_stack::stack::Transmit;
-use siga_stack::tcp_sockets::{Straight, TcpId};
 use siga_stack::time::Instant;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 use super::group::GroupChange;
 use crate::application::record::Number;
 use crate::message::ReportPart;
-use siga_stack::tcp_sockets::{ListenerId, TcpId};
+use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
 use std::io;
 use std::net::{Shutdown, SocketAddr};

@@ -12,9 +12,9 @@ use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, TCP_SENT_MAX, TCP_SOCKET_BYTES_FREE};
 use siga_stack::route::Prefix;
 use siga_stack::seed::Seed;
+use siga_stack::sockets::{ListenerId, TcpId, TcpOptions, TcpSetting};
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::{Config, Keepalive};
-use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions, TcpSetting};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
 

@@ -1,7 +1,7 @@
 //! What connections there are in a world, drawn from its luck: kinds of use, and within them everything that can be set.
 
+use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Config, Keepalive, PathProbing};
-use siga_stack::tcp_sockets::TcpOptions;
 use siga_stack::time::{Duration, Instant};
 
 use crate::rng::Rng;

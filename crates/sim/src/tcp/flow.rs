@@ -6,8 +6,8 @@
 use std::rc::Rc;
 
 use siga_stack::Stack;
+use siga_stack::sockets::{TcpError, TcpId};
 use siga_stack::tcp::{Failure, Readiness, StateName};
-use siga_stack::tcp_sockets::{TcpError, TcpId};
 use siga_stack::time::{Duration, Instant};
 
 use super::{Conduct, End, HEAD_BYTES, Last, Report, Script, content, head, parse_head};

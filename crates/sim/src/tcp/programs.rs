@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use siga_stack::Stack;
-use siga_stack::tcp_sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions};
+use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 
 use super::flow::{Flow, Over};

@@ -9,9 +9,9 @@ use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::route::Prefix;
 use siga_stack::seed::Seed;
+use siga_stack::sockets::{ListenerId, Straight, TcpId, TcpOptions};
 use siga_stack::stack::{Handled, Stack, StackConfig};
 use siga_stack::tcp::{Config, InPlace};
-use siga_stack::tcp_sockets::{ListenerId, Straight, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -4,7 +4,7 @@ use crate::content;
 use crate::options::Options;
 use crate::services::CHUNK_BYTES;
 use siga_stack::Stack;
-use siga_stack::tcp_sockets::{TcpError, TcpId, TcpOptions};
+use siga_stack::sockets::{TcpError, TcpId, TcpOptions};
 use siga_stack::time::Instant;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -3,7 +3,7 @@
 use crate::content;
 use crate::services::{Step, Totals};
 use siga_stack::Stack;
-use siga_stack::tcp_sockets::{TcpError, TcpId};
+use siga_stack::sockets::{TcpError, TcpId};
 use siga_stack::time::Instant;
 
 /// Longest head of a request.

@@ -2,7 +2,7 @@
 
 use crate::http::Http;
 use siga_stack::Stack;
-use siga_stack::tcp_sockets::{ListenerId, TcpError, TcpId, TcpOptions};
+use siga_stack::sockets::{ListenerId, TcpError, TcpId, TcpOptions};
 use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
 use std::collections::HashMap;

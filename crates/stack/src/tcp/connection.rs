@@ -3,10 +3,10 @@
 use super::buffer::{Heap, Ring, Storage};
 use super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::congestion;
+use super::fast_path::{Calm, Plain, PlainSegment};
 use super::header::{Flags, Header};
 use super::initial::Initial;
 use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
-use super::predicted::{Calm, Plain, PlainSegment};
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{Belief, DropReason, Effect, Failure, IcmpError, Segment, SeqNumber};

@@ -3,7 +3,7 @@
 //! Not by `smoltcp::wire`, as other headers: that crate keeps three of four SACK blocks, and a segment's header is read and written
 //! so often that its checks of each field show. Checksums are the owner's, who knows the addresses.
 
-use super::predicted::{Plain, PlainSegment};
+use super::fast_path::{Plain, PlainSegment};
 use super::{DropReason, SeqNumber};
 use crate::checksum::Sum;
 

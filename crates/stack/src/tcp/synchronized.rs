@@ -3,9 +3,9 @@
 //! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
 //! received FIN lead to, which is what [`Phase`] knows.
 
+use super::fast_path::{Calm, Plain};
 use super::header::Header;
 use super::opening::{Base, segment_bytes};
-use super::predicted::{Calm, Plain};
 use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;

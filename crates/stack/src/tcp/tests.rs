@@ -5,12 +5,12 @@
 //! This side's data begins at 1001, the peer's at 5001. What is sent is written without window and timestamps.
 
 mod closing;
+mod fast_path;
 mod flow;
 mod handshake;
 mod hostile;
 mod loss;
 mod plpmtud;
-mod prediction;
 mod random;
 mod timers;
 mod transfer;

@@ -2,8 +2,8 @@
 
 use crate::world::*;
 use siga_stack::device::MacAddress;
+use siga_stack::sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::tcp::{Flags, Header, Options, SeqNumber, StateName};
-use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::time::Duration;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 

@@ -5,8 +5,8 @@ use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
 use siga_stack::frame::DeviceId;
 use siga_stack::limits::{ICMP_ERRORS_BURST, PATH_MTUS_MAX};
+use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Header, StateName};
-use siga_stack::tcp_sockets::TcpOptions;
 use siga_stack::time::Duration;
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
 //! Dialogues with a stack: frames in, frames out, one file a topic.
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
+mod application_buffers;
 mod attack;
 mod bounds;
 mod capture;
@@ -18,7 +19,6 @@ mod net;
 mod off_path;
 mod packet_attacks;
 mod path_mtu;
-mod placed;
 mod redirects;
 mod resolution;
 mod rfc9293;

@@ -6,8 +6,8 @@ use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::route::Prefix;
 use siga_stack::seed::Seed;
+use siga_stack::sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig, Transmit};
-use siga_stack::tcp_sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 use std::net::{IpAddr, SocketAddr};
 

@@ -3,8 +3,8 @@
 use crate::attack::*;
 use crate::world::*;
 use siga_stack::drops::{IpDrop, TcpDrop};
+use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Header, Options, StateName};
-use siga_stack::tcp_sockets::TcpOptions;
 use siga_stack::time::Duration;
 
 fn bytes(header: &Header, payload: &[u8]) -> Vec<u8> {

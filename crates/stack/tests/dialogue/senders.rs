@@ -7,10 +7,10 @@ use siga_stack::device::{Agreed, DeviceConfig, DeviceError, MacAddress, Medium};
 use siga_stack::drops::{IpDrop, LinkDrop, NeighbourDrop};
 use siga_stack::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
+use siga_stack::sockets::TcpOptions;
 use siga_stack::source::Sources;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::StateName;
-use siga_stack::tcp_sockets::TcpOptions;
 use siga_stack::udp::UdpId;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 

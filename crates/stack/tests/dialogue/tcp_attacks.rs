@@ -4,8 +4,8 @@ use crate::attack::*;
 use crate::world::*;
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::limits::{TCP_CHALLENGE_MS_MIN, TCP_GAPS_MAX, TCP_SEGMENT_BYTES_MIN, TCP_SENT_MAX};
+use siga_stack::sockets::{TcpError, TcpOptions};
 use siga_stack::tcp::{Config, Header, Options, SeqNumber, StateName, Timestamps};
-use siga_stack::tcp_sockets::{TcpError, TcpOptions};
 use siga_stack::time::Duration;
 
 /// SACK Panic, CVE-2019-11477, and its relatives -11478 and -11479: a tiny MSS, a wide window, and SACK of every other crumb.

@@ -251,7 +251,7 @@ proptest! {
 
 /// All that a connection is after each of these steps, by header prediction or without.
 fn history(steps: &[Step], settings: (bool, bool, bool), predicting: bool) -> Vec<String> {
-    predicted::OFF.set(!predicting);
+    crate::tcp::fast_path::OFF.set(!predicting);
     let mut model = Model::new(settings.0, settings.1, settings.2);
     let mut states = Vec::new();
     for step in steps {
@@ -260,7 +260,7 @@ fn history(steps: &[Step], settings: (bool, bool, bool), predicting: bool) -> Ve
         model.drain();
         states.push(format!("{:?}", model.connection));
     }
-    predicted::OFF.set(false);
+    crate::tcp::fast_path::OFF.set(false);
     states
 }
 

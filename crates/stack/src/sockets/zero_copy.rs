@@ -104,9 +104,9 @@ mod tests {
     use crate::frame::Received;
     use crate::limits::HEADER_BYTES_MAX;
     use crate::route::Prefix;
+    use crate::sockets::{TcpOptions, TcpSetting};
     use crate::stack::StackConfig;
     use crate::tcp::Config;
-    use crate::tcp_sockets::{TcpOptions, TcpSetting};
     use crate::time::Duration;
     use std::net::{IpAddr, SocketAddr};
 

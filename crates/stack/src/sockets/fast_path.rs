@@ -246,9 +246,9 @@ mod tests {
     use crate::device::{Agreed, DeviceConfig, MacAddress};
     use crate::frame::Marks;
     use crate::route::Prefix;
+    use crate::sockets::{ListenerId, TcpOptions};
     use crate::stack::StackConfig;
     use crate::tcp::Config;
-    use crate::tcp_sockets::{ListenerId, TcpOptions};
     use crate::time::Duration;
     use std::net::{IpAddr, SocketAddr};
 

@@ -3,24 +3,24 @@
 //!
 //! A segment finds its connection by one look into a table, and what follows from it touches that connection alone: its
 //! place in the list of those with something to send, its deadline in the wheel, its place in the list of those with news. What a
-//! connection does is in [`crate::tcp`]; this is who it is. `input.rs` takes segments in, after `plain.rs` has looked whether
+//! connection does is in [`crate::tcp`]; this is who it is. `input.rs` takes segments in, after `fast_path.rs` has looked whether
 //! they are as most are; `output.rs` builds them in the frame that the device hands out, `calls.rs` is what an application
 //! may ask for.
 
+mod application_buffers;
 mod calls;
 mod check;
+mod event;
+mod fast_path;
 mod flows;
 mod input;
 mod listener;
-mod news;
 mod output;
-mod placed;
-mod plain;
 mod ports;
 mod slab;
-mod straight;
 mod waits;
 mod wheel;
+mod zero_copy;
 
 use crate::drops::DropReason;
 use crate::frame::DeviceId;
@@ -28,19 +28,19 @@ use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_
 use crate::seed::{Keyed, Purpose, Secret, Seed};
 use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Storage};
 use crate::time::{Duration, Instant};
+pub use application_buffers::Progress;
+pub(crate) use event::News;
 use flows::Flows;
 pub(crate) use input::SegmentPlace;
 use listener::Listener;
-pub(crate) use news::News;
-pub use placed::Progress;
 use ports::LocalPorts;
 use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-pub use straight::Straight;
 use waits::Waits;
 use wheel::Wheel;
+pub use zero_copy::Straight;
 
 /// A TCP connection of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

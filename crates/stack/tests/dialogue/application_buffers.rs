@@ -7,9 +7,9 @@ use siga_stack::drops::TcpDrop;
 use siga_stack::frame::{DeviceId, Payload, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::route::Prefix;
+use siga_stack::sockets::{TcpError, TcpId, TcpOptions};
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Failure, Heap, StateName, Storage};
-use siga_stack::tcp_sockets::{TcpError, TcpId, TcpOptions};
 use siga_stack::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,6 @@
 //! Which segments are predicted. That they are taken as others are is for `random.rs` to see.
 
-use super::super::predicted::{Plain, TAKEN};
+use super::super::fast_path::{Plain, TAKEN};
 use super::*;
 use crate::limits::TCP_SPARES_MAX;
 

@@ -3,7 +3,7 @@
 
 use super::buffer::Storage;
 use super::connection::{Connection, State};
-use super::predicted::PlainSegment;
+use super::fast_path::PlainSegment;
 use crate::frame::Kept;
 use crate::time::Instant;
 use std::sync::Arc;
