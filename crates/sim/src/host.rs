@@ -39,7 +39,7 @@ const LEAVE_NOTHING: [&str; 9] = [
     "bytes in TCP buffers",
     "TCP connections in TIME-WAIT",
     "TCP ports taken",
-    "news of TCP sockets",
+    "events of TCP sockets",
 ];
 
 /// A stack and what uses it.

@@ -86,7 +86,7 @@ fn forward(stack: &mut Stack, bytes: usize, hosts: &[IpAddr]) -> f64 {
         ns += time(1, || {
             for frame in &ring {
                 let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
-                match stack.handle_frame(Instant::default(), DeviceId(0), Received::plain(header, payload)) {
+                match stack.handle_frame(Instant::default(), DeviceId(0), Received::unmarked(header, payload)) {
                     Handled::Forward(mut forward) => {
                         while let Some(piece) = forward.next_piece() {
                             out[..piece.header.len()].copy_from_slice(piece.header);
@@ -146,7 +146,7 @@ fn introduce(stack: &mut Stack, n: u32) {
     };
     let mut bytes = ethernet(mac, EthernetAddress::BROADCAST, EthernetProtocol::Arp, arp.buffer_len());
     arp.emit(&mut ArpPacket::new_unchecked(&mut bytes[14..]));
-    stack.handle_frame(Instant::default(), DeviceId(1), Received::plain(&bytes, &[][..]));
+    stack.handle_frame(Instant::default(), DeviceId(1), Received::unmarked(&bytes, &[][..]));
 
     let target = Ipv6Addr::from_bits((0xfd00_0002_u128 << 96) + 1);
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
@@ -158,7 +158,7 @@ fn introduce(stack: &mut Stack, n: u32) {
     ip.payload_mut().copy_from_slice(&message);
     let sum = sum(&[&bytes[22..54], &[0, 0, 0, 32, 0, 0, 0, 58], &message]);
     bytes[56..58].copy_from_slice(&sum.to_be_bytes());
-    stack.handle_frame(Instant::default(), DeviceId(1), Received::plain(&bytes, &[][..]));
+    stack.handle_frame(Instant::default(), DeviceId(1), Received::unmarked(&bytes, &[][..]));
     let mut reply = [0; 1514];
     while stack.poll_transmit(Instant::default(), DeviceId(1), &mut reply).is_some() {}
 }

@@ -44,7 +44,7 @@ impl<S: Storage> Stack<S> {
             self.pings.open.pop_front();
         }
         let sent = self.send_icmp(now, from, ping.to, message, None);
-        self.settle(now);
+        self.deliver_loopback(now);
         sent
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let mut count = 0;
         while let Some(sent) = from.poll_transmit(now, DeviceId(0), &mut room) {
             let (head, rest) = room[..sent.len].split_at(sent.len.min(HEADER_BYTES_MAX));
-            to.handle_frame(now, DeviceId(0), Received::plain(head, rest));
+            to.handle_frame(now, DeviceId(0), Received::unmarked(head, rest));
             count += 1;
         }
         count

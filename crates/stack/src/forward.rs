@@ -9,7 +9,7 @@ use crate::cut::{Piece, Pieces, Plan, Shape};
 use crate::device::{MacAddress, Medium};
 use crate::drops::{DropReason, IpDrop, LinkDrop};
 use crate::frame::{DeviceId, Marks, Packet, Payload};
-use crate::icmp::Trouble;
+use crate::icmp::IcmpError;
 use crate::ipv4::Ipv4Header;
 use crate::ipv6::Ipv6Header;
 use crate::limits::ICMPV6_ERROR_BYTES_MAX;
@@ -78,7 +78,7 @@ impl<S: Storage> Stack<S> {
             return Err(IpDrop::SourceElsewhere.into());
         }
         if header.ttl <= 1 {
-            return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+            return Err(self.refuse(now, packet, header.total_bytes, IcmpError::HopLimit, IpDrop::HopLimit));
         }
         if device == packet.device && self.redirects {
             self.redirect(now, packet, header.total_bytes, hop);
@@ -108,7 +108,7 @@ impl<S: Storage> Stack<S> {
             return Err(IpDrop::SourceElsewhere.into());
         }
         if header.hop_limit <= 1 {
-            return Err(self.refuse(now, packet, header.total_bytes, Trouble::HopLimit, IpDrop::HopLimit));
+            return Err(self.refuse(now, packet, header.total_bytes, IcmpError::HopLimit, IpDrop::HopLimit));
         }
         if device == packet.device && self.redirects {
             self.redirect(now, packet, header.total_bytes, hop);
@@ -130,11 +130,11 @@ impl<S: Storage> Stack<S> {
         now: Instant,
         packet: &Packet<'_, P>,
         total_bytes: usize,
-        trouble: Trouble,
+        error: IcmpError,
         reason: IpDrop,
     ) -> DropReason {
         let beginning = packet.copy(0, total_bytes.min(ICMPV6_ERROR_BYTES_MAX));
-        self.tell(now, packet.device, &beginning, packet.to_group, trouble);
+        self.send_error(now, packet.device, &beginning, packet.to_group, error);
         reason.into()
     }
 
@@ -168,8 +168,8 @@ impl<S: Storage> Stack<S> {
             may_fragment
         };
         if !fits {
-            let trouble = Trouble::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
-            return Err(self.refuse(now, packet, total_bytes, trouble, IpDrop::TooBig));
+            let error = IcmpError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
+            return Err(self.refuse(now, packet, total_bytes, error, IpDrop::TooBig));
         }
         // A fragment's receiver could not tell that the datagram's checksum is open; that of segments is made anew.
         let stays_open = agreed.checksum_unfilled && whole;

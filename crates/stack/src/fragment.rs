@@ -81,7 +81,7 @@ pub(crate) struct Expired {
 }
 
 #[derive(Debug)]
-enum State {
+enum DatagramState {
     Waiting(Waiting),
     /// Dropped; fragments that are still on the way are dropped too.
     Dropped,
@@ -98,16 +98,16 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DatagramEntry {
     until: Instant,
     /// Datagrams are numbered in the order of their first fragments.
     age: u64,
-    state: State,
+    state: DatagramState,
 }
 
 /// What a datagram takes beside its bytes: its entry, its places by deadline and by age, the shares of a source and of a
 /// device, its headers and as many pieces as it may have.
-pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, Entry)>()
+pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)>()
     + 2 * size_of::<((Instant, u64), DatagramKey)>()
     + 2 * size_of::<((DeviceId, IpAddr, u64), DatagramKey)>()
     + shares::bytes_each::<DeviceId, IpAddr>()
@@ -118,7 +118,7 @@ pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, Entry)>()
 /// All datagrams being put together.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
-    entries: BTreeMap<DatagramKey, Entry>,
+    entries: BTreeMap<DatagramKey, DatagramEntry>,
     deadlines: BTreeMap<(Instant, u64), DatagramKey>,
     /// The datagrams of each source, the oldest first.
     ages: BTreeMap<(DeviceId, IpAddr, u64), DatagramKey>,
@@ -171,8 +171,8 @@ impl Reassembly {
             return Err(FragmentDrop::Malformed);
         }
         match self.entries.get(&key).map(|entry| &entry.state) {
-            Some(State::Dropped) => return Err(FragmentDrop::Late),
-            Some(State::Waiting(waiting)) => match waiting.judge(piece) {
+            Some(DatagramState::Dropped) => return Err(FragmentDrop::Late),
+            Some(DatagramState::Waiting(waiting)) => match waiting.judge(piece) {
                 Ok(()) => {}
                 Err(FragmentDrop::Duplicate) => return Err(FragmentDrop::Duplicate),
                 Err(reason) => {
@@ -187,7 +187,7 @@ impl Reassembly {
         }
         self.make_room(&key, Measure::Bytes, piece.held_bytes());
         // The oldest datagram of the heaviest source may have been this one.
-        let Some(Entry { state: State::Waiting(waiting), .. }) = self.entries.get_mut(&key) else {
+        let Some(DatagramEntry { state: DatagramState::Waiting(waiting), .. }) = self.entries.get_mut(&key) else {
             return Err(FragmentDrop::Full);
         };
         let is_whole = waiting.insert(piece);
@@ -217,7 +217,7 @@ impl Reassembly {
     fn begin(&mut self, now: Instant, key: DatagramKey) {
         let (until, age) = (now + REASSEMBLY_TIMEOUT, self.next_age);
         self.next_age += 1;
-        self.entries.insert(key, Entry { until, age, state: State::Waiting(Waiting::default()) });
+        self.entries.insert(key, DatagramEntry { until, age, state: DatagramState::Waiting(Waiting::default()) });
         self.deadlines.insert((until, age), key);
         self.ages.insert((key.device, key.from, age), key);
         self.change_shares(&key, 1, 0);
@@ -282,7 +282,7 @@ impl Reassembly {
     fn drop_datagram(&mut self, key: DatagramKey) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let freed = entry.bytes();
-        entry.state = State::Dropped;
+        entry.state = DatagramState::Dropped;
         self.change_shares(&key, 0, -freed.cast_signed());
     }
 
@@ -293,8 +293,8 @@ impl Reassembly {
         self.ages.remove(&(key.device, key.from, entry.age));
         self.change_shares(&key, -1, -entry.bytes().cast_signed());
         match entry.state {
-            State::Waiting(waiting) => Some(waiting),
-            State::Dropped => None,
+            DatagramState::Waiting(waiting) => Some(waiting),
+            DatagramState::Dropped => None,
         }
     }
 }
@@ -304,11 +304,11 @@ const SOURCE_QUOTA: (usize, usize) = (REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBL
 /// Datagrams and bytes of one device.
 const DEVICE_QUOTA: (usize, usize) = (REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX);
 
-impl Entry {
+impl DatagramEntry {
     fn bytes(&self) -> usize {
         match &self.state {
-            State::Waiting(waiting) => waiting.head.as_ref().map_or(0, Vec::len) + waiting.payload,
-            State::Dropped => 0,
+            DatagramState::Waiting(waiting) => waiting.head.as_ref().map_or(0, Vec::len) + waiting.payload,
+            DatagramState::Dropped => 0,
         }
     }
 }
@@ -382,7 +382,7 @@ mod tests {
     fn the_formula_of_memory_covers_trees_whose_nodes_are_half_full() {
         let places = size_of::<((Instant, u64), DatagramKey)>() + size_of::<((DeviceId, IpAddr, u64), DatagramKey)>();
         let shares = shares::bytes_each::<DeviceId, IpAddr>() + shares::bytes_each::<(), DeviceId>();
-        let entry = size_of::<(DatagramKey, Entry)>() + places + shares / 2;
+        let entry = size_of::<(DatagramKey, DatagramEntry)>() + places + shares / 2;
         let all = HEADER_BYTES_MAX + 2 * (entry + REASSEMBLY_PIECES_MAX * size_of::<(usize, Vec<u8>)>());
         assert!((all..all + entry).contains(&ENTRY_BYTES), "{all} {ENTRY_BYTES}");
     }

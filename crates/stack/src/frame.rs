@@ -90,7 +90,7 @@ impl<P: ?Sized> Copy for Received<'_, P> {}
 
 impl<'a, P: ?Sized> Received<'a, P> {
     /// A frame with nothing known beside its bytes.
-    pub fn plain(header: &'a [u8], payload: &'a P) -> Self {
+    pub fn unmarked(header: &'a [u8], payload: &'a P) -> Self {
         Self { header, payload, marks: Marks::default() }
     }
 }

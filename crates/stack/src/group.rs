@@ -150,7 +150,7 @@ pub(crate) const ENTRY_BYTES: usize =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// All, or there is nothing to tell.
-    Told,
+    Announced,
     /// Nothing.
     Fresh,
     /// It is to be told so many times again.
@@ -191,7 +191,7 @@ impl Groups {
     pub(crate) fn join(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> Result<(), UdpError> {
         let full = self.count >= GROUPS_MAX;
         let joined = self.change(device, group.is_ipv6(), |link, _| {
-            link.settle_version(now);
+            link.update_version(now);
             let full = full || link.groups.len() - link.own_count >= GROUPS_DEVICE_MAX;
             if full && !link.groups.contains_key(&group) {
                 // A group that was left and only waits to be told again gives way.
@@ -210,15 +210,15 @@ impl Groups {
     }
 
     /// Takes a query from a device's link.
-    pub(crate) fn query(&mut self, now: Instant, device: DeviceId, query: &Query) {
+    pub(crate) fn handle_query(&mut self, now: Instant, device: DeviceId, query: &Query) {
         let ipv6 = matches!(query.version, Version::Mld1 | Version::Mld2);
         self.change(device, ipv6, |link, random| link.query(now, query, random));
     }
 
     /// Takes another station's report in an older version; false if nobody here is in the group.
-    pub(crate) fn heard(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> bool {
+    pub(crate) fn handle_report(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> bool {
         let heard = self.change(device, group.is_ipv6(), |link, _| {
-            link.settle_version(now);
+            link.update_version(now);
             let lists_records = link.version.lists_records();
             let Some(group) = link.groups.get_mut(&group).filter(|group| group.is_joined()) else { return false };
             if !lists_records {
@@ -315,12 +315,12 @@ impl Link {
 
     /// Forgets groups that were left once that is told.
     fn drop_left(&mut self) {
-        self.groups.retain(|_, group| group.is_joined() || group.change != Change::Told);
+        self.groups.retain(|_, group| group.is_joined() || group.change != Change::Announced);
     }
 
     /// Changes to the version of the queriers that are present. What was to be answered or repeated in the other is
     /// not (RFC 3376 7.2.1, RFC 3810 8.2.1); what was never told still is.
-    fn settle_version(&mut self, now: Instant) {
+    fn update_version(&mut self, now: Instant) {
         let oldest = now < self.oldest_until;
         let version = match self.newest {
             Version::Mld1 | Version::Mld2 if oldest => Version::Mld1,
@@ -336,7 +336,7 @@ impl Link {
         for group in self.groups.values_mut() {
             group.forget_query();
             if group.change != Change::Fresh {
-                group.change = Change::Told;
+                group.change = Change::Announced;
             }
         }
         self.drop_left();
@@ -344,7 +344,7 @@ impl Link {
 
     fn query(&mut self, now: Instant, query: &Query, random: &mut Random) {
         self.learn(now, query);
-        self.settle_version(now);
+        self.update_version(now);
         let at = now + within(random, query.delay_max);
         if !self.version.lists_records() {
             return self.query_older(now, query, random);
@@ -389,7 +389,7 @@ impl Link {
     }
 
     fn announce(&mut self, now: Instant, random: &mut Random) -> Vec<Announcement> {
-        self.settle_version(now);
+        self.update_version(now);
         let announcements = if self.version.lists_records() {
             let lists = [self.changes(now, random), self.answers(now)];
             lists.into_iter().filter(|records| !records.is_empty()).map(Announcement::Records).collect()
@@ -409,9 +409,9 @@ impl Link {
             let left = match group.change {
                 Change::Fresh if fresh => self.robustness - 1,
                 Change::Again(left) if again => left - 1,
-                Change::Told | Change::Fresh | Change::Again(_) => continue,
+                Change::Announced | Change::Fresh | Change::Again(_) => continue,
             };
-            group.change = if left == 0 { Change::Told } else { Change::Again(left) };
+            group.change = if left == 0 { Change::Announced } else { Change::Again(left) };
             group.reporter = true;
             let joined = group.is_joined();
             let kind = if joined { RecordKind::ChangeToExclude } else { RecordKind::ChangeToInclude };
@@ -456,7 +456,7 @@ impl Link {
         for (address, group) in &mut self.groups {
             let changed = fresh && group.change == Change::Fresh;
             if changed {
-                group.change = Change::Told;
+                group.change = Change::Announced;
             }
             if changed && !group.is_joined() {
                 let heard = group.reporter && self.version != Version::Igmp1;
@@ -477,7 +477,7 @@ impl Group {
         Self {
             own: false,
             sockets: 0,
-            change: Change::Told,
+            change: Change::Announced,
             answer: None,
             answer_min: Instant::default(),
             asked: Vec::new(),

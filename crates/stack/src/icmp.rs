@@ -44,7 +44,7 @@ pub enum NetworkError {
 
 /// What is wrong with a packet, to be told to who sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum IcmpError {
     NoRoute,
     HostUnreachable,
     /// The protocol's number stands there.
@@ -68,7 +68,7 @@ pub(crate) enum Trouble {
     },
 }
 
-impl Trouble {
+impl IcmpError {
     /// Type, code and the word behind the checksum.
     fn v4(self) -> (u8, u8, u32) {
         let pointer = |at: usize| u32::from(u8::try_from(at).unwrap_or(u8::MAX)) << 24;
@@ -148,26 +148,33 @@ impl RateLimit {
 
 impl<S: Storage> Stack<S> {
     /// Tells who sent a packet what is wrong with it, where that is allowed; counts where not. `packet` is its beginning.
-    pub(crate) fn tell(&mut self, now: Instant, device: DeviceId, packet: &[u8], to_group: bool, trouble: Trouble) {
-        if let Err(reason) = self.try_tell(now, device, packet, to_group, trouble) {
-            self.drops.count(reason);
-        }
-    }
-
-    fn try_tell(
+    pub(crate) fn send_error(
         &mut self,
         now: Instant,
         device: DeviceId,
         packet: &[u8],
         to_group: bool,
-        trouble: Trouble,
+        error: IcmpError,
+    ) {
+        if let Err(reason) = self.try_send_error(now, device, packet, to_group, error) {
+            self.drops.count(reason);
+        }
+    }
+
+    fn try_send_error(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        packet: &[u8],
+        to_group: bool,
+        error: IcmpError,
     ) -> Result<(), DropReason> {
         let quoted = Quoted::parse(packet).ok_or(IcmpDrop::Forbidden)?;
-        self.permit_error(now, &quoted, to_group, trouble.concerns_groups())?;
+        self.permit_error(now, &quoted, to_group, error.concerns_groups())?;
         let to = quoted.from;
         let on = self.link_of(device, to);
         let from = self.address_towards(to, on).ok_or(IpDrop::NoRoute)?;
-        let (kind, code, word) = if to.is_ipv4() { trouble.v4() } else { trouble.v6() };
+        let (kind, code, word) = if to.is_ipv4() { error.v4() } else { error.v6() };
         let room = if to.is_ipv4() { ICMPV4_ERROR_BYTES_MAX - 28 } else { ICMPV6_ERROR_BYTES_MAX - 48 };
         let mut message = vec![kind, code, 0, 0];
         message.extend_from_slice(&word.to_be_bytes());
@@ -187,8 +194,8 @@ impl<S: Storage> Stack<S> {
         let v6 = quoted.from.is_ipv6();
         let to_group = to_group || quoted.to.is_multicast() || self.is_broadcast(quoted.to);
         let nobody = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
-        let untold_fragment = quoted.is_later_fragment && !v6;
-        if nobody || (to_group && !(v6 && concerns_groups)) || quoted.is_error || untold_fragment {
+        let later_fragment = quoted.is_later_fragment && !v6;
+        if nobody || (to_group && !(v6 && concerns_groups)) || quoted.is_error || later_fragment {
             return Err(IcmpDrop::Forbidden);
         }
         if !self.errors_sent.take(now) {
@@ -349,8 +356,8 @@ impl<S: Storage> Stack<S> {
         if quoted.protocol == 17 {
             let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
             // The socket may be closed by now; the path is what it is.
-            let told = self.udp.report(local, remote, error);
-            return if told || mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Quote.into()) };
+            let reported = self.udp.report(local, remote, error);
+            return if reported || mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Quote.into()) };
         }
         // Nobody waits for errors about echo requests: an answer that does not come says the same.
         if mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Ignored.into()) }

@@ -72,9 +72,9 @@ pub(crate) struct Fragment {
 pub(crate) struct WalkError {
     pub(crate) reason: IpDrop,
     /// The place to name in a parameter problem, with its code, if the sender is to be told.
-    pub(crate) tell: Option<(u8, usize)>,
+    pub(crate) report: Option<(u8, usize)>,
     /// The sender is told even of packets to a group.
-    pub(crate) tell_of_group: bool,
+    pub(crate) report_to_group: bool,
 }
 
 const HOP_BY_HOP: u8 = 0;
@@ -84,12 +84,12 @@ const DESTINATION: u8 = 60;
 
 /// Walks over the extension headers of a whole packet, from its fixed header on. A fragment header ends the walk.
 pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
-    let silent = |reason| WalkError { reason, tell: None, tell_of_group: false };
+    let silent = |reason| WalkError { reason, report: None, report_to_group: false };
     let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, 6);
     for _ in 0..=EXTENSION_HEADERS_MAX {
         match protocol {
             HOP_BY_HOP if at != IPV6_HEADER_LEN => {
-                return Err(WalkError { tell: Some((1, number_at)), ..silent(IpDrop::Options) });
+                return Err(WalkError { report: Some((1, number_at)), ..silent(IpDrop::Options) });
             }
             HOP_BY_HOP | DESTINATION | ROUTING => {}
             FRAGMENT => {
@@ -112,7 +112,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
             // RFC 8200 4.4: an unknown routing type is passed over if no segments are left; type 0 is unknown (RFC 5095).
             // RFC 9293 MUST-53.
             if header[3] != 0 {
-                return Err(WalkError { tell: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
+                return Err(WalkError { report: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
             }
         } else {
             check_options(header, at)?;
@@ -126,7 +126,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
 fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     const PADDING_ONE: u8 = 0;
     const KNOWN: [u8; 2] = [1, 5]; // padding, router alert
-    let silent = WalkError { reason: IpDrop::Options, tell: None, tell_of_group: false };
+    let silent = WalkError { reason: IpDrop::Options, report: None, report_to_group: false };
     let mut at = 2;
     while at < header.len() {
         let kind = header[at];
@@ -142,7 +142,7 @@ fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
             _ if KNOWN.contains(&kind) => {}
             0 => {}
             1 => return Err(silent),
-            bits => return Err(WalkError { tell: Some((2, place + at)), tell_of_group: bits == 2, ..silent }),
+            bits => return Err(WalkError { report: Some((2, place + at)), report_to_group: bits == 2, ..silent }),
         }
         at += length;
     }
@@ -217,16 +217,16 @@ mod tests {
 
     #[test]
     fn headers_against_the_rules_are_refused() {
-        let told = |bytes: &[u8], first| walk(&packet(bytes), first).unwrap_err();
-        assert_eq!(told(&[43, 0, 0, 1, 0, 0, 0, 0], ROUTING).tell, Some((0, 42)));
-        assert_eq!(told(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION).tell, Some((1, 40)));
-        assert_eq!(told(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).tell, Some((2, 42)));
-        assert_eq!(told(&[17, 0, 1, 1, 0, 0x9e, 1, 0], DESTINATION).tell, Some((2, 45)), "behind padding");
-        assert!(told(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).tell_of_group);
-        assert!(!told(&[17, 0, 0xde, 4, 0, 0, 0, 0], DESTINATION).tell_of_group);
-        assert_eq!(told(&[17, 0, 0x5e, 4, 0, 0, 0, 0], DESTINATION).tell, None);
+        let refused = |bytes: &[u8], first| walk(&packet(bytes), first).unwrap_err();
+        assert_eq!(refused(&[43, 0, 0, 1, 0, 0, 0, 0], ROUTING).report, Some((0, 42)));
+        assert_eq!(refused(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION).report, Some((1, 40)));
+        assert_eq!(refused(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).report, Some((2, 42)));
+        assert_eq!(refused(&[17, 0, 1, 1, 0, 0x9e, 1, 0], DESTINATION).report, Some((2, 45)), "behind padding");
+        assert!(refused(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).report_to_group);
+        assert!(!refused(&[17, 0, 0xde, 4, 0, 0, 0, 0], DESTINATION).report_to_group);
+        assert_eq!(refused(&[17, 0, 0x5e, 4, 0, 0, 0, 0], DESTINATION).report, None);
         for bytes in [&[17, 0, 1, 5, 0, 0, 0, 0][..], &[17, 0, 0, 0, 0, 0, 0, 1], &[17, 1, 0, 0, 0, 0, 0, 0], &[17]] {
-            assert_eq!(told(bytes, DESTINATION).tell, None, "{bytes:?}");
+            assert_eq!(refused(bytes, DESTINATION).report, None, "{bytes:?}");
         }
     }
 

@@ -91,14 +91,19 @@ impl<S: Storage> Stack<S> {
             part("groups", self.groups.len(), GROUPS_MAX, crate::group::ENTRY_BYTES),
             part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
             part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
-            part("news of UDP sockets", self.udp.news(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),
+            part("events of UDP sockets", self.udp.events(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),
             part("groups of UDP sockets", self.udp.memberships(), UDP_SOCKETS_MAX * UDP_GROUPS_MAX, MEMBERSHIP_BYTES),
         ];
         let tcp = self.tcp.held();
         parts.extend([
             part("TCP connections", tcp.connections, TCP_CONNECTIONS_MAX, crate::sockets::connection_bytes::<S>()),
             part("TCP listeners", tcp.listeners, TCP_LISTENERS_MAX, crate::sockets::LISTENER_BYTES),
-            part("news of TCP sockets", tcp.news, 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1, size_of::<News>()),
+            part(
+                "events of TCP sockets",
+                tcp.news,
+                2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1,
+                size_of::<News>(),
+            ),
             part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
             part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::WAIT_BYTES),

@@ -62,15 +62,15 @@ impl<S: Storage> Stack<S> {
             if !fits_query(input.to, query.group) {
                 return Err(GroupDrop::Address.into());
             }
-            self.groups.query(now, input.device, &query);
+            self.groups.handle_query(now, input.device, &query);
             return Ok(());
         }
         let group = IpAddr::V6(group_of(head));
         if group != input.to || !group.is_multicast() {
             return Err(GroupDrop::Address.into());
         }
-        let heard = self.groups.heard(now, input.device, group);
-        if heard { Ok(()) } else { Err(GroupDrop::NotJoined.into()) }
+        let joined = self.groups.handle_report(now, input.device, group);
+        if joined { Ok(()) } else { Err(GroupDrop::NotJoined.into()) }
     }
 
     /// Says something about groups on a device; what cannot be sent is counted.

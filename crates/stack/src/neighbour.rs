@@ -52,7 +52,7 @@ pub(crate) struct Learned {
 }
 
 #[derive(Debug)]
-enum State {
+enum NeighbourState {
     Incomplete {
         asked: u8,
         waiting: VecDeque<Outgoing>,
@@ -71,8 +71,8 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Entry {
-    state: State,
+struct NeighbourEntry {
+    state: NeighbourState,
     /// When the state ends: the next request, or the loss of trust, or the end.
     until: Instant,
 }
@@ -100,12 +100,13 @@ impl Resolved {
 }
 
 /// What a neighbour takes in the table and in the order of deadlines.
-pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(NeighbourKey, Entry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
+pub(crate) const ENTRY_BYTES: usize =
+    2 * size_of::<(NeighbourKey, NeighbourEntry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
 
 /// The neighbours of a stack.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    entries: HashMap<NeighbourKey, Entry, Keyed>,
+    entries: HashMap<NeighbourKey, NeighbourEntry, Keyed>,
     deadlines: BTreeSet<(Instant, NeighbourKey)>,
     waiting_bytes: usize,
     /// Counts changes of what is known of any neighbour.
@@ -134,11 +135,11 @@ impl Neighbours {
     pub(crate) fn resolve(&mut self, now: Instant, key: NeighbourKey) -> Option<MacAddress> {
         let entry = self.entries.get_mut(&key)?;
         match entry.state {
-            State::Incomplete { .. } => None,
-            State::Reachable { mac } if now < entry.until => Some(mac),
-            State::Probe { mac, .. } => Some(mac),
-            State::Reachable { mac } | State::Stale { mac } => {
-                entry.state = State::Probe { mac, asked: 0 };
+            NeighbourState::Incomplete { .. } => None,
+            NeighbourState::Reachable { mac } if now < entry.until => Some(mac),
+            NeighbourState::Probe { mac, .. } => Some(mac),
+            NeighbourState::Reachable { mac } | NeighbourState::Stale { mac } => {
+                entry.state = NeighbourState::Probe { mac, asked: 0 };
                 self.set_deadline(key, now + NEIGHBOUR_DELAY);
                 Some(mac)
             }
@@ -148,16 +149,16 @@ impl Neighbours {
     /// What was sent to it has no answer: the next use has it asked whether it is there (RFC 4861 section 7.3.3), as RFC 9293
     /// MUST-20 wants.
     pub(crate) fn doubt(&mut self, key: NeighbourKey) {
-        if let Some(Entry { state, .. }) = self.entries.get_mut(&key)
-            && let State::Reachable { mac } = *state
+        if let Some(NeighbourEntry { state, .. }) = self.entries.get_mut(&key)
+            && let NeighbourState::Reachable { mac } = *state
         {
-            *state = State::Stale { mac };
+            *state = NeighbourState::Stale { mac };
             self.version += 1;
         }
     }
 
     /// Keeps a packet until its neighbour is known. True if the neighbour has to be asked for.
-    pub(crate) fn hold(
+    pub(crate) fn enqueue(
         &mut self,
         now: Instant,
         key: NeighbourKey,
@@ -170,9 +171,11 @@ impl Neighbours {
         let ask = !self.entries.contains_key(&key);
         if ask {
             let waiting = VecDeque::new();
-            self.create(key, State::Incomplete { asked: 1, waiting }, now + NEIGHBOUR_RETRY)?;
+            self.create(key, NeighbourState::Incomplete { asked: 1, waiting }, now + NEIGHBOUR_RETRY)?;
         }
-        if let Some(Entry { state: State::Incomplete { waiting, .. }, .. }) = self.entries.get_mut(&key) {
+        if let Some(NeighbourEntry { state: NeighbourState::Incomplete { waiting, .. }, .. }) =
+            self.entries.get_mut(&key)
+        {
             // All pieces of one packet or none; one packet always may wait.
             if !waiting.is_empty() && waiting.len() + packets.len() > NEIGHBOUR_QUEUE_FRAMES_MAX {
                 return Err(NeighbourDrop::QueueFull);
@@ -195,31 +198,33 @@ impl Neighbours {
             if !learned.creates {
                 return Err(NeighbourDrop::Unasked);
             }
-            self.create(key, State::Stale { mac }, now + NEIGHBOUR_STALE)?;
+            self.create(key, NeighbourState::Stale { mac }, now + NEIGHBOUR_STALE)?;
             return Ok(VecDeque::new());
         };
         let known = match entry.state {
-            State::Incomplete { .. } => None,
-            State::Reachable { mac } | State::Stale { mac } | State::Probe { mac, .. } => Some(mac),
+            NeighbourState::Incomplete { .. } => None,
+            NeighbourState::Reachable { mac } | NeighbourState::Stale { mac } | NeighbourState::Probe { mac, .. } => {
+                Some(mac)
+            }
         };
         if let Some(known) = known
             && known != mac
             && !learned.replaces
         {
             // RFC 4861 7.2.5: what is known is doubted, and not replaced.
-            entry.state = State::Stale { mac: known };
+            entry.state = NeighbourState::Stale { mac: known };
             self.set_deadline(key, now + NEIGHBOUR_STALE);
             return Ok(VecDeque::new());
         }
         let changed = known != Some(mac);
         let (state, until) = match (learned.answers, changed) {
-            (true, _) => (State::Reachable { mac }, now + NEIGHBOUR_REACHABLE),
-            (false, true) => (State::Stale { mac }, now + NEIGHBOUR_STALE),
+            (true, _) => (NeighbourState::Reachable { mac }, now + NEIGHBOUR_REACHABLE),
+            (false, true) => (NeighbourState::Stale { mac }, now + NEIGHBOUR_STALE),
             (false, false) => return Ok(VecDeque::new()),
         };
         let before = std::mem::replace(&mut entry.state, state);
         self.set_deadline(key, until);
-        let State::Incomplete { waiting, .. } = before else { return Ok(VecDeque::new()) };
+        let NeighbourState::Incomplete { waiting, .. } = before else { return Ok(VecDeque::new()) };
         self.waiting_bytes -= waiting.iter().map(|packet| packet.bytes.len()).sum::<usize>();
         Ok(waiting)
     }
@@ -245,44 +250,48 @@ impl Neighbours {
         {
             let entry = self.entries.get_mut(&key)?;
             match &mut entry.state {
-                State::Incomplete { asked, .. } | State::Probe { asked, .. } if *asked < NEIGHBOUR_REQUESTS_MAX => {
+                NeighbourState::Incomplete { asked, .. } | NeighbourState::Probe { asked, .. }
+                    if *asked < NEIGHBOUR_REQUESTS_MAX =>
+                {
                     *asked += 1;
                     let known = match entry.state {
-                        State::Probe { mac, .. } => Some(mac),
-                        State::Incomplete { .. } | State::Reachable { .. } | State::Stale { .. } => None,
+                        NeighbourState::Probe { mac, .. } => Some(mac),
+                        NeighbourState::Incomplete { .. }
+                        | NeighbourState::Reachable { .. }
+                        | NeighbourState::Stale { .. } => None,
                     };
                     self.set_deadline(key, now + NEIGHBOUR_RETRY);
                     return Some(Due::Ask(key, known));
                 }
-                State::Incomplete { waiting, .. } => {
+                NeighbourState::Incomplete { waiting, .. } => {
                     let waiting = std::mem::take(waiting);
                     self.waiting_bytes -= waiting.iter().map(|packet| packet.bytes.len()).sum::<usize>();
                     self.remove(key);
                     return Some(Due::Silent(key, waiting));
                 }
-                State::Reachable { mac } => {
-                    entry.state = State::Stale { mac: *mac };
+                NeighbourState::Reachable { mac } => {
+                    entry.state = NeighbourState::Stale { mac: *mac };
                     self.set_deadline(key, now + NEIGHBOUR_STALE);
                 }
-                State::Stale { .. } | State::Probe { .. } => self.remove(key),
+                NeighbourState::Stale { .. } | NeighbourState::Probe { .. } => self.remove(key),
             }
         }
         None
     }
 
-    fn create(&mut self, key: NeighbourKey, state: State, until: Instant) -> Result<(), NeighbourDrop> {
+    fn create(&mut self, key: NeighbourKey, state: NeighbourState, until: Instant) -> Result<(), NeighbourDrop> {
         if self.entries.len() >= NEIGHBOURS_MAX {
             let mut oldest = self.deadlines.iter().take(NEIGHBOURS_EVICT_SCAN_MAX).map(|(_, key)| *key);
             let evicted = oldest.find(|key| {
                 self.entries.get(key).is_some_and(|entry| match entry.state {
-                    State::Stale { .. } | State::Reachable { .. } => true,
-                    State::Incomplete { .. } | State::Probe { .. } => false,
+                    NeighbourState::Stale { .. } | NeighbourState::Reachable { .. } => true,
+                    NeighbourState::Incomplete { .. } | NeighbourState::Probe { .. } => false,
                 })
             });
             self.remove(evicted.ok_or(NeighbourDrop::TableFull)?);
         }
         self.deadlines.insert((until, key));
-        self.entries.insert(key, Entry { state, until });
+        self.entries.insert(key, NeighbourEntry { state, until });
         Ok(())
     }
 
@@ -338,8 +347,8 @@ mod tests {
     fn an_answer_releases_what_waited_and_is_trusted_for_a_time() {
         let mut t = table();
         assert_eq!(t.resolve(at(0), key(1)), None);
-        assert_eq!(t.hold(at(0), key(1), packet(10)), Ok(true));
-        assert_eq!(t.hold(at(0), key(1), packet(20)), Ok(false), "asked once");
+        assert_eq!(t.enqueue(at(0), key(1), packet(10)), Ok(true));
+        assert_eq!(t.enqueue(at(0), key(1), packet(20)), Ok(false), "asked once");
         assert_eq!(t.learn(at(0), key(1), answer(A)).unwrap().len(), 2);
         assert_eq!(t.waiting_bytes, 0);
         assert_eq!(t.resolve(at(29), key(1)), Some(A));
@@ -353,7 +362,7 @@ mod tests {
     #[test]
     fn a_neighbour_in_use_is_probed_and_forgotten_if_it_is_silent() {
         let mut t = table();
-        t.hold(at(0), key(1), packet(10)).unwrap();
+        t.enqueue(at(0), key(1), packet(10)).unwrap();
         t.learn(at(0), key(1), answer(A)).unwrap();
         assert_eq!(t.resolve(at(31), key(1)), Some(A), "used while in doubt");
         for s in [36, 37, 38] {
@@ -367,7 +376,7 @@ mod tests {
     #[test]
     fn a_neighbour_in_doubt_is_probed_before_its_time() {
         let mut t = table();
-        t.hold(at(0), key(1), packet(10)).unwrap();
+        t.enqueue(at(0), key(1), packet(10)).unwrap();
         t.doubt(key(1));
         t.learn(at(0), key(1), answer(A)).unwrap();
         t.doubt(key(1));
@@ -387,7 +396,7 @@ mod tests {
         ];
         for change in changes {
             let mut t = table();
-            t.hold(at(0), key(1), packet(10)).unwrap();
+            t.enqueue(at(0), key(1), packet(10)).unwrap();
             t.learn(at(0), key(1), answer(A)).unwrap();
             let resolved = t.resolve_for_a_while(at(0), key(1)).unwrap();
             assert_eq!((t.still(at(29), &resolved), t.still(at(30), &resolved)), (Some(A), None));
@@ -405,7 +414,7 @@ mod tests {
     #[test]
     fn a_silent_neighbour_gives_its_packets_back_after_three_requests() {
         let mut t = table();
-        assert_eq!(t.hold(at(0), key(1), packet(10)), Ok(true));
+        assert_eq!(t.enqueue(at(0), key(1), packet(10)), Ok(true));
         assert!(matches!(t.due(at(1)), Some(Due::Ask(_, None))));
         assert!(matches!(t.due(at(2)), Some(Due::Ask(_, None))));
         assert!(matches!(t.due(at(3)), Some(Due::Silent(_, waiting)) if waiting.len() == 1));
@@ -434,16 +443,16 @@ mod tests {
     #[test]
     fn floods_stay_inside_the_bounds() {
         let mut t = table();
-        let held = (0..100).filter(|_| t.hold(at(0), key(1), packet(100)).is_ok()).count();
+        let held = (0..100).filter(|_| t.enqueue(at(0), key(1), packet(100)).is_ok()).count();
         assert_eq!(held, NEIGHBOUR_QUEUE_FRAMES_MAX);
-        let held = (0..100).filter(|n| t.hold(at(0), key(2 + n), packet(1 << 20)).is_ok()).count();
+        let held = (0..100).filter(|n| t.enqueue(at(0), key(2 + n), packet(1 << 20)).is_ok()).count();
         assert_eq!(held, 3);
         let mut t = table();
         for n in 0..20_000 {
-            let _ = t.hold(at(0), key(n), packet(10));
+            let _ = t.enqueue(at(0), key(n), packet(10));
         }
         assert_eq!(t.entries.len(), NEIGHBOURS_MAX);
-        assert_eq!(t.hold(at(0), key(30_000), packet(10)), Err(NeighbourDrop::TableFull));
+        assert_eq!(t.enqueue(at(0), key(30_000), packet(10)), Err(NeighbourDrop::TableFull));
         assert!(t.learn(at(0), key(5), answer(A)).is_ok());
         for n in 1..5 {
             t.due(at(n));
@@ -471,10 +480,11 @@ mod tests {
     fn the_formula_of_memory_covers_a_table_that_is_as_full_as_may_be() {
         let mut t = table();
         for n in 0..u32::try_from(NEIGHBOURS_MAX).unwrap() {
-            t.hold(at(0), key(n), Vec::new()).unwrap();
+            t.enqueue(at(0), key(n), Vec::new()).unwrap();
         }
         // A hash table keeps an eighth of its places free, a tree's nodes are at least half full.
-        let places = t.entries.capacity().next_power_of_two() * size_of::<(NeighbourKey, Entry)>() / NEIGHBOURS_MAX;
+        let places =
+            t.entries.capacity().next_power_of_two() * size_of::<(NeighbourKey, NeighbourEntry)>() / NEIGHBOURS_MAX;
         let deadline = size_of::<(Instant, NeighbourKey)>();
         let whole = places + deadline..=places + 2 * deadline;
         assert!(whole.contains(&ENTRY_BYTES), "{whole:?} {ENTRY_BYTES}");

@@ -97,7 +97,7 @@ impl<S: Storage> Stack<S> {
                 match self.neighbours.resolve(now, key) {
                     Some(mac) => mac,
                     None => {
-                        if self.neighbours.hold(now, key, packets)? {
+                        if self.neighbours.enqueue(now, key, packets)? {
                             self.solicit(now, key, None);
                         }
                         return Ok(());

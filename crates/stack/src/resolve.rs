@@ -4,7 +4,7 @@
 use crate::device::{LINK_BYTES, MacAddress, Medium, Outgoing};
 use crate::drops::{DropReason, LinkDrop, NeighbourDrop};
 use crate::frame::{DeviceId, Marks};
-use crate::icmp::Trouble;
+use crate::icmp::IcmpError;
 use crate::ipv6::solicited_node;
 use crate::neighbour::{Due, Learned, NeighbourKey};
 use crate::stack::{Input, Stack, is_martian_source};
@@ -40,7 +40,7 @@ impl<S: Storage> Stack<S> {
                 Due::Silent(key, waiting) => {
                     for outgoing in waiting {
                         self.drops.count(NeighbourDrop::Silent);
-                        self.tell(now, key.device, outgoing.packet(), false, Trouble::HostUnreachable);
+                        self.send_error(now, key.device, outgoing.packet(), false, IcmpError::HostUnreachable);
                     }
                 }
             }

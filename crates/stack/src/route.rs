@@ -604,7 +604,7 @@ mod tests {
     }
 
     /// What the table must say, by looking at every prefix.
-    fn plain(routes: &[(Prefix, Target)], to: IpAddr) -> Option<Target> {
+    fn scan(routes: &[(Prefix, Target)], to: IpAddr) -> Option<Target> {
         let host = bits(Prefix::new(to, 0).unwrap());
         let covers = |p: &Prefix| {
             p.address.is_ipv4() == to.is_ipv4() && (bits(*p) ^ host).leading_zeros() >= u32::from(p.length)
@@ -734,7 +734,7 @@ mod tests {
                     length = known.length;
                 }
                 let p = Prefix::new(address, length).unwrap();
-                let same = |q: &Prefix| q.length == p.length && plain(&[(*q, via(0))], address).is_some();
+                let same = |q: &Prefix| q.length == p.length && scan(&[(*q, via(0))], address).is_some();
                 let before = model.len();
                 model.retain(|(q, _)| !same(q));
                 if keep {
@@ -744,12 +744,12 @@ mod tests {
                     prop_assert_eq!(routes.remove(p), before > model.len());
                 }
                 prop_assert_eq!(routes.len(), model.len());
-                prop_assert_eq!(routes.lookup(address), plain(&model, address));
+                prop_assert_eq!(routes.lookup(address), scan(&model, address));
             }
             for (host, _) in hosts {
                 let high = v4(u32::try_from(host >> 96).unwrap(), 0).address;
                 for to in [high, v6(host, 0).address, v6(host ^ 1, 0).address, v6(host | 0xffff_ffff, 0).address] {
-                    prop_assert_eq!(routes.lookup(to), plain(&model, to));
+                    prop_assert_eq!(routes.lookup(to), scan(&model, to));
                 }
             }
         }

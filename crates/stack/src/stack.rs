@@ -14,7 +14,7 @@ use crate::forward::{Forward, Outcome};
 use crate::fragment::{DatagramKey, Piece, Reassembly};
 use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
 use crate::group::{Groups, NODE_SCOPE, scope};
-use crate::icmp::{RateLimit, Trouble};
+use crate::icmp::{IcmpError, RateLimit};
 use crate::ipv4::{self, Ipv4Header};
 use crate::ipv6::{self, Ipv6Header, WalkError};
 use crate::limits::{
@@ -337,7 +337,7 @@ impl<S: Storage> Stack<S> {
             capture.received(now, device, &part, result.err());
         }
         if !matches!(result, Ok(Some(_))) {
-            self.settle(now);
+            self.deliver_loopback(now);
         }
         match result {
             Ok(None) => Handled::Done,
@@ -423,11 +423,11 @@ impl<S: Storage> Stack<S> {
         while let Some((device, expired)) = self.reassembly.expire(now) {
             self.drops.count(FragmentDrop::Timeout);
             if let Some(first) = expired.first {
-                self.tell(now, device, &first, false, Trouble::Reassembly);
+                self.send_error(now, device, &first, false, IcmpError::Reassembly);
             }
         }
         self.handle_tcp_timeout(now);
-        self.settle(now);
+        self.deliver_loopback(now);
     }
 
     /// Opens a UDP socket at an own address, the unspecified one or a group's, and a port or 0 for any.
@@ -458,7 +458,7 @@ impl<S: Storage> Stack<S> {
         let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
         let options = self.udp.options(id)?;
         let result = self.send_udp(now, local, remote, bytes, options);
-        self.settle(now);
+        self.deliver_loopback(now);
         result
     }
 
@@ -574,8 +574,8 @@ impl<S: Storage> Stack<S> {
         if header.header_bytes > 20
             && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
         {
-            let trouble = Trouble::Parameter { code: 0, at: at.into() };
-            return Err(self.refuse(now, packet, header.total_bytes, trouble, reason));
+            let error = IcmpError::Parameter { code: 0, at: at.into() };
+            return Err(self.refuse(now, packet, header.total_bytes, error, reason));
         }
         // Told by one look: most packets of a host are for its first address.
         if self.own_v4.first() == Some(header.to) && !header.to.is_link_local() {
@@ -610,7 +610,7 @@ impl<S: Storage> Stack<S> {
             _ if packet.to_group => Err(IpDrop::Broadcast.into()),
             _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
             Some(&Target::Via { device, .. }) => self.forward_v4(now, packet, header, device, hop),
-            None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
+            None => Err(self.refuse(now, packet, header.total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
         }
     }
 
@@ -719,7 +719,7 @@ impl<S: Storage> Stack<S> {
             }
             Some(&Target::Via { device, .. }) => self.forward_v6(now, packet, &header, device, hop),
             Some(Target::Broadcast(_) | Target::Nobody) => Err(IpDrop::Broadcast.into()),
-            None => Err(self.refuse(now, packet, header.total_bytes, Trouble::NoRoute, IpDrop::NoRoute)),
+            None => Err(self.refuse(now, packet, header.total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
         }
     }
 
@@ -773,7 +773,7 @@ impl<S: Storage> Stack<S> {
         // RFC 8200 4.5: the sender is told, with the place of the payload length or that of the offset.
         let bad_at = if piece.is_uneven() { Some(4) } else { piece.is_too_long(true).then_some(walk.at + 2) };
         if let Some(at) = bad_at {
-            self.tell(now, device, packet, to_group, Trouble::Parameter { code: 0, at });
+            self.send_error(now, device, packet, to_group, IcmpError::Parameter { code: 0, at });
             return Err(FragmentDrop::Malformed.into());
         }
         // RFC 6946: a fragment that is the whole is taken by itself.
@@ -819,11 +819,11 @@ impl<S: Storage> Stack<S> {
         to_group: bool,
         error: WalkError,
     ) -> DropReason {
-        match error.tell {
-            Some((_, at)) if error.tell_of_group => {
-                self.tell(now, device, packet, to_group, Trouble::ParameterOfGroup { at });
+        match error.report {
+            Some((_, at)) if error.report_to_group => {
+                self.send_error(now, device, packet, to_group, IcmpError::ParameterOfGroup { at });
             }
-            Some((code, at)) => self.tell(now, device, packet, to_group, Trouble::Parameter { code, at }),
+            Some((code, at)) => self.send_error(now, device, packet, to_group, IcmpError::Parameter { code, at }),
             None => {}
         }
         error.reason.into()
@@ -846,14 +846,14 @@ impl<S: Storage> Stack<S> {
             (IGMP, true) => self.input_igmp(now, input),
             (17, _) => self.deliver_udp(input).inspect_err(|reason| {
                 if *reason == UdpDrop::NoSocket.into() {
-                    self.tell(now, input.device, input.packet, input.to_group, Trouble::PortUnreachable);
+                    self.send_error(now, input.device, input.packet, input.to_group, IcmpError::PortUnreachable);
                 }
             }),
             (TCP, _) => self.input_tcp_copied(now, input),
             (NO_NEXT_HEADER, false) => Ok(()),
             _ => {
-                let trouble = Trouble::Protocol { at: input.number_at };
-                self.tell(now, input.device, input.packet, input.to_group, trouble);
+                let error = IcmpError::Protocol { at: input.number_at };
+                self.send_error(now, input.device, input.packet, input.to_group, error);
                 Err(IpDrop::Protocol.into())
             }
         }
@@ -861,14 +861,14 @@ impl<S: Storage> Stack<S> {
 
     /// Takes in what the stack has sent to itself, up to a bound: what is left is due at once.
     #[inline]
-    pub(crate) fn settle(&mut self, now: Instant) {
+    pub(crate) fn deliver_loopback(&mut self, now: Instant) {
         if !self.loopback.is_empty() || self.tcp.sends_to_itself() {
-            self.take_own(now);
+            self.drain_loopback(now);
         }
     }
 
     #[inline(never)]
-    fn take_own(&mut self, now: Instant) {
+    fn drain_loopback(&mut self, now: Instant) {
         for _ in 0..LOOPBACK_PACKETS_MAX {
             match self.loopback.pop_front() {
                 Some(bytes) => self.input_own(now, &bytes[LINK_BYTES..]),

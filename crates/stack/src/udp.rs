@@ -166,7 +166,7 @@ impl UdpSockets {
     }
 
     /// News that nobody has asked for.
-    pub(crate) fn news(&self) -> usize {
+    pub(crate) fn events(&self) -> usize {
         self.ready.len()
     }
 
@@ -179,7 +179,7 @@ impl UdpSockets {
         if local.port() == 0 {
             local.set_port(self.free_port(random, local.ip())?);
         }
-        let key = Key { local: plain(local), remote: None };
+        let key = Key { local: without_scope(local), remote: None };
         let sharers = self.sharers.get(&key).filter(|_| share);
         if self.by_key.contains_key(&key) && sharers.is_none() {
             return Err(UdpError::InUse);
@@ -208,7 +208,7 @@ impl UdpSockets {
     pub(crate) fn connect(&mut self, id: UdpId, from: IpAddr, remote: SocketAddr) -> Result<(), UdpError> {
         let before = self.socket(id)?.key;
         let local = SocketAddr::new(from, before.local.port());
-        let key = Key { local, remote: Some(plain(remote)) };
+        let key = Key { local, remote: Some(without_scope(remote)) };
         if key != before && self.by_key.contains_key(&key) {
             return Err(UdpError::InUse);
         }
@@ -294,7 +294,7 @@ impl UdpSockets {
             socket.listed = true;
             let id = UdpId { slot, generation: *generation };
             if self.ready.len() > 2 * self.len() {
-                self.forget_old_news();
+                self.forget_stale_events();
             }
             self.ready.push_back(id);
         }
@@ -302,7 +302,7 @@ impl UdpSockets {
 
     /// Throws out what is about sockets that are closed, before it is more than all others could be.
     #[cold]
-    fn forget_old_news(&mut self) {
+    fn forget_stale_events(&mut self) {
         let Self { ready, slots, .. } = self;
         ready.retain(|id| slots[id.slot as usize].generation == id.generation);
     }
@@ -333,7 +333,7 @@ impl UdpSockets {
 
     fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let any = SocketAddr::new(unspecified(local.ip()), local.port());
-        let keys = [(local, Some(plain(remote))), (local, None), (any, None)];
+        let keys = [(local, Some(without_scope(remote))), (local, None), (any, None)];
         keys.into_iter().find_map(|(local, remote)| self.by_key.get(&Key { local, remote }).copied())
     }
 
@@ -381,7 +381,7 @@ pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
 }
 
 /// Without flow label and scope, which tell no sockets apart.
-fn plain(address: SocketAddr) -> SocketAddr {
+fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
 

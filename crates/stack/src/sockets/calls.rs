@@ -105,7 +105,7 @@ impl<S: Storage> Stack<S> {
         let slot = self.tcp.insert(socket);
         self.tcp.ports.take(flow.of_any_port(), flow.local_port);
         self.touched(slot);
-        self.settle(now);
+        self.deliver_loopback(now);
         Ok(TcpId { slot, generation: self.tcp.sockets.generation(slot) })
     }
 
@@ -213,7 +213,7 @@ impl<S: Storage> Stack<S> {
             && !TcpSockets::queue(&mut tcp.pending, slot, socket, self.routes_version)
         {
             self.enqueue(slot);
-            self.settle(now);
+            self.deliver_loopback(now);
         }
     }
 
@@ -251,7 +251,7 @@ impl<S: Storage> Stack<S> {
     pub fn tcp_shutdown(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
         self.socket_mut(id)?.connection.shutdown(now);
         self.touched(id.slot);
-        self.settle(now);
+        self.deliver_loopback(now);
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl<S: Storage> Stack<S> {
             self.tcp.remove(slot);
         } else {
             self.touched(slot);
-            self.settle(now);
+            self.deliver_loopback(now);
         }
     }
 
@@ -355,7 +355,7 @@ impl<S: Storage> Stack<S> {
             TcpSetting::Reports(on) => socket.reports = on,
         }
         self.touched(id.slot);
-        self.settle(now);
+        self.deliver_loopback(now);
         Ok(())
     }
 

@@ -164,7 +164,7 @@ impl<S: Storage> Stack<S> {
         // Who waits to write, or was told of trouble, hears of what was acknowledged.
         if acked > 0 && !socket.told.writable || socket.told.trouble {
             self.touched(slot);
-            self.settle(now);
+            self.deliver_loopback(now);
             return true;
         }
         tcp.buffers.recount(socket);
@@ -182,7 +182,7 @@ impl<S: Storage> Stack<S> {
         }
         if next == Next::Transmit {
             self.enqueue(slot);
-            self.settle(now);
+            self.deliver_loopback(now);
         }
         true
     }
@@ -204,7 +204,7 @@ impl<S: Storage> Stack<S> {
         let payload = &Tail { own: &segment[header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
         let arrived = Arrived { flow, header: &header, payload, congestion_experienced: false, device, proves: true };
         let result = self.segment(now, slot, &arrived);
-        self.settle(now);
+        self.deliver_loopback(now);
         Some(result)
     }
 
@@ -356,7 +356,7 @@ mod tests {
             world.write(0, &[7; 300]);
             let frame = world.frame(0).unwrap();
             let (header, payload) = frame.split_at(HEADER_BYTES_MAX);
-            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::plain(header, payload));
+            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::unmarked(header, payload));
             short_cuts += u32::from(taken == Some(Ok(())));
         }
         assert_eq!(short_cuts, 3, "intact frames go the short way");
@@ -441,7 +441,7 @@ mod tests {
             }
             let (mut world, frame) = stage(at, (v6, false));
             let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
-            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::plain(header, payload));
+            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::unmarked(header, payload));
             short_cuts += u32::from(taken == Some(Ok(())));
         }
         assert_eq!(short_cuts, 5, "what opens and ends a connection goes the short way too");

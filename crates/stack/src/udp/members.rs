@@ -13,7 +13,7 @@ use crate::route::Target;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
-use crate::udp::{Datagram, Socket, UdpError, UdpId, UdpSockets, plain};
+use crate::udp::{Datagram, Socket, UdpError, UdpId, UdpSockets, without_scope};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 
@@ -248,6 +248,7 @@ impl Socket {
     /// True if a datagram to a group that the socket is in is for it.
     fn hears(&self, datagram: &Datagram) -> bool {
         let (local, remote) = (self.key.local.ip(), self.key.remote);
-        (local.is_unspecified() || local == datagram.to) && remote.is_none_or(|remote| remote == plain(datagram.from))
+        (local.is_unspecified() || local == datagram.to)
+            && remote.is_none_or(|remote| remote == without_scope(datagram.from))
     }
 }

@@ -157,7 +157,7 @@ fn frame<S: Storage>(stack: &mut Stack<S>, now: Instant) -> Option<Vec<u8>> {
 
 fn give<S: Storage>(stack: &mut Stack<S>, now: Instant, frame: &[u8]) {
     let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
-    stack.handle_frame(now, DeviceId(0), Received::plain(header, payload));
+    stack.handle_frame(now, DeviceId(0), Received::unmarked(header, payload));
 }
 
 impl Pair {

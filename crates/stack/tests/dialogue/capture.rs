@@ -35,7 +35,7 @@ fn all_frames_of_all_devices_are_captured_with_what_became_of_them() {
     net.stacks[1].handle_frame(
         now,
         siga_stack::frame::DeviceId(0),
-        siga_stack::frame::Received::plain(&garbage[..134], &garbage[134..]),
+        siga_stack::frame::Received::unmarked(&garbage[..134], &garbage[134..]),
     );
     let packets = packets(&net.stacks[1].take_capture());
     let dropped: Vec<_> = packets.iter().filter(|packet| packet.3.contains("dropped")).collect();

@@ -156,12 +156,12 @@ fn a_header_shorter_than_agreed_is_refused() {
     let frame = &kinds()[1];
     for split in 0..frame.len() {
         let (header, payload) = frame.split_at(split);
-        let handled = world.stack.handle_frame(world.now, DeviceId(0), Received::plain(header, payload));
+        let handled = world.stack.handle_frame(world.now, DeviceId(0), Received::unmarked(header, payload));
         assert!(matches!(handled, Handled::Dropped(reason) if reason == LinkDrop::Length.into()), "{split}");
     }
-    let bare = world.stack.handle_frame(world.now, DeviceId(0), Received::plain(&frame[..14], &[][..]));
+    let bare = world.stack.handle_frame(world.now, DeviceId(0), Received::unmarked(&frame[..14], &[][..]));
     assert!(matches!(bare, Handled::Dropped(reason) if reason == IpDrop::Length.into()), "a packet of no bytes");
-    let nowhere = world.stack.handle_frame(world.now, DeviceId(9), Received::plain(&frame[..], &[][..]));
+    let nowhere = world.stack.handle_frame(world.now, DeviceId(9), Received::unmarked(&frame[..], &[][..]));
     assert!(matches!(nowhere, Handled::Dropped(reason) if reason == LinkDrop::NoDevice.into()));
 }
 

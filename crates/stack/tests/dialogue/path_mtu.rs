@@ -54,7 +54,7 @@ impl OffPath {
                 V4::new(source, victim, 1).packet(&icmp(*kind, *code, &rest))
             };
             let (header, payload) = packet.split_at(packet.len().min(HEADER_BYTES_MAX));
-            net.stacks[0].handle_frame(net.now, DeviceId(0), Received::plain(header, payload));
+            net.stacks[0].handle_frame(net.now, DeviceId(0), Received::unmarked(header, payload));
             self.sent += 1;
         }
     }
@@ -260,7 +260,7 @@ fn an_error_about_a_segment_that_arrives_cuts_nothing() {
     // Of every segment under way: the guest guessed right each time.
     for (frame, _) in &under_way {
         let packet = too_big(frame, 1_000);
-        let handled = net.first().handle_frame(now, DeviceId(0), Received::plain(&packet, &[][..]));
+        let handled = net.first().handle_frame(now, DeviceId(0), Received::unmarked(&packet, &[][..]));
         assert!(matches!(handled, Handled::Done));
     }
     for (frame, marks) in under_way {

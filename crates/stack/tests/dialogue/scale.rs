@@ -142,13 +142,13 @@ fn news_of_datagrams_that_nobody_asks_for_takes_no_more_room_than_sockets() {
         stack.udp_send(now, socket, Some(at), b"news").unwrap();
         assert!(stack.udp_receive(socket).unwrap().is_some());
         stack.udp_close(socket).unwrap();
-        assert!(stack.memory().held("news of UDP sockets") <= 4);
+        assert!(stack.memory().held("events of UDP sockets") <= 4);
     }
     // One socket that lives, and the last news of others.
     let socket = stack.udp_bind(at).unwrap();
     stack.udp_send(now, socket, Some(at), b"news").unwrap();
     assert_eq!((stack.udp_poll_ready(), stack.udp_poll_ready()), (Some(socket), None));
-    assert_eq!(stack.memory().held("news of UDP sockets"), 0);
+    assert_eq!(stack.memory().held("events of UDP sockets"), 0);
 }
 
 #[test]
@@ -161,14 +161,14 @@ fn news_that_nobody_asks_for_takes_no_more_room_than_sockets() {
         net.first().tcp_abort(now, here).unwrap();
         net.cross();
         net.last().tcp_close(now, there).unwrap();
-        assert!(net.stacks.iter().all(|stack| stack.memory().held("news of TCP sockets") <= 8));
+        assert!(net.stacks.iter().all(|stack| stack.memory().held("events of TCP sockets") <= 8));
     }
     // One connection that lives, and the last news of others.
     let (here, _) = net.open(false, 80, listener);
     let news: Vec<Ready> = std::iter::from_fn(|| net.first().poll_ready()).collect();
     assert_eq!(news, [Ready::Connection(here)]);
     let memory = net.stacks[0].memory();
-    assert_eq!((memory.held("TCP connections"), memory.held("news of TCP sockets")), (1, 0));
+    assert_eq!((memory.held("TCP connections"), memory.held("events of TCP sockets")), (1, 0));
 }
 
 #[test]

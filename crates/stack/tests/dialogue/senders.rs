@@ -301,7 +301,7 @@ fn a_frame_to_a_group_is_judged_by_the_link_that_it_came_over() {
     stack.udp_join(now, socket, "239.1.2.3".parse().unwrap(), main).unwrap();
     let mut give = |from: &str, link| {
         let packet = datagram(from, "239.1.2.3");
-        let received = Received::plain(&packet, &[][..]);
+        let received = Received::unmarked(&packet, &[][..]);
         match stack.handle_group_frame(now, main, link, received) {
             Handled::Dropped(reason) => Err(reason),
             Handled::Done => Ok(stack.udp_receive(socket).unwrap().is_some()),

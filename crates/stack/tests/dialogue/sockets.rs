@@ -56,7 +56,7 @@ fn large_datagrams_cross_in_fragments() {
         let receiver = there.udp_bind(at(host, 9)).unwrap();
         for frame in &frames {
             let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
-            let handled = there.handle_frame(here.now, device, Received::plain(header, payload));
+            let handled = there.handle_frame(here.now, device, Received::unmarked(header, payload));
             assert!(matches!(handled, Handled::Done), "{handled:?}");
         }
         let datagram = there.udp_receive(receiver).unwrap().unwrap();

@@ -801,7 +801,7 @@ fn a_connection_follows_its_route_to_a_smaller_device() {
 /// A frame as its link hands it over.
 fn whole(frame: &[u8]) -> Received<'_, [u8]> {
     let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
-    Received::plain(header, payload)
+    Received::unmarked(header, payload)
 }
 
 #[test]
