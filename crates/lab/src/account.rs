@@ -9,6 +9,7 @@ pub mod guest;
 pub mod host;
 pub mod process;
 
+use crate::record::ProcessCpu;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +46,7 @@ impl fmt::Display for Method {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spent {
     /// The agents' processes: CPU spent since each began.
-    pub process: process::ProcessCpu,
+    pub process: ProcessCpu,
     /// Their ids, as the host numbers them.
     pub pids: Vec<u32>,
     /// Protocol counters of the place's network namespace ("Tcp RetransSegs"); of a guest, those of its stack.

@@ -6,7 +6,7 @@
 
 mod crew;
 
-use crate::account::{Spent, guest::GuestCounters, host::HostCpu, process::ProcessCpu};
+use crate::account::{Spent, guest::GuestCounters, host::HostCpu, process};
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Lines, Order, Report, VERSION, write_outcome};
 use crate::driver::client::{Client, ClientConfig, Phase, PhaseReport};
@@ -184,7 +184,7 @@ impl Agent {
     }
 
     fn spent(&mut self) -> Result<Answer> {
-        let mut process = ProcessCpu::own();
+        let mut process = process::own();
         let mut pids = vec![std::process::id()];
         if let Work::Crew(crew) = &mut self.work {
             let (crew_process, crew_pids) = crew.spent()?;

@@ -6,11 +6,12 @@
 
 use crate::account::Spent;
 use crate::account::host::HostCpu;
+use crate::driver::Held;
 use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::server::ServerConfig;
-use crate::driver::{Counts, Held};
 use crate::error::{Error, IoContext, Result};
 use crate::limits;
+use crate::record::Counts;
 use crate::socket::{Endpoint, SocketsOf};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

@@ -13,7 +13,6 @@
 //! Reading has no rule of owners: the results of others can be shown, compared and reported.
 
 use crate::limits;
-use crate::sys::duplicate_descriptor;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, renameat, statat, unlinkat,
 };
@@ -292,19 +291,6 @@ impl Entry {
     pub fn is_directory(&self) -> bool {
         self.kind == FileType::Directory
     }
-}
-
-/// The pipe or device behind a name that the kernel gives to an open descriptor of this process; `None` for any other path,
-/// and for a file. A shell hands such names to a program before a pipe.
-pub fn open_descriptor(path: &Path) -> Option<File> {
-    let number = match path.to_str()? {
-        "/dev/stdout" => 1,
-        "/dev/stderr" => 2,
-        path => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok()?,
-    };
-    // Not opened again: a pipe of another user's, which the caller was given, can be written to all the same.
-    let file = File::from(duplicate_descriptor(number).ok()?);
-    (!file.metadata().ok()?.is_file()).then_some(file)
 }
 
 /// The whole text of a file that the caller, or a plan of the caller's, has named: links are followed, and it is a regular

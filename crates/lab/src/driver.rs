@@ -11,8 +11,8 @@ pub mod content;
 pub mod server;
 
 use crate::limits;
+use crate::record::Counts;
 use crate::socket::Waker;
-use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,74 +61,6 @@ pub enum Close {
     Server,
     /// The client, after the whole response.
     Client,
-}
-
-/// Everything a side counts; a phase's counts are differences of two of these.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Exchanges completed.
-    pub transactions: u64,
-    /// Payload bytes handed to the network.
-    pub sent: u64,
-    /// Payload bytes taken from the network.
-    pub received: u64,
-    /// Connections made or accepted.
-    pub connections: u64,
-    /// Connections that could not be made.
-    pub connect_failures: u64,
-    /// Connections that ended by a reset or another error.
-    pub resets: u64,
-    /// Streams and datagrams that ended before their message did.
-    pub short_reads: u64,
-    /// Pieces of payload that were not what they had to be.
-    pub wrong_content: u64,
-    /// Datagrams without an answer in time.
-    pub lost: u64,
-    /// Answers that came after their request had been given up.
-    pub late: u64,
-    /// Transactions of an open loop that were due and never begun.
-    pub unstarted: u64,
-}
-
-/// The sum of counters. A record may hold any numbers: a sum beyond the largest is the largest.
-pub(crate) fn total(counters: impl IntoIterator<Item = u64>) -> u64 {
-    counters.into_iter().fold(0, u64::saturating_add)
-}
-
-impl Counts {
-    /// Applies `f` to each field of two counts.
-    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            transactions: f(self.transactions, other.transactions),
-            sent: f(self.sent, other.sent),
-            received: f(self.received, other.received),
-            connections: f(self.connections, other.connections),
-            connect_failures: f(self.connect_failures, other.connect_failures),
-            resets: f(self.resets, other.resets),
-            short_reads: f(self.short_reads, other.short_reads),
-            wrong_content: f(self.wrong_content, other.wrong_content),
-            lost: f(self.lost, other.lost),
-            late: f(self.late, other.late),
-            unstarted: f(self.unstarted, other.unstarted),
-        }
-    }
-
-    /// What was counted since `earlier`.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
-        self.zip(earlier, u64::saturating_sub)
-    }
-
-    /// The counts of two processes together.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        self.zip(other, u64::saturating_add)
-    }
-
-    /// Everything that went wrong, in one number; zero on a sound trial. A record may hold any numbers.
-    pub fn errors(&self) -> u64 {
-        total([self.connect_failures, self.resets, self.short_reads, self.wrong_content, self.lost])
-    }
 }
 
 /// A server's account at a standstill.
@@ -283,12 +215,6 @@ impl Shared {
 fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
     let most = if datagram { limits::DATAGRAM_BYTES_MAX + 1 } else { write_bytes.min(limits::WRITE_BYTES_MAX) };
     vec![fill; usize::try_from(bytes.clamp(1, most)).unwrap_or(usize::MAX)]
-}
-
-/// An empty latency histogram: 1 ns to 60 s at three significant digits.
-pub fn new_histogram() -> Histogram<u64> {
-    #[expect(clippy::expect_used, reason = "the bounds are constants that the constructor accepts")]
-    Histogram::new_with_bounds(1, limits::LATENCY_NS_MAX, 3).expect("valid histogram bounds")
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The environment a run was measured in: what its figures depend on besides the plan.
 //!
-//! [`Environment::read`] never fails and takes a few milliseconds: what cannot be read stays unknown. The record is stored
-//! in a run directory; [`differences`] tells two of them apart and says which differences make their figures not comparable;
+//! A part that could not be read is unknown. The record is stored in a run directory; [`differences`] tells two of them apart and says which differences make their figures not comparable;
 //! [`Environment::fitness`] says what makes a host a bad place to measure on, and the way out.
 //!
 //! Not recorded, because a run is made to be shown to others: host and domain name, addresses, user name and id, serial
@@ -10,7 +9,6 @@
 
 mod compare;
 pub mod names;
-mod read;
 
 pub use compare::{Difference, differences};
 

@@ -18,6 +18,7 @@ pub mod environment;
 pub mod error;
 pub mod export;
 pub mod histogram;
+pub mod host;
 pub mod judge;
 pub mod level;
 pub mod limits;

@@ -1,8 +1,10 @@
 //! What a trial leaves behind: raw counters, nothing derived, so that a later version can reduce it again.
 
-use crate::account::guest::GuestTimes;
-use crate::account::process::ProcessCpu;
-use crate::driver::{Counts, total};
+mod counters;
+
+pub(crate) use counters::total;
+pub use counters::{Counts, DEVICE_COUNTERS, GuestTimes, ProcessCpu};
+
 use crate::plan::Cell;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -212,6 +214,12 @@ pub struct PathRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_earlier_name_of_the_time_on_a_shared_cpu_is_read() {
+        let line = r#"{"copying_ns": 1, "looking_ns": 2, "yielding_ns": 3, "gathered_ns": 4}"#;
+        assert_eq!(serde_json::from_str::<GuestTimes>(line).unwrap().colocated_ns, 4);
+    }
 
     #[test]
     fn a_path_recorded_before_filters_were_loads() {

@@ -105,12 +105,12 @@ impl Store {
         Ok((store, run))
     }
 
-    /// Opens a run directory to go on with it; cut-off lines are removed, which `damage` still tells.
+    /// Opens a run directory to go on with it on a host with this `environment`; cut-off lines are removed, which `damage` still tells.
     ///
     /// # Errors
     /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, not the caller's
     /// alone, another process is writing to it, or this host is not what it was.
-    pub fn resume(directory: &Path) -> Result<(Self, Run)> {
+    pub fn resume(directory: &Path, environment: &Environment) -> Result<(Self, Run)> {
         let directory = Directory::own(directory).map_err(|error| {
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
                 return no_run(directory, &error);
@@ -118,7 +118,7 @@ impl Store {
             Error::environment(format!("cannot write to {}: {error}", directory.display())).hint(GO_ON)
         })?;
         same_levels(&directory, &read_plan(&directory)?)?;
-        same_environment(&read_environment(&directory)?)?;
+        same_environment(&read_environment(&directory)?, environment)?;
         let (store, mut run, cut) = Self::open_mended(directory)?;
         run.damage.splice(0..0, cut.iter().map(|cut| format!("mended {}", cut.words)));
         Ok((store, run))
@@ -375,8 +375,8 @@ fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) 
 
 /// Fails if this host differs in what makes figures not comparable from what it was when the run began: rounds of two
 /// hosts would stand side by side.
-fn same_environment(begun: &Environment) -> Result<()> {
-    let changed: Vec<String> = differences(begun, &Environment::read())
+fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
+    let changed: Vec<String> = differences(begun, now)
         .into_iter()
         .filter(|difference| difference.matters)
         .map(|difference| difference.to_string())

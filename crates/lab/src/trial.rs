@@ -7,15 +7,13 @@ mod scene;
 
 use crate::account::charge::charge;
 use crate::account::host::HostCpu;
-use crate::account::process::ProcessCpu;
 use crate::bpf::profile::Profiler;
 use crate::control::{Order, Report, interrupted};
-use crate::driver::Counts;
 use crate::driver::client::Phase;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan, Route};
-use crate::record::{CpuRecord, PathRecord, TrialRecord};
+use crate::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
 use crate::workload::Shape;
 use scene::{Reading, Scene};
 use std::collections::BTreeMap;

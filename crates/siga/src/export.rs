@@ -5,8 +5,10 @@ use clap::Args;
 use siga_lab::account::Method;
 use siga_lab::error::Result;
 use siga_lab::export::{self, Form, Output};
+use siga_lab::sys::duplicate_descriptor;
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -41,11 +43,27 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
         None => args.form.clone(),
     };
     let mut output = match &args.output {
-        Some(file) => Output::file(file)?,
+        Some(file) => match open_descriptor(file) {
+            Some(open) => Output::new(file.display().to_string(), open),
+            None => Output::file(file)?,
+        },
         None => Output::new("standard output", Patient(io::stdout())),
     };
     export::export(&args.runs, &form, args.accounting, &mut output, &mut tell)?;
     output.finish()
+}
+
+/// The pipe or device behind a name that the kernel gives to an open descriptor of this process; `None` for any other path,
+/// and for a file. A shell hands such names to a program before a pipe.
+fn open_descriptor(path: &Path) -> Option<File> {
+    let number = match path.to_str()? {
+        "/dev/stdout" => 1,
+        "/dev/stderr" => 2,
+        path => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok()?,
+    };
+    // Not opened again: a pipe of another user's, which the caller was given, can be written to all the same.
+    let file = File::from(duplicate_descriptor(number).ok()?);
+    (!file.metadata().ok()?.is_file()).then_some(file)
 }
 
 /// Standard output for which a reader that has seen enough (`| head`) is no error.

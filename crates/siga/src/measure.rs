@@ -6,13 +6,12 @@ use crate::{parse, print, tell};
 use clap::Args;
 use siga_lab::bpf::profile::Profiler;
 use siga_lab::commands::{self, Step};
-use siga_lab::environment::Environment;
 use siga_lab::error::{Error, Result};
 use siga_lab::plan::Plan;
 use siga_lab::report::{self, Format, Layout};
 use siga_lab::run::{self, Ended};
 use siga_lab::store::{Run, Store};
-use siga_lab::{control, place};
+use siga_lab::{control, host, place};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -52,7 +51,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let mut live = Live::new();
     let Begun { mut store, run: mut so_far, ssh, profiler } = match &args.resume {
         Some(directory) => {
-            let (store, run) = Store::resume(directory)?;
+            let (store, run) = Store::resume(directory, &host::environment())?;
             let ssh = args.reach.command_again(&run.plan.hosts(&run.plan.matrix()?), directory)?;
             let profiler = run::profiler(&run.plan, &mut live)?;
             Begun { store, run, ssh, profiler }
@@ -101,7 +100,7 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
     }
     let profiler = run::profiler(&plan, live)?;
     let directory = args.out.clone().unwrap_or_else(|| new_directory(&plan, now));
-    let (store, run) = Store::create(&directory, &plan, &Environment::read())?;
+    let (store, run) = Store::create(&directory, &plan, &host::environment())?;
     Ok(Begun { store, run, ssh, profiler })
 }
 

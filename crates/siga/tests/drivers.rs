@@ -5,8 +5,9 @@
 use rustix::fd::OwnedFd;
 use siga_lab::driver::client::{Client, ClientConfig, Phase, PhaseReport};
 use siga_lab::driver::server::{Server, ServerConfig};
-use siga_lab::driver::{Close, Counts, Shared, UNKNOWN};
+use siga_lab::driver::{Close, Shared, UNKNOWN};
 use siga_lab::limits;
+use siga_lab::record::Counts;
 use siga_lab::socket::kernel::{Kernel, KernelOptions, Wait};
 use siga_lab::socket::{Endpoint, Ready, Sockets, Token, Waker};
 use siga_lab::workload::Workload;

@@ -1,5 +1,6 @@
 //! What a guest's stack says of the time of its process, and of what it lost; of an application, what it says of its own time.
 
+use crate::record::{DEVICE_COUNTERS, GuestTimes};
 use serde::{Deserialize, Serialize};
 use siga_fabric::message::{DeviceReport, ReportPart};
 use std::collections::BTreeMap;
@@ -21,52 +22,14 @@ pub struct GuestCounters {
     pub counted: BTreeMap<String, u64>,
 }
 
-/// What a trial keeps of each device: the work of its driver, and what did not find room.
-pub const DEVICE_COUNTERS: [&str; 8] = [
-    "frames_sent",
-    "buffers_sent",
-    "doorbells_sent",
-    "doorbells_suppressed",
-    "pending",
-    "target_full",
-    "backlog_full",
-    "no_partner",
-];
-
-/// Time of a guest's process that is told apart by the clock of its stack, in nanoseconds; all but the last is CPU time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestTimes {
-    /// The data mover: copying out of rings.
-    pub copying_ns: u64,
-    /// Looking for traffic that is not there.
-    pub looking_ns: u64,
-    /// Offering the CPU to others, without the time that they took it.
-    pub yielding_ns: u64,
-    /// Of all its time, how long it was kept on the CPU of its partners.
-    #[serde(default)]
-    pub gathered_ns: u64,
-}
-
-impl GuestTimes {
-    fn of(times_ns: &BTreeMap<String, u64>) -> Self {
-        let time = |name: &str| times_ns.get(name).copied().unwrap_or(0);
-        Self {
-            copying_ns: time("copying"),
-            looking_ns: time("waiting").saturating_sub(time("yielding")),
-            yielding_ns: time("yielding").saturating_sub(time("given_away")),
-            gathered_ns: time("gathered"),
-        }
-    }
-
-    /// Spent since `earlier`.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            copying_ns: self.copying_ns.saturating_sub(earlier.copying_ns),
-            looking_ns: self.looking_ns.saturating_sub(earlier.looking_ns),
-            yielding_ns: self.yielding_ns.saturating_sub(earlier.yielding_ns),
-            gathered_ns: self.gathered_ns.saturating_sub(earlier.gathered_ns),
-        }
+/// How a guest used its time, from the times that its stack reports by name.
+fn guest_times(times_ns: &BTreeMap<String, u64>) -> GuestTimes {
+    let time = |name: &str| times_ns.get(name).copied().unwrap_or(0);
+    GuestTimes {
+        copying_ns: time("copying"),
+        looking_ns: time("waiting").saturating_sub(time("yielding")),
+        yielding_ns: time("yielding").saturating_sub(time("given_away")),
+        colocated_ns: time("gathered"),
     }
 }
 
@@ -90,11 +53,11 @@ impl GuestCounters {
                 ReportPart::Link(_) => {}
                 // One that reports itself; what a guest says of its applications is part of its own times.
                 ReportPart::Application(application) if application.application.is_none() => {
-                    counters.times = GuestTimes::of(&application.times_ns);
+                    counters.times = guest_times(&application.times_ns);
                 }
                 ReportPart::Application(_) => {}
                 ReportPart::Stack(stack) => {
-                    counters.times = GuestTimes::of(&stack.times_ns);
+                    counters.times = guest_times(&stack.times_ns);
                     counters.stack_drops.clone_from(&stack.drops);
                 }
             }

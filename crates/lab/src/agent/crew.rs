@@ -4,15 +4,15 @@
 //! moment agreed on beforehand. Answers are added up; per-process figures stay in the order of the pairs.
 
 use super::AgentOptions;
-use crate::account::process::ProcessCpu;
 use crate::control::{Answer, Order, Report, Worker};
 use crate::driver::client::{ClientConfig, Phase};
+use crate::driver::now_ns;
 use crate::driver::server::ServerConfig;
-use crate::driver::{new_histogram, now_ns};
 use crate::error::{Error, Result};
 use crate::histogram;
 use crate::limits;
 use crate::place;
+use crate::record::ProcessCpu;
 use crate::socket::{Endpoint, SocketsOf};
 use std::time::Duration;
 
@@ -185,7 +185,7 @@ fn merge(reports: &[Report]) -> Result<Report> {
 
 /// The sum of histograms in their text form.
 fn add_up<'a>(texts: impl Iterator<Item = &'a str>) -> Result<String> {
-    let mut sum = new_histogram();
+    let mut sum = histogram::empty();
     for text in texts {
         sum.add(histogram::decode(text)?).map_err(|_| Error::incomplete("histograms do not add up"))?;
     }

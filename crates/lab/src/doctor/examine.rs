@@ -9,8 +9,8 @@ use super::probe;
 use super::timing::{self, Timing};
 use crate::bpf::profile::Profiler;
 use crate::control;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::host;
 use serde::{Deserialize, Serialize};
 
 /// Rate with the profiler over rate without, below which that is worth a word.
@@ -127,7 +127,7 @@ impl Examination {
 /// Environment: out of descriptors, processes or threads. Incomplete: interrupted. What is merely missing is no error.
 pub fn examine(tell: &mut dyn FnMut(&str)) -> Result<Examination> {
     tell("the host");
-    let environment = Environment::read();
+    let environment = host::environment();
     let mut checks = probe::paths(tell);
     tell("accounting");
     checks.extend(probe::accounting(&checks));

@@ -6,8 +6,10 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, PUBLISH_EVERY, Shared, UNKNOWN, buffer, burn, new_histogram, now_ns};
+use super::{Close, PUBLISH_EVERY, Shared, UNKNOWN, buffer, burn, now_ns};
+use crate::histogram;
 use crate::limits;
+use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
 use hdrhistogram::Histogram;
@@ -663,8 +665,8 @@ impl Run {
             last_ns: start_ns,
             ending: false,
             busy: 0,
-            latency: new_histogram(),
-            corrected: phase.rate.map(|_| new_histogram()),
+            latency: histogram::empty(),
+            corrected: phase.rate.map(|_| histogram::empty()),
             slices: [0.0; limits::SLICES],
             plan: BinaryHeap::new(),
             period_ns: f64::INFINITY,

@@ -5,8 +5,9 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, Counts, Held, PUBLISH_EVERY, Shared, buffer, burn, now_ns};
+use super::{Close, Held, PUBLISH_EVERY, Shared, buffer, burn, now_ns};
 use crate::limits;
+use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use crate::workload::{Shape, Workload};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Where an export goes: to a writer such as standard output, or to a file that is there whole or not at all.
 
-use crate::directory::{self, Directory};
+use crate::directory::Directory;
 use crate::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -37,9 +37,6 @@ impl<'a> Output<'a> {
     /// Environment: it cannot be written, or a link of another user leads to it.
     pub fn file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        if let Some(open) = directory::open_descriptor(path) {
-            return Ok(Self::new(name, open));
-        }
         let (directory, goal) = Directory::around(path).map_err(|error| cannot(&name, error))?;
         Self::at(directory, &goal, name)
     }

@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn latencies_are_there_where_the_sample_has_them() {
         let mut trial = trial_of("veth", 0, 740, None);
-        let mut histogram = crate::driver::new_histogram();
+        let mut histogram = histogram::empty();
         (0..100).for_each(|_| histogram.record(62_500).unwrap());
         trial.latency = histogram::encode(&histogram).unwrap();
         let run = run(vec![trial]);

@@ -1,11 +1,9 @@
 //! Runs made of the published tables, whose findings are therefore known, and what changes them.
 
 use super::*;
-use crate::account::guest::GuestTimes;
-use crate::account::process::ProcessCpu;
 use crate::level::Level;
 use crate::published::metric;
-use crate::record::{GuestsRecord, Skipped, TrialRecord};
+use crate::record::{GuestTimes, GuestsRecord, ProcessCpu, Skipped, TrialRecord};
 use crate::summary::{self, trial_of};
 use crate::workload::Unit;
 

@@ -50,7 +50,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
         let kernel = kernel_of(cells, &summary.cell)?;
         let pairs = rounds(trials, &summary.cell, &kernel.cell);
         let (_, wait) = summary.median.io.rsplit_once(", ")?;
-        let gathered_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.gathered_ns);
+        let gathered_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.colocated_ns);
         Some(Beside {
             cell: summary.cell.clone(),
             kernel: kernel.cell.clone(),

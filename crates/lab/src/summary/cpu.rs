@@ -2,9 +2,7 @@
 
 use super::hop;
 use crate::account::Method;
-use crate::account::guest::GuestTimes;
-use crate::account::process::ProcessCpu;
-use crate::record::{Charges, GuestsRecord, ProfileRecord, Samples, TrialRecord};
+use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
 use crate::store::Run;
 
 /// CPU milliseconds per unit of one cell.
@@ -270,10 +268,9 @@ fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::driver::{Counts, new_histogram};
     use crate::histogram;
     use crate::plan::Cell;
-    use crate::record::CpuRecord;
+    use crate::record::{Counts, CpuRecord};
 
     /// A trial of 1,000 transactions in one second on two CPUs.
     pub(crate) fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord>) -> TrialRecord {
@@ -293,7 +290,7 @@ pub(crate) mod tests {
             elapsed_ns: 1_000_000_000,
             client: counts,
             server: Counts { sent: counts.received, received: counts.sent, ..counts },
-            latency: histogram::encode(&new_histogram()).unwrap(),
+            latency: histogram::encode(&histogram::empty()).unwrap(),
             corrected: None,
             slices: vec![100.0; 10],
             pair_units: (1_000.0, 1_000.0),

@@ -4,7 +4,7 @@ use crate::account::Spent;
 use crate::account::charge::Owners;
 use crate::account::guest::GuestCounters;
 use crate::account::host::HostCpu;
-use crate::account::process::ProcessCpu;
+use crate::account::process;
 use crate::bpf::burner::Burner;
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Order, Report, Worker};
@@ -18,7 +18,7 @@ use crate::path::guest::NAMES;
 use crate::path::{Built, GuestPath, GuestSpec, Net, Path as BuiltPath, PathKind, PathSpec, Role};
 use crate::place::{Agent, Place};
 use crate::plan::{Cell, Matrix, Plan, Plant, Route};
-use crate::record::{GuestsRecord, PathRecord};
+use crate::record::{GuestsRecord, PathRecord, ProcessCpu};
 use crate::socket::fabric::FabricOptions;
 use crate::socket::kernel::KernelOptions;
 use crate::socket::{Endpoint, SocketsOf};
@@ -77,9 +77,9 @@ type Counted = (ProcessCpu, GuestCounters);
 fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     let mut times = [None; 3];
     for (time, pid) in times.iter_mut().zip(net.raised.guests) {
-        *time = pid.map(ProcessCpu::of).transpose()?;
+        *time = pid.map(process::of).transpose()?;
     }
-    Ok((times, ProcessCpu::of(net.raised.control)?))
+    Ok((times, process::of(net.raised.control)?))
 }
 
 /// What everybody on a path has counted.

@@ -1,10 +1,9 @@
 //! Why a finding holds or not, read off what was measured: the cases that decide, the components whose CPU time differs, and
 //! what the devices counted. Every word beside a figure names that figure; no cause is told that is not a figure.
 
-use crate::account::guest::DEVICE_COUNTERS;
-use crate::driver::total;
 use crate::path::guest::NAMES;
 use crate::published::findings::Finding;
+use crate::record::{DEVICE_COUNTERS, total};
 use crate::repeat::rows::components;
 use crate::repeat::{Judged, Pair, Repeat, Speaks, Spoken, Verdict};
 use crate::report::words::{cpu_scale, number};

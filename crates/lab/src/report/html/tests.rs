@@ -236,7 +236,7 @@ fn a_run_without_a_trial_has_no_report() {
 #[test]
 fn thousands_of_cells_have_all_their_rows_in_tables_and_some_in_charts() {
     const CELLS: u32 = 2_000;
-    let mut histogram = crate::driver::new_histogram();
+    let mut histogram = crate::histogram::empty();
     (1..=100).for_each(|value| histogram.saturating_record(value * 1_000));
     let latency = crate::histogram::encode(&histogram).unwrap();
     let trials = (1..=CELLS).flat_map(|clients| {

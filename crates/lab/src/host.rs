@@ -4,8 +4,8 @@
 //! text whatever they hold; one that is missing, refused or odd leaves its part of the record unknown. Nothing is run,
 //! nothing is changed, and nothing that names the host or its user is kept.
 
-use super::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
-use super::{Cpu, Environment, Host, Kernel, Memory, Moment, Program, User};
+use crate::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
+use crate::environment::{Cpu, Environment, Host, Kernel, Memory, Moment, Program, User};
 use flate2::read::GzDecoder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,41 +13,39 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-impl Environment {
-    /// Reads the environment of this process; unprivileged, and in a few milliseconds.
-    pub fn read() -> Self {
-        Self::below(Path::new("/"))
-    }
+/// Reads the environment of this process. It needs no privilege, takes a few milliseconds and never fails.
+pub fn environment() -> Environment {
+    below(Path::new("/"))
+}
 
-    fn below(root: &Path) -> Self {
-        let files = Files { root };
-        Self {
-            program: Program {
-                name: "siga".into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                profile: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
-                architecture: std::env::consts::ARCH.into(),
-            },
-            kernel: kernel(&files),
-            cpu: cpu(&files),
-            mitigations: mitigations(&files),
-            memory: Memory {
-                total_bytes: files.text("/proc/meminfo").as_deref().and_then(total_bytes),
-                huge_pages: files.line("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen),
-            },
-            sysctl: sysctls(&files),
-            user: files.text("/proc/self/status").as_deref().map(user).unwrap_or_default(),
-            host: Host {
-                distribution: files.text("/etc/os-release").as_deref().and_then(distribution),
-                container: container(&files),
-                boot_id: files.line("/proc/sys/kernel/random/boot_id"),
-            },
-            moment: Moment {
-                time: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
-                load: files.line("/proc/loadavg").as_deref().and_then(load),
-                steal_percent: files.text("/proc/stat").as_deref().and_then(steal_percent),
-            },
-        }
+fn below(root: &Path) -> Environment {
+    let files = Files { root };
+    Environment {
+        program: Program {
+            name: "siga".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            profile: if cfg!(debug_assertions) { "debug" } else { "release" }.into(),
+            architecture: std::env::consts::ARCH.into(),
+        },
+        kernel: kernel(&files),
+        cpu: cpu(&files),
+        mitigations: mitigations(&files),
+        memory: Memory {
+            total_bytes: files.text("/proc/meminfo").as_deref().and_then(total_bytes),
+            huge_pages: files.line("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen),
+        },
+        sysctl: sysctls(&files),
+        user: files.text("/proc/self/status").as_deref().map(user).unwrap_or_default(),
+        host: Host {
+            distribution: files.text("/etc/os-release").as_deref().and_then(distribution),
+            container: container(&files),
+            boot_id: files.line("/proc/sys/kernel/random/boot_id"),
+        },
+        moment: Moment {
+            time: Some(humantime::format_rfc3339_seconds(SystemTime::now()).to_string()),
+            load: files.line("/proc/loadavg").as_deref().and_then(load),
+            steal_percent: files.text("/proc/stat").as_deref().and_then(steal_percent),
+        },
     }
 }
 
@@ -428,7 +426,7 @@ mod tests {
     #[test]
     fn a_whole_host_is_read_and_its_secrets_are_not() {
         let root = host(HOST);
-        let read = Environment::below(root.path());
+        let read = below(root.path());
         assert!(!format!("{read:?}").contains("None"), "a part was not read: {read:?}");
         assert!(!format!("{read:?}").contains("secret"), "{read:?}");
         let flat = read.flat();
@@ -486,9 +484,9 @@ mod tests {
     fn the_running_kernels_own_options_come_first_unless_they_are_damaged() {
         let root = host(HOST);
         let file = root.path().join("proc/config.gz");
-        let source = || Environment::below(root.path()).kernel.config_source.unwrap();
+        let source = || below(root.path()).kernel.config_source.unwrap();
         fs::write(&file, packed(b"CONFIG_HZ=1000\n")).unwrap();
-        assert_eq!(Environment::below(root.path()).kernel.hz, Some(1000));
+        assert_eq!(below(root.path()).kernel.hz, Some(1000));
         assert_eq!(source(), "/proc/config.gz");
         fs::write(&file, &packed(CONFIG.as_bytes())[..30]).unwrap();
         assert_eq!(source(), "/boot/config-6.12.1-lab");
@@ -501,7 +499,7 @@ mod tests {
     #[test]
     fn a_host_that_tells_nothing_leaves_all_unknown() {
         let root = host(&[]);
-        let read = Environment::below(root.path());
+        let read = below(root.path());
         let unknown = read.flat().into_values().filter(|value| value == "unknown").count();
         assert_eq!(read.flat().len(), unknown + 5, "the program and the time are all that is known: {read:?}");
         assert!(read.moment.time.is_some() && read.fitness().len() <= 1);
@@ -524,7 +522,7 @@ mod tests {
                     }
                 }
             }
-            let read = Environment::below(root.path());
+            let read = below(root.path());
             for (key, value) in read.flat() {
                 assert!(value.chars().count() <= VALUE_CHARS_MAX, "{key} has {} bytes", value.len());
                 assert!(!value.chars().any(char::is_control), "{key}: {value:?}");
@@ -549,7 +547,7 @@ mod tests {
             (&[("proc/cpuinfo", "processor : 0\nCPU part : 0xd0c\n")], None),
         ];
         for (files, name) in cases {
-            assert_eq!(Environment::below(host(files).path()).cpu.hypervisor.as_deref(), name, "{files:?}");
+            assert_eq!(below(host(files).path()).cpu.hypervisor.as_deref(), name, "{files:?}");
         }
     }
 
@@ -577,8 +575,31 @@ mod tests {
     }
 
     #[test]
+    fn every_leaf_of_the_record_is_in_the_flat_form() {
+        for read in [environment(), Environment::default()] {
+            let text = serde_json::to_string_pretty(&read).unwrap();
+            let leaves: Vec<_> = text
+                .lines()
+                .map(|line| line.trim().trim_end_matches(','))
+                .filter_map(|l| l.split_once("\": "))
+                .collect();
+            let leaves: Vec<_> = leaves.into_iter().filter(|(_, value)| !value.starts_with('{')).collect();
+            let flat = read.flat();
+            assert_eq!(leaves.len(), flat.len(), "two leaves share a key, or one is lost");
+            assert!(flat.len() >= 30, "{flat:?}");
+            for (name, value) in leaves {
+                let text: Option<String> = serde_json::from_str(value).ok();
+                let value = text.unwrap_or_else(|| if value == "null" { "unknown" } else { value }.to_owned());
+                let name = name.trim_start_matches('"');
+                let found = flat.iter().any(|(key, flat)| key.ends_with(&format!(".{name}")) && *flat == value);
+                assert!(found, "{name} = {value} is not in {flat:?}");
+            }
+        }
+    }
+
+    #[test]
     fn this_host_is_read() {
-        let read = Environment::read();
+        let read = environment();
         let name = rustix::system::uname();
         assert_eq!(read.kernel.release.as_deref(), name.release().to_str().ok());
         assert_eq!(read.kernel.version.as_deref(), name.version().to_str().ok());
