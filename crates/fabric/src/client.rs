@@ -8,7 +8,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::files::through;
 use crate::launch::{Process, Program};
 use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX, TAKE_UP_TIME_MAX};
-use crate::message::{PROTOCOL, Token, Waiting};
+use crate::message::{PROTOCOL, Secret, Waiting};
 use crate::name::Name;
 use crate::request::{Answer, Moment, Request, TimedRequest};
 use crate::rundir::{self, RunDir};
@@ -289,19 +289,20 @@ impl Client {
     ///
     /// # Errors
     /// The control program or the guest refuses, or the host has no memory left.
-    pub fn use_stack(mut self, guest: &Name, token: &Token) -> Result<ApplicationEnd> {
+    pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
         let silent = || Error::environment("the control program does not say what an application needs");
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let request = Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), token: token.clone() };
+        let request =
+            Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
         self.ask(request, Vec::new())?;
         let Some((Answer::Application { arena_bytes, waiting, gather }, doorbell)) =
             self.answer_with_descriptors(GRACE)?
         else {
             return Err(silent());
         };
-        let [bell, ear]: [OwnedFd; 2] = doorbell.try_into().map_err(|_| silent())?;
-        let (bell, ear) = (Bell::from_fd(bell), Ear::from_fd(ear));
-        let (bell, ear) = (bell.context("cannot use a doorbell")?, ear.context("cannot use a doorbell")?);
+        let [notify, wake]: [OwnedFd; 2] = doorbell.try_into().map_err(|_| silent())?;
+        let (notify, wake) = (Bell::from_fd(notify), Ear::from_fd(wake));
+        let (notify, wake) = (notify.context("cannot use a doorbell")?, wake.context("cannot use a doorbell")?);
         let bytes = usize::try_from(arena_bytes).map_err(|_| silent())?;
         let shape = application::shape().ok_or_else(silent)?;
         let (own, memory) = OwnMemory::create(shape).context("no memory")?;
@@ -313,16 +314,16 @@ impl Client {
         let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
         let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
         let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
-        Ok(ApplicationEnd { link: Link::new(own, memory, bell, ear), arena, peer, waiting, gather })
+        Ok(ApplicationEnd { link: Link::new(own, memory, notify, wake), arena, peer, waiting, gather })
     }
 
     /// Becomes the channel of an external guest.
     ///
     /// # Errors
-    /// The control program refuses: the token, the version, or a guest that is attached.
-    pub fn attach(mut self, guest: &Name, token: &Token) -> Result<Channel> {
+    /// The control program refuses: the secret, the version, or a guest that is attached.
+    pub fn attach(mut self, guest: &Name, secret: &Secret) -> Result<Channel> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let request = Request::Attach { protocol: PROTOCOL, version, guest: guest.clone(), token: token.clone() };
+        let request = Request::Attach { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
         self.ask(request, Vec::new())?;
         match self.answer(GRACE)? {
             Some(Answer::Welcome) => Ok(self.channel),

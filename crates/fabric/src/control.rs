@@ -8,12 +8,12 @@ mod attached;
 mod budget;
 mod cgroup;
 mod clients;
+mod guest_events;
 mod guests;
 mod issuer;
 mod log;
 mod memory;
 mod messages;
-mod news;
 pub mod pairs;
 mod peer;
 mod state;
@@ -25,7 +25,7 @@ use crate::files;
 use crate::isolate;
 use crate::launch::{self, Launcher, Program};
 use crate::limits::{CLIENTS_MAX, CONNECTIONS_AT_ONCE_MAX, OUT_OF_DESCRIPTORS_WAIT};
-use crate::message::{HeldPair, Order, PairId};
+use crate::message::{Order, RingPairEnd, RingPairId};
 use crate::name::Name;
 use crate::request::{Answer, GuestMemory, Request, TimedRequest};
 use crate::rundir::{self, RunDir};
@@ -36,7 +36,7 @@ use clients::Client;
 use guests::Guest;
 use log::Log;
 use messages::Messages;
-use pairs::{Outgoing, Pairs, With};
+use pairs::{Outgoing, RingPairs, With};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -75,14 +75,14 @@ enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
     /// Guests are started or found again; the starter waits.
-    Rising {
+    Starting {
         until: Instant,
         /// The network is new: it comes up whole or not at all. A network that was up stays up, whatever one guest does.
         is_new: bool,
     },
     Up,
     /// All guests are to end, the stubborn ones at this time.
-    Falling {
+    Stopping {
         until: Instant,
         why: Option<Error>,
     },
@@ -103,9 +103,9 @@ pub struct Control {
     spare: Option<OwnedFd>,
     guests: BTreeMap<Name, Guest>,
     clients: BTreeMap<u64, Client>,
-    pairs: Pairs,
+    pairs: RingPairs,
     /// The doorbells of a pair, made for the first of its two orders and taken by the second.
-    doorbells: BTreeMap<PairId, (OwnedFd, OwnedFd)>,
+    doorbells: BTreeMap<RingPairId, (OwnedFd, OwnedFd)>,
     last_application: u64,
     requests: u64,
     stage: Stage,
@@ -203,11 +203,11 @@ impl Control {
             spare: spare(),
             guests,
             clients: BTreeMap::new(),
-            pairs: Pairs::default(),
+            pairs: RingPairs::default(),
             doorbells: BTreeMap::new(),
             last_application: 0,
             requests: 0,
-            stage: Stage::Rising { until: Instant::now() + crate::limits::START_TIME_MAX, is_new },
+            stage: Stage::Starting { until: Instant::now() + crate::limits::START_TIME_MAX, is_new },
             attached: Attached::default(),
             lease: None,
             log,
@@ -246,10 +246,10 @@ impl Control {
         for source in ready {
             match source {
                 Source::Listener => self.accept(),
-                Source::Channel(guest) => self.hear_guest(&guest),
+                Source::Channel(guest) => self.receive_from_guest(&guest),
                 Source::Process(guest) => self.process_ended(&guest),
-                Source::Messages(guest) => self.hear_messages(&guest),
-                Source::Client(client) => self.hear_client(client),
+                Source::Messages(guest) => self.receive_output(&guest),
+                Source::Client(client) => self.receive_from_client(client),
             }
         }
         true
@@ -258,7 +258,7 @@ impl Control {
     /// When something is due that no descriptor tells.
     fn deadline(&self) -> Option<Instant> {
         let stage = match &self.stage {
-            Stage::Rising { until, .. } | Stage::Falling { until, .. } => Some(*until),
+            Stage::Starting { until, .. } | Stage::Stopping { until, .. } => Some(*until),
             Stage::Up | Stage::Down(_) => None,
         };
         let guests = self.guests.values().filter_map(Guest::due);
@@ -271,25 +271,25 @@ impl Control {
         self.guests_due(now);
         self.clients_due(now);
         self.messages_due(now);
-        self.log.settle(now);
-        let settled = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
+        self.log.write_due_counts(now);
+        let has_ended = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
         match &self.stage {
-            Stage::Rising { until, is_new: true } if now >= *until => {
+            Stage::Starting { until, is_new: true } if now >= *until => {
                 let slow = self.slow_starter().map_or_else(String::new, Name::to_string);
-                self.fall(Some(Error::environment(format!("guest {slow} does not start"))));
+                self.begin_stop(Some(Error::environment(format!("guest {slow} does not start"))));
             }
-            Stage::Rising { until, .. } if self.slow_starter().is_none() || now >= *until => {
+            Stage::Starting { until, .. } if self.slow_starter().is_none() || now >= *until => {
                 self.stage = Stage::Up;
                 self.end_half_known();
                 self.answer_starter();
             }
-            Stage::Falling { why, .. } if self.guests.values().all(settled) => self.stage = Stage::Down(why.clone()),
-            Stage::Falling { until, why } if now >= *until => {
-                self.stage = Stage::Falling { until: now + crate::limits::ANSWER_TIME_MAX, why: why.clone() };
+            Stage::Stopping { why, .. } if self.guests.values().all(has_ended) => self.stage = Stage::Down(why.clone()),
+            Stage::Stopping { until, why } if now >= *until => {
+                self.stage = Stage::Stopping { until: now + crate::limits::ANSWER_TIME_MAX, why: why.clone() };
                 let names: Vec<Name> = self.guests.keys().cloned().collect();
                 names.iter().for_each(|name| self.kill(name));
             }
-            Stage::Rising { .. } | Stage::Up | Stage::Falling { .. } | Stage::Down(_) => {}
+            Stage::Starting { .. } | Stage::Up | Stage::Stopping { .. } | Stage::Down(_) => {}
         }
     }
 
@@ -300,19 +300,19 @@ impl Control {
     }
 
     /// Begins to end all guests, because it was asked for or because of an error.
-    fn fall(&mut self, why: Option<Error>) {
-        if matches!(self.stage, Stage::Rising { .. } | Stage::Up) {
+    fn begin_stop(&mut self, why: Option<Error>) {
+        if matches!(self.stage, Stage::Starting { .. } | Stage::Up) {
             self.log.line(&match &why {
                 None => "network: going down".to_owned(),
                 Some(error) => format!("network: going down: {error}"),
             });
-            self.stage = Stage::Falling { until: Instant::now() + crate::limits::ANSWER_TIME_MAX, why };
+            self.stage = Stage::Stopping { until: Instant::now() + crate::limits::ANSWER_TIME_MAX, why };
             self.stop_all();
         }
     }
 
-    fn is_falling(&self) -> bool {
-        matches!(self.stage, Stage::Falling { .. } | Stage::Down(_))
+    fn is_stopping(&self) -> bool {
+        matches!(self.stage, Stage::Stopping { .. } | Stage::Down(_))
     }
 
     /// Sends orders to guests; `cause` is the guest because of which they are sent, if any.
@@ -325,15 +325,15 @@ impl Control {
                 With::Doorbells(pair) => self.parts_of(pair, &order),
             };
             match (descriptors, order) {
-                (Ok(descriptors), order) => self.tell_because(cause, &to, &order, descriptors),
-                (Err(why), Order::Pair(HeldPair { pair, device, member, .. })) => {
+                (Ok(descriptors), order) => self.send_order_because(cause, &to, &order, descriptors),
+                (Err(why), Order::MakePair(RingPairEnd { pair, device, member, .. })) => {
                     self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
                     failed.push(pair);
                     self.doorbells.remove(&pair);
                     // The partner gives up what it has of the pair; this one asks again after some time.
                     let orders = self.pairs.lost(pair, &to, "the other half cannot be made", false);
                     self.send_all(cause, orders);
-                    self.tell(&to, &Order::Refused { device, member, why }, Vec::new());
+                    self.send_order(&to, &Order::Refused { device, member, why }, Vec::new());
                 }
                 (Err(_), _) => {}
             }
@@ -341,21 +341,21 @@ impl Control {
     }
 
     /// The descriptors that a member of a pair needs for its half: a bell, an ear, and memory for its outgoing frames.
-    fn parts_of(&mut self, pair: PairId, order: &Order) -> Result<Vec<OwnedFd>> {
-        let Order::Pair(held) = order else { return Ok(Vec::new()) };
+    fn parts_of(&mut self, pair: RingPairId, order: &Order) -> Result<Vec<OwnedFd>> {
+        let Order::MakePair(held) = order else { return Ok(Vec::new()) };
         let memory = memory::of_ring(held.outbound)?;
-        let (bell, ear) = self.doorbells_of(pair)?;
-        Ok(vec![bell, ear, memory])
+        let (notify, wake) = self.doorbells_of(pair)?;
+        Ok(vec![notify, wake, memory])
     }
 
     /// A bell and an ear for one member of a pair; the second time, those of the other.
-    fn doorbells_of(&mut self, pair: PairId) -> Result<(OwnedFd, OwnedFd)> {
+    fn doorbells_of(&mut self, pair: RingPairId) -> Result<(OwnedFd, OwnedFd)> {
         if let Some(rest) = self.doorbells.remove(&pair) {
             return Ok(rest);
         }
-        let [(bell_one, ear_one), (bell_other, ear_other)] = doorbells()?;
-        self.doorbells.insert(pair, (bell_other, ear_other));
-        Ok((bell_one, ear_one))
+        let [(notify_one, wake_one), (notify_other, wake_other)] = doorbells()?;
+        self.doorbells.insert(pair, (notify_other, wake_other));
+        Ok((notify_one, wake_one))
     }
 
     /// Accepts some of the connections that wait. The rest is told by the next turn: a process that connects without end is not to
@@ -399,8 +399,8 @@ impl Control {
 /// A doorbell each way between two processes: bell and ear of the one, then of the other.
 fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
     let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
-    let ((bell_one, ear_other), (bell_other, ear_one)) = (pair()?, pair()?);
-    Ok([(bell_one.into(), ear_one.into()), (bell_other.into(), ear_other.into())])
+    let ((notify_one, wake_other), (notify_other, wake_one)) = (pair()?, pair()?);
+    Ok([(notify_one.into(), wake_one.into()), (notify_other.into(), wake_other.into())])
 }
 
 /// A descriptor of no use.

@@ -5,7 +5,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::isolate::{Profile, confine, hide, raise_descriptor_limit};
 use crate::launch;
 use crate::limits::{SLICE, START_TIME_MAX};
-use crate::message::{GuestConfig, News, Order, PROTOCOL};
+use crate::message::{GuestConfig, GuestEvent, Order, PROTOCOL};
 use crate::node::Node;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net;
@@ -18,7 +18,8 @@ use std::os::fd::OwnedFd;
 pub fn run() -> Result<()> {
     hide()?;
     let mut channel = Channel::new(launch::channel()?)?;
-    channel.send(&News::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
+    channel
+        .send(&GuestEvent::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
     let (config, listener) = first_order(&mut channel)?;
     // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.
     let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
@@ -27,7 +28,7 @@ pub fn run() -> Result<()> {
     let confinement = match confine(Profile::Guest) {
         Ok(confinement) => confinement,
         Err(error) => {
-            channel.send(&News::Failed(error.clone()), Vec::new())?;
+            channel.send(&GuestEvent::Failed(error.clone()), Vec::new())?;
             return Err(error);
         }
     };

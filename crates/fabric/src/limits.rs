@@ -82,7 +82,7 @@ pub const ORDERS_OF_ONE_MAX: usize = 16;
 /// Pairs that one guest may have made within a second, once it has used up its burst of `pairs_max`.
 pub const PAIRS_PER_SECOND: u32 = 100;
 /// Messages of one guest that are heard before others have their turn.
-pub const NEWS_AT_ONCE_MAX: usize = 64;
+pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
 /// Pairs, and applications, in one message of an inventory.
 pub const INVENTORY_PART_MAX: usize = 64;
 /// Connections to a control program at a time.

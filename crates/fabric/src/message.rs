@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use subtle::ConstantTimeEq;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// A device of a guest, as its partners know it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ impl Member {
 
 /// A ring pair, by the ticket that the control program issued for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PairId(pub Ticket);
+pub struct RingPairId(pub Ticket);
 
 /// The buffers of one direction of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,9 +80,9 @@ impl Buffers {
 
 /// A secret that proves who somebody is.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Token(String);
+pub struct Secret(String);
 
-impl Token {
+impl Secret {
     /// A secret of 256 bits.
     ///
     /// # Errors
@@ -108,9 +108,9 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
+        f.write_str("Secret(..)")
     }
 }
 
@@ -162,7 +162,7 @@ pub struct GuestConfig {
     /// Its routes.
     pub routes: Vec<Route>,
     /// What a control program that comes later proves itself with.
-    pub token: Token,
+    pub secret: Secret,
 }
 
 /// A device as its guest is to make it.
@@ -217,7 +217,7 @@ pub enum Order {
         /// What it speaks.
         protocol: u32,
         /// Its proof.
-        token: Token,
+        secret: Secret,
     },
     /// The guest's messages have a new reader. Descriptor: the pipe that is to be its descriptor 2.
     Messages,
@@ -239,21 +239,21 @@ pub enum Order {
     },
     /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at, a memory file for the guest's
     /// half. The guest maps and seals the file and answers with `Memory`.
-    Pair(HeldPair),
+    MakePair(RingPairEnd),
     /// The partner's half of a pair. Descriptor: its memory.
     PeerMemory {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
     },
     /// Nothing more is to be sent over the pair; the guest answers with `Quiet`.
     Quiesce {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
     },
     /// The pair is no more: what has come is taken in, then its memory is given back.
     Unpair {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
         /// Why, for the log.
         #[serde(deserialize_with = "text::bounded")]
         why: String,
@@ -310,7 +310,7 @@ pub enum Order {
 /// From a guest to the control program.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum News {
+pub enum GuestEvent {
     /// The first word of a process.
     Hello {
         /// What it speaks.
@@ -334,7 +334,7 @@ pub enum News {
         #[serde(deserialize_with = "text::bounded")]
         confinement: String,
         /// Some of its pairs, at most [`crate::limits::INVENTORY_PART_MAX`].
-        pairs: Vec<HeldPair>,
+        pairs: Vec<RingPairEnd>,
         /// Some of the applications that use its stack, at most as many.
         applications: Vec<ApplicationId>,
         /// No more parts follow.
@@ -350,7 +350,7 @@ pub enum News {
     /// The guest's half of a pair. Descriptor: its memory.
     Memory {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
     },
     /// The guest's half for an application. Descriptors: the memory of its ring, its arena.
     ApplicationMemory {
@@ -367,22 +367,22 @@ pub enum News {
     /// Both halves are mapped.
     Linked {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
     },
     /// A pair has had no traffic for long.
     Idle {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
     },
     /// Nothing more is sent over the pair.
     Quiet {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
     },
     /// A pair has ended at this side.
     Lost {
         /// Its ticket.
-        pair: PairId,
+        pair: RingPairId,
         /// What happened.
         why: Loss,
     },
@@ -409,9 +409,9 @@ pub enum News {
 
 /// A pair as one of its guests has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldPair {
+pub struct RingPairEnd {
     /// Its ticket.
-    pub pair: PairId,
+    pub pair: RingPairId,
     /// The guest asked for it, and is charged for its memory.
     pub asked: bool,
     /// The own device.
@@ -523,12 +523,12 @@ mod tests {
 
     #[test]
     fn a_token_is_known_by_all_of_its_text() {
-        let token = Token::draw().unwrap();
-        assert_ne!(token, Token::draw().unwrap());
-        assert!(token.is(&Token::claimed(token.text())) && token.text().len() == 64);
-        for other in ["", "0", &token.text()[1..], &format!("{}0", token.text())] {
-            assert!(!token.is(&Token::claimed(other)), "{other}");
+        let secret = Secret::draw().unwrap();
+        assert_ne!(secret, Secret::draw().unwrap());
+        assert!(secret.is(&Secret::claimed(secret.text())) && secret.text().len() == 64);
+        for other in ["", "0", &secret.text()[1..], &format!("{}0", secret.text())] {
+            assert!(!secret.is(&Secret::claimed(other)), "{other}");
         }
-        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
     }
 }

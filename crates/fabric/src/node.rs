@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
-use crate::message::{GuestConfig, GuestDevice, HeldPair, Loss, Waiting};
+use crate::message::{GuestConfig, GuestDevice, Loss, RingPairEnd, Waiting};
 use crate::port::{Partner, Receiver, Sender};
 use applications::Applications;
 use links::Half;
@@ -93,7 +93,7 @@ pub struct Node {
     /// Own halves of pairs that wait for the partner's.
     halves: Vec<Half>,
     /// The pairs that are linked, each with its port.
-    held: Vec<(usize, HeldPair)>,
+    held: Vec<(usize, RingPairEnd)>,
     applications: Applications,
     pings: Vec<OpenPing>,
     capture: Option<Capture>,

@@ -8,7 +8,7 @@ use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
 use crate::driver::Driver;
 use crate::hold::Hold;
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
-use crate::message::{GuestDevice, LinkReport, MemberId, PairId};
+use crate::message::{GuestDevice, LinkReport, MemberId, RingPairId};
 use crate::name::Name;
 use crate::topology::{Full, NetworkKind};
 use siga_ring::clock::{Rate, Ticks};
@@ -50,7 +50,7 @@ pub(crate) struct Sender {
     pub(crate) device: usize,
     /// The partner's addresses, as routes of the stack.
     pub(crate) hosts: Vec<Prefix>,
-    pub(crate) pair: Option<PairId>,
+    pub(crate) pair: Option<RingPairId>,
     ring: Option<Producer>,
     outbound: Box<dyn Outbound>,
     kind: NetworkKind,
@@ -116,7 +116,7 @@ impl Sender {
         }
     }
 
-    pub(crate) fn link(&mut self, pair: PairId, mut ring: Producer) {
+    pub(crate) fn link(&mut self, pair: RingPairId, mut ring: Producer) {
         self.unlink();
         self.driver.prepare(&mut ring, self.kind);
         self.outbound = device::halves(self.kind).0;

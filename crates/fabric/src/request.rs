@@ -4,7 +4,7 @@
 //! a guest's: orders come and news go.
 
 use crate::error::Error;
-use crate::message::{ReportPart, Token, Waiting};
+use crate::message::{ReportPart, Secret, Waiting};
 use crate::name::Name;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -52,7 +52,7 @@ pub enum Request {
         guest: Name,
     },
     /// A secret of a guest.
-    Token {
+    Secret {
         /// Whose.
         guest: Name,
         /// That with which applications use the guest's stack, not that with which the guest attaches.
@@ -67,7 +67,7 @@ pub enum Request {
         /// Which guest.
         guest: Name,
         /// The secret of its applications.
-        token: Token,
+        secret: Secret,
     },
     /// After `Answer::Application`: this process's half. Descriptors: the memory of its ring, its arena.
     ApplicationMemory,
@@ -80,7 +80,7 @@ pub enum Request {
         /// Which guest.
         guest: Name,
         /// Its secret.
-        token: Token,
+        secret: Secret,
     },
     /// Echo requests are to be sent by a guest.
     Ping {
@@ -162,7 +162,7 @@ pub enum Answer {
         missed: u64,
     },
     /// A secret.
-    Token(Token),
+    Secret(Secret),
     /// The process is an application of a guest. Descriptors: the bell to ring, the ear to listen at.
     Application {
         /// Bytes of each of the two arenas.

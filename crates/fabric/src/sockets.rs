@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::error::{Error, IoContext, Result};
 use crate::isolate;
 use crate::limits::{SLICE, START_TIME_MAX};
-use crate::message::{Order, ReportPart, Token};
+use crate::message::{Order, ReportPart, Secret};
 use crate::name::Name;
 use crate::node::Node;
 use crate::rundir;
@@ -101,20 +101,20 @@ impl Attachment {
     /// Becomes an external guest of a network that is up: the stack runs in this process.
     ///
     /// # Errors
-    /// There is no such network, the token is not the guest's, or the guest is attached already.
-    pub fn embedded(network: &Name, guest: &Name, token: &Token) -> Result<Self> {
-        Self::embedded_at(&rundir::base()?, network, guest, token)
+    /// There is no such network, the secret is not the guest's, or the guest is attached already.
+    pub fn embedded(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
+        Self::embedded_at(&rundir::base()?, network, guest, secret)
     }
 
     /// The same for a network whose files lie below `base`.
     ///
     /// # Errors
     /// As [`Attachment::embedded`].
-    pub fn embedded_at(base: &Path, network: &Name, guest: &Name, token: &Token) -> Result<Self> {
+    pub fn embedded_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         isolate::hide()?;
         // As guests do; the host need not have it.
         let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
-        let mut channel = Client::connect_at(base, network)?.attach(guest, token)?;
+        let mut channel = Client::connect_at(base, network)?.attach(guest, secret)?;
         let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
         poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&time))
             .context("cannot wait for the control program")?;
@@ -159,21 +159,21 @@ impl Attachment {
     /// other's.
     ///
     /// # Errors
-    /// There is no such network, the token is not that of the guest's applications, the guest does not run, is external, or has
+    /// There is no such network, the secret is not that of the guest's applications, the guest does not run, is external, or has
     /// as many applications as it may.
-    pub fn iucv(network: &Name, guest: &Name, token: &Token) -> Result<Self> {
-        Self::iucv_at(&rundir::base()?, network, guest, token)
+    pub fn iucv(network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
+        Self::iucv_at(&rundir::base()?, network, guest, secret)
     }
 
     /// The same for a network whose files lie below `base`.
     ///
     /// # Errors
     /// As [`Attachment::iucv`].
-    pub fn iucv_at(base: &Path, network: &Name, guest: &Name, token: &Token) -> Result<Self> {
+    pub fn iucv_at(base: &Path, network: &Name, guest: &Name, secret: &Secret) -> Result<Self> {
         isolate::hide()?;
         // As guests do; the host need not have it.
         let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
-        let end = Client::connect_at(base, network)?.use_stack(guest, token)?;
+        let end = Client::connect_at(base, network)?.use_stack(guest, secret)?;
         Self::new(Box::new(Iucv::new(end).context("out of descriptors")?))
     }
 

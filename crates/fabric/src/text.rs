@@ -32,7 +32,7 @@ pub(crate) fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<St
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{Loss, News, ReportPart, StackReport};
+    use crate::message::{GuestEvent, Loss, ReportPart, StackReport};
 
     #[test]
     fn a_text_of_a_message_is_cut_between_two_characters() {
@@ -41,7 +41,8 @@ mod tests {
         let Loss::Violation(text) = serde_json::from_slice(&sent).unwrap() else { panic!("another loss") };
         assert_eq!(text, "ä".repeat(super::TEXT_BYTES_MAX / 2));
         let error = crate::Error::usage("m".repeat(5_000)).hint("h".repeat(5_000));
-        let News::Failed(error) = serde_json::from_slice(&serde_json::to_vec(&News::Failed(error)).unwrap()).unwrap()
+        let GuestEvent::Failed(error) =
+            serde_json::from_slice(&serde_json::to_vec(&GuestEvent::Failed(error)).unwrap()).unwrap()
         else {
             panic!("other news")
         };

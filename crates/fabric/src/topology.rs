@@ -124,7 +124,7 @@ pub enum Restart {
 pub struct Guest {
     /// It passes packets on.
     pub forwarding: bool,
-    /// It is a process of its own that attaches with a token; nobody starts it.
+    /// It is a process of its own that attaches with a secret; nobody starts it.
     pub external: bool,
     /// What is done when it has ended.
     pub restart: Restart,

@@ -109,7 +109,8 @@ pub(crate) enum NetCommand {
         guest: Name,
     },
     /// Print the secret with which the process of an external guest attaches.
-    Token {
+    #[command(alias = "token")]
+    Secret {
         /// The network.
         network: Name,
         /// The guest.
@@ -183,10 +184,10 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
         NetCommand::Stop { network, guest } => request(&network, Request::StopGuest(guest)),
         NetCommand::Grant { network, lan, guest } => request(&network, Request::Grant { network: lan, guest }),
         NetCommand::Revoke { network, lan, guest } => request(&network, Request::Revoke { network: lan, guest }),
-        NetCommand::Token { network, guest, application } => {
-            for answer in Client::connect(&network)?.request(Request::Token { guest, application })? {
-                if let Answer::Token(token) = answer {
-                    print(&format!("{}\n", token.text()))?;
+        NetCommand::Secret { network, guest, application } => {
+            for answer in Client::connect(&network)?.request(Request::Secret { guest, application })? {
+                if let Answer::Secret(secret) = answer {
+                    print(&format!("{}\n", secret.text()))?;
                 }
             }
             Ok(())
@@ -272,7 +273,7 @@ fn status_json(name: &Name, answers: &[Answer]) -> serde_json::Value {
             Answer::TakenUp
             | Answer::Pong { .. }
             | Answer::CaptureEnded { .. }
-            | Answer::Token(_)
+            | Answer::Secret(_)
             | Answer::Application { .. }
             | Answer::ApplicationMemory
             | Answer::Welcome

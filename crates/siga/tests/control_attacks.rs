@@ -11,7 +11,7 @@ use siga_fabric::application::ApplicationId;
 use siga_fabric::channel::Channel;
 use siga_fabric::client::Client;
 use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX, RESTART_WAIT_MAX};
-use siga_fabric::message::{Loss, MemberId, News, Order, PairId, ReportPart, StackReport, Token};
+use siga_fabric::message::{GuestEvent, Loss, MemberId, Order, ReportPart, RingPairId, Secret, StackReport};
 use siga_fabric::request::Request;
 use siga_fabric::sockets::Attachment;
 use siga_fabric::ticket::Ticket;
@@ -44,20 +44,20 @@ impl Hostile {
     }
 
     fn try_attach(network: &Network) -> Option<Self> {
-        let token = Token::claimed(network.text(&["token", network.name.as_str(), "hostile"]).trim());
+        let secret = Secret::claimed(network.text(&["token", network.name.as_str(), "hostile"]).trim());
         let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let mut hostile = Self { channel: client.attach(&"hostile".parse().unwrap(), &token).ok()? };
-        hostile.say(&News::Ready { confinement: "none".to_owned() }, Vec::new());
+        let mut hostile = Self { channel: client.attach(&"hostile".parse().unwrap(), &secret).ok()? };
+        hostile.say(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new());
         Some(hostile)
     }
 
-    fn say(&mut self, news: &News, descriptors: Vec<OwnedFd>) {
+    fn say(&mut self, news: &GuestEvent, descriptors: Vec<OwnedFd>) {
         self.channel.send(news, descriptors).unwrap();
     }
 
     fn couple(&mut self, partner: &str) {
         let member = MemberId { guest: partner.parse().unwrap(), device: "dev0".parse().unwrap() };
-        self.say(&News::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
+        self.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
     }
 
     /// The next order that `wanted` makes something of.
@@ -74,9 +74,9 @@ impl Hostile {
         }
     }
 
-    fn pair_with(&mut self, partner: &str) -> PairId {
+    fn pair_with(&mut self, partner: &str) -> RingPairId {
         self.couple(partner);
-        self.hear(|order, _| if let Order::Pair(held) = order { Some(held.pair) } else { None })
+        self.hear(|order, _| if let Order::MakePair(held) = order { Some(held.pair) } else { None })
     }
 }
 
@@ -90,7 +90,7 @@ fn a_guest_that_claims_applications_gets_none_of_their_memory() {
     let network = Network::up("claims", LAN);
     let mut hostile = Some(Hostile::attach(&network));
     let is_over = AtomicBool::new(false);
-    let token = network.application_token("victim");
+    let secret = network.application_secret("victim");
     let (claims, ends) = std::thread::scope(|scope| {
         let claim = scope.spawn(|| {
             let (mut claims, mut ends) = (0_u64, 0_u64);
@@ -102,14 +102,14 @@ fn a_guest_that_claims_applications_gets_none_of_their_memory() {
                 let application = ApplicationId(Ticket::claimed(claims % 2_000, [claims, 0]));
                 claims += 1;
                 let news = match claims % 3 {
-                    0 => News::Inventory {
+                    0 => GuestEvent::Inventory {
                         confinement: String::new(),
                         pairs: Vec::new(),
                         applications: vec![application],
                         last: true,
                     },
-                    1 => News::ApplicationMemory { application },
-                    _ => News::ApplicationEnded { application, why: Loss::PeerGone },
+                    1 => GuestEvent::ApplicationMemory { application },
+                    _ => GuestEvent::ApplicationEnded { application, why: Loss::PeerGone },
                 };
                 let files = if claims % 3 == 1 { vec![memory_file(), memory_file()] } else { Vec::new() };
                 let _ = claiming.channel.send(&news, files);
@@ -133,7 +133,7 @@ fn a_guest_that_claims_applications_gets_none_of_their_memory() {
             (claims, ends)
         });
         for count in 0..APPLICATIONS {
-            let attached = Attachment::iucv_at(&network.run_dir(), &network.name, &"victim".parse().unwrap(), &token);
+            let attached = Attachment::iucv_at(&network.run_dir(), &network.name, &"victim".parse().unwrap(), &secret);
             assert!(attached.is_ok(), "application {count}: {:?}", attached.err());
         }
         is_over.store(true, Ordering::Relaxed);
@@ -150,7 +150,7 @@ fn a_long_reason_for_the_end_of_a_pair_does_not_end_the_partner() {
     let mut hostile = Hostile::attach(&network);
     let pair = hostile.pair_with("victim");
     // As long as it can be so that the message itself is not too long.
-    hostile.say(&News::Lost { pair, why: Loss::Violation("x".repeat(MESSAGE_BYTES_MAX - 200)) }, Vec::new());
+    hostile.say(&GuestEvent::Lost { pair, why: Loss::Violation("x".repeat(MESSAGE_BYTES_MAX - 200)) }, Vec::new());
     wait_until("the end of the pair", || network.log().contains("hostile detached: violation"));
     network.text(&["ping", "long", "victim", "10.0.0.3", "-c", "1", "-W", "20"]);
     assert_eq!(network.pid_of("victim"), Some(victim));
@@ -166,10 +166,10 @@ fn a_guest_that_lies_about_requests_changes_no_answer() {
             while !is_over.load(Ordering::Relaxed) {
                 for request in 1..16 {
                     let stack = StackReport { connections: 4_711, ..StackReport::default() };
-                    hostile.say(&News::Pong { request, time_ns: Some(7_000) }, Vec::new());
+                    hostile.say(&GuestEvent::Pong { request, time_ns: Some(7_000) }, Vec::new());
                     let part = ReportPart::Stack(stack);
                     if request > 8 {
-                        hostile.say(&News::Report { request, part }, Vec::new());
+                        hostile.say(&GuestEvent::Report { request, part }, Vec::new());
                     }
                 }
                 std::thread::sleep(Duration::from_millis(1));
@@ -208,12 +208,12 @@ fn a_guest_that_does_not_read_is_not_ended_by_what_another_asks() {
     while refused < 2_000 && pairs < 20_000 {
         hostile.couple("victim");
         let answer = hostile.hear(|order, _| {
-            let pair = if let Order::Pair(held) = &order { Some(held.pair) } else { None };
+            let pair = if let Order::MakePair(held) = &order { Some(held.pair) } else { None };
             (pair.is_some() || matches!(order, Order::Refused { .. })).then_some(pair)
         });
         if let Some(pair) = answer {
             pairs += 1;
-            hostile.say(&News::Lost { pair, why: Loss::Failed("it says so".to_owned()) }, Vec::new());
+            hostile.say(&GuestEvent::Lost { pair, why: Loss::Failed("it says so".to_owned()) }, Vec::new());
         } else {
             refused += 1;
         }
@@ -299,7 +299,7 @@ fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
 fn an_external_guest_that_fails_is_not_started_by_the_control_program() {
     let network = Network::up("fails", LAN);
     let mut hostile = Hostile::attach(&network);
-    hostile.say(&News::Failed(siga_fabric::Error::environment("it says so")), Vec::new());
+    hostile.say(&GuestEvent::Failed(siga_fabric::Error::environment("it says so")), Vec::new());
     std::thread::sleep(RESTART_WAIT_MAX + Duration::from_secs(2));
     assert_eq!(network.pid_of("hostile"), None, "{}", network.log());
     Hostile::attach(&network);

@@ -56,9 +56,9 @@ fn what_cannot_be_is_an_error_of_the_right_kind() {
     drop(listener);
     drop(TcpListener::bind(&client, local).unwrap());
     let guest = "tcpip1".parse().unwrap();
-    let wrong = siga_fabric::message::Token::claimed("0");
+    let wrong = siga_fabric::message::Secret::claimed("0");
     let error = Attachment::iucv_at(&network.run_dir(), &network.name, &guest, &wrong).unwrap_err();
-    assert!(error.message().contains("the token is not that of the applications"), "{error}");
+    assert!(error.message().contains("the secret is not that of the applications"), "{error}");
 }
 
 #[test]
@@ -246,10 +246,10 @@ fn who_waits_for_a_guests_sockets_holds_up_no_other_thread() {
 fn victim() {
     let Ok(arguments) = std::env::var(VICTIM) else { return };
     let words: Vec<&str> = arguments.split(' ').collect();
-    let [base, network, guest, token, connections] = words[..] else { panic!("{arguments}") };
-    let token = siga_fabric::message::Token::claimed(token);
+    let [base, network, guest, secret, connections] = words[..] else { panic!("{arguments}") };
+    let secret = siga_fabric::message::Secret::claimed(secret);
     let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
-    let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &token).unwrap();
+    let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &secret).unwrap();
     let _listener = TcpListener::bind(&attachment, "10.0.1.1:99".parse().unwrap()).unwrap();
     let member = UdpSocket::bind(&attachment, "0.0.0.0:99".parse().unwrap()).unwrap();
     member.join_multicast_v4(&Ipv4Addr::new(239, 1, 2, 3), &Ipv4Addr::UNSPECIFIED).unwrap();
@@ -264,9 +264,9 @@ fn victim() {
 }
 
 fn start_victim(network: &Network, connections: usize) -> Child {
-    let token = network.application_token("tcpip1");
+    let secret = network.application_secret("tcpip1");
     let base = network.run_dir();
-    let arguments = format!("{} {} tcpip1 {} {connections}", base.display(), network.name, token.text());
+    let arguments = format!("{} {} tcpip1 {} {connections}", base.display(), network.name, secret.text());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "victim", "--nocapture"]).env(VICTIM, arguments).spawn().unwrap()
 }

@@ -64,9 +64,9 @@ fn extents(all: &[(u32, u32)]) -> Vec<u8> {
 
 /// An application of the client's guest, as a test plays it.
 fn raw(network: &Network) -> ApplicationEnd {
-    let token = network.application_token("tcpip1");
+    let secret = network.application_secret("tcpip1");
     let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-    let mut end = client.use_stack(&"tcpip1".parse().unwrap(), &token).unwrap();
+    let mut end = client.use_stack(&"tcpip1".parse().unwrap(), &secret).unwrap();
     end.link.producer.set_packing(true);
     end
 }
@@ -347,8 +347,8 @@ impl Crafted {
     fn new(network: &Network) -> Self {
         let mut control = Client::connect_at(&network.run_dir(), &network.name).unwrap();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let (guest, token) = ("tcpip1".parse().unwrap(), network.application_token("tcpip1"));
-        control.ask(Request::Application { protocol: PROTOCOL, version, guest, token }, Vec::new()).unwrap();
+        let (guest, secret) = ("tcpip1".parse().unwrap(), network.application_secret("tcpip1"));
+        control.ask(Request::Application { protocol: PROTOCOL, version, guest, secret }, Vec::new()).unwrap();
         let (answer, doorbells) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
         let Answer::Application { arena_bytes, .. } = answer else { panic!("{answer:?}") };
         let shape = Shape::new(65_536, 64).unwrap();

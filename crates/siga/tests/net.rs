@@ -5,7 +5,7 @@
 mod network;
 
 use network::{Network, PATIENCE, kill, process, sink, source, use_beside_a_waiting_thread, wait_for_end, wait_until};
-use siga_fabric::message::{Loss, MemberId, News, Order, PairId, Token};
+use siga_fabric::message::{GuestEvent, Loss, MemberId, Order, RingPairId, Secret};
 use siga_fabric::request::{Answer, Request};
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use siga_fabric::ticket::Ticket;
@@ -194,16 +194,16 @@ fn who_has_no_right_is_refused_and_what_runs_goes_on() {
     let twice = network.siga(&["up", path.to_str().unwrap()]);
     assert_eq!(twice.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&twice.stderr).contains("is in use"));
-    let wrong = Token::claimed("0".repeat(64));
-    let attach = |guest: &str, token: &Token| {
-        let error = Attachment::embedded_at(&network.run_dir(), &network.name, &guest.parse().unwrap(), token);
+    let wrong = Secret::claimed("0".repeat(64));
+    let attach = |guest: &str, secret: &Secret| {
+        let error = Attachment::embedded_at(&network.run_dir(), &network.name, &guest.parse().unwrap(), secret);
         error.unwrap_err().to_string()
     };
-    assert!(attach("client", &wrong).contains("the token is not that of guest client"));
-    assert!(attach("nobody", &wrong).contains("the token is not that of guest nobody"));
-    let of_server = Token::claimed(network.text(&["token", "rights", "server"]).trim());
-    assert!(attach("client", &of_server).contains("the token is not"));
-    let of_router = Token::claimed(network.text(&["token", "rights", "router"]).trim());
+    assert!(attach("client", &wrong).contains("the secret is not that of guest client"));
+    assert!(attach("nobody", &wrong).contains("the secret is not that of guest nobody"));
+    let of_server = Secret::claimed(network.text(&["token", "rights", "server"]).trim());
+    assert!(attach("client", &of_server).contains("the secret is not"));
+    let of_router = Secret::claimed(network.text(&["token", "rights", "router"]).trim());
     assert!(attach("router", &of_router).contains("is not external"));
     let _server = network.attach("server");
     assert!(attach("server", &of_server).contains("is attached"));
@@ -288,14 +288,14 @@ struct Hostile {
 
 impl Hostile {
     fn attach(network: &Network, guest: &str) -> Self {
-        let token = Token::claimed(network.text(&["token", network.name.as_str(), guest]).trim());
+        let secret = Secret::claimed(network.text(&["token", network.name.as_str(), guest]).trim());
         let client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let mut hostile = Self { channel: client.attach(&guest.parse().unwrap(), &token).unwrap() };
-        hostile.say(&News::Ready { confinement: "none".to_owned() }, Vec::new());
+        let mut hostile = Self { channel: client.attach(&guest.parse().unwrap(), &secret).unwrap() };
+        hostile.say(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new());
         hostile
     }
 
-    fn say(&mut self, news: &News, descriptors: Vec<std::os::fd::OwnedFd>) {
+    fn say(&mut self, news: &GuestEvent, descriptors: Vec<std::os::fd::OwnedFd>) {
         self.channel.send(news, descriptors).unwrap();
     }
 
@@ -317,14 +317,14 @@ impl Hostile {
     fn couple(&mut self, member: &str, memory: std::os::fd::OwnedFd) -> (Bell, std::os::fd::OwnedFd) {
         let (guest, device) = member.split_once('.').unwrap();
         let member = MemberId { guest: guest.parse().unwrap(), device: device.parse().unwrap() };
-        self.say(&News::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
+        self.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
         let (pair, doorbells) =
             self.hear(
                 |order, descriptors| {
-                    if let Order::Pair(held) = order { Some((held.pair, descriptors)) } else { None }
+                    if let Order::MakePair(held) = order { Some((held.pair, descriptors)) } else { None }
                 },
             );
-        self.say(&News::Memory { pair }, vec![memory]);
+        self.say(&GuestEvent::Memory { pair }, vec![memory]);
         let [bell, ear, _own_memory]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
         (Bell::from_fd(bell).unwrap(), ear)
     }
@@ -382,7 +382,7 @@ fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices(
                 assert!(why.contains("violation"), "{what}: {why}");
                 // It may not come back at once.
                 let member = MemberId { guest: "router".parse().unwrap(), device: "dev0".parse().unwrap() };
-                hostile.say(&News::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
+                hostile.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
                 let refused =
                     hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
                 assert!(refused.message().contains("kept apart"), "{refused}");
@@ -412,18 +412,18 @@ fn a_guest_that_talks_nonsense_ends_alone() {
     let mut hostile = Hostile::attach(&network, "client");
     // Pairs of others, and ones that are not: nothing comes of them.
     for number in [0, 1, 2, u64::MAX] {
-        let pair = PairId(Ticket::claimed(number, [0; 2]));
+        let pair = RingPairId(Ticket::claimed(number, [0; 2]));
         let memory = crafted_memory(4_096);
-        hostile.say(&News::Memory { pair }, vec![memory]);
-        hostile.say(&News::Idle { pair }, Vec::new());
-        hostile.say(&News::Quiet { pair }, Vec::new());
-        hostile.say(&News::Lost { pair, why: Loss::Violation("so it says".to_owned()) }, Vec::new());
-        hostile.say(&News::Pong { request: number, time_ns: None }, Vec::new());
+        hostile.say(&GuestEvent::Memory { pair }, vec![memory]);
+        hostile.say(&GuestEvent::Idle { pair }, Vec::new());
+        hostile.say(&GuestEvent::Quiet { pair }, Vec::new());
+        hostile.say(&GuestEvent::Lost { pair, why: Loss::Violation("so it says".to_owned()) }, Vec::new());
+        hostile.say(&GuestEvent::Pong { request: number, time_ns: None }, Vec::new());
     }
     for (device, guest, partner) in [("dev0", "server", "dev0"), ("dev9", "router", "dev0"), ("dev0", "client", "dev0")]
     {
         let member = MemberId { guest: guest.parse().unwrap(), device: partner.parse().unwrap() };
-        hostile.say(&News::Couple { device: device.parse().unwrap(), member }, Vec::new());
+        hostile.say(&GuestEvent::Couple { device: device.parse().unwrap(), member }, Vec::new());
         hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
     }
     assert!(network.pid_of("client").is_some());
@@ -667,8 +667,8 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
 fn another_version_is_refused_by_name_and_bad_topologies_by_place() {
     let network = Network::up("versions", FIGURE_1);
     let mut client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
-    let (guest, token) = ("client".parse().unwrap(), Token::claimed(""));
-    let request = Request::Attach { protocol: 0, version: "0.0.1".to_owned(), guest, token };
+    let (guest, secret) = ("client".parse().unwrap(), Secret::claimed(""));
+    let request = Request::Attach { protocol: 0, version: "0.0.1".to_owned(), guest, secret };
     let error = client.request(request).unwrap_err();
     assert!(error.to_string().contains("protocol 0 (version 0.0.1)"), "{error}");
     for (text, status, why) in [

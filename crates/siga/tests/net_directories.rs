@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::channel::{Channel, Ended};
 use siga_fabric::client::Client;
-use siga_fabric::message::{News, PROTOCOL, Token};
+use siga_fabric::message::{GuestEvent, PROTOCOL, Secret};
 use siga_fabric::request::{Answer, Request};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -247,7 +247,7 @@ fn serve_forged(path: &Path) {
             let mut channel = Channel::new(connection).unwrap();
             while let Ok(request) = next(&mut channel) {
                 println!("@ asked {request}");
-                let _ = channel.send(&Answer::Token(Token::claimed(FORGED)), Vec::new());
+                let _ = channel.send(&Answer::Secret(Secret::claimed(FORGED)), Vec::new());
                 let _ = channel.send(&Answer::Done, Vec::new());
             }
         }
@@ -267,7 +267,7 @@ fn plays_a_part() {
             match connect(Path::new(path)) {
                 Ok(socket) => {
                     let mut channel = Channel::new(socket).unwrap();
-                    let request = Request::Token { guest: "a".parse().unwrap(), application: false };
+                    let request = Request::Secret { guest: "a".parse().unwrap(), application: false };
                     let _ = channel.send(&request, Vec::new());
                     println!("@ {:?}", next(&mut channel));
                 }
@@ -712,7 +712,7 @@ fn administrative() -> Vec<Request> {
         Request::StopGuest(guest()),
         Request::Grant { network: network(), guest: guest() },
         Request::Revoke { network: network(), guest: guest() },
-        Request::Token { guest: guest(), application: false },
+        Request::Secret { guest: guest(), application: false },
         Request::Ping { guest: guest(), to: "10.0.0.2".parse().unwrap(), bytes: 8, timeout_ms: 100 },
         Request::Capture { guest: guest(), snap_bytes: 64 },
     ]
@@ -722,11 +722,11 @@ fn administrative() -> Vec<Request> {
 fn a_guests_channel_carries_no_requests() {
     let network = Network::up("channel", TOPOLOGY);
     let before = network.pid("a");
-    let token = Token::claimed(network.text(&["token", "channel", "b"]).trim());
+    let secret = Secret::claimed(network.text(&["token", "channel", "b"]).trim());
     for request in administrative() {
         let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let mut channel = client.attach(&"b".parse().unwrap(), &token).unwrap();
-        channel.send(&News::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
+        let mut channel = client.attach(&"b".parse().unwrap(), &secret).unwrap();
+        channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
         channel.send(&request, Vec::new()).unwrap();
         // Orders to the guest may still come; an answer never does.
         let ended = loop {
@@ -746,12 +746,12 @@ fn a_guests_channel_carries_no_requests() {
 fn a_process_that_attached_asks_for_nothing_else() {
     let network = Network::up("attached", TOPOLOGY);
     let (base, name) = (network.run_dir(), &network.name);
-    let attach_token = Token::claimed(network.text(&["token", "attached", "b"]).trim());
-    let token = network.application_token("a");
+    let attach_token = Secret::claimed(network.text(&["token", "attached", "b"]).trim());
+    let secret = network.application_secret("a");
     let mut early = Client::connect_at(&base, name).unwrap();
     let mut application = Client::connect_at(&base, name).unwrap();
     let request =
-        Request::Application { protocol: PROTOCOL, version: String::new(), guest: "a".parse().unwrap(), token };
+        Request::Application { protocol: PROTOCOL, version: String::new(), guest: "a".parse().unwrap(), secret };
     application.ask(request, Vec::new()).unwrap();
     assert!(matches!(application.answer(PATIENCE).unwrap(), Some(Answer::Application { .. })));
     // Over its own connection, over one from before, and over a new one.
@@ -768,7 +768,7 @@ fn a_process_that_attached_asks_for_nothing_else() {
     // It may attach again, and as an external guest as well; that one is refused alike.
     let client = Client::connect_at(&base, name).unwrap();
     let _channel = client.attach(&"b".parse().unwrap(), &attach_token).unwrap();
-    let refused = late.request(Request::Token { guest: "b".parse().unwrap(), application: false }).unwrap_err();
+    let refused = late.request(Request::Secret { guest: "b".parse().unwrap(), application: false }).unwrap_err();
     assert!(refused.to_string().contains("attached"), "{refused}");
     // Another process of the user is the administrator still.
     assert_eq!(network.text(&["token", "attached", "b"]).trim(), attach_token.text());

@@ -4,7 +4,7 @@ use super::clients::speaks;
 use super::{Control, doorbells, memory};
 use crate::application::ApplicationId;
 use crate::error::{Error, Result};
-use crate::message::{Loss, Order, Token};
+use crate::message::{Loss, Order, Secret};
 use crate::name::Name;
 use crate::request::Answer;
 use crate::topology;
@@ -17,14 +17,14 @@ impl Control {
         key: u64,
         (protocol, version): (u32, &str),
         guest: &Name,
-        token: &Token,
+        secret: &Secret,
     ) -> Result<()> {
-        let admitted = self.may_use(protocol, version, guest, token);
+        let admitted = self.may_use(protocol, version, guest, secret);
         if let Err(error) = &admitted {
             self.log.of_clients(&format!("an application of guest {guest} was refused: {error}"));
         }
         admitted?;
-        let [(bell_guest, ear_guest), (bell_application, ear_application)] = doorbells()?;
+        let [(notify_guest, wake_guest), (notify_application, wake_application)] = doorbells()?;
         let topology::Guest { arena_bytes, waiting, .. } = self.topology.guests[guest];
         let [memory, arena] = memory::of_application(arena_bytes)?;
         self.last_application += 1;
@@ -34,22 +34,26 @@ impl Control {
         }
         self.log.of_guest(guest, &format!("guest {guest}: application {}: attached", application.0));
         self.wait_as_application(key, application, guest.clone());
-        self.tell(guest, &Order::Application { application, arena_bytes }, vec![bell_guest, ear_guest, memory, arena]);
+        self.send_order(
+            guest,
+            &Order::Application { application, arena_bytes },
+            vec![notify_guest, wake_guest, memory, arena],
+        );
         if !self.serves(guest, application) {
             // The guest has ended, and the client has its answer.
             return Ok(());
         }
         let gather = self.topology.driver.gather;
         let answer = Answer::Application { arena_bytes, waiting, gather };
-        self.answer_with(key, &answer, vec![bell_application, ear_application]);
+        self.answer_with(key, &answer, vec![notify_application, wake_application]);
         Ok(())
     }
 
-    fn may_use(&self, protocol: u32, version: &str, guest: &Name, token: &Token) -> Result<()> {
+    fn may_use(&self, protocol: u32, version: &str, guest: &Name, secret: &Secret) -> Result<()> {
         speaks(protocol, version)?;
-        let refused = || Error::usage(format!("the token is not that of the applications of guest {guest}"));
+        let refused = || Error::usage(format!("the secret is not that of the applications of guest {guest}"));
         let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
-        if !secrets.application.is(token) {
+        if !secrets.application.is(secret) {
             return Err(refused());
         }
         if self.topology.guests[guest].external {
@@ -57,7 +61,7 @@ impl Control {
             return Err(Error::usage(message));
         }
         self.running(guest)?;
-        if self.is_falling() {
+        if self.is_stopping() {
             return Err(Error::environment("the network is going down"));
         }
         let count = self.guests[guest].applications.len();
@@ -71,7 +75,7 @@ impl Control {
     /// An application has made its half, for its guest to map.
     pub(super) fn application_memory(&mut self, application: ApplicationId, guest: &Name, descriptors: Vec<OwnedFd>) {
         if self.serves(guest, application) {
-            self.tell(guest, &Order::ApplicationMemory { application }, descriptors);
+            self.send_order(guest, &Order::ApplicationMemory { application }, descriptors);
         }
     }
 

@@ -82,7 +82,7 @@ impl Control {
             | Request::StopGuest(_)
             | Request::Grant { .. }
             | Request::Revoke { .. }
-            | Request::Token { .. }
+            | Request::Secret { .. }
             | Request::Ping { .. }
             | Request::Capture { .. } => {
                 if self.lease != Some(key) && self.attached.has(&client.channel)? {

@@ -6,7 +6,7 @@ use crate::application::ApplicationId;
 use crate::channel::{Channel, Ended, Unsent};
 use crate::error::{Error, Result};
 use crate::limits::ANSWER_TIME_MAX;
-use crate::message::{GuestDevice, Order, PROTOCOL, ReportPart, Token};
+use crate::message::{GuestDevice, Order, PROTOCOL, ReportPart, Secret};
 use crate::name::Name;
 use crate::request::{Answer, GuestState, Moment, NetworkStatus, Request, TimedRequest};
 use crate::topology::{Access, Device};
@@ -40,7 +40,7 @@ enum Waits {
         has_guest_memory: bool,
     },
     /// That all guests run.
-    Rising,
+    Start,
     /// That all is down.
     Down,
     /// Reports of these guests, and how many parts each may still send.
@@ -56,7 +56,7 @@ enum Waits {
 impl Client {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.waits {
-            Waits::Nothing | Waits::Application { .. } | Waits::Rising | Waits::Down | Waits::Capture(_) => None,
+            Waits::Nothing | Waits::Application { .. } | Waits::Start | Waits::Down | Waits::Capture(_) => None,
             Waits::Reports { until, .. } | Waits::Pong { until, .. } | Waits::Guest { until, .. } => Some(*until),
         }
     }
@@ -78,11 +78,11 @@ impl Control {
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
         let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
         self.lease = lease.then_some(key);
-        self.clients.insert(key, Client { channel, waits: Waits::Rising, has_asked: true });
+        self.clients.insert(key, Client { channel, waits: Waits::Start, has_asked: true });
         Ok(())
     }
 
-    pub(super) fn hear_client(&mut self, key: u64) {
+    pub(super) fn receive_from_client(&mut self, key: u64) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         if client.channel.flush().is_ok() {
             self.events.set_behind(key, &client.channel, client.channel.is_behind());
@@ -122,7 +122,7 @@ impl Control {
                 self.request(key, request, descriptors);
             }
             Waits::Application { .. }
-            | Waits::Rising
+            | Waits::Start
             | Waits::Down
             | Waits::Reports { .. }
             | Waits::Pong { .. }
@@ -148,10 +148,10 @@ impl Control {
         let Some(client) = self.clients.remove(&key) else { return };
         self.events.remove(key, &client.channel);
         if self.lease == Some(key) {
-            self.fall(None);
+            self.begin_stop(None);
         }
         if let Waits::Capture(guest) = client.waits {
-            self.tell(&guest, &Order::CaptureStop, Vec::new());
+            self.send_order(&guest, &Order::CaptureStop, Vec::new());
         }
     }
 
@@ -214,20 +214,20 @@ impl Control {
             },
             Request::Down => {
                 self.wait_for(key, Waits::Down);
-                self.fall(None);
+                self.begin_stop(None);
                 return;
             }
             Request::StartGuest(name) => self.ask_to_start(key, &name).map(|()| None),
             Request::StopGuest(name) => self.ask_to_stop(key, &name).map(|()| None),
             Request::Grant { network, guest } => self.set_access(&network, &guest, true).map(Some),
             Request::Revoke { network, guest } => self.set_access(&network, &guest, false).map(Some),
-            Request::Token { guest, application } => self.token(key, &guest, application).map(Some),
-            Request::Application { protocol, version, guest, token } => {
-                self.ask_for_application(key, (protocol, &version), &guest, &token).map(|()| None)
+            Request::Secret { guest, application } => self.secret(key, &guest, application).map(Some),
+            Request::Application { protocol, version, guest, secret } => {
+                self.ask_for_application(key, (protocol, &version), &guest, &secret).map(|()| None)
             }
             Request::ApplicationMemory => Err(Error::usage("this process is no application")),
-            Request::Attach { protocol, version, guest, token } => {
-                self.ask_to_attach(key, (protocol, &version), &guest, &token);
+            Request::Attach { protocol, version, guest, secret } => {
+                self.ask_to_attach(key, (protocol, &version), &guest, &secret);
                 return;
             }
             Request::Ping { guest, to, bytes, timeout_ms } => {
@@ -283,7 +283,7 @@ impl Control {
         if let Some(guest) = self.guests.get_mut(name) {
             guest.stays_ended();
         }
-        self.tell(name, &Order::Stop, Vec::new());
+        self.send_order(name, &Order::Stop, Vec::new());
         let until = Instant::now() + ANSWER_TIME_MAX;
         self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Ended, until });
         Ok(())
@@ -314,17 +314,21 @@ impl Control {
     fn tell_of_members(&mut self, guest: &Name, before: &[(Name, crate::message::Member)]) {
         let after = self.members_of(guest);
         for (device, member) in before.iter().filter(|known| !after.contains(known)) {
-            self.tell(guest, &Order::MemberGone { device: device.clone(), member: member.id.clone() }, Vec::new());
+            self.send_order(
+                guest,
+                &Order::MemberGone { device: device.clone(), member: member.id.clone() },
+                Vec::new(),
+            );
             let own = crate::message::MemberId { guest: guest.clone(), device: device.clone() };
             let order = Order::MemberGone { device: member.id.device.clone(), member: own };
-            self.tell(&member.id.guest, &order, Vec::new());
+            self.send_order(&member.id.guest, &order, Vec::new());
         }
         // A router's partners take packets from where it leads, which its access to one network changes on the others.
         let forwards = self.topology.guests[guest].forwarding;
         for (device, member) in &after {
             let is_new = !before.contains(&(device.clone(), member.clone()));
             if is_new {
-                self.tell(guest, &Order::Member { device: device.clone(), member: member.clone() }, Vec::new());
+                self.send_order(guest, &Order::Member { device: device.clone(), member: member.clone() }, Vec::new());
             }
             if !is_new && !forwards {
                 continue;
@@ -332,22 +336,22 @@ impl Control {
             let partner = member.id.guest.clone();
             for (device, own) in self.members_of(&partner) {
                 if own.id.guest == *guest {
-                    self.tell(&partner, &Order::Member { device, member: own }, Vec::new());
+                    self.send_order(&partner, &Order::Member { device, member: own }, Vec::new());
                 }
             }
         }
     }
 
-    fn token(&mut self, key: u64, guest: &Name, application: bool) -> Result<()> {
+    fn secret(&mut self, key: u64, guest: &Name, application: bool) -> Result<()> {
         self.known(guest)?;
         let secrets = &self.state.secrets[guest];
-        let token = if application { &secrets.application } else { &secrets.attach }.clone();
-        self.answer(key, &Answer::Token(token));
+        let secret = if application { &secrets.application } else { &secrets.attach }.clone();
+        self.answer(key, &Answer::Secret(secret));
         Ok(())
     }
 
-    fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, token: &Token) {
-        if let Err(error) = self.may_attach(protocol, version, guest, token) {
+    fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, secret: &Secret) {
+        if let Err(error) = self.may_attach(protocol, version, guest, secret) {
             self.log.of_clients(&format!("a process that would be guest {guest} was refused: {error}"));
             self.finish(key, Err(error));
             return;
@@ -359,17 +363,17 @@ impl Control {
         }
     }
 
-    fn may_attach(&self, protocol: u32, version: &str, guest: &Name, token: &Token) -> Result<()> {
+    fn may_attach(&self, protocol: u32, version: &str, guest: &Name, secret: &Secret) -> Result<()> {
         speaks(protocol, version)?;
-        let refused = || Error::usage(format!("the token is not that of guest {guest}"));
+        let refused = || Error::usage(format!("the secret is not that of guest {guest}"));
         let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
-        if !secrets.attach.is(token) {
+        if !secrets.attach.is(secret) {
             return Err(refused());
         }
         if !self.topology.guests[guest].external {
             return Err(Error::usage(format!("guest {guest} is not external: the control program starts it")));
         }
-        if self.is_falling() {
+        if self.is_stopping() {
             return Err(Error::environment("the network is going down"));
         }
         if self.guests[guest].process.is_some() {
@@ -382,7 +386,7 @@ impl Control {
         self.running(guest)?;
         self.requests += 1;
         let request = self.requests;
-        self.tell(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
+        self.send_order(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
         let until = Instant::now() + Duration::from_millis(timeout_ms.into()) + ANSWER_TIME_MAX;
         self.wait_for(key, Waits::Pong { request, from: guest.clone(), until });
         Ok(())
@@ -395,7 +399,7 @@ impl Control {
         if self.clients.values().any(others) {
             return Err(Error::environment(format!("guest {guest} is being captured")));
         }
-        self.tell(&guest, &Order::Capture { snap_bytes }, vec![into]);
+        self.send_order(&guest, &Order::Capture { snap_bytes }, vec![into]);
         self.wait_for(key, Waits::Capture(guest));
         Ok(())
     }
@@ -433,7 +437,7 @@ impl Control {
         let from = guests.iter().map(|name| (name.clone(), self.report_parts_max(name))).collect();
         self.wait_for(key, Waits::Reports { request, from, until: Instant::now() + ANSWER_TIME_MAX });
         for name in guests {
-            self.tell(name, &Order::Report { request }, Vec::new());
+            self.send_order(name, &Order::Report { request }, Vec::new());
         }
     }
 
@@ -551,12 +555,12 @@ impl Control {
     }
 
     pub(super) fn answer_starter(&mut self) {
-        self.answer_waiting(&Waits::Rising, &Ok(()));
+        self.answer_waiting(&Waits::Start, &Ok(()));
     }
 
     /// The last that is said.
     pub(super) fn answer_last(&mut self, outcome: &Result<()>) {
-        self.answer_waiting(&Waits::Rising, outcome);
+        self.answer_waiting(&Waits::Start, outcome);
         self.answer_waiting(&Waits::Down, outcome);
     }
 
@@ -589,7 +593,7 @@ impl Control {
                 }
                 Waits::Nothing
                 | Waits::Application { .. }
-                | Waits::Rising
+                | Waits::Start
                 | Waits::Down
                 | Waits::Capture(_)
                 | Waits::Reports { .. }

@@ -1,4 +1,4 @@
-//! Guests of a control program: started, adopted, sent orders, started again, ended. `news.rs` has what they say.
+//! Guests of a control program: started, adopted, sent orders, started again, ended. `guest_events.rs` has what they say.
 
 use super::budget::Budget;
 use super::peer::Peer;
@@ -148,7 +148,7 @@ impl Control {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
             // There is no process whose end would start it again.
-            let start_at = (!self.is_falling()).then(|| Instant::now() + RESTART_WAIT_MAX);
+            let start_at = (!self.is_stopping()).then(|| Instant::now() + RESTART_WAIT_MAX);
             if let Some(guest) = self.guests.get_mut(name) {
                 guest.start_at = start_at;
             }
@@ -188,8 +188,8 @@ impl Control {
             Some((Channel::new(socket).ok()?, process))
         };
         let Some((mut channel, process)) = connect() else { return false };
-        let token = self.state.secrets[name].control.clone();
-        let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, token }, Vec::new()).is_ok();
+        let secret = self.state.secrets[name].control.clone();
+        let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, secret }, Vec::new()).is_ok();
         if adopted && !self.topology.guests[name].external {
             // It has its limits from the predecessor. What its descriptor 2 led to went with that one.
             adopted = self.limit(name, process.pid()).is_ok();
@@ -230,14 +230,14 @@ impl Control {
             waiting: guest.waiting,
             devices: guest.devices.iter().map(|device| GuestDevice::of(&self.topology, device)).collect(),
             routes: guest.routes.clone(),
-            token: self.state.secrets[name].control.clone(),
+            secret: self.state.secrets[name].control.clone(),
         };
         let socket = bind(&self.run.guest(name))?;
-        self.tell(name, &Order::Configure(Box::new(config)), vec![socket]);
+        self.send_order(name, &Order::Configure(Box::new(config)), vec![socket]);
         for (device, member) in self.members_of(name) {
-            self.tell(name, &Order::Member { device, member }, Vec::new());
+            self.send_order(name, &Order::Member { device, member }, Vec::new());
         }
-        self.tell(name, &Order::Run, Vec::new());
+        self.send_order(name, &Order::Run, Vec::new());
         if let Some(guest) = self.guests.get_mut(name) {
             guest.phase = Some(Phase::Configured);
         }
@@ -262,12 +262,18 @@ impl Control {
     }
 
     /// Sends an order to a guest, if it has a channel. A guest that takes no orders is ended.
-    pub(super) fn tell(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
-        self.tell_because(None, name, order, descriptors);
+    pub(super) fn send_order(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
+        self.send_order_because(None, name, order, descriptors);
     }
 
     /// The same for an order that another guest is the cause of.
-    pub(super) fn tell_because(&mut self, cause: Option<&Name>, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
+    pub(super) fn send_order_because(
+        &mut self,
+        cause: Option<&Name>,
+        name: &Name,
+        order: &Order,
+        descriptors: Vec<OwnedFd>,
+    ) {
         let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else { return };
         let sent = channel.send_because(cause, order, descriptors);
         self.events.set_behind(*key, &*channel, channel.is_behind());
@@ -312,7 +318,7 @@ impl Control {
         };
         let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
         // Its last words come before its end.
-        self.hear_guest(name);
+        self.receive_from_guest(name);
         self.end_messages(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
             self.events.remove(key, &channel);
@@ -327,20 +333,20 @@ impl Control {
         self.send_all(Some(name), orders);
         self.applications_gone(name);
         self.guest_silent(name);
-        let (rising, falling) = (matches!(self.stage, Stage::Rising { is_new: true, .. }), self.is_falling());
-        if !falling && let Err(error) = self.begin_incarnation(name) {
+        let (starting, stopping) = (matches!(self.stage, Stage::Starting { is_new: true, .. }), self.is_stopping());
+        if !stopping && let Err(error) = self.begin_incarnation(name) {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
         }
         let external = self.topology.guests[name].external;
-        let again = !external && !clean && !falling && self.topology.guests[name].restart == Restart::OnFailure;
+        let again = !external && !clean && !stopping && self.topology.guests[name].restart == Restart::OnFailure;
         let again = again && !self.state.stopped.contains(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
         let settled = guest.ready.is_some_and(|at| at.elapsed() >= RESTART_SETTLED);
         let was_starting = guest.is_starting();
         (guest.phase, guest.ready, guest.pairs) = (None, None, None);
         guest.ended = Some(how.to_owned());
-        if rising && was_starting && !external {
-            self.fall(Some(Error::environment(format!("guest {name} did not start: {how}"))));
+        if starting && was_starting && !external {
+            self.begin_stop(Some(Error::environment(format!("guest {name} did not start: {how}"))));
         } else if again {
             guest.failures = if settled { 0 } else { guest.failures + 1 };
             let wait = match guest.failures {
@@ -360,7 +366,7 @@ impl Control {
     }
 
     pub(super) fn guests_due(&mut self, now: Instant) {
-        let is_new = matches!(self.stage, Stage::Rising { is_new: true, .. });
+        let is_new = matches!(self.stage, Stage::Starting { is_new: true, .. });
         let due = |guest: &Guest| guest.due().is_some_and(|at| at <= now);
         let names: Vec<Name> =
             self.guests.iter().filter(|(_, guest)| due(guest)).map(|(name, _)| name.clone()).collect();
@@ -388,8 +394,8 @@ impl Control {
         let Some(guest) = self.guests.get_mut(name) else { return };
         guest.ended = Some(error.to_string());
         let external = self.topology.guests[name].external;
-        if matches!(self.stage, Stage::Rising { is_new: true, .. }) && !external {
-            self.fall(Some(error.at(format!("guest {name}"))));
+        if matches!(self.stage, Stage::Starting { is_new: true, .. }) && !external {
+            self.begin_stop(Some(error.at(format!("guest {name}"))));
         }
     }
 
@@ -408,15 +414,15 @@ impl Control {
 
     /// Ends the pairs that only one of two guests told of when they were adopted.
     pub(super) fn end_half_known(&mut self) {
-        let may_still_tell = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
-        let orders = self.pairs.end_half_known(may_still_tell);
+        let may_still_report = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
+        let orders = self.pairs.end_half_known(may_still_report);
         self.send_all(None, orders);
     }
 
     pub(super) fn stop_all(&mut self) {
         let names: Vec<Name> = self.guests.keys().cloned().collect();
         for name in names {
-            self.tell(&name, &Order::Stop, Vec::new());
+            self.send_order(&name, &Order::Stop, Vec::new());
             if let Some(guest) = self.guests.get_mut(&name) {
                 guest.stays_ended();
             }

@@ -5,7 +5,7 @@
 //! checks a ticket without a record of the pair or the application.
 
 use crate::application::ApplicationId;
-use crate::message::{Buffers, MemberId, PairId};
+use crate::message::{Buffers, MemberId, RingPairId};
 use crate::name::Name;
 use crate::ticket::TicketKey;
 use serde::Serialize;
@@ -29,11 +29,11 @@ enum Subject<'a> {
 }
 
 impl Issuer<'_> {
-    pub(super) fn pair(self, number: u64, ends: [EndSubject<'_>; 2]) -> PairId {
-        PairId(self.key.issue(number, &self.pair_subject(ends)))
+    pub(super) fn pair(self, number: u64, ends: [EndSubject<'_>; 2]) -> RingPairId {
+        RingPairId(self.key.issue(number, &self.pair_subject(ends)))
     }
 
-    pub(super) fn issued_pair(self, pair: PairId, ends: [EndSubject<'_>; 2]) -> bool {
+    pub(super) fn issued_pair(self, pair: RingPairId, ends: [EndSubject<'_>; 2]) -> bool {
         self.key.issued(pair.0, &self.pair_subject(ends))
     }
 

@@ -86,10 +86,10 @@ impl Log {
     }
 
     /// Writes the counts of dropped lines that are due.
-    pub(super) fn settle(&mut self, now: Instant) {
+    pub(super) fn write_due_counts(&mut self, now: Instant) {
         let due = |(cause, share): (&Cause, &Share)| (share.due()? <= now).then(|| cause.clone());
         let due: Vec<Cause> = self.shares.iter().filter_map(due).collect();
-        due.into_iter().for_each(|cause| self.tell_left_out(&cause, now));
+        due.into_iter().for_each(|cause| self.write_left_out(&cause, now));
     }
 
     fn of(&mut self, cause: &Cause, line: &str, now: Instant) {
@@ -101,7 +101,7 @@ impl Log {
             }
             return;
         }
-        self.tell_left_out(cause, now);
+        self.write_left_out(cause, now);
         self.write(line);
     }
 
@@ -119,7 +119,7 @@ impl Log {
         is_own || has_shared
     }
 
-    fn tell_left_out(&mut self, cause: &Cause, now: Instant) {
+    fn write_left_out(&mut self, cause: &Cause, now: Instant) {
         let Some(Left { lines, .. }) = self.shares.get(cause).and_then(Share::left) else { return };
         let whose = match cause {
             Cause::Guest(name) => format!("guest {name}"),
@@ -128,7 +128,7 @@ impl Log {
         let line = format!("{whose}: {lines} lines left out");
         let has_room = self.has_room(cause, written_bytes(&line), now);
         if let Some(share) = self.shares.get_mut(cause) {
-            share.told(has_room, now);
+            share.wrote_left_out(has_room, now);
         }
         if has_room {
             self.write(&line);

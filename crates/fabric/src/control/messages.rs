@@ -79,7 +79,7 @@ impl Control {
     }
 
     /// A guest has written something, or has ended.
-    pub(super) fn hear_messages(&mut self, name: &Name) {
+    pub(super) fn receive_output(&mut self, name: &Name) {
         if self.read_messages(name) == Read::End {
             self.end_messages(name);
         } else if let Some(Messages { key, pipe, rests_until, .. }) = self.messages.get_mut(name) {

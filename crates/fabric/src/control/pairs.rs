@@ -6,7 +6,7 @@
 
 use super::issuer::Issuer;
 use crate::error::Error;
-use crate::message::{Buffers, HeldPair, MemberId, Order, PairId};
+use crate::message::{Buffers, MemberId, Order, RingPairEnd, RingPairId};
 use crate::name::Name;
 use crate::topology::{Device, Topology};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ pub enum With {
     /// None.
     Nothing,
     /// A bell towards the other member and an ear for its bell, of a pair of pipes that is made for the two orders.
-    Doorbells(PairId),
+    Doorbells(RingPairId),
 }
 
 /// Two members in a fixed order.
@@ -64,14 +64,14 @@ impl End {
 }
 
 #[derive(Debug)]
-struct Pair {
+struct RingPair {
     /// The first asked for it and is charged.
     ends: [End; 2],
     /// Both guests have been asked to send nothing more.
     is_quiescing: bool,
 }
 
-impl Pair {
+impl RingPair {
     fn bytes(&self) -> u64 {
         self.ends.iter().map(|end| end.inbound.total_bytes()).sum()
     }
@@ -93,16 +93,16 @@ impl Pair {
 
 /// All pairs of a network's guests.
 #[derive(Debug, Default)]
-pub struct Pairs {
-    pairs: BTreeMap<PairId, Pair>,
-    of_couple: BTreeMap<Couple, PairId>,
+pub struct RingPairs {
+    pairs: BTreeMap<RingPairId, RingPair>,
+    of_couple: BTreeMap<Couple, RingPairId>,
     /// To be made when both guests are there; who asked comes first.
     wanted: BTreeMap<Couple, (MemberId, MemberId)>,
-    apart: BTreeSet<Couple>,
+    blocked: BTreeSet<Couple>,
     last: u64,
 }
 
-impl Pairs {
+impl RingPairs {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.pairs.len()
@@ -114,7 +114,7 @@ impl Pairs {
     }
 
     /// The partner of a guest in a pair.
-    pub fn partner(&self, pair: PairId, guest: &Name) -> Option<&MemberId> {
+    pub fn partner(&self, pair: RingPairId, guest: &Name) -> Option<&MemberId> {
         let pair = self.pairs.get(&pair)?;
         Some(&pair.ends[1 - pair.end_of(guest)?].member)
     }
@@ -136,14 +136,14 @@ impl Pairs {
             return Ok(Vec::new());
         }
         let (own, partner) = may_couple(topology, asker, other)?;
-        if self.apart.contains(&key) {
+        if self.blocked.contains(&key) {
             let message = format!("{asker} and {other} are kept apart after a violation");
             return Err(Error::usage(message).hint("starting one of the guests anew ends that"));
         }
         let kind = topology.networks[&own.network].kind;
         let buffers = |device: &Device| Buffers { bytes: kind.buffer_bytes(), count: device.buffer_count };
         let ends = [(asker, own), (other, partner)].map(|(member, device)| End::new(member.clone(), buffers(device)));
-        let pair = Pair { ends, is_quiescing: false };
+        let pair = RingPair { ends, is_quiescing: false };
         self.is_within_limits(topology, &pair)?;
         if !runs(&asker.guest) || !runs(&other.guest) {
             self.wanted.insert(key, (asker.clone(), other.clone()));
@@ -153,7 +153,7 @@ impl Pairs {
         let id = issuer.pair(self.last, [0, 1].map(|at| (&pair.ends[at].member, pair.ends[at].inbound)));
         let orders = [0, 1].map(|at| {
             let (end, peer) = (&pair.ends[at], &pair.ends[1 - at]);
-            let order = Order::Pair(HeldPair {
+            let order = Order::MakePair(RingPairEnd {
                 pair: id,
                 asked: at == 0,
                 device: end.member.device.clone(),
@@ -169,7 +169,7 @@ impl Pairs {
         Ok(orders.into())
     }
 
-    fn is_within_limits(&self, topology: &Topology, pair: &Pair) -> Result<(), Error> {
+    fn is_within_limits(&self, topology: &Topology, pair: &RingPair) -> Result<(), Error> {
         let [asker, other] = [0, 1].map(|at| &pair.ends[at].member);
         for guest in [&asker.guest, &other.guest] {
             let most = topology.guests[guest].pairs_max;
@@ -195,12 +195,12 @@ impl Pairs {
 
     /// Bytes of the rings that a guest asked for.
     pub fn charged(&self, guest: &Name) -> u64 {
-        let asked = |pair: &&Pair| pair.ends[0].member.guest == *guest && !pair.ends[0].is_missing;
-        self.pairs.values().filter(asked).map(Pair::bytes).sum()
+        let asked = |pair: &&RingPair| pair.ends[0].member.guest == *guest && !pair.ends[0].is_missing;
+        self.pairs.values().filter(asked).map(RingPair::bytes).sum()
     }
 
     /// A guest has made its half of a pair, for its partner to map: once for each end.
-    pub fn memory(&mut self, pair: PairId, from: &Name) -> Option<Outgoing> {
+    pub fn memory(&mut self, pair: RingPairId, from: &Name) -> Option<Outgoing> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
         if std::mem::replace(&mut ends[at].has_passed_memory, true) {
@@ -211,7 +211,7 @@ impl Pairs {
     }
 
     /// A guest has mapped its partner's half. The partner, the first time.
-    pub fn linked(&mut self, pair: PairId, from: &Name) -> Option<&MemberId> {
+    pub fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
         let again = std::mem::replace(&mut ends[at].is_linked, true);
@@ -219,7 +219,7 @@ impl Pairs {
     }
 
     /// A guest finds a pair idle: both ends are to be quiet before it ends. They are asked once.
-    pub fn idle(&mut self, pair: PairId, from: &Name) -> Vec<Outgoing> {
+    pub fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
             return Vec::new();
         };
@@ -232,18 +232,18 @@ impl Pairs {
     }
 
     /// A guest sends nothing more over a pair.
-    pub fn quiet(&mut self, pair: PairId, from: &Name) -> Vec<Outgoing> {
+    pub fn quiet(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(quiet) = self.pairs.get_mut(&pair) else { return Vec::new() };
         let Some(at) = quiet.end_of(from) else { return Vec::new() };
         quiet.ends[at].is_quiet = true;
         if quiet.ends.iter().all(|end| end.is_quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
     }
 
-    /// A pair has ended at one side, which has detached; the other is told. With `violation`, the two are kept apart.
-    pub fn lost(&mut self, pair: PairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
+    /// A pair has ended at one side, which has detached; the other is told. With `violation`, the two are kept blocked.
+    pub fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
         let Some(lost) = self.pairs.get(&pair).filter(|lost| lost.end_of(from).is_some()) else { return Vec::new() };
         if violation {
-            self.apart.insert(couple(&lost.ends[0].member, &lost.ends[1].member));
+            self.blocked.insert(couple(&lost.ends[0].member, &lost.ends[1].member));
         }
         self.end(pair, why, |guest| guest != from)
     }
@@ -257,7 +257,7 @@ impl Pairs {
             orders.extend(self.end(pair, &format!("guest {guest} has ended"), |to| to != guest));
             self.wanted.insert(couple(&asker, &other), (asker, other));
         }
-        self.apart.retain(|(one, other)| one.guest != *guest && other.guest != *guest);
+        self.blocked.retain(|(one, other)| one.guest != *guest && other.guest != *guest);
         orders
     }
 
@@ -283,7 +283,7 @@ impl Pairs {
     /// A pair that a guest reports to have had before this control program ran. The second of its two guests to report it
     /// completes it; `end_half_known` finds the pairs that only one of them reports. False if no control program of this network made this
     /// pair for these incarnations of its guests, or if it may not be.
-    pub(super) fn adopt(&mut self, topology: &Topology, issuer: Issuer<'_>, guest: &Name, held: &HeldPair) -> bool {
+    pub(super) fn adopt(&mut self, topology: &Topology, issuer: Issuer<'_>, guest: &Name, held: &RingPairEnd) -> bool {
         let own = MemberId { guest: guest.clone(), device: held.device.clone() };
         let mut ends = [End::adopted(own.clone(), held.inbound), End::adopted(held.member.clone(), held.outbound)];
         if !held.asked {
@@ -296,7 +296,7 @@ impl Pairs {
         let key = couple(&own, &held.member);
         match self.of_couple.get(&key) {
             None => {
-                let pair = Pair { ends, is_quiescing: false };
+                let pair = RingPair { ends, is_quiescing: false };
                 if self.is_within_limits(topology, &pair).is_err() {
                     return false;
                 }
@@ -316,13 +316,13 @@ impl Pairs {
     /// Ends the pairs that one of two guests has reported and the other has not, and will not.
     pub fn end_half_known(&mut self, may_still_report: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let missing = |end: &End| end.is_missing && !may_still_report(&end.member.guest);
-        let half = |(id, pair): (&PairId, &Pair)| pair.ends.iter().any(missing).then_some(*id);
-        let half: Vec<PairId> = self.pairs.iter().filter_map(half).collect();
+        let half = |(id, pair): (&RingPairId, &RingPair)| pair.ends.iter().any(missing).then_some(*id);
+        let half: Vec<RingPairId> = self.pairs.iter().filter_map(half).collect();
         half.into_iter().flat_map(|pair| self.end(pair, "the partner does not know it", |_| true)).collect()
     }
 
     /// The doorbells of a pair could not be made: both ends give it up.
-    pub fn failed(&mut self, pair: PairId, why: &str) -> Vec<Outgoing> {
+    pub fn failed(&mut self, pair: RingPairId, why: &str) -> Vec<Outgoing> {
         self.end(pair, why, |_| true)
     }
 
@@ -333,7 +333,7 @@ impl Pairs {
 
     /// How many there are on a network.
     pub fn count_on(&self, topology: &Topology, network: &Name) -> u32 {
-        let on = |pair: &&Pair| {
+        let on = |pair: &&RingPair| {
             let member = &pair.ends[0].member;
             let guest = topology.guests.get(&member.guest);
             guest.is_some_and(|guest| {
@@ -343,12 +343,12 @@ impl Pairs {
         u32::try_from(self.pairs.values().filter(on).count()).unwrap_or(u32::MAX)
     }
 
-    fn of(&self, guest: &Name) -> Vec<PairId> {
-        let with = |(id, pair): (&PairId, &Pair)| pair.end_of(guest).map(|_| *id);
+    fn of(&self, guest: &Name) -> Vec<RingPairId> {
+        let with = |(id, pair): (&RingPairId, &RingPair)| pair.end_of(guest).map(|_| *id);
         self.pairs.iter().filter_map(with).collect()
     }
 
-    fn end(&mut self, pair: PairId, why: &str, told: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
+    fn end(&mut self, pair: RingPairId, why: &str, told: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let Some(ended) = self.pairs.remove(&pair) else { return Vec::new() };
         self.of_couple.remove(&couple(&ended.ends[0].member, &ended.ends[1].member));
         let tell = |end: &End| Outgoing {

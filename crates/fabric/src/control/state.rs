@@ -4,7 +4,7 @@ use super::cgroup::Cgroup;
 use super::issuer::Issuer;
 use crate::Error;
 use crate::error::{IoContext, Result};
-use crate::message::{PROTOCOL, Token};
+use crate::message::{PROTOCOL, Secret};
 use crate::name::Name;
 use crate::random;
 use crate::rundir::RunDir;
@@ -39,17 +39,17 @@ pub(crate) struct State {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Secrets {
     /// With which a control program proves to the guest what it is.
-    pub(crate) control: Token,
+    pub(crate) control: Secret,
     /// With which an external guest proves to the control program which it is.
-    pub(crate) attach: Token,
+    pub(crate) attach: Secret,
     /// With which applications prove to the control program that they may use the guest's stack.
-    pub(crate) application: Token,
+    pub(crate) application: Secret,
 }
 
 impl State {
     /// That of a network that begins.
     pub(crate) fn new(name: Name, text: String, topology: &Topology) -> Result<Self> {
-        let draw = || Token::draw().context("cannot draw a secret");
+        let draw = || Secret::draw().context("cannot draw a secret");
         let mut secrets = BTreeMap::new();
         for guest in topology.guests.keys() {
             secrets.insert(guest.clone(), Secrets { control: draw()?, attach: draw()?, application: draw()? });

@@ -6,7 +6,7 @@ use crate::application::memory::Area;
 use crate::application::record::{Event, GUEST_NUMBERS, Number};
 use crate::application::{ApplicationId, ROOM, Table, shape, table};
 use crate::limits::{APPLICATION_BUFFERS, REPLIES_MAX};
-use crate::message::{ApplicationReport, Loss, News};
+use crate::message::{ApplicationReport, GuestEvent, Loss};
 use crate::port;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::{Rate, Ticks};
@@ -192,8 +192,10 @@ impl Node {
     /// Makes the own half for an application.
     pub(super) fn begin_application(&mut self, id: ApplicationId, arena_bytes: u64, descriptors: Vec<OwnedFd>) {
         match self.try_begin_application(id, arena_bytes, descriptors) {
-            Ok(memory) => self.tell(&News::ApplicationMemory { application: id }, memory),
-            Err(why) => self.tell(&News::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new()),
+            Ok(memory) => self.tell(&GuestEvent::ApplicationMemory { application: id }, memory),
+            Err(why) => {
+                self.tell(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new())
+            }
         }
     }
 
@@ -242,7 +244,7 @@ impl Node {
             }
             Err(why) => {
                 self.wakes.events.remove(key, &ear);
-                self.tell(&News::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
+                self.tell(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
             }
         }
     }
@@ -288,7 +290,7 @@ impl Node {
             all.of_listener.retain(|_, (of, _)| *of != place);
             all.of_datagrams.retain(|_, (of, _)| *of != place);
         }
-        self.tell(&News::ApplicationEnded { application: application.id, why }, Vec::new());
+        self.tell(&GuestEvent::ApplicationEnded { application: application.id, why }, Vec::new());
     }
 }
 

@@ -5,7 +5,7 @@ use super::lockstep::{Figure1, Guest, LAN, doorbells, figure_1, figure_1_over_hi
 use crate::application::{ApplicationId, shape};
 use crate::client::ApplicationEnd;
 use crate::device::{self, Inside};
-use crate::message::{News, ReportPart, Waiting};
+use crate::message::{GuestEvent, ReportPart, Waiting};
 use crate::ticket::Ticket;
 use crate::topology::{Full, Topology};
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -38,8 +38,8 @@ impl Guest {
         let (id, shape) = (ApplicationId(Ticket::claimed(1, [0; 2])), shape().unwrap());
         let [memory, arena] = [shape.memory_bytes(), ARENA_BYTES].map(|bytes| memory_file(bytes).unwrap());
         self.node.begin_application(id, ARENA_BYTES as u64, vec![bell, ear, memory, arena]);
-        let (news, memory) = self.control.receive::<News>().unwrap().unwrap();
-        assert!(matches!(news, News::ApplicationMemory { .. }), "{news:?}");
+        let (news, memory) = self.control.receive::<GuestEvent>().unwrap().unwrap();
+        assert!(matches!(news, GuestEvent::ApplicationMemory { .. }), "{news:?}");
         let [memory, received] = memory.try_into().unwrap();
         let ((own, own_memory), (arena, sent)) =
             (OwnMemory::create(shape).unwrap(), OwnArena::create(ARENA_BYTES).unwrap());

@@ -3,7 +3,7 @@
 use super::groups::tells_of_groups;
 use super::{Node, Source, setup};
 use crate::limits::REFUSED_TIME;
-use crate::message::{Buffers, GuestDevice, HeldPair, Loss, MemberId, News, PairId};
+use crate::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd, RingPairId};
 use crate::name::Name;
 use crate::port::{Partner, Sender};
 use siga_ring::clock::Ticks;
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// An own half of a pair that waits for the partner's.
 #[derive(Debug)]
 pub(super) struct Half {
-    pair: HeldPair,
+    pair: RingPairEnd,
     port: usize,
     own: OwnMemory,
     bell: Bell,
@@ -55,7 +55,7 @@ impl Node {
         if let Partner::Member(member) = sender.partner.clone() {
             sender.asked = true;
             let device = self.config.devices[sender.device].name.clone();
-            self.tell(&News::Couple { device, member }, Vec::new());
+            self.tell(&GuestEvent::Couple { device, member }, Vec::new());
         }
     }
 
@@ -107,15 +107,15 @@ impl Node {
     }
 
     /// Makes the own half of a pair.
-    pub(super) fn begin_pair(&mut self, held: HeldPair, descriptors: Vec<OwnedFd>) {
+    pub(super) fn begin_pair(&mut self, held: RingPairEnd, descriptors: Vec<OwnedFd>) {
         let pair = held.pair;
         match self.try_begin(held, descriptors) {
-            Ok(memory) => self.tell(&News::Memory { pair }, vec![memory]),
-            Err(why) => self.tell(&News::Lost { pair, why: Loss::Failed(why) }, Vec::new()),
+            Ok(memory) => self.tell(&GuestEvent::Memory { pair }, vec![memory]),
+            Err(why) => self.tell(&GuestEvent::Lost { pair, why: Loss::Failed(why) }, Vec::new()),
         }
     }
 
-    fn try_begin(&mut self, pair: HeldPair, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
+    fn try_begin(&mut self, pair: RingPairEnd, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
         let port = self.port_of(&pair.device, &pair.member).ok_or("it knows no such partner")?;
         let shape = |buffers: Buffers| {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
@@ -135,18 +135,18 @@ impl Node {
     }
 
     /// The partner's half has come: the link is there.
-    pub(super) fn complete_pair(&mut self, pair: PairId, memory: Option<OwnedFd>) {
+    pub(super) fn complete_pair(&mut self, pair: RingPairId, memory: Option<OwnedFd>) {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
         let port = half.port;
         match memory.ok_or("the memory is missing".to_owned()).and_then(|memory| self.try_complete(half, memory)) {
             Ok(()) => {
-                self.tell(&News::Linked { pair }, Vec::new());
+                self.tell(&GuestEvent::Linked { pair }, Vec::new());
                 self.stack.carrier_up(self.now(), setup::number(port));
             }
             Err(why) => {
                 self.wait_to_ask(port);
-                self.tell(&News::Lost { pair, why: Loss::Failed(why) }, Vec::new());
+                self.tell(&GuestEvent::Lost { pair, why: Loss::Failed(why) }, Vec::new());
             }
         }
     }
@@ -168,7 +168,7 @@ impl Node {
         let pair = self.ports.senders[port].pair;
         self.end_link(port);
         if let Some(pair) = pair {
-            self.tell(&News::Lost { pair, why }, Vec::new());
+            self.tell(&GuestEvent::Lost { pair, why }, Vec::new());
         }
     }
 
@@ -183,7 +183,7 @@ impl Node {
     }
 
     /// The control program ends a pair: what has come is still taken in.
-    pub(super) fn end_pair(&mut self, now: Ticks, pair: PairId) {
+    pub(super) fn end_pair(&mut self, now: Ticks, pair: RingPairId) {
         if let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) {
             let half = self.halves.swap_remove(at);
             self.ports.senders[half.port].asked = false;
@@ -234,14 +234,14 @@ impl Node {
                 idle.extend(sender.pair);
             }
         }
-        idle.into_iter().for_each(|pair| self.tell(&News::Idle { pair }, Vec::new()));
+        idle.into_iter().for_each(|pair| self.tell(&GuestEvent::Idle { pair }, Vec::new()));
     }
 
-    pub(super) fn quiesce(&mut self, pair: PairId) {
+    pub(super) fn quiesce(&mut self, pair: RingPairId) {
         if let Some(sender) = self.ports.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
             sender.quiet = true;
         }
-        self.tell(&News::Quiet { pair }, Vec::new());
+        self.tell(&GuestEvent::Quiet { pair }, Vec::new());
     }
 
     pub(super) fn refused(&mut self, device: &Name, member: &MemberId) {

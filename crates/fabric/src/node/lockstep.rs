@@ -5,7 +5,7 @@ use super::Node;
 use crate::channel::Channel;
 use crate::device::{self, Inside, Sent, Whole};
 use crate::limits::BUFFER_COUNT_DEFAULT;
-use crate::message::{Buffers, GuestConfig, GuestDevice, HeldPair, Member, News, PairId, Token, Waiting};
+use crate::message::{Buffers, GuestConfig, GuestDevice, GuestEvent, Member, RingPairEnd, RingPairId, Secret, Waiting};
 use crate::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
 use siga_ring::clock::Ticks;
@@ -86,7 +86,7 @@ impl Guest {
             waiting,
             devices: guest.devices.iter().map(|device| GuestDevice::of(topology, device)).collect(),
             routes: guest.routes.clone(),
-            token: Token::claimed(""),
+            secret: Secret::claimed(""),
         };
         let mut node = Node::seeded(config, channel, None, Seed::simulated(1)).unwrap();
         // What the kernel has to tell is not looked for: that goes by the clock.
@@ -120,21 +120,21 @@ impl Guest {
         let GuestDevice { name: device, kind, .. } = self.node.config.devices[place].clone();
         self.node.add_member(&device, partner).unwrap();
         let buffers = Buffers { bytes: kind.buffer_bytes(), count: self.buffers };
-        let (member, pair) = (partner.id.clone(), PairId(Ticket::claimed(pair, [0; 2])));
+        let (member, pair) = (partner.id.clone(), RingPairId(Ticket::claimed(pair, [0; 2])));
         let shape = Shape::new(buffers.bytes as usize, buffers.count.into()).unwrap();
         let memory = memory_file(shape.memory_bytes()).unwrap();
-        let held = HeldPair { pair, asked: true, device, member, inbound: buffers, outbound: buffers };
+        let held = RingPairEnd { pair, asked: true, device, member, inbound: buffers, outbound: buffers };
         self.node.begin_pair(held, vec![bell, ear, memory]);
-        match self.control.receive::<News>().unwrap().unwrap() {
-            (News::Memory { pair: own }, mut memory) if own == pair => memory.pop().unwrap(),
+        match self.control.receive::<GuestEvent>().unwrap().unwrap() {
+            (GuestEvent::Memory { pair: own }, mut memory) if own == pair => memory.pop().unwrap(),
             (other, _) => panic!("{other:?}"),
         }
     }
 
     fn complete(&mut self, pair: u64, memory: OwnedFd) {
-        self.node.complete_pair(PairId(Ticket::claimed(pair, [0; 2])), Some(memory));
-        let news = self.control.receive::<News>().unwrap().unwrap().0;
-        assert!(matches!(news, News::Linked { .. }), "{news:?}");
+        self.node.complete_pair(RingPairId(Ticket::claimed(pair, [0; 2])), Some(memory));
+        let news = self.control.receive::<GuestEvent>().unwrap().unwrap().0;
+        assert!(matches!(news, GuestEvent::Linked { .. }), "{news:?}");
     }
 
     /// A link to a partner who knows nothing but frames: the partner's end.

@@ -3,7 +3,7 @@
 use super::{Node, Source, setup};
 use crate::channel::{Channel, Ended};
 use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, SUITORS_MAX};
-use crate::message::{DeviceReport, HeldPair, News, Order, PROTOCOL, ReportPart, StackReport};
+use crate::message::{DeviceReport, GuestEvent, Order, PROTOCOL, ReportPart, RingPairEnd, StackReport};
 use crate::port::{self, Counters};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
@@ -33,7 +33,7 @@ const ORDERS_AT_ONCE_MAX: usize = 64;
 
 impl Node {
     /// Tells the control program something. Without one, nobody hears it.
-    pub(super) fn tell(&mut self, news: &News, descriptors: Vec<OwnedFd>) {
+    pub(super) fn tell(&mut self, news: &GuestEvent, descriptors: Vec<OwnedFd>) {
         let Some((key, channel)) = &mut self.control else { return };
         let sent = channel.send(news, descriptors);
         self.wakes.events.set_behind(*key, &*channel, channel.is_behind());
@@ -92,15 +92,15 @@ impl Node {
             }
             Order::Member { device, member } => {
                 if let Err(error) = self.add_member(&device, &member) {
-                    self.tell(&News::Failed(error), Vec::new());
+                    self.tell(&GuestEvent::Failed(error), Vec::new());
                 }
             }
             Order::Run => {
                 self.runs = true;
-                self.tell(&News::Ready { confinement: self.confinement.clone() }, Vec::new());
+                self.tell(&GuestEvent::Ready { confinement: self.confinement.clone() }, Vec::new());
             }
             Order::MemberGone { device, member } => self.remove_member(&device, &member),
-            Order::Pair(pair) => self.begin_pair(pair, descriptors),
+            Order::MakePair(pair) => self.begin_pair(pair, descriptors),
             Order::PeerMemory { pair } => self.complete_pair(pair, descriptors.pop()),
             Order::Quiesce { pair } => self.quiesce(pair),
             Order::Unpair { pair, why: _ } => self.end_pair(now, pair),
@@ -154,7 +154,7 @@ impl Node {
         let Some((key, mut channel)) = self.suitors.get_mut(at).and_then(Option::take) else { return };
         match channel.receive::<Order>() {
             Ok(None) => self.suitors[at] = Some((key, channel)),
-            Ok(Some((Order::Adopt { protocol: PROTOCOL, token }, _))) if self.config.token.is(&token) => {
+            Ok(Some((Order::Adopt { protocol: PROTOCOL, secret }, _))) if self.config.secret.is(&secret) => {
                 self.control_ended();
                 self.wakes.events.remove(key, &channel);
                 let Ok(key) = self.wakes.events.add(&channel, Source::Control) else { return };
@@ -167,13 +167,13 @@ impl Node {
 
     /// Tells a control program that has just adopted this guest what the guest has, in as many parts as it takes.
     fn tell_inventory(&mut self) {
-        let mut pairs: Vec<HeldPair> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
+        let mut pairs: Vec<RingPairEnd> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
         let mut applications = self.applications.ids();
         loop {
             let rest = |count: usize| count.saturating_sub(INVENTORY_PART_MAX);
             let (pairs_left, applications_left) = (rest(pairs.len()), rest(applications.len()));
             let last = pairs_left == 0 && applications_left == 0;
-            let news = News::Inventory {
+            let news = GuestEvent::Inventory {
                 confinement: self.confinement.clone(),
                 pairs: pairs.split_off(pairs_left),
                 applications: applications.split_off(applications_left),
@@ -193,12 +193,12 @@ impl Node {
             if let Some(at) = self.pings.iter().position(|open| open.ping == pong) {
                 let open = self.pings.swap_remove(at);
                 let time_ns = Some(self.clock.rate.ns(self.clock.now().since(open.sent)));
-                self.tell(&News::Pong { request: open.request, time_ns }, Vec::new());
+                self.tell(&GuestEvent::Pong { request: open.request, time_ns }, Vec::new());
             }
         }
         while let Some(at) = self.pings.iter().position(|open| open.until <= now) {
             let open = self.pings.swap_remove(at);
-            self.tell(&News::Pong { request: open.request, time_ns: None }, Vec::new());
+            self.tell(&GuestEvent::Pong { request: open.request, time_ns: None }, Vec::new());
         }
         self.write_capture();
     }
@@ -224,13 +224,13 @@ impl Node {
     fn stop_capture(&mut self) {
         if self.capture.take().is_some() {
             let missed = self.stack.stop_capture();
-            self.tell(&News::CaptureEnded { missed }, Vec::new());
+            self.tell(&GuestEvent::CaptureEnded { missed }, Vec::new());
         }
     }
 
     fn report(&mut self, request: u64) {
         for part in self.report_parts() {
-            self.tell(&News::Report { request, part }, Vec::new());
+            self.tell(&GuestEvent::Report { request, part }, Vec::new());
         }
     }
 

@@ -13,7 +13,7 @@ use siga_fabric::error::{Error, IoContext, Result};
 use siga_fabric::isolate::{Profile, confine, hide, raise_descriptor_limit};
 use siga_fabric::launch;
 use siga_fabric::limits::NAME_BYTES_MAX;
-use siga_fabric::message::{GuestConfig, MemberId, News, Order, PROTOCOL};
+use siga_fabric::message::{GuestConfig, GuestEvent, MemberId, Order, PROTOCOL};
 use siga_fabric::name::Name;
 use siga_fabric::node::Node;
 use std::fs::File;
@@ -31,7 +31,7 @@ const TALK_BYTES: usize = 1_000;
 pub(crate) fn guest() -> Result<()> {
     hide()?;
     let mut channel = Channel::new(launch::channel()?)?;
-    channel.send(&News::Hello { protocol: PROTOCOL, version: "puppet".to_owned() }, Vec::new())?;
+    channel.send(&GuestEvent::Hello { protocol: PROTOCOL, version: "puppet".to_owned() }, Vec::new())?;
     wait(&channel)?;
     let Ok(Some((Order::Configure(config), mut descriptors))) = channel.receive::<Order>() else {
         return Err(Error::environment("no configuration"));
@@ -76,7 +76,7 @@ fn rogue(mut channel: Channel, confinement: &str) -> Result<()> {
             Ok(Some((Order::Run, _))) => channel.send(&ready(confinement), Vec::new())?,
             Ok(Some((Order::Ping { request, bytes, .. }, _))) => {
                 let answer = deed(&mut channel, bytes)?;
-                channel.send(&News::Pong { request, time_ns: Some(answer) }, Vec::new())?;
+                channel.send(&GuestEvent::Pong { request, time_ns: Some(answer) }, Vec::new())?;
             }
             Ok(Some((Order::Stop, _))) | Err(_) => return Ok(()),
             Ok(Some(_)) => {}
@@ -88,8 +88,8 @@ fn rogue(mut channel: Channel, confinement: &str) -> Result<()> {
     }
 }
 
-fn ready(confinement: &str) -> News {
-    News::Ready { confinement: confinement.to_owned() }
+fn ready(confinement: &str) -> GuestEvent {
+    GuestEvent::Ready { confinement: confinement.to_owned() }
 }
 
 fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
@@ -99,7 +99,7 @@ fn deed(channel: &mut Channel, number: u16) -> Result<u64> {
             let long: Name = "x".repeat(NAME_BYTES_MAX).parse()?;
             let member = MemberId { guest: long.clone(), device: long.clone() };
             for _ in 0..7_000 {
-                channel.send(&News::Couple { device: long.clone(), member: member.clone() }, Vec::new())?;
+                channel.send(&GuestEvent::Couple { device: long.clone(), member: member.clone() }, Vec::new())?;
                 while let Ok(Some(_)) = channel.receive::<Order>() {}
             }
             Ok(0)

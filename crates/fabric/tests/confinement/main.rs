@@ -10,7 +10,7 @@ use rustix::fs::ftruncate;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process, prlimit};
 use siga_fabric::client::Client;
-use siga_fabric::message::{MemberId, News, Order};
+use siga_fabric::message::{GuestEvent, MemberId, Order};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, GuestMemory, GuestState, GuestStatus, MemoryLimit, Request};
 use std::fs;
@@ -380,16 +380,16 @@ fn doorbells_have_one_page_and_a_partner_that_grows_its_own_holds_up_nobody() {
     let topology = TOPOLOGY.replace("[guest.rogue]", "[guest.rogue]\nexternal = true");
     let network = Network::up("doorbells", &topology);
     let rogue: Name = "rogue".parse().unwrap();
-    let answers = network.request(Request::Token { guest: rogue.clone(), application: false });
-    let [Answer::Token(token)] = &answers[..] else { panic!("{answers:?}") };
-    let mut channel = Client::connect_at(&network.run_dir(), &network.name).unwrap().attach(&rogue, token).unwrap();
-    channel.send(&News::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
+    let answers = network.request(Request::Secret { guest: rogue.clone(), application: false });
+    let [Answer::Secret(secret)] = &answers[..] else { panic!("{answers:?}") };
+    let mut channel = Client::connect_at(&network.run_dir(), &network.name).unwrap().attach(&rogue, secret).unwrap();
+    channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
     let (device, member): (Name, MemberId) =
         ("dev0".parse().unwrap(), MemberId { guest: "victim".parse().unwrap(), device: "dev0".parse().unwrap() });
-    channel.send(&News::Couple { device, member }, Vec::new()).unwrap();
+    channel.send(&GuestEvent::Couple { device, member }, Vec::new()).unwrap();
     let mut parts = None;
     wait_until("a pair", || {
-        if let Ok(Some((Order::Pair(_), descriptors))) = channel.receive::<Order>() {
+        if let Ok(Some((Order::MakePair(_), descriptors))) = channel.receive::<Order>() {
             parts = Some(descriptors);
         }
         parts.is_some()

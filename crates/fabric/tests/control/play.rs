@@ -13,8 +13,8 @@ use siga_fabric::control::Control;
 use siga_fabric::error::Error;
 use siga_fabric::launch::{Launcher, Process};
 use siga_fabric::message::{
-    ApplicationReport, Buffers, DeviceReport, HeldPair, LinkReport, Loss, MemberId, News, Order, PROTOCOL, PairId,
-    ReportPart, StackReport, Token,
+    ApplicationReport, Buffers, DeviceReport, GuestEvent, LinkReport, Loss, MemberId, Order, PROTOCOL, ReportPart,
+    RingPairEnd, RingPairId, Secret, StackReport,
 };
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, GuestState, GuestStatus, Moment, Request, TimedRequest};
@@ -113,7 +113,7 @@ struct Guest {
     /// Its own socket, where a successor finds it, if it is external.
     listener: Option<OwnedFd>,
     runs: bool,
-    pairs: BTreeMap<PairId, HeldPair>,
+    pairs: BTreeMap<RingPairId, RingPairEnd>,
     applications: Vec<ApplicationId>,
     pings: Vec<u64>,
     /// The control program ended its channel.
@@ -126,7 +126,7 @@ impl Guest {
         Self { channel, listener: None, runs: false, pairs, applications, pings, has_ended: false }
     }
 
-    fn say(&mut self, news: &News, descriptors: Vec<OwnedFd>) {
+    fn say(&mut self, news: &GuestEvent, descriptors: Vec<OwnedFd>) {
         // A message that is too long to be sent, or a channel that has ended, is no concern of the author's.
         let _ = self.channel.send(news, descriptors);
     }
@@ -163,23 +163,23 @@ impl Guest {
             Order::Configure(config) => self.listen(&config.name, descriptors.pop()),
             Order::Run => {
                 self.runs = true;
-                self.say(&News::Ready { confinement: "honest".to_owned() }, Vec::new());
+                self.say(&GuestEvent::Ready { confinement: "honest".to_owned() }, Vec::new());
             }
-            Order::Pair(held) => {
+            Order::MakePair(held) => {
                 assert_eq!(descriptors.len(), 3);
-                self.say(&News::Memory { pair: held.pair }, vec![memory_file()]);
+                self.say(&GuestEvent::Memory { pair: held.pair }, vec![memory_file()]);
                 self.pairs.insert(held.pair, held);
             }
-            Order::PeerMemory { pair } => self.say(&News::Linked { pair }, Vec::new()),
-            Order::Quiesce { pair } => self.say(&News::Quiet { pair }, Vec::new()),
+            Order::PeerMemory { pair } => self.say(&GuestEvent::Linked { pair }, Vec::new()),
+            Order::Quiesce { pair } => self.say(&GuestEvent::Quiet { pair }, Vec::new()),
             Order::Unpair { pair, .. } => _ = self.pairs.remove(&pair),
             Order::Application { application, .. } => {
                 self.applications.push(application);
-                self.say(&News::ApplicationMemory { application }, vec![memory_file(), memory_file()]);
+                self.say(&GuestEvent::ApplicationMemory { application }, vec![memory_file(), memory_file()]);
             }
             Order::Report { request } => {
                 let stack = StackReport { connections: MARK, ..StackReport::default() };
-                self.say(&News::Report { request, part: ReportPart::Stack(stack) }, Vec::new());
+                self.say(&GuestEvent::Report { request, part: ReportPart::Stack(stack) }, Vec::new());
             }
             Order::Ping { request, .. } => self.pings.push(request),
             Order::Refused { .. }
@@ -193,7 +193,7 @@ impl Guest {
         }
     }
 
-    fn pair_with(&self, partner: &str) -> Option<&HeldPair> {
+    fn pair_with(&self, partner: &str) -> Option<&RingPairEnd> {
         self.pairs.values().find(|held| held.member == member(partner))
     }
 }
@@ -261,8 +261,8 @@ pub(crate) struct World {
     application: Client,
     pinger: Client,
     /// Tickets that the hostile guests have seen or guessed.
-    pairs: Vec<PairId>,
-    tokens: BTreeMap<&'static str, Token>,
+    pairs: Vec<RingPairId>,
+    secrets: BTreeMap<&'static str, Secret>,
 }
 
 impl World {
@@ -286,16 +286,16 @@ impl World {
             application,
             pinger,
             pairs: Vec::new(),
-            tokens: BTreeMap::new(),
+            secrets: BTreeMap::new(),
         };
         world.meet_started();
         for guest in ["hostile", "witness", "partner"] {
-            let Some(Answer::Token(token)) =
-                world.asks(Request::Token { guest: name(guest), application: false }).into_iter().next()
+            let Some(Answer::Secret(secret)) =
+                world.asks(Request::Secret { guest: name(guest), application: false }).into_iter().next()
             else {
-                panic!("no token")
+                panic!("no secret")
             };
-            world.tokens.insert(guest, token);
+            world.secrets.insert(guest, secret);
         }
         for guest in ["witness", "partner"] {
             let attached = world.attach(guest);
@@ -368,7 +368,7 @@ impl World {
         // The control program starts them by their names.
         let ((mut inner, _), (mut victim, pid)) = next().zip(next()).expect("two guests");
         for guest in [&mut inner, &mut victim] {
-            guest.say(&News::Hello { protocol: PROTOCOL, version: "play".to_owned() }, Vec::new());
+            guest.say(&GuestEvent::Hello { protocol: PROTOCOL, version: "play".to_owned() }, Vec::new());
         }
         self.victim = pid;
         self.inner = Some(inner);
@@ -404,8 +404,8 @@ impl World {
         let end = Instant::now() + PATIENCE;
         loop {
             let mut client = Client(connect(&path));
-            let (token, version) = (self.tokens[guest].clone(), "play".to_owned());
-            client.ask(Request::Attach { protocol: PROTOCOL, version, guest: name(guest), token }, Vec::new());
+            let (secret, version) = (self.secrets[guest].clone(), "play".to_owned());
+            client.ask(Request::Attach { protocol: PROTOCOL, version, guest: name(guest), secret }, Vec::new());
             let answer = loop {
                 assert!(Instant::now() < end, "{guest} is not attached");
                 self.turn();
@@ -420,7 +420,7 @@ impl World {
     }
 
     fn join_witnesses(&mut self) {
-        let couple = News::Couple { device: name("dev0"), member: member("partner") };
+        let couple = GuestEvent::Couple { device: name("dev0"), member: member("partner") };
         self.honest.get_mut("witness").expect("a witness").say(&couple, Vec::new());
         let joined = |world: &Self, one, other| world.honest[one].pair_with(other).is_some();
         self.until("the pair", |world| joined(world, "witness", "partner") && joined(world, "partner", "witness"));
@@ -428,14 +428,14 @@ impl World {
     }
 
     fn begin_application(&mut self) {
-        let Some(Answer::Token(token)) =
-            self.asks(Request::Token { guest: name("victim"), application: true }).into_iter().next()
+        let Some(Answer::Secret(secret)) =
+            self.asks(Request::Secret { guest: name("victim"), application: true }).into_iter().next()
         else {
-            panic!("no token")
+            panic!("no secret")
         };
         let version = "play".to_owned();
         self.application
-            .ask(Request::Application { protocol: PROTOCOL, version, guest: name("victim"), token }, Vec::new());
+            .ask(Request::Application { protocol: PROTOCOL, version, guest: name("victim"), secret }, Vec::new());
         self.until("the application", |world| !world.honest["victim"].applications.is_empty());
         self.application.ask(Request::ApplicationMemory, vec![memory_file(), memory_file()]);
         self.turn();
@@ -493,7 +493,7 @@ impl World {
         }
         for guest in self.honest.values_mut() {
             let (pairs, confinement) = (guest.pairs.values().cloned().collect(), "honest".to_owned());
-            guest.say(&News::Inventory { confinement, pairs, applications: Vec::new(), last: true }, Vec::new());
+            guest.say(&GuestEvent::Inventory { confinement, pairs, applications: Vec::new(), last: true }, Vec::new());
         }
         self.meet_started();
         self.begin_application();
@@ -503,7 +503,7 @@ impl World {
         self.check_status();
     }
 
-    fn standing_pair(&self) -> Option<HeldPair> {
+    fn standing_pair(&self) -> Option<RingPairEnd> {
         self.honest["witness"].pair_with("partner").cloned()
     }
 
@@ -521,7 +521,7 @@ impl World {
             if draw.below(4) > 0
                 && let Some(inner) = &mut self.inner
             {
-                inner.say(&News::Hello { protocol: PROTOCOL, version: String::new() }, Vec::new());
+                inner.say(&GuestEvent::Hello { protocol: PROTOCOL, version: String::new() }, Vec::new());
             }
         }
         if draw.below(4) > 0 {
@@ -573,8 +573,8 @@ impl World {
             kind => self.news(kind, draw),
         };
         let honest_count = match &news {
-            News::Memory { .. } => 1,
-            News::ApplicationMemory { .. } => 2,
+            GuestEvent::Memory { .. } => 1,
+            GuestEvent::ApplicationMemory { .. } => 2,
             _ => 0,
         };
         let count = if draw.below(16) == 0 { draw.below(5) } else { honest_count };
@@ -592,36 +592,36 @@ impl World {
         }
     }
 
-    fn news(&self, kind: usize, draw: &mut Draw<'_>) -> News {
+    fn news(&self, kind: usize, draw: &mut Draw<'_>) -> GuestEvent {
         match kind {
-            0 => News::Hello { protocol: draw.one_of(&[PROTOCOL, 0, u32::MAX]), version: text(draw) },
-            1 | 2 => News::Ready { confinement: text(draw) },
-            3 => News::Failed(Error::usage(text(draw)).hint(text(draw))),
+            0 => GuestEvent::Hello { protocol: draw.one_of(&[PROTOCOL, 0, u32::MAX]), version: text(draw) },
+            1 | 2 => GuestEvent::Ready { confinement: text(draw) },
+            3 => GuestEvent::Failed(Error::usage(text(draw)).hint(text(draw))),
             4 | 5 => {
                 let pairs = (0..draw.below(80)).map(|_| self.held(draw)).collect();
                 let applications = (0..draw.below(4)).map(|_| self.application_ticket(draw)).collect();
-                News::Inventory { confinement: text(draw), pairs, applications, last: draw.below(2) == 0 }
+                GuestEvent::Inventory { confinement: text(draw), pairs, applications, last: draw.below(2) == 0 }
             }
-            6..=10 => News::Couple { device: self.device(draw), member: self.member(draw) },
-            11..=13 => News::Memory { pair: self.pair(draw) },
-            14 => News::ApplicationMemory { application: self.application_ticket(draw) },
-            15 => News::ApplicationEnded { application: self.application_ticket(draw), why: loss(draw) },
-            16 | 17 => News::Linked { pair: self.pair(draw) },
-            18 | 19 => News::Idle { pair: self.pair(draw) },
-            20 | 21 => News::Quiet { pair: self.pair(draw) },
-            22 | 23 => News::Lost { pair: self.pair(draw), why: loss(draw) },
-            24 | 25 => News::Report { request: number(draw), part: self.part(draw) },
-            26 => News::Pong { request: number(draw), time_ns: draw.one_of(&[None, Some(0), Some(u64::MAX)]) },
-            _ => News::CaptureEnded { missed: number(draw) },
+            6..=10 => GuestEvent::Couple { device: self.device(draw), member: self.member(draw) },
+            11..=13 => GuestEvent::Memory { pair: self.pair(draw) },
+            14 => GuestEvent::ApplicationMemory { application: self.application_ticket(draw) },
+            15 => GuestEvent::ApplicationEnded { application: self.application_ticket(draw), why: loss(draw) },
+            16 | 17 => GuestEvent::Linked { pair: self.pair(draw) },
+            18 | 19 => GuestEvent::Idle { pair: self.pair(draw) },
+            20 | 21 => GuestEvent::Quiet { pair: self.pair(draw) },
+            22 | 23 => GuestEvent::Lost { pair: self.pair(draw), why: loss(draw) },
+            24 | 25 => GuestEvent::Report { request: number(draw), part: self.part(draw) },
+            26 => GuestEvent::Pong { request: number(draw), time_ns: draw.one_of(&[None, Some(0), Some(u64::MAX)]) },
+            _ => GuestEvent::CaptureEnded { missed: number(draw) },
         }
     }
 
     /// A ticket of its own, of others, or invented.
-    fn pair(&self, draw: &mut Draw<'_>) -> PairId {
+    fn pair(&self, draw: &mut Draw<'_>) -> RingPairId {
         let own = [&self.hostile, &self.inner].into_iter().flatten().flat_map(|guest| guest.pairs.keys().copied());
         let others = self.honest.values().flat_map(|guest| guest.pairs.keys().copied());
-        let mut all: Vec<PairId> = own.chain(others).chain(self.pairs.iter().copied()).collect();
-        all.extend([0, 1, 2, u64::MAX].map(|number| PairId(Ticket::claimed(number, [0; 2]))));
+        let mut all: Vec<RingPairId> = own.chain(others).chain(self.pairs.iter().copied()).collect();
+        all.extend([0, 1, 2, u64::MAX].map(|number| RingPairId(Ticket::claimed(number, [0; 2]))));
         draw.one_of(&all[..all.len().min(200)])
     }
 
@@ -631,13 +631,13 @@ impl World {
         draw.one_of(&all)
     }
 
-    fn held(&self, draw: &mut Draw<'_>) -> HeldPair {
+    fn held(&self, draw: &mut Draw<'_>) -> RingPairEnd {
         let buffers = |draw: &mut Draw<'_>| {
             let (bytes, count) = (draw.one_of(&[16 << 10, 0, u32::MAX]), draw.one_of(&[8, 0, u16::MAX]));
             Buffers { bytes, count }
         };
         let standing = self.standing_pair().filter(|_| draw.below(2) == 0);
-        standing.unwrap_or_else(|| HeldPair {
+        standing.unwrap_or_else(|| RingPairEnd {
             pair: self.pair(draw),
             asked: draw.below(2) == 0,
             device: self.device(draw),
@@ -708,7 +708,7 @@ impl World {
                     hostile.listen(&config.name, descriptors.into_iter().next());
                     continue;
                 }
-                Order::Pair(held) => {
+                Order::MakePair(held) => {
                     seen.push(held.pair);
                     hostile.pairs.insert(held.pair, held.clone());
                     3
@@ -741,8 +741,8 @@ impl World {
             let part = self.part(draw);
             if let Some(hostile) = self.slot(guest).filter(|hostile| hostile.runs) {
                 for request in 0..8 {
-                    hostile.say(&News::Report { request, part: part.clone() }, Vec::new());
-                    hostile.say(&News::Pong { request, time_ns: Some(1) }, Vec::new());
+                    hostile.say(&GuestEvent::Report { request, part: part.clone() }, Vec::new());
+                    hostile.say(&GuestEvent::Pong { request, time_ns: Some(1) }, Vec::new());
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::control::{Lines, Worker, write_outcome};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::Leased;
-use siga_fabric::message::{ReportPart, Token};
+use siga_fabric::message::{ReportPart, Secret};
 use siga_fabric::name::Name;
 use siga_fabric::request::{Answer, Request as Ask};
 use siga_fabric::rundir::{self, RunDir};
@@ -32,9 +32,9 @@ pub struct Raised {
     /// Its name there.
     pub network: Name,
     /// What the client attaches with.
-    pub client: Token,
+    pub client: Secret,
     /// What the server attaches with.
-    pub server: Token,
+    pub server: Secret,
     /// The processes of client's guest, router and server's guest, of those that there are.
     pub guests: [Option<u32>; 3],
     /// The process of the control program.
@@ -100,7 +100,7 @@ struct Network {
 
 impl Network {
     fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
-        let drawn = Token::draw().map_err(|error| Error::environment(format!("no random numbers: {error}")))?;
+        let drawn = Secret::draw().map_err(|error| Error::environment(format!("no random numbers: {error}")))?;
         // A socket's path has to be short.
         let base = std::env::temp_dir().join(format!("siga-{}", &drawn.text()[..12]));
         let name: Name = NAME.parse()?;
@@ -112,8 +112,8 @@ impl Network {
         let mut network = Self { leased };
         let attach = spec.path.attach;
         let raised = Raised {
-            client: network.token(NAMES[0], attach)?,
-            server: network.token(NAMES[2], attach)?,
+            client: network.secret(NAMES[0], attach)?,
+            server: network.secret(NAMES[2], attach)?,
             guests: network.pids()?,
             control: u32::try_from(network.leased.control().as_raw_nonzero().get()).unwrap_or(0),
             base,
@@ -126,12 +126,13 @@ impl Network {
         self.leased.client.request(request).map_err(Error::from)
     }
 
-    fn token(&mut self, guest: &str, attach: Attach) -> Result<Token> {
+    fn secret(&mut self, guest: &str, attach: Attach) -> Result<Secret> {
         let application = attach == Attach::Iucv;
-        let answers = self.ask(Ask::Token { guest: guest.parse()?, application })?;
-        let token =
-            answers.into_iter().find_map(|answer| if let Answer::Token(token) = answer { Some(token) } else { None });
-        token.ok_or_else(|| Error::environment(format!("the control program has no token for {guest}")))
+        let answers = self.ask(Ask::Secret { guest: guest.parse()?, application })?;
+        let secret = answers
+            .into_iter()
+            .find_map(|answer| if let Answer::Secret(secret) = answer { Some(secret) } else { None });
+        secret.ok_or_else(|| Error::environment(format!("the control program has no secret for {guest}")))
     }
 
     fn pids(&mut self) -> Result<[Option<u32>; 3]> {

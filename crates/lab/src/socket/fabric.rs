@@ -26,7 +26,7 @@ pub struct FabricOptions {
     /// The guest.
     pub guest: Name,
     /// What it proves itself with.
-    pub token: message::Token,
+    pub secret: message::Secret,
     /// `reno` instead of `cubic`.
     pub reno: bool,
     /// Where the stack is.
@@ -39,10 +39,10 @@ impl FabricOptions {
     /// # Errors
     /// Environment: the network is gone or has this guest already, or the guest does not run.
     pub fn attach(&self) -> crate::Result<Attachment> {
-        let Self { base, network, guest, token, .. } = self;
+        let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
-            Attach::Embedded => Attachment::embedded_at(base, network, guest, token)?,
-            Attach::Iucv => Attachment::iucv_at(base, network, guest, token)?,
+            Attach::Embedded => Attachment::embedded_at(base, network, guest, secret)?,
+            Attach::Iucv => Attachment::iucv_at(base, network, guest, secret)?,
         })
     }
 }

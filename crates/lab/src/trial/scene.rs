@@ -25,7 +25,7 @@ use crate::socket::{Endpoint, SocketsOf};
 use crate::workload::Shape;
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
-use siga_fabric::message::Token;
+use siga_fabric::message::Secret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
@@ -382,12 +382,12 @@ fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Wa
     let net = Net::raise(Path::new("/proc/self/exe"), &spec)?;
     let congestion = level.congestion.clone().unwrap_or_else(|| "cubic".into());
     let [client, _, server] = NAMES;
-    let sockets = |guest: &str, token: &Token| -> Result<SocketsOf> {
+    let sockets = |guest: &str, secret: &Secret| -> Result<SocketsOf> {
         Ok(SocketsOf::Guest(FabricOptions {
             base: net.raised.base.clone(),
             network: net.raised.network.clone(),
             guest: guest.parse()?,
-            token: token.clone(),
+            secret: secret.clone(),
             reno: congestion == "reno",
             attach: path.attach,
         }))

@@ -17,7 +17,7 @@ mod stranger;
 
 use packets::{datagram, echo, fragment, syn, unreachable};
 use serde_json::json;
-use siga_fabric::message::Token;
+use siga_fabric::message::Secret;
 use siga_fabric::name::Name;
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -72,8 +72,8 @@ enum Workload {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["server", run_dir, token] => serve(Path::new(run_dir), token),
-        ["hostile", run_dir, token] => flood(Path::new(run_dir), token),
+        ["server", run_dir, secret] => serve(Path::new(run_dir), secret),
+        ["hostile", run_dir, secret] => flood(Path::new(run_dir), secret),
         [program, rounds, seconds] => {
             let (rounds, seconds) = (rounds.parse().unwrap(), seconds.parse().unwrap());
             measure(Path::new(program), rounds, Duration::from_secs_f64(seconds));
@@ -108,14 +108,14 @@ impl Network {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    fn token(&self, guest: &str) -> String {
+    fn secret(&self, guest: &str) -> String {
         self.siga(&["token", NAME, guest])
     }
 
     /// A process of this program that is a guest; it has said that it is ready.
     fn start(&self, guest: &str) -> Guest {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(guest).arg(self.run_dir()).arg(self.token(guest)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(guest).arg(self.run_dir()).arg(self.secret(guest)).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut says = BufReader::new(process.stdout.take().unwrap());
         says.read_line(&mut String::new()).unwrap();
@@ -166,13 +166,13 @@ fn end_with_input(hear: impl Fn(&str) + Send + 'static) {
     });
 }
 
-fn attach(run_dir: &Path, guest: &str, token: &str) -> Attachment {
+fn attach(run_dir: &Path, guest: &str, secret: &str) -> Attachment {
     let name: Name = NAME.parse().unwrap();
-    Attachment::embedded_at(run_dir, &name, &guest.parse().unwrap(), &Token::claimed(token)).unwrap()
+    Attachment::embedded_at(run_dir, &name, &guest.parse().unwrap(), &Secret::claimed(secret)).unwrap()
 }
 
-fn serve(run_dir: &Path, token: &str) {
-    let attachment = attach(run_dir, "server", token);
+fn serve(run_dir: &Path, secret: &str) {
+    let attachment = attach(run_dir, "server", secret);
     let listener = TcpListener::bind(&attachment, SERVER.parse().unwrap()).unwrap();
     end_with_input(|_| {});
     println!("ready");
@@ -199,8 +199,8 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
 }
 
 /// Sends what no honest guest would, from each `flood` to the next `rest`, and then says how many packets that were.
-fn flood(run_dir: &Path, token: &str) {
-    let mut stranger = Stranger::attach(run_dir, &NAME.parse().unwrap(), "hostile", token);
+fn flood(run_dir: &Path, secret: &str) {
+    let mut stranger = Stranger::attach(run_dir, &NAME.parse().unwrap(), "hostile", secret);
     let mut wires = [stranger.link("dev0", "server.dev0"), stranger.link("dev0", "router.dev1")];
     let (sent, floods) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counted, told) = (Arc::clone(&sent), Arc::clone(&floods));
@@ -245,7 +245,7 @@ fn hostile_packets() -> Vec<Vec<u8>> {
 fn measure(program: &Path, rounds: u32, time: Duration) {
     let network = Network::up(program);
     let (server, mut hostile) = (network.start("server"), network.start("hostile"));
-    let client = attach(&network.run_dir(), "client", &network.token("client"));
+    let client = attach(&network.run_dir(), "client", &network.secret("client"));
     let (mut rounds_done, mut floods) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         // Rates without and beside the hostile guest; each round begins with the other.

@@ -4,7 +4,7 @@ use super::report::Report;
 use super::{Outcome, client, hold, server};
 use clap::Args;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use siga_fabric::message::Token;
+use siga_fabric::message::Secret;
 use siga_fabric::name::Name;
 use siga_fabric::sockets::Attachment;
 use std::path::PathBuf;
@@ -51,8 +51,8 @@ pub(super) struct Options {
 /// Does it.
 pub(super) fn run(options: &Options) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
-    let token = Token::claimed(std::env::var(TOKEN).map_err(|error| format!("{TOKEN}: {error}"))?);
-    let attachment = Attachment::embedded_at(&options.base, &options.network, &options.guest, &token)
+    let secret = Secret::claimed(std::env::var(TOKEN).map_err(|error| format!("{TOKEN}: {error}"))?);
+    let attachment = Attachment::embedded_at(&options.base, &options.network, &options.guest, &secret)
         .map_err(|error| error.to_string())?;
     let report = Report::start();
     let outcome = match options {

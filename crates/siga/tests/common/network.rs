@@ -1,7 +1,7 @@
 //! A network that a test brings up, and what runs over it.
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses what it needs, and tests say what they skip")]
 
-use siga_fabric::message::Token;
+use siga_fabric::message::Secret;
 use siga_fabric::name::Name;
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{Read, Write};
@@ -48,20 +48,20 @@ impl Network {
     }
 
     pub(crate) fn attach(&self, guest: &str) -> Attachment {
-        let token = self.text(&["token", self.name.as_str(), guest]);
-        let token = Token::claimed(token.trim());
-        Attachment::embedded_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &token).unwrap()
+        let secret = self.text(&["token", self.name.as_str(), guest]);
+        let secret = Secret::claimed(secret.trim());
+        Attachment::embedded_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &secret).unwrap()
     }
 
     /// The secret of a guest's applications.
-    pub(crate) fn application_token(&self, guest: &str) -> Token {
-        Token::claimed(self.text(&["token", self.name.as_str(), guest, "--application"]).trim())
+    pub(crate) fn application_secret(&self, guest: &str) -> Secret {
+        Secret::claimed(self.text(&["token", self.name.as_str(), guest, "--application"]).trim())
     }
 
     /// An application of a guest.
     pub(crate) fn application(&self, guest: &str) -> Attachment {
-        let token = self.application_token(guest);
-        Attachment::iucv_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &token).unwrap()
+        let secret = self.application_secret(guest);
+        Attachment::iucv_at(&self.run_dir(), &self.name, &guest.parse().unwrap(), &secret).unwrap()
     }
 
     /// What a guest's stack tells of itself.

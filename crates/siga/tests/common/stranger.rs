@@ -3,7 +3,7 @@
 
 use siga_fabric::channel::Channel;
 use siga_fabric::client::Client;
-use siga_fabric::message::{Buffers, HeldPair, MemberId, News, Order, ReportPart, StackReport, Token};
+use siga_fabric::message::{Buffers, GuestEvent, MemberId, Order, ReportPart, RingPairEnd, Secret, StackReport};
 use siga_fabric::name::Name;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
 use std::os::fd::OwnedFd;
@@ -20,12 +20,12 @@ pub(crate) struct Stranger {
 
 impl Stranger {
     /// Attaches as an external guest.
-    pub(crate) fn attach(run_dir: &Path, network: &Name, guest: &str, token: &str) -> Self {
+    pub(crate) fn attach(run_dir: &Path, network: &Name, guest: &str, secret: &str) -> Self {
         let client = Client::connect_at(run_dir, network).unwrap();
-        let channel = client.attach(&guest.parse().unwrap(), &Token::claimed(token)).unwrap();
+        let channel = client.attach(&guest.parse().unwrap(), &Secret::claimed(secret)).unwrap();
         let mut stranger = Self { channel };
         while !matches!(stranger.next().0, Order::Run) {}
-        stranger.channel.send(&News::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
+        stranger.channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
         stranger
     }
 
@@ -45,15 +45,15 @@ impl Stranger {
     pub(crate) fn link(&mut self, device: &str, partner: &str) -> Wire {
         let (guest, of_partner) = partner.split_once('.').unwrap();
         let member = MemberId { guest: guest.parse().unwrap(), device: of_partner.parse().unwrap() };
-        self.channel.send(&News::Couple { device: device.parse().unwrap(), member }, Vec::new()).unwrap();
-        let (HeldPair { pair, inbound, outbound, .. }, descriptors) = loop {
-            if let (Order::Pair(held), descriptors) = self.next() {
+        self.channel.send(&GuestEvent::Couple { device: device.parse().unwrap(), member }, Vec::new()).unwrap();
+        let (RingPairEnd { pair, inbound, outbound, .. }, descriptors) = loop {
+            if let (Order::MakePair(held), descriptors) = self.next() {
                 break (held, descriptors);
             }
         };
         let [bell, ear, memory]: [OwnedFd; 3] = descriptors.try_into().unwrap();
         let (own, memory) = OwnMemory::in_file(memory, shape(outbound)).unwrap();
-        self.channel.send(&News::Memory { pair }, vec![memory]).unwrap();
+        self.channel.send(&GuestEvent::Memory { pair }, vec![memory]).unwrap();
         let memory = loop {
             if let (Order::PeerMemory { .. }, mut memory) = self.next() {
                 break memory.pop().unwrap();
@@ -61,7 +61,7 @@ impl Stranger {
         };
         let peer = PeerMemory::map(memory, shape(inbound)).unwrap();
         let link = Link::new(own, peer, Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
-        self.channel.send(&News::Linked { pair }, Vec::new()).unwrap();
+        self.channel.send(&GuestEvent::Linked { pair }, Vec::new()).unwrap();
         Wire { link }
     }
 
@@ -71,7 +71,7 @@ impl Stranger {
             while let Ok(order) = self.channel.receive::<Order>() {
                 match order {
                     Some((Order::Report { request }, _)) => {
-                        let news = News::Report { request, part: ReportPart::Stack(StackReport::default()) };
+                        let news = GuestEvent::Report { request, part: ReportPart::Stack(StackReport::default()) };
                         if self.channel.send(&news, Vec::new()).is_err() {
                             return;
                         }

@@ -99,7 +99,7 @@ impl Share {
     }
 
     /// The count of dropped lines was written, or found no room and is tried again.
-    pub(super) fn told(&mut self, written: bool, now: Instant) {
+    pub(super) fn wrote_left_out(&mut self, written: bool, now: Instant) {
         match &mut self.left {
             Some(left) if !written => left.due = now + LOG_LEFT_OUT_INTERVAL,
             left => *left = None,

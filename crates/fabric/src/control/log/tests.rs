@@ -73,9 +73,9 @@ fn a_flood_of_one_guest_is_cut_counted_and_costs_no_other_line() {
     assert_eq!(lines.len() as u64, LOG_GUEST_BURST_LINES + 2);
     assert_eq!(lines[lines.len() - 2..], ["of another guest", "its own"]);
     assert_eq!(log.due(), Some(now + LOG_LEFT_OUT_INTERVAL));
-    log.settle(now);
+    log.write_due_counts(now);
     assert_eq!(texts(&read(&base, FILE)).len(), lines.len(), "it is not yet due");
-    log.settle(now + LOG_LEFT_OUT_INTERVAL);
+    log.write_due_counts(now + LOG_LEFT_OUT_INTERVAL);
     let count = 10_000 - LOG_GUEST_BURST_LINES;
     assert_eq!(texts(&read(&base, FILE)).last().unwrap(), &format!("guest g1: {count} lines left out"));
     assert_eq!(log.due(), None);

@@ -1,4 +1,4 @@
-//! Pairs from the words of guests alone: who may couple, what limits say, what comes back.
+//! RingPairs from the words of guests alone: who may couple, what limits say, what comes back.
 
 use super::*;
 use crate::ticket::{Ticket, TicketKey};
@@ -35,7 +35,7 @@ fn name(text: &str) -> Name {
 
 struct World {
     topology: Topology,
-    pairs: Pairs,
+    pairs: RingPairs,
     down: BTreeSet<Name>,
     key: TicketKey,
     incarnations: BTreeMap<Name, u64>,
@@ -46,7 +46,7 @@ impl World {
         let incarnations = ["a", "b", "c", "d"].iter().zip(10..).map(|(guest, number)| (name(guest), number));
         Self {
             topology: Topology::parse(LAN).unwrap(),
-            pairs: Pairs::default(),
+            pairs: RingPairs::default(),
             down: BTreeSet::new(),
             key: TicketKey::draw().unwrap(),
             incarnations: incarnations.collect(),
@@ -54,16 +54,16 @@ impl World {
     }
 
     /// The pair with this number.
-    fn pair(&self, number: u64) -> PairId {
+    fn pair(&self, number: u64) -> RingPairId {
         *self.pairs.pairs.keys().find(|pair| pair.0.number() == number).unwrap()
     }
 
     /// A control program that has come later, and knows the state file alone.
     fn succeed(self) -> Self {
-        Self { pairs: Pairs::default(), ..self }
+        Self { pairs: RingPairs::default(), ..self }
     }
 
-    fn adopt(&mut self, guest: &str, held: &HeldPair) -> bool {
+    fn adopt(&mut self, guest: &str, held: &RingPairEnd) -> bool {
         let issuer = Issuer { key: &self.key, incarnations: &self.incarnations };
         self.pairs.adopt(&self.topology, issuer, &name(guest), held)
     }
@@ -77,12 +77,12 @@ impl World {
 }
 
 /// The pair that an order tells its guest of.
-fn held(order: &Outgoing) -> HeldPair {
-    let Order::Pair(held) = &order.order else { panic!("{order:?}") };
+fn held(order: &Outgoing) -> RingPairEnd {
+    let Order::MakePair(held) = &order.order else { panic!("{order:?}") };
     held.clone()
 }
 
-fn told(orders: &[Outgoing]) -> Vec<&str> {
+fn receivers(orders: &[Outgoing]) -> Vec<&str> {
     orders.iter().map(|out| out.to.as_str()).collect()
 }
 
@@ -90,9 +90,9 @@ fn told(orders: &[Outgoing]) -> Vec<&str> {
 fn each_member_says_how_many_buffers_frames_to_it_have() {
     let mut world = World::new();
     let orders = world.want("a.dev0", "b.dev0").unwrap();
-    assert_eq!(told(&orders), ["a", "b"]);
+    assert_eq!(receivers(&orders), ["a", "b"]);
     let buffers = |order: &Outgoing| {
-        let HeldPair { inbound, outbound, .. } = held(order);
+        let RingPairEnd { inbound, outbound, .. } = held(order);
         (inbound.count, outbound.count, inbound.bytes)
     };
     assert_eq!(buffers(&orders[0]), (32, 8, 16 << 10));
@@ -109,16 +109,16 @@ fn what_a_guest_says_of_a_pair_counts_once_and_from_its_ends_alone() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     let pair = world.pair(1);
-    let forged = PairId(Ticket::claimed(1, [0; 2]));
+    let forged = RingPairId(Ticket::claimed(1, [0; 2]));
     assert!(world.pairs.memory(forged, &name("b")).is_none(), "its number is not enough");
     assert!(world.pairs.memory(pair, &name("c")).is_none(), "a pair of others");
-    assert_eq!(told(&[world.pairs.memory(pair, &name("b")).unwrap()]), ["a"]);
+    assert_eq!(receivers(&[world.pairs.memory(pair, &name("b")).unwrap()]), ["a"]);
     assert!(world.pairs.memory(pair, &name("b")).is_none(), "the memory is passed on once");
-    assert_eq!(told(&[world.pairs.memory(pair, &name("a")).unwrap()]), ["b"]);
+    assert_eq!(receivers(&[world.pairs.memory(pair, &name("a")).unwrap()]), ["b"]);
     assert_eq!(world.pairs.linked(pair, &name("a")), Some(&member("b.dev0")));
     assert_eq!(world.pairs.linked(pair, &name("a")), None);
     assert_eq!(world.pairs.linked(pair, &name("c")), None);
-    assert_eq!(told(&world.pairs.idle(pair, &name("a"))), ["a", "b"]);
+    assert_eq!(receivers(&world.pairs.idle(pair, &name("a"))), ["a", "b"]);
     assert!(world.pairs.idle(pair, &name("b")).is_empty(), "both have been asked");
     assert!(world.pairs.lost(forged, &name("a"), "x", true).is_empty());
     assert_eq!(world.pairs.len(), 1);
@@ -159,7 +159,7 @@ fn a_guest_that_comes_back_gets_its_pairs_again() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     world.down.insert(name("b"));
-    assert_eq!(told(&world.pairs.gone(&name("b"))), ["a"]);
+    assert_eq!(receivers(&world.pairs.gone(&name("b"))), ["a"]);
     assert!(world.want("a.dev0", "b.dev0").unwrap().is_empty(), "b is not there yet");
     assert!(world.pairs.is_empty());
     world.down.clear();
@@ -176,7 +176,7 @@ fn a_violation_keeps_two_members_apart_until_one_starts_anew() {
     world.want("a.dev0", "b.dev0").unwrap();
     let pair = world.pair(1);
     assert!(world.pairs.lost(pair, &name("c"), "x", true).is_empty(), "not its pair");
-    assert_eq!(told(&world.pairs.lost(pair, &name("a"), "bad index", true)), ["b"]);
+    assert_eq!(receivers(&world.pairs.lost(pair, &name("a"), "bad index", true)), ["b"]);
     assert!(world.want("b.dev0", "a.dev0").unwrap_err().contains("kept apart after a violation"));
     world.want("b.dev0", "c.dev0").unwrap();
     world.pairs.gone(&name("b"));
@@ -189,10 +189,10 @@ fn an_idle_pair_goes_when_both_are_quiet() {
     world.want("a.dev0", "b.dev0").unwrap();
     let pair = world.pair(1);
     assert!(world.pairs.idle(pair, &name("c")).is_empty());
-    assert_eq!(told(&world.pairs.idle(pair, &name("b"))), ["a", "b"]);
+    assert_eq!(receivers(&world.pairs.idle(pair, &name("b"))), ["a", "b"]);
     assert!(world.pairs.quiet(pair, &name("b")).is_empty());
     let orders = world.pairs.quiet(pair, &name("a"));
-    assert!(matches!(orders[0].order, Order::Unpair { .. }) && told(&orders) == ["a", "b"]);
+    assert!(matches!(orders[0].order, Order::Unpair { .. }) && receivers(&orders) == ["a", "b"]);
     assert!(world.pairs.is_empty() && world.pairs.wanted_with(&name("a")).is_empty());
     assert!(world.pairs.quiet(pair, &name("a")).is_empty());
 }
@@ -204,7 +204,7 @@ fn a_revoked_guest_loses_its_pairs_and_wishes() {
     world.down.insert(name("c"));
     world.want("b.dev0", "c.dev0").unwrap();
     world.topology.networks.get_mut(&name("lan")).unwrap().access = Access::Restricted([name("a"), name("c")].into());
-    assert_eq!(told(&world.pairs.revoke(&world.topology, &name("b"))), ["a", "b"]);
+    assert_eq!(receivers(&world.pairs.revoke(&world.topology, &name("b"))), ["a", "b"]);
     assert!(world.pairs.is_empty() && world.pairs.wanted_with(&name("c")).is_empty());
 }
 
@@ -228,7 +228,7 @@ fn pairs_of_before_are_adopted_and_half_known_ones_end() {
     assert_eq!(world.pairs.charged(&name("a")), 40 * (16 << 10), "the charge stays with the guest that asked");
     assert_eq!(world.pairs.charged(&name("b")), 40 * (16 << 10));
     assert!(world.pairs.end_half_known(|guest| *guest == name("c")).is_empty(), "c has not been heard");
-    assert_eq!(told(&world.pairs.end_half_known(|_| false)), ["b", "c"]);
+    assert_eq!(receivers(&world.pairs.end_half_known(|_| false)), ["b", "c"]);
     assert_eq!(world.pairs.len(), 1);
     assert!(world.want("a.dev0", "b.dev0").unwrap().is_empty(), "they are joined");
     let orders = world.want("b.dev0", "c.dev0").unwrap();
@@ -241,17 +241,17 @@ fn a_pair_that_was_not_made_for_these_guests_is_not_adopted() {
     let orders = world.want("a.dev0", "b.dev0").unwrap();
     let (good, of_b) = (held(&orders[0]), held(&orders[1]));
     let buffers = Buffers { bytes: 16 << 10, count: 128 };
-    let number = |number| PairId(Ticket::claimed(number, [7; 2]));
+    let number = |number| RingPairId(Ticket::claimed(number, [7; 2]));
     let mut world = world.succeed();
     let lies = [
         ("another guest's pair", "c", good.clone()),
-        ("another partner", "a", HeldPair { member: member("c.dev0"), ..good.clone() }),
-        ("another device", "a", HeldPair { device: name("dev1"), ..good.clone() }),
-        ("the partner asked for it", "a", HeldPair { asked: false, ..good.clone() }),
-        ("other buffers", "a", HeldPair { inbound: buffers, ..good.clone() }),
-        ("a pair with itself", "a", HeldPair { member: member("a.dev0"), ..good.clone() }),
-        ("an invented number", "a", HeldPair { pair: number(2), ..good.clone() }),
-        ("the last number", "a", HeldPair { pair: number(u64::MAX), ..good.clone() }),
+        ("another partner", "a", RingPairEnd { member: member("c.dev0"), ..good.clone() }),
+        ("another device", "a", RingPairEnd { device: name("dev1"), ..good.clone() }),
+        ("the partner asked for it", "a", RingPairEnd { asked: false, ..good.clone() }),
+        ("other buffers", "a", RingPairEnd { inbound: buffers, ..good.clone() }),
+        ("a pair with itself", "a", RingPairEnd { member: member("a.dev0"), ..good.clone() }),
+        ("an invented number", "a", RingPairEnd { pair: number(2), ..good.clone() }),
+        ("the last number", "a", RingPairEnd { pair: number(u64::MAX), ..good.clone() }),
     ];
     for (what, guest, lie) in lies {
         assert!(!world.adopt(guest, &lie), "{what}");
@@ -263,7 +263,7 @@ fn a_pair_that_was_not_made_for_these_guests_is_not_adopted() {
     // One of the two has started anew since.
     for guest in ["a", "b"] {
         let mut world = World {
-            pairs: Pairs::default(),
+            pairs: RingPairs::default(),
             key: world.key.clone(),
             incarnations: world.incarnations.clone(),
             ..World::new()
@@ -272,12 +272,12 @@ fn a_pair_that_was_not_made_for_these_guests_is_not_adopted() {
         assert!(!world.adopt("a", &good) && !world.adopt("b", &of_b), "an earlier incarnation of {guest}");
     }
     // The two have another pair by now.
-    let mut world = World { pairs: Pairs::default(), ..world };
+    let mut world = World { pairs: RingPairs::default(), ..world };
     let orders = world.want("b.dev0", "a.dev0").unwrap();
     assert_ne!(held(&orders[0]).pair, good.pair);
     assert!(!world.adopt("a", &good));
     // Access was revoked.
-    let mut world = World { pairs: Pairs::default(), ..world };
+    let mut world = World { pairs: RingPairs::default(), ..world };
     world.topology.networks.get_mut(&name("lan")).unwrap().access = Access::Restricted([name("a")].into());
     assert!(!world.adopt("a", &good));
 }
@@ -304,5 +304,5 @@ fn a_pair_that_the_partner_alone_reports_takes_nothing_of_a_guests_limits() {
     assert!(world.adopt("a", &ended), "its ticket is good");
     assert_eq!(world.pairs.charged(&name("c")), 0);
     assert!(world.adopt("c", &live), "the ended pair takes no place of it");
-    assert_eq!(told(&world.pairs.end_half_known(|guest| *guest == name("b"))), ["c", "a"]);
+    assert_eq!(receivers(&world.pairs.end_half_known(|guest| *guest == name("b"))), ["c", "a"]);
 }

@@ -1,7 +1,7 @@
 //! What a guest tells partners of its groups: those who are linked, whatever they ask.
 
 use super::super::lockstep::Guest;
-use crate::message::News;
+use crate::message::GuestEvent;
 use crate::sockets::group::{GroupChange, Interface};
 use crate::topology::Topology;
 use siga_ring::Link;
@@ -136,8 +136,8 @@ fn partners_who_are_linked_are_told_of_groups_and_answered_and_no_link_is_made_f
         }
         scene.change(id, GroupChange::Leave(group, Interface::Number(1)));
         scene.hear(LEFT, group, &[JOINED, IS_JOINED]);
-        while let Some((news, _)) = scene.host.control.receive::<News>().unwrap() {
-            assert!(!matches!(news, News::Couple { .. }), "{news:?}");
+        while let Some((news, _)) = scene.host.control.receive::<GuestEvent>().unwrap() {
+            assert!(!matches!(news, GuestEvent::Couple { .. }), "{news:?}");
         }
     }
 }

@@ -8,13 +8,13 @@ use super::Control;
 use super::guests::{Guest, Phase};
 use crate::channel::Ended;
 use crate::error::{Error, Result};
-use crate::limits::{INVENTORY_PART_MAX, NEWS_AT_ONCE_MAX, ORDERS_OF_ONE_MAX, OUTBOX_MESSAGES_MAX};
-use crate::message::{HeldPair, Loss, MemberId, News, Order, PROTOCOL, PairId};
+use crate::limits::{GUEST_EVENTS_AT_ONCE_MAX, INVENTORY_PART_MAX, ORDERS_OF_ONE_MAX, OUTBOX_MESSAGES_MAX};
+use crate::message::{GuestEvent, Loss, MemberId, Order, PROTOCOL, RingPairEnd, RingPairId};
 use crate::name::Name;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-impl News {
+impl GuestEvent {
     /// How many descriptors come with it.
     fn descriptors(&self) -> usize {
         match self {
@@ -59,17 +59,17 @@ impl News {
 }
 
 impl Control {
-    pub(super) fn hear_guest(&mut self, name: &Name) {
-        for _ in 0..NEWS_AT_ONCE_MAX {
+    pub(super) fn receive_from_guest(&mut self, name: &Name) {
+        for _ in 0..GUEST_EVENTS_AT_ONCE_MAX {
             let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.as_mut()) else {
                 return;
             };
             if channel.is_behind() && channel.flush().is_ok() {
                 self.events.set_behind(*key, &*channel, channel.is_behind());
             }
-            match channel.receive::<News>() {
+            match channel.receive::<GuestEvent>() {
                 Ok(None) => return,
-                Ok(Some((news, descriptors))) => self.news(name, news, descriptors),
+                Ok(Some((event, descriptors))) => self.handle_event(name, event, descriptors),
                 Err(Ended::Malformed(what)) => self.refuse(name, &format!("it says what is no message: {what}")),
                 Err(Ended::Closed) => self.channel_ended(name),
             }
@@ -82,23 +82,23 @@ impl Control {
         self.channel_ended(name);
     }
 
-    fn news(&mut self, name: &Name, news: News, descriptors: Vec<OwnedFd>) {
+    fn handle_event(&mut self, name: &Name, event: GuestEvent, descriptors: Vec<OwnedFd>) {
         let Some(phase) = self.guests.get(name).and_then(|guest| guest.phase) else { return };
-        if !news.is_in_turn(phase) {
+        if !event.is_in_turn(phase) {
             self.refuse(name, "a message out of turn");
-        } else if news.descriptors() != descriptors.len() {
+        } else if event.descriptors() != descriptors.len() {
             self.refuse(name, "a message with the wrong number of descriptors");
         } else {
-            self.news_in_turn(name, news, descriptors);
+            self.handle_in_turn(name, event, descriptors);
         }
     }
 
-    fn news_in_turn(&mut self, name: &Name, news: News, mut descriptors: Vec<OwnedFd>) {
-        match news {
-            News::Hello { protocol, version } => self.hello(name, protocol, &version),
-            News::Ready { confinement } => self.guest_ready(name, confinement),
-            News::Failed(error) => self.guest_failed(name, error),
-            News::Inventory { confinement, pairs, applications, last } => {
+    fn handle_in_turn(&mut self, name: &Name, event: GuestEvent, mut descriptors: Vec<OwnedFd>) {
+        match event {
+            GuestEvent::Hello { protocol, version } => self.hello(name, protocol, &version),
+            GuestEvent::Ready { confinement } => self.guest_ready(name, confinement),
+            GuestEvent::Failed(error) => self.guest_failed(name, error),
+            GuestEvent::Inventory { confinement, pairs, applications, last } => {
                 if pairs.len() > INVENTORY_PART_MAX || !self.adopt_applications(name, &applications) {
                     self.refuse(name, "an inventory of what it cannot have");
                     return;
@@ -109,32 +109,32 @@ impl Control {
                     self.end_half_known();
                 }
             }
-            News::Couple { device, member } => self.couple(name, device, member),
-            News::Memory { pair } => {
+            GuestEvent::Couple { device, member } => self.couple(name, device, member),
+            GuestEvent::Memory { pair } => {
                 if let (Some(out), Some(memory)) = (self.pairs.memory(pair, name), descriptors.pop()) {
-                    self.tell_because(Some(name), &out.to, &out.order, vec![memory]);
+                    self.send_order_because(Some(name), &out.to, &out.order, vec![memory]);
                 }
             }
-            News::ApplicationMemory { application } => self.guest_memory(name, application, descriptors),
-            News::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
-            News::Linked { pair } => {
+            GuestEvent::ApplicationMemory { application } => self.guest_memory(name, application, descriptors),
+            GuestEvent::ApplicationEnded { application, why } => self.application_ended(name, application, &why),
+            GuestEvent::Linked { pair } => {
                 if let Some(partner) = self.pairs.linked(pair, name) {
                     let line = format!("pair {}: guest {name} with {partner}: linked", pair.0);
                     self.log.of_guest(name, &line);
                 }
             }
-            News::Idle { pair } => {
+            GuestEvent::Idle { pair } => {
                 let orders = self.pairs.idle(pair, name);
                 self.send_all(Some(name), orders);
             }
-            News::Quiet { pair } => {
+            GuestEvent::Quiet { pair } => {
                 let orders = self.pairs.quiet(pair, name);
                 self.send_all(Some(name), orders);
             }
-            News::Lost { pair, why } => self.lost(name, pair, &why),
-            News::Report { request, part } => self.report(request, name, part),
-            News::Pong { request, time_ns } => self.pong(request, name, time_ns),
-            News::CaptureEnded { missed } => self.capture_ended(name, missed),
+            GuestEvent::Lost { pair, why } => self.lost(name, pair, &why),
+            GuestEvent::Report { request, part } => self.report(request, name, part),
+            GuestEvent::Pong { request, time_ns } => self.pong(request, name, time_ns),
+            GuestEvent::CaptureEnded { missed } => self.capture_ended(name, missed),
         }
     }
 
@@ -150,7 +150,7 @@ impl Control {
         }
     }
 
-    fn lost(&mut self, name: &Name, pair: PairId, why: &Loss) {
+    fn lost(&mut self, name: &Name, pair: RingPairId, why: &Loss) {
         let Some(partner) = self.pairs.partner(pair, name) else { return };
         let text = format!("guest {name} detached: {why}");
         let line = format!("pair {}: guest {name} with {partner}: {text}", pair.0);
@@ -160,11 +160,11 @@ impl Control {
     }
 
     /// Pairs that an adopted guest reports. It detaches from those that cannot be.
-    fn adopt_pairs(&mut self, name: &Name, pairs: &[HeldPair]) {
+    fn adopt_pairs(&mut self, name: &Name, pairs: &[RingPairEnd]) {
         for held in pairs {
             if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
                 let order = Order::Unpair { pair: held.pair, why: "the control program does not know it".to_owned() };
-                self.tell(name, &order, Vec::new());
+                self.send_order(name, &order, Vec::new());
             }
         }
     }
@@ -178,7 +178,7 @@ impl Control {
             Ok(orders) => self.send_all(Some(asker), orders),
             Err(why) => {
                 self.log.of_guest(asker, &format!("guest {asker}: {own} does not couple to {member}: {why}"));
-                self.tell(asker, &Order::Refused { device, member, why }, Vec::new());
+                self.send_order(asker, &Order::Refused { device, member, why }, Vec::new());
             }
         }
     }
