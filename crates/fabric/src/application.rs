@@ -10,17 +10,11 @@ pub(crate) mod memory;
 pub(crate) mod record;
 
 use crate::limits::APPLICATION_BUFFERS;
-use crate::ticket::Ticket;
-use serde::{Deserialize, Serialize};
 use siga_ring::Shape;
 use siga_ring::limits::BUFFER_BYTES_MAX;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::RandomState;
-
-/// An application of a guest, by the ticket that the control program issued for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ApplicationId(pub Ticket);
 
 /// Bytes of a block, by which both sides divide their arenas. What lies in it is of one socket.
 pub(crate) const BLOCK_BYTES: usize = 8_192;

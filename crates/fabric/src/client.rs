@@ -1,16 +1,17 @@
 //! The other side of a control program: what the command line and applications ask it.
 
 use crate::application;
-use crate::channel::{Channel, Ended};
 use crate::control::CONTROL_ARGUMENTS;
 use crate::control::topology_left_in;
 use crate::error::{Error, IoContext, Result};
 use crate::files::through;
-use crate::launch::{Process, Program};
+use crate::isolate::launch::{Process, Program};
 use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX, TAKE_UP_TIME_MAX};
-use crate::message::{PROTOCOL, Secret, Waiting};
 use crate::name::Name;
-use crate::request::{Answer, Moment, Request, TimedRequest};
+use crate::protocol::channel::{Channel, Ended};
+use crate::protocol::message::{PROTOCOL, Waiting};
+use crate::protocol::request::{Answer, Moment, Request, TimedRequest};
+use crate::protocol::secret::Secret;
 use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

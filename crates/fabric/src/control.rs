@@ -13,21 +13,22 @@ mod guests;
 mod issuer;
 mod log;
 mod memory;
-mod messages;
 pub mod pairs;
 mod peer;
 mod state;
+mod stderr;
 
-use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
 use crate::events::Events;
 use crate::files;
 use crate::isolate;
-use crate::launch::{self, Launcher, Program};
+use crate::isolate::launch::{self, Launcher, Program};
 use crate::limits::{CLIENTS_MAX, CONNECTIONS_AT_ONCE_MAX, OUT_OF_DESCRIPTORS_WAIT};
-use crate::message::{Order, RingPairEnd, RingPairId};
 use crate::name::Name;
-use crate::request::{Answer, GuestMemory, Request, TimedRequest};
+use crate::protocol::channel::Channel;
+use crate::protocol::message::{Order, RingPairEnd};
+use crate::protocol::request::{Answer, GuestMemory, Request, TimedRequest};
+use crate::protocol::ticket::RingPairId;
 use crate::rundir::{self, RunDir};
 use crate::topology::Topology;
 use attached::Attached;
@@ -35,7 +36,6 @@ use cgroup::Cgroup;
 use clients::Client;
 use guests::Guest;
 use log::Log;
-use messages::Messages;
 use pairs::{Outgoing, RingPairs, With};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -46,6 +46,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use stderr::GuestStderr;
 
 /// The arguments of a control program's process; the directory of all networks follows.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
@@ -67,7 +68,7 @@ enum Source {
     /// A guest's process has ended.
     Process(Name),
     /// A guest has written to its descriptor 2.
-    Messages(Name),
+    Stderr(Name),
     Client(u64),
 }
 
@@ -114,7 +115,7 @@ pub struct Control {
     lease: Option<u64>,
     log: Log,
     /// The pipes behind the guests' descriptors 2, by guest.
-    messages: BTreeMap<Name, Messages>,
+    stderr: BTreeMap<Name, GuestStderr>,
     /// The control group of the guests, where one can be made.
     cgroup: Option<Cgroup>,
     /// The limit on the memory of each guest that runs.
@@ -211,7 +212,7 @@ impl Control {
             attached: Attached::default(),
             lease: None,
             log,
-            messages: BTreeMap::new(),
+            stderr: BTreeMap::new(),
             cgroup: None,
             memory_limits: BTreeMap::new(),
             kills: BTreeMap::new(),
@@ -248,7 +249,7 @@ impl Control {
                 Source::Listener => self.accept(),
                 Source::Channel(guest) => self.receive_from_guest(&guest),
                 Source::Process(guest) => self.process_ended(&guest),
-                Source::Messages(guest) => self.receive_output(&guest),
+                Source::Stderr(guest) => self.receive_stderr(&guest),
                 Source::Client(client) => self.receive_from_client(client),
             }
         }
@@ -263,14 +264,14 @@ impl Control {
         };
         let guests = self.guests.values().filter_map(Guest::due);
         let clients = self.clients.values().filter_map(Client::due);
-        let messages = self.messages.values().filter_map(Messages::due);
-        stage.into_iter().chain(guests).chain(clients).chain(messages).chain(self.log.due()).min()
+        let stderr = self.stderr.values().filter_map(GuestStderr::due);
+        stage.into_iter().chain(guests).chain(clients).chain(stderr).chain(self.log.due()).min()
     }
 
     fn due(&mut self, now: Instant) {
         self.guests_due(now);
         self.clients_due(now);
-        self.messages_due(now);
+        self.stderr_due(now);
         self.log.write_due_counts(now);
         let has_ended = |guest: &Guest| guest.process.is_none() && guest.channel.is_none();
         match &self.stage {

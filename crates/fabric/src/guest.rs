@@ -1,12 +1,12 @@
 //! A guest's process: confined, then one node's event loop until the control program says stop.
 
-use crate::channel::Channel;
 use crate::error::{Error, IoContext, Result};
+use crate::isolate::launch;
 use crate::isolate::{Profile, confine, hide, raise_descriptor_limit};
-use crate::launch;
 use crate::limits::{SLICE, START_TIME_MAX};
-use crate::message::{GuestConfig, GuestEvent, Order, PROTOCOL};
 use crate::node::Node;
+use crate::protocol::channel::Channel;
+use crate::protocol::message::{GuestConfig, GuestEvent, Order, PROTOCOL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net;
 use std::os::fd::OwnedFd;

@@ -7,9 +7,10 @@
 //! What the kernel lets any process do to another of its user stays possible from outside: signals, limits on resources,
 //! scheduling.
 
-pub(crate) mod calls;
 #[cfg(test)]
-mod descriptors;
+mod descriptor_tests;
+pub mod launch;
+pub(crate) mod system_calls;
 
 use crate::error::{Error, IoContext, Result};
 use crate::sys;
@@ -75,7 +76,7 @@ impl fmt::Display for Confinement {
 /// descriptors, or have its core dumped. Calling it again does no harm.
 ///
 /// It is for the start of a program: what was opened before (`/proc/PID/mem`) stays open. Only a start by
-/// [`Program`](crate::launch::Program) leaves no such moment.
+/// [`Program`](crate::isolate::launch::Program) leaves no such moment.
 ///
 /// # Errors
 /// The process is traced, or the kernel does not do as it is asked.
@@ -107,7 +108,7 @@ pub fn confine(profile: Profile) -> Result<Confinement> {
         Profile::Guest => leave_others()?,
         Profile::Application => UserNamespace::Inherited { why: "applications keep their privileges".to_owned() },
     };
-    calls::restrict(profile)?;
+    system_calls::restrict(profile)?;
     Ok(Confinement { profile, hidden_from_start: hidden_from_start()?, user_namespace })
 }
 

@@ -5,7 +5,6 @@
 //! that is the ring's.
 
 pub mod application;
-pub mod channel;
 pub mod cidr;
 pub mod client;
 pub mod control;
@@ -17,19 +16,16 @@ pub mod files;
 pub mod guest;
 mod hold;
 pub mod isolate;
-pub mod launch;
 pub mod limits;
-pub mod message;
 pub mod name;
 pub mod node;
 mod port;
+pub mod protocol;
 mod random;
-pub mod request;
 pub mod rundir;
 pub mod sockets;
 pub mod sys;
 mod text;
-pub mod ticket;
 pub mod topology;
 
 pub use error::{Error, Result};

@@ -131,7 +131,7 @@ pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
 /// The time from the first line of a guest that was left out to the line that tells how many were.
 pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
 /// The least time between two reads of what a guest writes to its descriptor 2; each takes a page.
-pub const MESSAGES_INTERVAL: Duration = Duration::from_millis(10);
+pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
 pub const HOLD_TIME_MAX: Duration = Duration::from_millis(4);

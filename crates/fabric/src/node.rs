@@ -23,14 +23,14 @@ mod setup;
 mod straight;
 
 use crate::application::memory::Memory;
-use crate::channel::Channel;
 use crate::device::{self, Inside};
 use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
-use crate::message::{GuestConfig, GuestDevice, Loss, RingPairEnd, Waiting};
 use crate::port::{Partner, Receiver, Sender};
+use crate::protocol::channel::Channel;
+use crate::protocol::message::{GuestConfig, GuestDevice, Loss, RingPairEnd, Waiting};
 use applications::Applications;
 use links::Half;
 use orders::{Capture, OpenPing};

@@ -4,14 +4,14 @@
 //! anything else is refused. Each is opened once and checked as opened. Every file in it is reached through the open directory,
 //! by a name that siga knows, and only if it has the type that siga gives it. A file that siga does not know is never touched.
 
-mod known;
-mod way;
+mod contents;
+mod walk;
 
 use crate::error::{Error, IoContext, Result};
 use crate::files::{self, through};
 use crate::limits::STATE_BYTES_MAX;
 use crate::name::Name;
-use known::{CONTROL, GUESTS, LOCK, LOG, LOG_OLD, STATE, STATE_PART};
+use contents::{CONTROL, GUESTS, LOCK, LOG, LOG_OLD, STATE, STATE_PART};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -58,7 +58,7 @@ pub fn base() -> Result<PathBuf> {
 /// # Errors
 /// It cannot be used, or not removed.
 pub fn remove_base(base: &Path) -> Result<()> {
-    match way::open(base, false)? {
+    match walk::open(base, false)? {
         Some(_) => std::fs::remove_dir(base).context(format!("cannot remove {}", base.display())),
         None => Ok(()),
     }
@@ -168,7 +168,7 @@ impl RunDir {
     /// # Errors
     /// It or `base` is not a directory of this user's alone.
     pub fn open(base: &Path, network: &Name) -> Result<Option<Self>> {
-        let Some(base) = way::open(base, false)? else { return Ok(None) };
+        let Some(base) = walk::open(base, false)? else { return Ok(None) };
         let own = base.below(network.as_str(), false)?;
         Ok(own.map(|own| Self { name: network.clone(), base, own, held: None }))
     }
@@ -180,7 +180,7 @@ impl RunDir {
     /// It cannot be made, belongs to another user, is not that of a network, or is in use.
     pub fn create(base: &Path, network: &Name) -> Result<Self> {
         let gone = || Error::environment(format!("network {network} was taken down at this moment")).hint("try again");
-        let base = way::open(base, true)?.ok_or_else(gone)?;
+        let base = walk::open(base, true)?.ok_or_else(gone)?;
         let own = base.below(network.as_str(), true)?.ok_or_else(gone)?;
         let mut run = Self { name: network.clone(), base, own, held: None };
         run.is_fit_for_a_network()?;
@@ -195,7 +195,7 @@ impl RunDir {
     /// # Errors
     /// `base` cannot be read, or is not a directory of this user's alone.
     pub fn all(base: &Path) -> Result<Vec<Name>> {
-        let Some(open) = way::open(base, false)? else { return Ok(Vec::new()) };
+        let Some(open) = walk::open(base, false)? else { return Ok(Vec::new()) };
         let is_network = |name: &Name| matches!(Self::open(base, name), Ok(Some(run)) if run.is_network());
         let names = open.names()?.into_iter().filter_map(|name| name.parse().ok());
         Ok(names.filter(is_network).collect())

@@ -32,7 +32,8 @@ pub(crate) fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<St
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{GuestEvent, Loss, ReportPart, StackReport};
+    use crate::protocol::message::{GuestEvent, Loss};
+    use crate::protocol::report::{ReportPart, StackReport};
 
     #[test]
     fn a_text_of_a_message_is_cut_between_two_characters() {

@@ -12,7 +12,7 @@ use crate::plan::Plant;
 use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
 use siga_fabric::driver::Driver;
-use siga_fabric::message::Waiting;
+use siga_fabric::protocol::message::Waiting;
 use siga_fabric::topology::Full;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -56,7 +56,7 @@ fn what_cannot_be_is_an_error_of_the_right_kind() {
     drop(listener);
     drop(TcpListener::bind(&client, local).unwrap());
     let guest = "tcpip1".parse().unwrap();
-    let wrong = siga_fabric::message::Secret::claimed("0");
+    let wrong = siga_fabric::protocol::secret::Secret::claimed("0");
     let error = Attachment::iucv_at(&network.run_dir(), &network.name, &guest, &wrong).unwrap_err();
     assert!(error.message().contains("the secret is not that of the applications"), "{error}");
 }
@@ -247,7 +247,7 @@ fn victim() {
     let Ok(arguments) = std::env::var(VICTIM) else { return };
     let words: Vec<&str> = arguments.split(' ').collect();
     let [base, network, guest, secret, connections] = words[..] else { panic!("{arguments}") };
-    let secret = siga_fabric::message::Secret::claimed(secret);
+    let secret = siga_fabric::protocol::secret::Secret::claimed(secret);
     let (network, guest) = (network.parse().unwrap(), guest.parse().unwrap());
     let attachment = Attachment::iucv_at(base.as_ref(), &network, &guest, &secret).unwrap();
     let _listener = TcpListener::bind(&attachment, "10.0.1.1:99".parse().unwrap()).unwrap();

@@ -5,7 +5,7 @@
 mod network;
 
 use network::{Network, PATIENCE, wait_until};
-use siga_fabric::message::ReportPart;
+use siga_fabric::protocol::report::ReportPart;
 use siga_fabric::sockets::{Attachment, Poller, UdpSocket};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

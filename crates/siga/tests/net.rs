@@ -5,10 +5,12 @@
 mod network;
 
 use network::{Network, PATIENCE, kill, process, sink, source, use_beside_a_waiting_thread, wait_for_end, wait_until};
-use siga_fabric::message::{GuestEvent, Loss, MemberId, Order, RingPairId, Secret};
-use siga_fabric::request::{Answer, Request};
+use siga_fabric::protocol::message::{GuestEvent, Loss, MemberId, Order};
+use siga_fabric::protocol::request::{Answer, Request};
+use siga_fabric::protocol::secret::Secret;
+use siga_fabric::protocol::ticket::RingPairId;
+use siga_fabric::protocol::ticket::Ticket;
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
-use siga_fabric::ticket::Ticket;
 use siga_ring::arena::OwnArena;
 use siga_ring::{Bell, Shape};
 use std::io::{Read, Write};
@@ -283,7 +285,7 @@ fn ring_bytes() -> usize {
 
 /// A process that attached as a guest and keeps to no rule.
 struct Hostile {
-    channel: siga_fabric::channel::Channel,
+    channel: siga_fabric::protocol::channel::Channel,
 }
 
 impl Hostile {

@@ -2,11 +2,12 @@
 
 use super::clients::speaks;
 use super::{Control, doorbells, memory};
-use crate::application::ApplicationId;
 use crate::error::{Error, Result};
-use crate::message::{Loss, Order, Secret};
 use crate::name::Name;
-use crate::request::Answer;
+use crate::protocol::message::{Loss, Order};
+use crate::protocol::request::Answer;
+use crate::protocol::secret::Secret;
+use crate::protocol::ticket::ApplicationId;
 use crate::topology;
 use std::os::fd::OwnedFd;
 

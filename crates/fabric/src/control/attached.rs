@@ -8,7 +8,7 @@ use super::Control;
 use super::peer::Peer;
 use crate::error::{Error, IoContext, Result};
 use crate::limits::ATTACHED_PROCESSES_MAX;
-use crate::request::Request;
+use crate::protocol::request::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use rustix::process::getpid;

@@ -2,13 +2,15 @@
 
 use super::peer::has_hung_up;
 use super::{Control, Source};
-use crate::application::ApplicationId;
-use crate::channel::{Channel, Ended, Unsent};
 use crate::error::{Error, Result};
 use crate::limits::ANSWER_TIME_MAX;
-use crate::message::{GuestDevice, Order, PROTOCOL, ReportPart, Secret};
 use crate::name::Name;
-use crate::request::{Answer, GuestState, Moment, NetworkStatus, Request, TimedRequest};
+use crate::protocol::channel::{Channel, Ended, Unsent};
+use crate::protocol::message::{GuestDevice, Order, PROTOCOL};
+use crate::protocol::report::ReportPart;
+use crate::protocol::request::{Answer, GuestState, Moment, NetworkStatus, Request, TimedRequest};
+use crate::protocol::secret::Secret;
+use crate::protocol::ticket::ApplicationId;
 use crate::topology::{Access, Device};
 use rustix::net::sockopt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -311,7 +313,7 @@ impl Control {
     }
 
     /// Tells a guest and its partners what has changed between them.
-    fn tell_of_members(&mut self, guest: &Name, before: &[(Name, crate::message::Member)]) {
+    fn tell_of_members(&mut self, guest: &Name, before: &[(Name, crate::protocol::message::Member)]) {
         let after = self.members_of(guest);
         for (device, member) in before.iter().filter(|known| !after.contains(known)) {
             self.send_order(
@@ -319,7 +321,7 @@ impl Control {
                 &Order::MemberGone { device: device.clone(), member: member.id.clone() },
                 Vec::new(),
             );
-            let own = crate::message::MemberId { guest: guest.clone(), device: device.clone() };
+            let own = crate::protocol::message::MemberId { guest: guest.clone(), device: device.clone() };
             let order = Order::MemberGone { device: member.id.device.clone(), member: own };
             self.send_order(&member.id.guest, &order, Vec::new());
         }

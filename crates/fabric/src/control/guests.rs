@@ -3,14 +3,14 @@
 use super::budget::Budget;
 use super::peer::Peer;
 use super::{Control, Source, Stage, bind};
-use crate::application::ApplicationId;
-use crate::channel::{Channel, Unsent};
 use crate::error::{Error, IoContext, Result};
-use crate::launch::Process;
+use crate::isolate::launch::Process;
 use crate::limits::{PAIRS_DEFAULT, PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX, START_TIME_MAX};
-use crate::message::{GuestConfig, GuestDevice, Member, Order, PROTOCOL};
 use crate::name::Name;
-use crate::request::{GuestState, GuestStatus};
+use crate::protocol::channel::{Channel, Unsent};
+use crate::protocol::message::{GuestConfig, GuestDevice, Member, Order, PROTOCOL};
+use crate::protocol::request::{GuestState, GuestStatus};
+use crate::protocol::ticket::ApplicationId;
 use crate::topology::Restart;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, geteuid, pidfd_send_signal};
@@ -157,8 +157,8 @@ impl Control {
 
     fn try_start(&mut self, name: &Name) -> Result<()> {
         let (channel, other) = Channel::pair()?;
-        let messages = self.messages_of(name)?;
-        let process = self.launcher.start(&GUEST_ARGUMENTS, other, messages)?;
+        let stderr = self.open_stderr(name)?;
+        let process = self.launcher.start(&GUEST_ARGUMENTS, other, stderr)?;
         if let Err(error) = self.limit(name, process.pid()) {
             process.signal(Signal::KILL)?;
             return Err(error);
@@ -193,8 +193,8 @@ impl Control {
         if adopted && !self.topology.guests[name].external {
             // It has its limits from the predecessor. What its descriptor 2 led to went with that one.
             adopted = self.limit(name, process.pid()).is_ok();
-            let messages = self.messages_of(name);
-            adopted &= messages.is_ok_and(|messages| channel.send(&Order::Messages, vec![messages]).is_ok());
+            let stderr = self.open_stderr(name);
+            adopted &= stderr.is_ok_and(|stderr| channel.send(&Order::Stderr, vec![stderr]).is_ok());
         }
         let source = Source::Process(name.clone());
         let process = self.events.add(process.pidfd(), source).map(|key| (key, process));
@@ -319,7 +319,7 @@ impl Control {
         let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
         // Its last words come before its end.
         self.receive_from_guest(name);
-        self.end_messages(name);
+        self.close_stderr(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
             self.events.remove(key, &channel);
         }

@@ -4,10 +4,11 @@
 //! time its process starts, so a ticket of an earlier process is void. The key and the incarnations lie in the state file: a successor
 //! checks a ticket without a record of the pair or the application.
 
-use crate::application::ApplicationId;
-use crate::message::{Buffers, MemberId, RingPairId};
 use crate::name::Name;
-use crate::ticket::TicketKey;
+use crate::protocol::message::{Buffers, MemberId};
+use crate::protocol::ticket::ApplicationId;
+use crate::protocol::ticket::RingPairId;
+use crate::protocol::ticket::TicketKey;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -9,9 +9,9 @@ use crate::error::{Error, IoContext, Result};
 use crate::limits::{
     ADDRESS_SPACE_BYTES_EXTRA, BACKLOG_BYTES_MAX, DESCRIPTORS_BASE, DESCRIPTORS_EACH, MEMORY_BYTES_BASE,
 };
-use crate::message::Buffers;
 use crate::name::Name;
-use crate::request::{GuestMemory, MemoryLimit};
+use crate::protocol::message::Buffers;
+use crate::protocol::request::{GuestMemory, MemoryLimit};
 use crate::topology::Topology;
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

@@ -6,8 +6,9 @@
 
 use super::issuer::Issuer;
 use crate::error::Error;
-use crate::message::{Buffers, MemberId, Order, RingPairEnd, RingPairId};
 use crate::name::Name;
+use crate::protocol::message::{Buffers, MemberId, Order, RingPairEnd};
+use crate::protocol::ticket::RingPairId;
 use crate::topology::{Device, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,11 +2,13 @@
 //! together, rings, marks, lengths, queues and drops. Copies are counted in `in_place.rs`.
 
 use super::lockstep::{Figure1, Guest, LAN, doorbells, figure_1, figure_1_over_hipersockets, packet};
-use crate::application::{ApplicationId, shape};
+use crate::application::shape;
 use crate::client::ApplicationEnd;
 use crate::device::{self, Inside};
-use crate::message::{GuestEvent, ReportPart, Waiting};
-use crate::ticket::Ticket;
+use crate::protocol::message::{GuestEvent, Waiting};
+use crate::protocol::report::ReportPart;
+use crate::protocol::ticket::ApplicationId;
+use crate::protocol::ticket::Ticket;
 use crate::topology::{Full, Topology};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;

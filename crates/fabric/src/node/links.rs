@@ -3,9 +3,10 @@
 use super::groups::tells_of_groups;
 use super::{Node, Source, setup};
 use crate::limits::REFUSED_TIME;
-use crate::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd, RingPairId};
 use crate::name::Name;
 use crate::port::{Partner, Sender};
+use crate::protocol::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd};
+use crate::protocol::ticket::RingPairId;
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
 use siga_stack::frame::DeviceId;

@@ -2,11 +2,13 @@
 //! (`cargo xtask instructions`). There the clock stands but for so much a turn, and what the harness does for itself is not counted.
 
 use super::Node;
-use crate::channel::Channel;
 use crate::device::{self, Inside, Sent, Whole};
 use crate::limits::BUFFER_COUNT_DEFAULT;
-use crate::message::{Buffers, GuestConfig, GuestDevice, GuestEvent, Member, RingPairEnd, RingPairId, Secret, Waiting};
-use crate::ticket::Ticket;
+use crate::protocol::channel::Channel;
+use crate::protocol::message::{Buffers, GuestConfig, GuestDevice, GuestEvent, Member, RingPairEnd, Waiting};
+use crate::protocol::secret::Secret;
+use crate::protocol::ticket::RingPairId;
+use crate::protocol::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape, doorbell, memory_file};

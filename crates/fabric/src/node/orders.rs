@@ -1,10 +1,11 @@
 //! What a node hears from control programs, and what it tells them.
 
 use super::{Node, Source, setup};
-use crate::channel::{Channel, Ended};
 use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, SUITORS_MAX};
-use crate::message::{DeviceReport, GuestEvent, Order, PROTOCOL, ReportPart, RingPairEnd, StackReport};
 use crate::port::{self, Counters};
+use crate::protocol::channel::{Channel, Ended};
+use crate::protocol::message::{GuestEvent, Order, PROTOCOL, RingPairEnd};
+use crate::protocol::report::{DeviceReport, ReportPart, StackReport};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
@@ -84,7 +85,7 @@ impl Node {
         match order {
             // Both are first orders; a control program that has been heard sends neither.
             Order::Configure(_) | Order::Adopt { .. } => {}
-            Order::Messages => {
+            Order::Stderr => {
                 if let Some(messages) = descriptors.pop() {
                     // Where it fails, messages go on going nowhere.
                     let _ = rustix::stdio::dup2_stderr(messages);

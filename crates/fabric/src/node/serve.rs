@@ -14,7 +14,7 @@ use crate::application::{BLOCK_BYTES, Extent, Extents, ROOM, size};
 use crate::limits::{
     APPLICATION_SOCKETS_MAX, COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX, HOT_TIME, INCOMING_MAX, SEND_BYTES_MAX,
 };
-use crate::message::Loss;
+use crate::protocol::message::Loss;
 use crate::sockets::SocketOptions;
 use crate::sockets::embedded::{change, failure_kind, listen, tcp_error, tcp_options, udp_error};
 use siga_ring::clock::Ticks;

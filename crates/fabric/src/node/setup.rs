@@ -2,14 +2,14 @@
 
 use super::applications::Applications;
 use super::{Clock, Node, Ports, Source, Wakes};
-use crate::channel::Channel;
 use crate::cidr::Cidr;
 use crate::error::{Error, IoContext, Result};
 use crate::hold;
 use crate::limits::{EVENTS_INTERVAL, HOLD_TIME_MAX, KEEP_TIME_MAX, MIXED_TIME};
-use crate::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
+use crate::protocol::channel::Channel;
+use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
 use crate::topology::{NetworkKind, Route};
 use siga_ring::clock::Ticks;

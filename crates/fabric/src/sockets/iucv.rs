@@ -19,8 +19,8 @@ use crate::limits::{
     ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX,
     DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
 };
-use crate::message::{ApplicationReport, ReportPart};
 use crate::port;
+use crate::protocol::report::{ApplicationReport, ReportPart};
 use ends::Ends;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;

@@ -5,7 +5,7 @@
 
 use super::group::GroupChange;
 use crate::application::record::Number;
-use crate::message::ReportPart;
+use crate::protocol::report::ReportPart;
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
 use std::io;

@@ -2,8 +2,8 @@
 
 use super::embedded::Embedded;
 use super::*;
-use crate::channel::Channel;
 use crate::node::lockstep::{Guest, couple};
+use crate::protocol::channel::Channel;
 use crate::topology::Topology;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

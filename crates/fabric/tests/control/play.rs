@@ -7,18 +7,18 @@
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
-use siga_fabric::application::ApplicationId;
-use siga_fabric::channel::{Channel, Ended};
 use siga_fabric::control::Control;
 use siga_fabric::error::Error;
-use siga_fabric::launch::{Launcher, Process};
-use siga_fabric::message::{
-    ApplicationReport, Buffers, DeviceReport, GuestEvent, LinkReport, Loss, MemberId, Order, PROTOCOL, ReportPart,
-    RingPairEnd, RingPairId, Secret, StackReport,
-};
+use siga_fabric::isolate::launch::{Launcher, Process};
 use siga_fabric::name::Name;
-use siga_fabric::request::{Answer, GuestState, GuestStatus, Moment, Request, TimedRequest};
-use siga_fabric::ticket::Ticket;
+use siga_fabric::protocol::channel::{Channel, Ended};
+use siga_fabric::protocol::message::{Buffers, GuestEvent, Loss, MemberId, Order, PROTOCOL, RingPairEnd};
+use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
+use siga_fabric::protocol::request::{Answer, GuestState, GuestStatus, Moment, Request, TimedRequest};
+use siga_fabric::protocol::secret::Secret;
+use siga_fabric::protocol::ticket::ApplicationId;
+use siga_fabric::protocol::ticket::RingPairId;
+use siga_fabric::protocol::ticket::Ticket;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -183,7 +183,7 @@ impl Guest {
             }
             Order::Ping { request, .. } => self.pings.push(request),
             Order::Refused { .. }
-            | Order::Messages
+            | Order::Stderr
             | Order::Member { .. }
             | Order::MemberGone { .. }
             | Order::ApplicationMemory { .. } => {}
@@ -682,9 +682,9 @@ impl World {
     }
 
     /// A device, with more addresses than any has.
-    fn a_device(&self, draw: &mut Draw<'_>) -> siga_fabric::message::GuestDevice {
+    fn a_device(&self, draw: &mut Draw<'_>) -> siga_fabric::protocol::message::GuestDevice {
         let addresses: Vec<_> = (0..draw.below(256)).map(|_| "10.0.0.9/24".parse().expect("an address")).collect();
-        siga_fabric::message::GuestDevice {
+        siga_fabric::protocol::message::GuestDevice {
             name: self.device(draw),
             network: name("lan"),
             kind: siga_fabric::topology::NetworkKind::Hipersockets { frame: 16 << 10 },
@@ -724,7 +724,7 @@ impl World {
                     hostile.pairs.remove(pair);
                     0
                 }
-                Order::Messages => 1,
+                Order::Stderr => 1,
                 _ => 0,
             };
             assert_eq!(descriptors.len(), expected, "{order:?}");

@@ -2,7 +2,7 @@
 
 use crate::record::{DEVICE_COUNTERS, GuestTimes};
 use serde::{Deserialize, Serialize};
-use siga_fabric::message::{DeviceReport, ReportPart};
+use siga_fabric::protocol::report::{DeviceReport, ReportPart};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::level::{Guests, Level};
 use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
-use siga_fabric::message::Waiting;
+use siga_fabric::protocol::message::Waiting;
 use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

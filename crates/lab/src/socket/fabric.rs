@@ -6,8 +6,8 @@
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::path::guest::Attach;
 use serde::{Deserialize, Serialize};
-use siga_fabric::message;
 use siga_fabric::name::Name;
+use siga_fabric::protocol::secret;
 use siga_fabric::sockets::{self, Attachment, Poller, SocketId, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ pub struct FabricOptions {
     /// The guest.
     pub guest: Name,
     /// What it proves itself with.
-    pub secret: message::Secret,
+    pub secret: secret::Secret,
     /// `reno` instead of `cubic`.
     pub reno: bool,
     /// Where the stack is.

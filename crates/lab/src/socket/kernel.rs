@@ -16,7 +16,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
-use siga_fabric::message::Waiting;
+use siga_fabric::protocol::message::Waiting;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;

@@ -25,7 +25,7 @@ use crate::socket::{Endpoint, SocketsOf};
 use crate::workload::Shape;
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
-use siga_fabric::message::Secret;
+use siga_fabric::protocol::secret::Secret;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;

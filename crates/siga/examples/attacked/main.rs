@@ -17,8 +17,8 @@ mod stranger;
 
 use packets::{datagram, echo, fragment, syn, unreachable};
 use serde_json::json;
-use siga_fabric::message::Secret;
 use siga_fabric::name::Name;
+use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;

@@ -1,10 +1,12 @@
 //! A process that attached as a guest and has bare links to its partners: it sends any packet that it likes.
 #![allow(dead_code, reason = "each program uses what it needs")]
 
-use siga_fabric::channel::Channel;
 use siga_fabric::client::Client;
-use siga_fabric::message::{Buffers, GuestEvent, MemberId, Order, ReportPart, RingPairEnd, Secret, StackReport};
 use siga_fabric::name::Name;
+use siga_fabric::protocol::channel::Channel;
+use siga_fabric::protocol::message::{Buffers, GuestEvent, MemberId, Order, RingPairEnd};
+use siga_fabric::protocol::report::{ReportPart, StackReport};
+use siga_fabric::protocol::secret::Secret;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! RingPairs from the words of guests alone: who may couple, what limits say, what comes back.
 
 use super::*;
-use crate::ticket::{Ticket, TicketKey};
+use crate::protocol::ticket::{Ticket, TicketKey};
 use crate::topology::Access;
 
 const LAN: &str = r#"

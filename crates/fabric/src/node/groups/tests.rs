@@ -1,7 +1,7 @@
 //! What a guest tells partners of its groups: those who are linked, whatever they ask.
 
 use super::super::lockstep::Guest;
-use crate::message::GuestEvent;
+use crate::protocol::message::GuestEvent;
 use crate::sockets::group::{GroupChange, Interface};
 use crate::topology::Topology;
 use siga_ring::Link;

@@ -3,8 +3,8 @@
 use super::super::provider::{Provider, SocketId, SocketOptions};
 use super::{Iucv, Kind, id_of};
 use crate::application::record::Command;
-use crate::message::ReportPart;
 use crate::node::lockstep::{Guest, couple, figure_1};
+use crate::protocol::report::ReportPart;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 

@@ -8,7 +8,7 @@ use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{Extent, Extents, shape};
 use crate::client::ApplicationEnd;
 use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
-use crate::message::Waiting;
+use crate::protocol::message::Waiting;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
 use std::io::ErrorKind;

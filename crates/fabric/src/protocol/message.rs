@@ -3,22 +3,20 @@
 //! *Orders* go from the control program to a guest, *news* come back; *requests* come from the command line and from
 //! applications, *answers* go back. Descriptors that go with a message are named in its documentation, in their order.
 
-use crate::application::ApplicationId;
+use super::report::ReportPart;
+use super::secret::Secret;
+use super::ticket::{ApplicationId, RingPairId};
 use crate::cidr::Cidr;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::name::Name;
-use crate::random;
 use crate::text;
-use crate::ticket::Ticket;
 use crate::topology::sources::{self, SourceList};
 use crate::topology::{Device, Full, NetworkKind, Route, Topology};
 use serde::{Deserialize, Serialize};
 use siga_ring::wait::Mode;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use subtle::ConstantTimeEq;
 
 /// Changes whenever a message does; both sides of a channel must have the same.
 pub const PROTOCOL: u32 = 6;
@@ -58,10 +56,6 @@ impl Member {
     }
 }
 
-/// A ring pair, by the ticket that the control program issued for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RingPairId(pub Ticket);
-
 /// The buffers of one direction of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffers {
@@ -75,42 +69,6 @@ impl Buffers {
     /// Bytes of all.
     pub fn total_bytes(self) -> u64 {
         u64::from(self.bytes) * u64::from(self.count)
-    }
-}
-
-/// A secret that proves who somebody is.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(String);
-
-impl Secret {
-    /// A secret of 256 bits.
-    ///
-    /// # Errors
-    /// The host has no random numbers.
-    pub fn draw() -> std::io::Result<Self> {
-        let bytes: [u8; 32] = random::draw()?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
-    }
-
-    /// Its text, to be handed to whom it is meant for.
-    pub fn text(&self) -> &str {
-        &self.0
-    }
-
-    /// What somebody claims to have been given.
-    pub fn claimed(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Compares in a time that does not depend on where two differ.
-    pub fn is(&self, claimed: &Self) -> bool {
-        self.0.as_bytes().ct_eq(claimed.0.as_bytes()).into()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
     }
 }
 
@@ -220,7 +178,7 @@ pub enum Order {
         secret: Secret,
     },
     /// The guest's messages have a new reader. Descriptor: the pipe that is to be its descriptor 2.
-    Messages,
+    Stderr,
     /// There is a partner on the network of a device, or its addresses have changed.
     Member {
         /// The own device.
@@ -443,92 +401,5 @@ impl fmt::Display for Loss {
             Self::Violation(what) => write!(f, "violation: {what}"),
             Self::Failed(what) => f.write_str(what),
         }
-    }
-}
-
-/// A part of a guest's report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReportPart {
-    /// A device and the counters of all its links.
-    Device(DeviceReport),
-    /// One link.
-    Link(LinkReport),
-    /// An application that uses the stack from its own process; there is one of these alone where it reports itself.
-    Application(ApplicationReport),
-    /// The stack as a whole; nothing follows.
-    Stack(StackReport),
-}
-
-/// A device's settings and counters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceReport {
-    /// As the guest was told.
-    pub device: GuestDevice,
-    /// Counters by name, those of ended links included.
-    #[serde(deserialize_with = "text::counters")]
-    pub counters: BTreeMap<String, u64>,
-}
-
-/// A link's state and counters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkReport {
-    /// The own device.
-    pub device: Name,
-    /// The partner.
-    pub member: MemberId,
-    /// The number of the pair, if there is one.
-    pub pair: Option<u64>,
-    /// Counters by name.
-    #[serde(deserialize_with = "text::counters")]
-    pub counters: BTreeMap<String, u64>,
-}
-
-/// What there is between an application and its guest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApplicationReport {
-    /// The number that the control program gave it; the application itself does not know it.
-    pub application: Option<u64>,
-    /// Its sockets, those included that were given up and are still needed.
-    pub sockets: u64,
-    /// Bytes that are free for what it receives; as it says itself, for what it sends.
-    pub free_bytes: u64,
-    /// Counters of the link by name, as this side sees them.
-    #[serde(deserialize_with = "text::counters")]
-    pub counters: BTreeMap<String, u64>,
-    /// Times in nanoseconds: spent copying, and of the application itself, waiting.
-    #[serde(deserialize_with = "text::counters")]
-    pub times_ns: BTreeMap<String, u64>,
-}
-
-/// What a stack holds and has dropped, and how its process waits.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StackReport {
-    /// Packets dropped, by reason.
-    #[serde(deserialize_with = "text::counters")]
-    pub drops: BTreeMap<String, u64>,
-    /// Bytes held, by what for.
-    #[serde(deserialize_with = "text::counters")]
-    pub memory: BTreeMap<String, u64>,
-    /// Times in nanoseconds: spent waiting, copying.
-    #[serde(deserialize_with = "text::counters")]
-    pub times_ns: BTreeMap<String, u64>,
-    /// TCP connections, TIME-WAIT not counted.
-    pub connections: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_known_by_all_of_its_text() {
-        let secret = Secret::draw().unwrap();
-        assert_ne!(secret, Secret::draw().unwrap());
-        assert!(secret.is(&Secret::claimed(secret.text())) && secret.text().len() == 64);
-        for other in ["", "0", &secret.text()[1..], &format!("{}0", secret.text())] {
-            assert!(!secret.is(&Secret::claimed(other)), "{other}");
-        }
-        assert_eq!(format!("{secret:?}"), "Secret(..)");
     }
 }

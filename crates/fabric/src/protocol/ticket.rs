@@ -36,6 +36,14 @@ impl fmt::Display for Ticket {
     }
 }
 
+/// A ring pair, by the ticket that the control program issued for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RingPairId(pub Ticket);
+
+/// An application of a guest, by the ticket that the control program issued for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ApplicationId(pub Ticket);
+
 /// The secret with which tickets are issued and checked. It lies in the state file.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct TicketKey([u8; 16]);

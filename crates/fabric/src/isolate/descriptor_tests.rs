@@ -3,7 +3,7 @@
 //! The calls are made in children of the test program that have a guest's filter and a guest's descriptors; the test program
 //! holds the other ends, as the control program and the partner do.
 
-use super::{Profile, calls};
+use super::{Profile, system_calls};
 use crate::sys::{Outcome, attempt, attempt_all};
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::io::{Errno, read};
@@ -202,9 +202,9 @@ fn try_all(filters: &[BpfProgram], call: i64, arguments: &[[u64; 6]]) -> (usize,
 #[test]
 fn no_call_of_a_guest_on_any_of_its_descriptors_changes_anything_for_others() {
     let pointers = Pointers::new();
-    let filters = calls::filters(Profile::Guest).unwrap();
+    let filters = system_calls::filters(Profile::Guest).unwrap();
     let (mut done, mut waited) = (0, 0);
-    for call in calls::of_a_guest() {
+    for call in system_calls::of_a_guest() {
         let world = World::new();
         for (name, descriptor) in world.of_the_guest() {
             let number = u64::try_from(descriptor.as_raw_fd()).unwrap();

@@ -6,7 +6,7 @@
 
 use super::{Control, Source};
 use crate::error::{IoContext, Result};
-use crate::limits::{LOG_LINE_BYTES_MAX, MESSAGES_INTERVAL};
+use crate::limits::{LOG_LINE_BYTES_MAX, STDERR_INTERVAL};
 use crate::name::Name;
 use rustix::io::Errno;
 use siga_ring::doorbell;
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// The read end of a guest's pipe.
 #[derive(Debug)]
-pub(super) struct Messages {
+pub(super) struct GuestStderr {
     key: u64,
     pipe: OwnedFd,
     line: Line,
@@ -24,7 +24,7 @@ pub(super) struct Messages {
     rests_until: Option<Instant>,
 }
 
-impl Messages {
+impl GuestStderr {
     /// When there is something to be done with it that no descriptor tells.
     pub(super) fn due(&self) -> Option<Instant> {
         self.rests_until
@@ -69,28 +69,28 @@ enum Read {
 
 impl Control {
     /// A new pipe for a guest's messages; its write end.
-    pub(super) fn messages_of(&mut self, name: &Name) -> Result<OwnedFd> {
-        self.end_messages(name);
+    pub(super) fn open_stderr(&mut self, name: &Name) -> Result<OwnedFd> {
+        self.close_stderr(name);
         let (pipe, write) = doorbell::pipe().context("cannot make a pipe for messages")?;
-        let key = self.events.add(&pipe, Source::Messages(name.clone()))?;
-        let messages = Messages { key, pipe, line: Line::default(), rests_until: None };
-        self.messages.insert(name.clone(), messages);
+        let key = self.events.add(&pipe, Source::Stderr(name.clone()))?;
+        let stderr = GuestStderr { key, pipe, line: Line::default(), rests_until: None };
+        self.stderr.insert(name.clone(), stderr);
         Ok(write)
     }
 
     /// A guest has written something, or has ended.
-    pub(super) fn receive_output(&mut self, name: &Name) {
-        if self.read_messages(name) == Read::End {
-            self.end_messages(name);
-        } else if let Some(Messages { key, pipe, rests_until, .. }) = self.messages.get_mut(name) {
-            *rests_until = Some(Instant::now() + MESSAGES_INTERVAL);
+    pub(super) fn receive_stderr(&mut self, name: &Name) {
+        if self.read_stderr(name) == Read::End {
+            self.close_stderr(name);
+        } else if let Some(GuestStderr { key, pipe, rests_until, .. }) = self.stderr.get_mut(name) {
+            *rests_until = Some(Instant::now() + STDERR_INTERVAL);
             self.events.set_listening(*key, &*pipe, false);
         }
     }
 
     /// Listens again to guests whose pipes were left alone for long enough.
-    pub(super) fn messages_due(&mut self, now: Instant) {
-        for Messages { key, pipe, rests_until, .. } in self.messages.values_mut() {
+    pub(super) fn stderr_due(&mut self, now: Instant) {
+        for GuestStderr { key, pipe, rests_until, .. } in self.stderr.values_mut() {
             if rests_until.take_if(|until| *until <= now).is_some() {
                 self.events.set_listening(*key, &*pipe, true);
             }
@@ -98,17 +98,17 @@ impl Control {
     }
 
     /// Logs what is left in a guest's pipe, and closes it.
-    pub(super) fn end_messages(&mut self, name: &Name) {
+    pub(super) fn close_stderr(&mut self, name: &Name) {
         // The first read takes all that a page holds. A guest that goes on writing meanwhile is not heard out.
-        self.read_messages(name);
-        let Some(mut messages) = self.messages.remove(name) else { return };
-        messages.line.finish(|line| self.log.said_by_guest(name, line));
-        self.events.remove(messages.key, &messages.pipe);
+        self.read_stderr(name);
+        let Some(mut stderr) = self.stderr.remove(name) else { return };
+        stderr.line.finish(|line| self.log.said_by_guest(name, line));
+        self.events.remove(stderr.key, &stderr.pipe);
     }
 
     /// Reads once, and logs the lines that ended.
-    fn read_messages(&mut self, name: &Name) -> Read {
-        let Some(Messages { pipe, line, .. }) = self.messages.get_mut(name) else { return Read::Nothing };
+    fn read_stderr(&mut self, name: &Name) -> Read {
+        let Some(GuestStderr { pipe, line, .. }) = self.stderr.get_mut(name) else { return Read::Nothing };
         let mut bytes = [0; DOORBELL_PIPE_BYTES];
         match rustix::io::read(&*pipe, &mut bytes) {
             Ok(0) => Read::End,

@@ -4,8 +4,10 @@
 //! a guest's: orders come and news go.
 
 use crate::error::Error;
-use crate::message::{ReportPart, Secret, Waiting};
 use crate::name::Name;
+use crate::protocol::message::Waiting;
+use crate::protocol::report::ReportPart;
+use crate::protocol::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
