@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use siga_stack::route::Prefix;
+use siga_stack::wire::address::Prefix;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

@@ -8,7 +8,7 @@ mod vctc;
 
 use crate::topology::NetworkKind;
 use siga_ring::{Frame, Producer, ReserveError, Violation};
-use siga_stack::frame::Marks;
+use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use std::fmt;
 

@@ -4,7 +4,7 @@
 use crate::topology::NetworkKind;
 use serde::{Deserialize, Serialize};
 use siga_ring::Producer;
-use siga_stack::device::Agreed;
+use siga_stack::link::device::Agreed;
 
 /// The features of a network's drivers; all are on where nothing is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

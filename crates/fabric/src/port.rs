@@ -16,9 +16,9 @@ use crate::topology::{Full, NetworkKind};
 use siga_ring::clock::{Rate, Ticks};
 use siga_ring::wait::WaitCounters;
 use siga_ring::{Consumer, Ear, Keeper, Producer, Violation};
-use siga_stack::frame::Marks;
-use siga_stack::route::Prefix;
+use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
+use siga_stack::wire::address::Prefix;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Counters by name.

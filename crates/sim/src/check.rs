@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::time::{Duration, Instant};
 
 use crate::rng::mix;

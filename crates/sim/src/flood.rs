@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use siga_stack::frame::{DeviceId, Marks};
+use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::tcp::{Flags, Header, SeqNumber};
 use siga_stack::time::{Duration, Instant};
 

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use siga_stack::Stack;
-use siga_stack::device::DeviceError;
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::link::device::DeviceError;
+use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::sockets::TcpError;
 use siga_stack::stack::Handled;
 use siga_stack::time::{Duration, Instant};

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use siga_stack::frame::Marks;
 use siga_stack::limits::FRAME_BYTES_MAX;
+use siga_stack::link::frame::Marks;
 use siga_stack::time::{Duration, Instant};
 
 use crate::fault::{Fate, Faults, Medium, Wire};

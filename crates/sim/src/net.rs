@@ -6,11 +6,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress};
-use siga_stack::frame::DeviceId;
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
+use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 
 use crate::fault::{Medium, Wire};
 use crate::world::BuildError;
@@ -60,8 +61,8 @@ fn gateways(network: u8, host: u8) -> [IpAddr; 2] {
 
 fn add_device(stack: &mut Stack, wire: &Wire, network: u8, host: u8) -> Option<DeviceId> {
     let medium = match wire.medium {
-        Medium::Ethernet => siga_stack::device::Medium::Ethernet(MacAddress([2, 0, 0, 0, network, host])),
-        Medium::Ip => siga_stack::device::Medium::Ip,
+        Medium::Ethernet => siga_stack::link::device::Medium::Ethernet(MacAddress([2, 0, 0, 0, network, host])),
+        Medium::Ip => siga_stack::link::device::Medium::Ip,
     };
     let config = DeviceConfig {
         medium,

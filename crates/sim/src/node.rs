@@ -3,7 +3,7 @@
 //! A node is driven as a stack is: frames and deadlines in, frames and the next deadline out, time always an argument. After
 //! each call that may change it the world takes all frames that it has to send, from every device, and asks for its deadline.
 
-use siga_stack::frame::{DeviceId, Marks};
+use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::Instant;
 
 /// A frame that a node passes on from one of its devices to another.

@@ -9,7 +9,7 @@ mod draw;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::time::{Duration, Instant};
 
 use crate::check::{Content, Violation, Wrong};

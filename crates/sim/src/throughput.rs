@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::Config;
 use siga_stack::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! It is simple enough to be believed: cumulative acknowledgements, one timer, everything sent again after a timeout. Where
 //! it fails, the world is wrong. It is no example of a good protocol.
 
-use siga_stack::frame::{DeviceId, Marks};
+use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::{Duration, Instant};
 
 use crate::check::{Content, Stream};

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use siga_stack::frame::{DeviceId, Marks};
 use siga_stack::limits::FRAME_BYTES_MAX;
+use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::Instant;
 
 use crate::capture::{Capture, Point};

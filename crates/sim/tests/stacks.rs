@@ -11,7 +11,7 @@ use siga_sim::net;
 use siga_sim::rng::Ppm;
 use siga_sim::trace::{LaneId, LinkId, NodeId, Side};
 use siga_sim::world::{Change, End, World};
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::time::{Duration, Instant};
 use support::{Any, echo, echo_v4, udp, v4};
 

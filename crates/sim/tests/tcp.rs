@@ -12,7 +12,7 @@ use siga_sim::rng::Ppm;
 use siga_sim::tcp::{Conduct, Dial, End, Last, Leeway, Listen, Script, judge};
 use siga_sim::trace::{LaneId, LinkId, NodeId, Side};
 use siga_sim::world::{self, Change, World};
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::TcpOptions;
 use siga_stack::time::{Duration, Instant};
 

@@ -5,13 +5,15 @@
 #![expect(clippy::print_stdout, reason = "a program that prints figures")]
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
-use siga_stack::frame::{DeviceId, Received};
+use siga_stack::ip::route::Routes;
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::route::{Prefix, Routes};
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, Stack, StackConfig};
 use siga_stack::time::Instant;
+use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet,
     Ipv6Packet,

@@ -1,9 +1,9 @@
 //! Capturing what goes over a stack's devices, in the pcapng format: an interface for each device, a direction for each
 //! frame, and the reason for each frame that was dropped. While nothing is captured it costs a comparison a frame.
 
-use crate::device::{Device, Medium};
 use crate::drops::DropReason;
-use crate::frame::{DeviceId, Payload, Received};
+use crate::link::device::{Device, Medium};
+use crate::link::frame::{DeviceId, Payload, Received};
 use crate::pcapng::{Direction, Frame, LinkType, Pcapng};
 use crate::stack::Stack;
 use crate::tcp::Storage;

@@ -6,40 +6,22 @@
 //! above them is here. Every bound has its name in [`limits`].
 #![forbid(unsafe_code)]
 
-mod addresses;
 mod capture;
-mod checksum;
 mod copy;
-pub mod cut;
-pub mod device;
 pub mod drops;
-pub mod echo;
-pub mod forward;
-mod fragment;
-pub mod frame;
-mod group;
-pub mod icmp;
-mod igmp;
-mod ipv4;
-mod ipv6;
+pub mod ip;
 pub mod limits;
+pub mod link;
 pub mod memory;
-mod mld;
-mod neighbour;
-mod output;
-mod path_mtu;
+mod multicast;
 pub mod pcapng;
-mod redirect;
-mod resolve;
-pub mod route;
 pub mod seed;
-mod sent;
 pub mod sockets;
-pub mod source;
 pub mod stack;
 pub mod tcp;
 pub mod time;
 pub mod udp;
+pub mod wire;
 
 pub use copy::copy;
 pub use stack::Stack;

@@ -67,7 +67,7 @@ impl<S: Storage> Stack<S> {
         let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
         let queued = self.devices.iter().map(|device| device.queue_bytes()).sum();
         let filters = self.devices.iter().filter_map(|device| device.filter.sources.as_ref());
-        let runs = filters.map(crate::source::Sources::runs).sum();
+        let runs = filters.map(crate::link::source::Sources::runs).sum();
         let mut parts = vec![
             part("bytes of frames in device queues", queued, self.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
             part(
@@ -76,19 +76,24 @@ impl<S: Storage> Stack<S> {
                 LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX,
                 1,
             ),
-            part("runs of sources", runs, self.devices.len() * (2 * SOURCE_PREFIXES_MAX + 1), crate::source::RUN_BYTES),
-            part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::neighbour::ENTRY_BYTES),
+            part(
+                "runs of sources",
+                runs,
+                self.devices.len() * (2 * SOURCE_PREFIXES_MAX + 1),
+                crate::link::source::RUN_BYTES,
+            ),
+            part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::link::neighbour::ENTRY_BYTES),
             part("bytes that wait for neighbours", self.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
-            part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::path_mtu::ENTRY_BYTES),
-            part("datagrams sent lately", self.sent.len(), SENT_BUCKETS * SENT_EACH, crate::sent::ENTRY_BYTES),
+            part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::ip::path_mtu::ENTRY_BYTES),
+            part("datagrams sent lately", self.sent.len(), SENT_BUCKETS * SENT_EACH, crate::ip::sent::ENTRY_BYTES),
             part(
                 "datagrams in reassembly",
                 self.reassembly.len(),
                 REASSEMBLY_DATAGRAMS_MAX,
-                crate::fragment::ENTRY_BYTES,
+                crate::ip::reassembly::ENTRY_BYTES,
             ),
             part("bytes in reassembly", self.reassembly.bytes(), REASSEMBLY_BYTES_MAX, 1),
-            part("groups", self.groups.len(), GROUPS_MAX, crate::group::ENTRY_BYTES),
+            part("groups", self.groups.len(), GROUPS_MAX, crate::multicast::group::ENTRY_BYTES),
             part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
             part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),
             part("events of UDP sockets", self.udp.events(), 2 * UDP_SOCKETS_MAX + 1, size_of::<UdpId>()),

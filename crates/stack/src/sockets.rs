@@ -23,8 +23,8 @@ mod wheel;
 mod zero_copy;
 
 use crate::drops::DropReason;
-use crate::frame::DeviceId;
 use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
+use crate::link::frame::DeviceId;
 use crate::seed::{Keyed, Purpose, Secret, Seed};
 use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Storage};
 use crate::time::{Duration, Instant};

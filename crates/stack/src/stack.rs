@@ -4,33 +4,36 @@
 //! and calls [`Stack::handle_timeout`] when [`Stack::poll_timeout`] says so. Whether a stack is a router is one
 //! setting. Wrong use is answered by a typed error; any bytes from the network by a counted drop.
 
-use crate::addresses::Addresses;
 use crate::capture::Capture;
-use crate::cut::{Pieces, Scratch};
-use crate::device::{Device, DeviceConfig, DeviceCounters, DeviceError, LINK_BYTES, MacAddress, Medium, is_link_local};
 use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop, UdpDrop};
-use crate::echo::Pings;
-use crate::forward::{Forward, Outcome};
-use crate::fragment::{DatagramKey, Piece, Reassembly};
-use crate::frame::{DeviceId, Marks, Packet, Payload, Received};
-use crate::group::{Groups, NODE_SCOPE, scope};
-use crate::icmp::{IcmpError, RateLimit};
-use crate::ipv4::{self, Ipv4Header};
-use crate::ipv6::{self, Ipv6Header, WalkError};
+use crate::ip::addresses::Addresses;
+use crate::ip::echo::Pings;
+use crate::ip::forward::{Forward, Outcome};
+use crate::ip::icmp::{IcmpError, RateLimit};
+use crate::ip::path_mtu::PathMtus;
+use crate::ip::reassembly::{DatagramKey, Piece, Reassembly};
+use crate::ip::route::{RouteError, Routes, Target};
+use crate::ip::segmentation::{Pieces, Scratch};
+use crate::ip::sent::SentPackets;
 use crate::limits::{
     DEVICES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX, IPV4_IDENT_COUNTERS, LOOPBACK_PACKETS_MAX,
     TCP_BUFFERS_BYTES_DEFAULT,
 };
-use crate::mld;
-use crate::neighbour::Neighbours;
-use crate::path_mtu::PathMtus;
-use crate::route::{Prefix, RouteError, Routes, Target};
+use crate::link::device::{Device, DeviceConfig, DeviceCounters, DeviceError, Medium};
+use crate::link::frame::{DeviceId, Marks, Packet, Payload, Received};
+use crate::link::neighbour::Neighbours;
+use crate::multicast::group::{Groups, NODE_SCOPE, scope};
+use crate::multicast::mld;
 use crate::seed::{Purpose, Random, Secret, Seed};
-use crate::sent::SentPackets;
 use crate::sockets::{SegmentPlace, TcpSockets};
 use crate::tcp::{Heap, Storage};
 use crate::time::Instant;
 use crate::udp::{Datagram, UdpError, UdpId, UdpSockets};
+use crate::wire::address::Prefix;
+use crate::wire::address::is_link_local;
+use crate::wire::ethernet::{LINK_BYTES, MacAddress};
+use crate::wire::ipv4::{self, Ipv4Header};
+use crate::wire::ipv6::{self, Ipv6Header, WalkError};
 use smoltcp::wire::{EthernetFrame, EthernetProtocol, IPV6_HEADER_LEN};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -673,7 +676,7 @@ impl<S: Storage> Stack<S> {
         key: DatagramKey,
         piece: &Piece<'_>,
         marks: Marks,
-    ) -> Result<Option<crate::fragment::Datagram>, DropReason> {
+    ) -> Result<Option<crate::ip::reassembly::Datagram>, DropReason> {
         if marks != Marks::default() {
             return Err(LinkDrop::Marks.into());
         }
@@ -778,7 +781,7 @@ impl<S: Storage> Stack<S> {
         }
         // RFC 6946: a fragment that is the whole is taken by itself.
         let datagram = if fragment.offset == 0 && !fragment.more_fragments {
-            crate::fragment::Datagram { head: head.to_vec(), payload: bytes.to_vec() }
+            crate::ip::reassembly::Datagram { head: head.to_vec(), payload: bytes.to_vec() }
         } else {
             let Some(datagram) = self.add_fragment(now, key, &piece, marks)? else { return Ok(()) };
             datagram
@@ -791,7 +794,7 @@ impl<S: Storage> Stack<S> {
     fn input_reassembled_v6(
         &mut self,
         now: Instant,
-        datagram: crate::fragment::Datagram,
+        datagram: crate::ip::reassembly::Datagram,
         number_at: usize,
         next_header: u8,
         input: &Input<'_>,
@@ -911,7 +914,7 @@ pub(crate) fn is_mapped(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Agreed;
+    use crate::link::device::Agreed;
 
     fn device(address: [u8; 4]) -> DeviceConfig {
         let addresses = vec![Prefix::new(address.into(), 24).unwrap()];

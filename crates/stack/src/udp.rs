@@ -5,7 +5,7 @@
 //! beside a bare port can. Groups are in `udp/members.rs`.
 
 use crate::drops::UdpDrop;
-use crate::icmp::NetworkError;
+use crate::ip::icmp::NetworkError;
 use crate::limits::{
     UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SHARERS_MAX, UDP_SOCKETS_MAX,
 };

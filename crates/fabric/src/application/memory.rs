@@ -7,7 +7,7 @@
 use super::{BLOCK_BYTES, Extent, Extents};
 use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_stack::frame::{Kept, Payload};
+use siga_stack::link::frame::{Kept, Payload};
 use siga_stack::tcp::{InPlace, Storage};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

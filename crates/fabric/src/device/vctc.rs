@@ -7,7 +7,7 @@
 
 use super::{Inside, Part, Sent, Source, violation};
 use siga_ring::{Frame, Producer, Violation};
-use siga_stack::frame::Marks;
+use siga_stack::link::frame::Marks;
 
 const BLOCK_HEADER_BYTES: usize = 2;
 const SEGMENT_HEADER_BYTES: usize = 6;

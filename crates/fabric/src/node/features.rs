@@ -13,7 +13,7 @@ use crate::topology::{Full, Topology};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Frame, Link, OwnMemory, PeerMemory, memory_file};
-use siga_stack::frame::Marks;
+use siga_stack::link::frame::Marks;
 use siga_stack::sockets::TcpOptions;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -6,10 +6,11 @@
 use super::{Node, setup};
 use crate::error::{Error, Result};
 use crate::sockets::group::{GroupChange, Interface};
-use siga_stack::frame::DeviceId;
-use siga_stack::route::{Prefix, Target};
+use siga_stack::ip::route::Target;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
+use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// All groups of an IP version.

@@ -9,7 +9,7 @@ use crate::protocol::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId,
 use crate::protocol::ticket::RingPairId;
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
 use std::net::Ipv4Addr;

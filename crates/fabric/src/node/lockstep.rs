@@ -12,7 +12,7 @@ use crate::protocol::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
 use siga_ring::clock::Ticks;
 use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape, doorbell, memory_file};
-use siga_stack::frame::Marks;
+use siga_stack::link::frame::Marks;
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{TcpId, TcpOptions};
 use siga_stack::stack::Transmit;

@@ -9,7 +9,7 @@ use crate::protocol::report::{DeviceReport, ReportPart, StackReport};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
-use siga_stack::echo::Ping;
+use siga_stack::ip::echo::Ping;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 

@@ -15,12 +15,12 @@ use crate::topology::{NetworkKind, Route};
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
-use siga_stack::device::{DeviceConfig, Medium};
-use siga_stack::frame::DeviceId;
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{DeviceConfig, Medium};
+use siga_stack::link::frame::DeviceId;
+use siga_stack::link::source::Sources;
 use siga_stack::seed::Seed;
-use siga_stack::source::Sources;
 use siga_stack::stack::StackConfig;
+use siga_stack::wire::address::Prefix;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
@@ -105,7 +105,7 @@ impl Node {
         addresses: Vec<Prefix>,
         partner: Partner,
     ) -> Result<usize> {
-        let refused = |error: siga_stack::device::DeviceError| {
+        let refused = |error: siga_stack::link::device::DeviceError| {
             Error::usage(format!("device {}: the stack refuses it: {error:?}", device.name))
         };
         let agreed = device.driver.agreed(device.kind);

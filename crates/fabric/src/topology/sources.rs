@@ -10,8 +10,8 @@ use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use serde::{Deserialize, Serialize};
-use siga_stack::route::Prefix;
-use siga_stack::source::Sources;
+use siga_stack::link::source::Sources;
+use siga_stack::wire::address::Prefix;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -7,16 +7,17 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX, TCP_SENT_MAX, TCP_SOCKET_BYTES_FREE};
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{ListenerId, TcpId, TcpOptions, TcpSetting};
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::{Config, Keepalive};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
+use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 
 use super::contents;
 use super::input::Input;

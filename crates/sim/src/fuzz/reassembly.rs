@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::drops::{DropReason, FragmentDrop};
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{
     FRAME_BYTES_MAX, HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX,
     REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_SOURCE_BYTES_MAX,
     REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_TIMEOUT,
 };
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
+use siga_stack::wire::address::Prefix;
 
 use super::input::Input;
 use super::wire::{self, Ip};

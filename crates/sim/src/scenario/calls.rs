@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 
-use siga_stack::frame::DeviceId;
+use siga_stack::link::frame::DeviceId;
 use siga_stack::time::Duration;
 
 use super::draw::{self, Company, Kind};

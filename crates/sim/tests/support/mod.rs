@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use siga_sim::host::{Host, HostOr};
 use siga_sim::node::{Built, LinkState, Node, Outgoing};
-use siga_stack::frame::{DeviceId, Marks};
+use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::Instant;
 
 /// What lives in the tests' worlds.

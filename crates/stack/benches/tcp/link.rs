@@ -1,7 +1,7 @@
 //! One direction of a link in memory: a bounded queue of frames whose buffers are made once.
 
 use siga_stack::copy;
-use siga_stack::frame::{Kept, Marks, Payload};
+use siga_stack::link::frame::{Kept, Marks, Payload};
 use siga_stack::stack::Transmit;
 use std::collections::VecDeque;
 use std::mem;

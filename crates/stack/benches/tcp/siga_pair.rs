@@ -4,15 +4,16 @@
 
 use crate::link::Link;
 use crate::pair::{Pair, Setting, Side};
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
-use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{ListenerId, Straight, TcpId, TcpOptions};
 use siga_stack::stack::{Handled, Stack, StackConfig};
 use siga_stack::tcp::{Config, InPlace};
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const PORT: u16 = 80;

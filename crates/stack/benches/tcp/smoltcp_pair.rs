@@ -5,7 +5,7 @@
 
 use crate::link::{Link, Slot};
 use crate::pair::{Pair, Setting, Side};
-use siga_stack::frame::Marks;
+use siga_stack::link::frame::Marks;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};

@@ -3,8 +3,8 @@
 use crate::options::DeviceOption;
 use crate::vnet;
 use rustix::io::Errno;
-use siga_stack::frame::Marks;
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use siga_stack::link::frame::Marks;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};

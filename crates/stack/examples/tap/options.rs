@@ -2,8 +2,8 @@
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use siga_stack::route::Prefix;
 use siga_stack::tcp::congestion::NAMES;
+use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -201,7 +201,7 @@ fn status(now: Instant, begun: Instant, stack: &Stack, totals: &Totals, open: us
         rate(bytes_sent)
     );
     for index in 0.. {
-        let Some(counters) = stack.counters(siga_stack::frame::DeviceId(index)) else { break };
+        let Some(counters) = stack.counters(siga_stack::link::frame::DeviceId(index)) else { break };
         let _ = writeln!(
             text,
             "device {index}: received {} frames, {} bytes; sent {} frames, {} bytes",

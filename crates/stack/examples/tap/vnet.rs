@@ -2,7 +2,7 @@
 //!
 //! The kernel wants the sum of the pseudo header in the field of an unfilled checksum; the stack leaves anything there.
 
-use siga_stack::frame::Marks;
+use siga_stack::link::frame::Marks;
 
 /// Bytes of the header.
 pub(crate) const HEADER_BYTES: usize = 10;

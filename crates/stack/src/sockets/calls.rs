@@ -9,9 +9,9 @@ use super::{
     Way,
 };
 use crate::drops::IpDrop;
-use crate::frame::DeviceId;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
-use crate::neighbour::NeighbourKey;
+use crate::link::frame::DeviceId;
+use crate::link::neighbour::NeighbourKey;
 use crate::stack::Stack;
 use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
 use crate::time::Instant;

@@ -7,15 +7,16 @@
 
 use super::input::{Arrived, Tail};
 use super::{Flow, News, Next, Owner, Place, Proof, TcpId};
-use crate::addresses::Addresses;
-use crate::checksum::Sum;
-use crate::device::{LINK_BYTES, Medium};
 use crate::drops::DropReason;
-use crate::frame::{DeviceId, Payload, Received};
+use crate::ip::addresses::Addresses;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use crate::link::device::Medium;
+use crate::link::frame::{DeviceId, Payload, Received};
 use crate::stack::Stack;
 use crate::tcp::{Header, Storage};
 use crate::time::Instant;
+use crate::wire::checksum::Sum;
+use crate::wire::ethernet::LINK_BYTES;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const TCP: u8 = 6;
@@ -243,13 +244,14 @@ impl<S: Storage> Stack<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Agreed, DeviceConfig, MacAddress};
-    use crate::frame::Marks;
-    use crate::route::Prefix;
+    use crate::link::device::{Agreed, DeviceConfig};
+    use crate::link::frame::Marks;
     use crate::sockets::{ListenerId, TcpOptions};
     use crate::stack::StackConfig;
     use crate::tcp::Config;
     use crate::time::Duration;
+    use crate::wire::address::Prefix;
+    use crate::wire::ethernet::MacAddress;
     use std::net::{IpAddr, SocketAddr};
 
     const DEVICE: DeviceId = DeviceId(0);

@@ -1,19 +1,19 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
 use super::{Flow, News, Next, Owner, PacketClass, Place, Proof, Socket, Way};
-use crate::checksum::Sum;
-use crate::device::is_link_local;
 use crate::drops::{DropReason, IpDrop, TcpDrop};
-use crate::frame::{DeviceId, Kept, Packet, Payload};
-use crate::icmp::NetworkError;
+use crate::ip::icmp::NetworkError;
+use crate::ip::path_mtu::believable;
 use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
-use crate::path_mtu::believable;
+use crate::link::frame::{DeviceId, Kept, Packet, Payload};
 use crate::stack::Stack;
 use crate::tcp::{
     Belief, Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie,
     TimeWaitAnswer,
 };
 use crate::time::Instant;
+use crate::wire::address::is_link_local;
+use crate::wire::checksum::Sum;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 

@@ -2,17 +2,18 @@
 
 use super::input::header_bytes;
 use super::{Flow, Next, PacketClass, Socket, TcpId, Way};
-use crate::checksum::{Sum, copy_and_add};
-use crate::device::{LINK_BYTES, Medium, Outgoing};
 use crate::drops::{DropReason, IpDrop};
-use crate::frame::{DeviceId, Marks};
+use crate::ip::output::Hop;
+use crate::ip::route::Target;
 use crate::limits::TCP_BURST_FRAMES;
-use crate::neighbour::NeighbourKey;
-use crate::output::Hop;
-use crate::route::Target;
+use crate::link::device::{Medium, Outgoing};
+use crate::link::frame::{DeviceId, Marks};
+use crate::link::neighbour::NeighbourKey;
 use crate::stack::{Stack, Transmit};
 use crate::tcp::{Connection, HEADER_BYTES_MAX, Header, PlainSegment, Segment, SendRange, StateName, Storage};
 use crate::time::Instant;
+use crate::wire::checksum::{Sum, copy_and_add};
+use crate::wire::ethernet::LINK_BYTES;
 use smoltcp::wire::EthernetProtocol;
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -3,12 +3,12 @@
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
 use super::{TcpId, Way};
-use crate::checksum::copy_and_add;
-use crate::device::{DeviceConfig, Medium};
-use crate::frame::{DeviceId, Kept, Marks};
+use crate::link::device::{DeviceConfig, Medium};
+use crate::link::frame::{DeviceId, Kept, Marks};
 use crate::stack::{Stack, Transmit};
 use crate::tcp::{Goes, Storage};
 use crate::time::Instant;
+use crate::wire::checksum::copy_and_add;
 use std::sync::Arc;
 
 /// Whether bytes may go into a frame as they are written.
@@ -100,14 +100,14 @@ impl Kept for Copied {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Agreed;
-    use crate::frame::Received;
     use crate::limits::HEADER_BYTES_MAX;
-    use crate::route::Prefix;
+    use crate::link::device::Agreed;
+    use crate::link::frame::Received;
     use crate::sockets::{TcpOptions, TcpSetting};
     use crate::stack::StackConfig;
     use crate::tcp::Config;
     use crate::time::Duration;
+    use crate::wire::address::Prefix;
     use std::net::{IpAddr, SocketAddr};
 
     const DEVICE: DeviceId = DeviceId(0);

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::copy;
-use crate::frame::{Kept, Payload};
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
+use crate::link::frame::{Kept, Payload};
 
 /// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
 pub trait Storage: fmt::Debug + Default {

@@ -10,8 +10,8 @@ use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent,
 use super::synchronized::{Arrival, Next, Phase, Synchronized};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{Belief, DropReason, Effect, Failure, IcmpError, Segment, SeqNumber};
-use crate::frame::Payload;
 use crate::limits::TCP_RETRIES_SUSPECT;
+use crate::link::frame::Payload;
 use crate::time::{Duration, Instant};
 
 /// Least room that a send buffer has, if its limit allows.

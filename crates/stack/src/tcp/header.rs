@@ -5,7 +5,7 @@
 
 use super::fast_path::{Plain, PlainSegment};
 use super::{DropReason, SeqNumber};
-use crate::checksum::Sum;
+use crate::wire::checksum::Sum;
 
 /// Longest header, options included.
 pub const HEADER_BYTES_MAX: usize = 60;

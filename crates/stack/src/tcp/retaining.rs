@@ -2,7 +2,7 @@
 //! they are acknowledged. Each is copied once, when it is read. What is short is copied as it comes.
 
 use super::buffer::{Heap, Storage};
-use crate::frame::{Kept, Payload};
+use crate::link::frame::{Kept, Payload};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

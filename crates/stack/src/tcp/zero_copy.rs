@@ -4,7 +4,7 @@
 use super::buffer::Storage;
 use super::connection::{Connection, State};
 use super::fast_path::PlainSegment;
-use crate::frame::Kept;
+use crate::link::frame::Kept;
 use crate::time::Instant;
 use std::sync::Arc;
 

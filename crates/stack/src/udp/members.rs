@@ -6,10 +6,10 @@
 //! unspecified address has one of its own, and no longer hears groups, as with Linux.
 
 use crate::drops::{DropReason, UdpDrop};
-use crate::frame::DeviceId;
-use crate::group::{NODE_SCOPE, scope};
+use crate::ip::route::Target;
 use crate::limits::{UDP_GROUPS_MAX, UDP_SHARERS_MAX};
-use crate::route::Target;
+use crate::link::frame::DeviceId;
+use crate::multicast::group::{NODE_SCOPE, scope};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;

@@ -2,15 +2,15 @@
 
 use crate::net::{Net, PLAIN, content};
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::drops::TcpDrop;
-use siga_stack::frame::{DeviceId, Payload, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Payload, Received};
 use siga_stack::sockets::{TcpError, TcpId, TcpOptions};
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Failure, Heap, StateName, Storage};
 use siga_stack::time::Instant;
+use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, SocketAddr};
 
 #[test]

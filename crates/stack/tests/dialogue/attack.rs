@@ -1,10 +1,10 @@
 //! A stack with an open TCP connection, and an attacker who can send it anything.
 
 use crate::world::*;
-use siga_stack::device::MacAddress;
 use siga_stack::sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::tcp::{Flags, Header, Options, SeqNumber, StateName};
 use siga_stack::time::Duration;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 
 /// Where the peer's numbers begin.

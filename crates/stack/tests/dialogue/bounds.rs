@@ -2,10 +2,10 @@
 
 use crate::net::{Link, Net, address, any};
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, DeviceError, Medium};
 use siga_stack::drops::TcpDrop;
-use siga_stack::frame::DeviceId;
 use siga_stack::limits::{DEVICES_MAX, LOOPBACK_PACKETS_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, UDP_SOCKETS_MAX};
+use siga_stack::link::device::{Agreed, DeviceConfig, DeviceError, Medium};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::{TcpError, TcpId, TcpOptions};
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, Keepalive, StateName};

@@ -1,7 +1,7 @@
 //! What a capture holds: read back by walking over its blocks.
 
 use crate::net::{Link, Net, PLAIN, content};
-use siga_stack::device::Agreed;
+use siga_stack::link::device::Agreed;
 
 /// Interface, length in the capture, length of the frame, and the comment of each packet of a file.
 fn packets(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>, usize, String)> {
@@ -34,8 +34,8 @@ fn all_frames_of_all_devices_are_captured_with_what_became_of_them() {
     let garbage = [6; 200];
     net.stacks[1].handle_frame(
         now,
-        siga_stack::frame::DeviceId(0),
-        siga_stack::frame::Received::unmarked(&garbage[..134], &garbage[134..]),
+        siga_stack::link::frame::DeviceId(0),
+        siga_stack::link::frame::Received::unmarked(&garbage[..134], &garbage[134..]),
     );
     let packets = packets(&net.stacks[1].take_capture());
     let dropped: Vec<_> = packets.iter().filter(|packet| packet.3.contains("dropped")).collect();

@@ -40,7 +40,8 @@ fn echo_requests_to_everybody_get_no_answer_over_ipv4() {
         assert_eq!(world.give_packet(0, &packet), Outcome::dropped(IcmpDrop::EchoToMany), "{to}");
     }
     let unicast = V4::new(HOST[0], ROUTER[0], 1).packet(&icmp(8, 0, &[0; 4]));
-    let frame = ethernet(HOST_MAC[0], siga_stack::device::MacAddress::BROADCAST, EthernetProtocol::Ipv4, &unicast);
+    let frame =
+        ethernet(HOST_MAC[0], siga_stack::wire::ethernet::MacAddress::BROADCAST, EthernetProtocol::Ipv4, &unicast);
     assert_eq!(world.give(0, &frame), Outcome::dropped(IcmpDrop::EchoToMany));
     world.assert_silent();
 }

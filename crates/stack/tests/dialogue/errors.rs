@@ -1,10 +1,11 @@
 //! ICMP errors: when they are sent, what they say, and when none may be (RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443 2.4).
 
 use crate::world::*;
-use siga_stack::device::{Agreed, MacAddress};
 use siga_stack::drops::{IcmpDrop, IpDrop, UdpDrop};
 use siga_stack::limits::ICMP_ERRORS_BURST;
+use siga_stack::link::device::Agreed;
 use siga_stack::time::Duration;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::EthernetProtocol;
 
 /// The error that the sender was told, checked to quote the packet.

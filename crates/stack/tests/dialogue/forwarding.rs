@@ -2,12 +2,13 @@
 
 use crate::world::*;
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::{DropReason, IpDrop, LinkDrop};
-use siga_stack::echo::Ping;
-use siga_stack::frame::DeviceId;
+use siga_stack::ip::echo::Ping;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::stack::StackConfig;
 use siga_stack::udp::UdpError;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol, Ipv4Packet};
 
 #[test]
@@ -198,7 +199,7 @@ fn nothing_is_sent_to_the_first_address_of_a_network() {
 // RFC 3021: networks of two addresses have no room for others.
 #[test]
 fn both_addresses_of_a_network_of_two_are_hosts() {
-    use siga_stack::device::{Agreed, DeviceConfig, Medium};
+    use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
     let mut world = World::router();
     let addresses = vec![prefix("10.3.0.1", 31)];
     let config = DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() };
@@ -314,7 +315,7 @@ fn options_pass_but_source_routes_do_not() {
 
 #[test]
 fn a_plain_ip_device_needs_no_neighbours() {
-    use siga_stack::device::{Agreed, DeviceConfig, Medium};
+    use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
     let mut world = World::router();
     let addresses = vec![prefix("10.3.0.1", 30), prefix("2001:db8:3::1", 64)];
     let config = DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() };

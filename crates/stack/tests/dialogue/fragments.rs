@@ -1,9 +1,9 @@
 //! Fragments made by a router (RFC 791, RFC 1812 4.2.2.7) and put together by a host (RFC 5722, RFC 8200 4.5, RFC 6946).
 
 use crate::world::*;
-use siga_stack::device::Agreed;
 use siga_stack::drops::{FragmentDrop, IpDrop};
 use siga_stack::limits::REASSEMBLY_TIMEOUT;
+use siga_stack::link::device::Agreed;
 use smoltcp::wire::Ipv4Packet;
 
 fn fragment6(next: u8, offset: u16, more: bool, ident: u32, bytes: &[u8]) -> Vec<u8> {

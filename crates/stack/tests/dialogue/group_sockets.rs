@@ -1,10 +1,10 @@
 //! UDP sockets in groups: who gets a copy of what, how datagrams to groups are sent, and what is refused.
 
 use crate::world::*;
-use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::drops::{IpDrop, UdpDrop};
-use siga_stack::frame::DeviceId;
 use siga_stack::limits::{UDP_DATAGRAM_OVERHEAD_BYTES, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SHARERS_MAX};
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::udp::{Datagram, UdpError, UdpId};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;

@@ -3,14 +3,15 @@
 use crate::world::*;
 use proptest::prelude::*;
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::{GroupDrop, IcmpDrop, IpDrop};
-use siga_stack::frame::DeviceId;
 use siga_stack::limits::{GROUP_QUERY_SOURCES_MAX, GROUPS_DEVICE_MAX};
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::seed::Seed;
 use siga_stack::stack::StackConfig;
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
+use siga_stack::wire::ethernet::MacAddress;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const ON: DeviceId = DeviceId(0);

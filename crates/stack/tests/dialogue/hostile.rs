@@ -2,9 +2,9 @@
 
 use crate::world::*;
 use proptest::prelude::*;
-use siga_stack::device::Agreed;
-use siga_stack::frame::{DeviceId, Marks};
 use siga_stack::limits::DEVICE_QUEUE_FRAMES_MAX;
+use siga_stack::link::device::Agreed;
+use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::Duration;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 use std::net::SocketAddr;
@@ -150,7 +150,7 @@ fn every_truncation_with_its_lengths_made_right_is_survived() {
 #[test]
 fn a_header_shorter_than_agreed_is_refused() {
     use siga_stack::drops::{IpDrop, LinkDrop};
-    use siga_stack::frame::Received;
+    use siga_stack::link::frame::Received;
     use siga_stack::stack::Handled;
     let mut world = world();
     let frame = &kinds()[1];

@@ -3,8 +3,8 @@
 use crate::attack::*;
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
-use siga_stack::frame::DeviceId;
 use siga_stack::limits::{ICMP_ERRORS_BURST, PATH_MTUS_MAX};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Header, StateName};
 use siga_stack::time::Duration;

@@ -1,9 +1,9 @@
 //! Large segments and unfilled checksums: passed on where the next link agreed, made good where it did not.
 
 use crate::world::*;
-use siga_stack::device::Agreed;
 use siga_stack::drops::{IpDrop, LinkDrop};
-use siga_stack::frame::{DeviceId, Marks};
+use siga_stack::link::device::Agreed;
+use siga_stack::link::frame::{DeviceId, Marks};
 use smoltcp::wire::{EthernetProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
 
 const PLAIN: Agreed = Agreed { checksum_unfilled: false, large_segments: false };

@@ -1,14 +1,15 @@
 //! Hosts and routers in a row, whose frames cross at once: what TCP needs to be talked with through the whole stack.
 
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{ListenerId, TcpId, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig, Transmit};
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 use std::net::{IpAddr, SocketAddr};
 
 /// A link between a stack and the next in the row.

@@ -4,18 +4,18 @@
 use crate::net::{any, content};
 use crate::world::*;
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::drops::{FragmentDrop, IpDrop};
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Marks, Received};
+use siga_stack::link::source::Sources;
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{TcpId, TcpOptions};
-use siga_stack::source::Sources;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::{Flags, Header, SeqNumber};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
+use siga_stack::wire::address::Prefix;
 use std::net::SocketAddr;
 
 /// The stacks by their places; the attacker has none.

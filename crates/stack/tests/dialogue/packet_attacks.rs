@@ -1,13 +1,13 @@
 //! Known attacks by IP packets: fragments, extension headers, options and lengths that lie, floods of neighbours and routes.
 
 use crate::world::*;
-use siga_stack::device::MacAddress;
 use siga_stack::drops::{FragmentDrop, IpDrop, NeighbourDrop, UdpDrop};
 use siga_stack::limits::{
     EXTENSION_HEADERS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOURS_MAX, REASSEMBLY_PIECES_MAX,
     REASSEMBLY_SOURCE_BYTES_MAX, REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_TIMEOUT, UDP_QUEUE_BYTES_MAX,
 };
 use siga_stack::time::Duration;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 
 fn fragment(offset: u16, more: bool, ident: u16, bytes: &[u8]) -> Vec<u8> {

@@ -2,10 +2,10 @@
 
 use crate::net::*;
 use crate::world::{V4, icmp, icmp6, udp, v6};
-use siga_stack::echo::Ping;
-use siga_stack::frame::{DeviceId, Received};
-use siga_stack::icmp::NetworkError;
+use siga_stack::ip::echo::Ping;
+use siga_stack::ip::icmp::NetworkError;
 use siga_stack::limits::{HEADER_BYTES_MAX, PATH_MTU_AGE};
+use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::sockets::TcpId;
 use siga_stack::stack::Handled;
 use siga_stack::tcp::{Header, SeqNumber};

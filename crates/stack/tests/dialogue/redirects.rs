@@ -2,12 +2,13 @@
 //! the stack's owner wants that, and the packet goes on all the same.
 
 use crate::world::*;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::{IcmpDrop, IpDrop};
-use siga_stack::frame::DeviceId;
 use siga_stack::limits::{ICMP_ERRORS_BURST, ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX};
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::DeviceId;
 use siga_stack::stack::StackConfig;
 use siga_stack::time::Duration;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 
 /// The router on a third link, which has a link-local address there, and two stations on it: who sends, and the better next hop.

@@ -1,10 +1,11 @@
 //! ARP and neighbour discovery (RFC 826, RFC 4861 7, RFC 5227).
 
 use crate::world::*;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::NeighbourDrop;
 use siga_stack::limits::NEIGHBOUR_QUEUE_FRAMES_MAX;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::time::Duration;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol};
 
 fn strange() -> World {

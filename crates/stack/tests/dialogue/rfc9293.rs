@@ -2,11 +2,11 @@
 
 use crate::net::{Net, PLAIN, content};
 use crate::world::*;
-use siga_stack::device::MacAddress;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
 use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{Failure, Flags, Header, IcmpError, SeqNumber, StateName};
 use siga_stack::time::Duration;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::EthernetProtocol;
 use std::net::SocketAddr;
 

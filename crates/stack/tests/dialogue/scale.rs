@@ -1,10 +1,10 @@
 //! Many connections: one after the other on one pair of addresses, at once, and as floods.
 
 use crate::net::{Link, Net, address, any, content};
-use siga_stack::device::Agreed;
 use siga_stack::drops::TcpDrop;
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::{HEADER_BYTES_MAX, TCP_TIME_WAITS_MAX};
+use siga_stack::link::device::Agreed;
+use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions};
 use siga_stack::tcp::{Config, Flags, Header, Options, SeqNumber, StateName};
 use siga_stack::time::{Duration, Instant};

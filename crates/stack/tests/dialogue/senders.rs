@@ -3,15 +3,16 @@
 use crate::attack::*;
 use crate::world::*;
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, DeviceError, MacAddress, Medium};
 use siga_stack::drops::{IpDrop, LinkDrop, NeighbourDrop};
-use siga_stack::frame::{DeviceId, Received};
+use siga_stack::link::device::{Agreed, DeviceConfig, DeviceError, Medium};
+use siga_stack::link::frame::{DeviceId, Received};
+use siga_stack::link::source::Sources;
 use siga_stack::seed::Seed;
 use siga_stack::sockets::TcpOptions;
-use siga_stack::source::Sources;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::StateName;
 use siga_stack::udp::UdpId;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 
 /// The link-local address of the station on the second link.

@@ -2,16 +2,16 @@
 
 use crate::net::{Link, Net, PLAIN, address, any, content};
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, DeviceError, Medium};
 use siga_stack::drops::{IpDrop, TcpDrop};
-use siga_stack::frame::{DeviceId, Received};
 use siga_stack::limits::{HEADER_BYTES_MAX, TCP_BURST_FRAMES, TCP_SOCKET_BYTES_FREE};
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, DeviceError, Medium};
+use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{Ready, TcpError, TcpId, TcpOptions, TcpSetting};
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::address::Prefix;
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet};
 use std::net::{IpAddr, SocketAddr};
 

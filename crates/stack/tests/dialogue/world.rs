@@ -1,14 +1,15 @@
 //! A stack with two Ethernet devices and a station that is known on each, and the frames they speak in.
 
 use siga_stack::Stack;
-use siga_stack::device::{Agreed, DeviceConfig, MacAddress, Medium};
 use siga_stack::drops::DropReason;
-use siga_stack::frame::{DeviceId, Marks, Received};
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::route::Prefix;
+use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
+use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::address::Prefix;
+use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet,
     Ipv6Packet,

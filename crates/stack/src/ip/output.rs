@@ -1,20 +1,22 @@
 //! Packets of the stack's own: where they leave, from which address, cut to what the path takes, and to which station.
 
-use crate::checksum::Sum;
-use crate::cut::{Pieces, Plan, Shape};
-use crate::device::{LINK_BYTES, MacAddress, Medium, Outgoing, is_link_local};
 use crate::drops::{DropReason, IpDrop, LinkDrop, UdpDrop};
-use crate::frame::{DeviceId, Marks, Packet, Payload};
-use crate::ipv4::{Ipv4Build, Ipv4Header};
-use crate::ipv6::{FRAGMENT_BYTES, Ipv6Build, Ipv6Header};
+use crate::ip::route::Target;
+use crate::ip::segmentation::{Pieces, Plan, Shape};
 use crate::limits::{IPV4_IDENT_COUNTERS, LOOPBACK_PACKETS_MAX};
-use crate::neighbour::NeighbourKey;
-use crate::route::Target;
+use crate::link::device::{Medium, Outgoing};
+use crate::link::frame::{DeviceId, Marks, Packet, Payload};
+use crate::link::neighbour::NeighbourKey;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::udp::members::{SendOptions, is_reserved};
 use crate::udp::{Datagram, UdpError};
+use crate::wire::address::is_link_local;
+use crate::wire::checksum::Sum;
+use crate::wire::ethernet::{LINK_BYTES, MacAddress};
+use crate::wire::ipv4::{Ipv4Build, Ipv4Header};
+use crate::wire::ipv6::{FRAGMENT_BYTES, Ipv6Build, Ipv6Header};
 use smoltcp::wire::{EthernetProtocol, IpProtocol};
 use std::net::{IpAddr, SocketAddr};
 

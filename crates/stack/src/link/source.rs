@@ -6,15 +6,15 @@
 //!
 //! The last source that passed is remembered with the state of the routes, so that the next packet from it costs one comparison.
 
-use crate::device::DeviceError;
 use crate::drops::{DropReason, IpDrop};
-use crate::frame::DeviceId;
-use crate::ipv4::Ipv4Header;
-use crate::ipv6::Ipv6Header;
 use crate::limits::SOURCE_PREFIXES_MAX;
-use crate::route::Prefix;
+use crate::link::device::DeviceError;
+use crate::link::frame::DeviceId;
 use crate::stack::{IGMP, Stack, is_mapped, is_martian_source};
 use crate::tcp::Storage;
+use crate::wire::address::Prefix;
+use crate::wire::ipv4::Ipv4Header;
+use crate::wire::ipv6::Ipv6Header;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses that may be sources: runs without gaps between them, in order.

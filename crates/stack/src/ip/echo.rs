@@ -69,11 +69,11 @@ impl<S: Storage> Stack<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Agreed, DeviceConfig, Medium};
-    use crate::frame::{DeviceId, Received};
     use crate::limits::HEADER_BYTES_MAX;
-    use crate::route::Prefix;
+    use crate::link::device::{Agreed, DeviceConfig, Medium};
+    use crate::link::frame::{DeviceId, Received};
     use crate::stack::StackConfig;
+    use crate::wire::address::Prefix;
 
     fn host(addresses: [&str; 2]) -> Stack {
         let mut stack = Stack::new(StackConfig::default());

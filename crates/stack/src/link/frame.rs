@@ -4,8 +4,8 @@
 //! write: it is read once, by copying, when and where it is needed. Marks travel with a frame over links whose both ends agreed
 //! to them.
 
-use crate::checksum::Sum;
 use crate::copy;
+use crate::wire::checksum::Sum;
 use std::fmt;
 use std::sync::Arc;
 

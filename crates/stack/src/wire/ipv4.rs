@@ -1,8 +1,8 @@
 //! The IPv4 header (RFC 791) as a small plain value, checked once; options (RFC 7126); building packets of our own.
 
-use crate::checksum::Sum;
-use crate::device::LINK_BYTES;
 use crate::drops::IpDrop;
+use crate::wire::checksum::Sum;
+use crate::wire::ethernet::LINK_BYTES;
 use smoltcp::wire::{IPV4_HEADER_LEN, IpProtocol, Ipv4Packet};
 use std::net::Ipv4Addr;
 

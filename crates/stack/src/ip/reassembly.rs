@@ -8,12 +8,12 @@
 mod shares;
 
 use crate::drops::FragmentDrop;
-use crate::frame::DeviceId;
 use crate::limits::{
     HEADER_BYTES_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_DEVICE_BYTES_MAX,
     REASSEMBLY_DEVICE_DATAGRAMS_MAX, REASSEMBLY_PIECES_MAX, REASSEMBLY_SOURCE_BYTES_MAX,
     REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_TIMEOUT,
 };
+use crate::link::frame::DeviceId;
 use crate::time::Instant;
 use shares::{Measure, Share, Shares};
 use smoltcp::wire::IPV6_HEADER_LEN;

@@ -2,19 +2,19 @@
 //! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. An error counts only if it quotes what was really sent:
 //! a TCP segment in flight, or a datagram or an echo request of the last seconds (`sent.rs`).
 
-use crate::checksum::Sum;
 use crate::drops::{DropReason, IcmpDrop, IpDrop};
-use crate::frame::DeviceId;
-use crate::ipv4::Ipv4Build;
-use crate::ipv6::{self, Ipv6Build};
+use crate::ip::path_mtu::believable;
+use crate::ip::sent::Print;
 use crate::limits::{ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX};
-use crate::mld;
-use crate::path_mtu::believable;
+use crate::link::frame::DeviceId;
+use crate::multicast::mld;
 use crate::seed::Random;
-use crate::sent::Print;
 use crate::stack::{Input, Stack};
 use crate::tcp::{Belief, SeqNumber, Storage};
 use crate::time::{Duration, Instant};
+use crate::wire::checksum::Sum;
+use crate::wire::ipv4::Ipv4Build;
+use crate::wire::ipv6::{self, Ipv6Build};
 use smoltcp::wire::{Icmpv4Message, Icmpv6Message, IpProtocol};
 use std::net::{IpAddr, SocketAddr};
 

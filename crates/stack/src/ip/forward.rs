@@ -4,21 +4,22 @@
 //! What the next link did not agree to is made good here: checksums filled in, large segments cut.
 
 use crate::capture::Capture;
-use crate::checksum::updated;
-use crate::cut::{Piece, Pieces, Plan, Shape};
-use crate::device::{MacAddress, Medium};
 use crate::drops::{DropReason, IpDrop, LinkDrop};
-use crate::frame::{DeviceId, Marks, Packet, Payload};
-use crate::icmp::IcmpError;
-use crate::ipv4::Ipv4Header;
-use crate::ipv6::Ipv6Header;
+use crate::ip::icmp::IcmpError;
+use crate::ip::output::{Hop, collect};
+use crate::ip::route::{HopId, Routes, Target};
+use crate::ip::segmentation::{Piece, Pieces, Plan, Shape};
 use crate::limits::ICMPV6_ERROR_BYTES_MAX;
-use crate::neighbour::{NeighbourKey, Neighbours};
-use crate::output::{Hop, collect};
-use crate::route::{HopId, Routes, Target};
+use crate::link::device::Medium;
+use crate::link::frame::{DeviceId, Marks, Packet, Payload};
+use crate::link::neighbour::{NeighbourKey, Neighbours};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
+use crate::wire::checksum::updated;
+use crate::wire::ethernet::MacAddress;
+use crate::wire::ipv4::Ipv4Header;
+use crate::wire::ipv6::Ipv6Header;
 use smoltcp::wire::{EthernetProtocol, Ipv4Packet, Ipv6Packet};
 use std::net::IpAddr;
 

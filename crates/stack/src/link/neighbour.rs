@@ -4,15 +4,16 @@
 //! The table says what is to be asked; `resolve.rs` writes and reads the messages. Bounded in neighbours, in packets
 //! that wait for one and in bytes that wait for all. No address is claimed here, so there is no duplicate detection.
 
-use crate::device::{MacAddress, Outgoing};
 use crate::drops::NeighbourDrop;
-use crate::frame::DeviceId;
 use crate::limits::{
     NEIGHBOUR_DELAY, NEIGHBOUR_QUEUE_BYTES_MAX, NEIGHBOUR_QUEUE_FRAMES_MAX, NEIGHBOUR_REACHABLE,
     NEIGHBOUR_REQUESTS_MAX, NEIGHBOUR_RETRY, NEIGHBOUR_STALE, NEIGHBOURS_EVICT_SCAN_MAX, NEIGHBOURS_MAX,
 };
+use crate::link::device::Outgoing;
+use crate::link::frame::DeviceId;
 use crate::seed::Keyed;
 use crate::time::Instant;
+use crate::wire::ethernet::MacAddress;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -315,7 +316,7 @@ impl Neighbours {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Marks;
+    use crate::link::frame::Marks;
     use crate::seed::{Purpose, Seed};
     use crate::time::Duration;
     use std::net::Ipv4Addr;

@@ -2,7 +2,7 @@
 //! changed word (RFC 1624). Sums are kept unfolded until asked for; a part of odd length may only be the last.
 
 use crate::copy;
-use crate::frame::Payload;
+use crate::link::frame::Payload;
 use fearless_simd::{Level, Simd, dispatch};
 use std::net::IpAddr;
 

@@ -5,50 +5,13 @@
 //! prefixes is worth. A lookup reads one table slot and one leaf for most IPv4 tables. A change rebuilds the smallest part that holds its
 //! prefix, so a short prefix in a large table costs milliseconds. Nothing is cached per destination.
 
-use crate::frame::DeviceId;
 use crate::limits::ROUTES_MAX;
-use crate::neighbour::Resolved;
+use crate::link::frame::DeviceId;
+use crate::link::neighbour::Resolved;
+use crate::wire::address::Prefix;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-
-/// An address and how many of its leading bits count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    address: IpAddr,
-    length: u8,
-}
-
-impl Prefix {
-    /// The prefix, if the address has that many bits. The bits behind the length are kept: `10.1.2.3/24` is also how an
-    /// address on a device is told.
-    pub fn new(address: IpAddr, length: u8) -> Option<Self> {
-        (length <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, length })
-    }
-
-    /// The address as it was given.
-    pub fn address(self) -> IpAddr {
-        self.address
-    }
-
-    /// How many bits count.
-    pub fn length(self) -> u8 {
-        self.length
-    }
-
-    /// True if the address shares the bits that count.
-    pub fn covers(self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                own.to_bits().span(self.length) == other.to_bits().span(self.length)
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                own.to_bits().span(self.length) == other.to_bits().span(self.length)
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
-    }
-}
 
 /// Where packets for a prefix go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +66,7 @@ impl Routes {
     /// Adds a route, or changes the one that its prefix has, for which there always is room.
     pub fn insert(&mut self, prefix: Prefix, target: Target) -> Result<(), RouteError> {
         if let Target::Via { gateway: Some(gateway), .. } = target
-            && gateway.is_ipv4() != prefix.address.is_ipv4()
+            && gateway.is_ipv4() != prefix.address().is_ipv4()
         {
             return Err(RouteError::GatewayFamily);
         }
@@ -111,9 +74,9 @@ impl Routes {
             return Err(RouteError::Full);
         }
         let hop = self.hops.take(target);
-        let before = match prefix.address {
-            IpAddr::V4(address) => self.v4.insert(address.to_bits(), prefix.length, hop),
-            IpAddr::V6(address) => self.v6.insert(address.to_bits(), prefix.length, hop),
+        let before = match prefix.address() {
+            IpAddr::V4(address) => self.v4.insert(address.to_bits(), prefix.length(), hop),
+            IpAddr::V6(address) => self.v6.insert(address.to_bits(), prefix.length(), hop),
         };
         if let Some(before) = before {
             self.hops.release(before);
@@ -127,17 +90,17 @@ impl Routes {
     }
 
     fn contains(&self, prefix: Prefix) -> bool {
-        match prefix.address {
-            IpAddr::V4(address) => self.v4.contains(address.to_bits(), prefix.length),
-            IpAddr::V6(address) => self.v6.contains(address.to_bits(), prefix.length),
+        match prefix.address() {
+            IpAddr::V4(address) => self.v4.contains(address.to_bits(), prefix.length()),
+            IpAddr::V6(address) => self.v6.contains(address.to_bits(), prefix.length()),
         }
     }
 
     /// Takes a route away; false if there was none.
     pub fn remove(&mut self, prefix: Prefix) -> bool {
-        let hop = match prefix.address {
-            IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length),
-            IpAddr::V6(address) => self.v6.remove(address.to_bits(), prefix.length),
+        let hop = match prefix.address() {
+            IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
+            IpAddr::V6(address) => self.v6.remove(address.to_bits(), prefix.length()),
         };
         if let Some(hop) = hop {
             self.hops.release(hop);
@@ -597,7 +560,7 @@ mod tests {
     }
 
     fn bits(prefix: Prefix) -> u128 {
-        match prefix.address {
+        match prefix.address() {
             IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
             IpAddr::V6(address) => address.to_bits(),
         }
@@ -607,9 +570,9 @@ mod tests {
     fn scan(routes: &[(Prefix, Target)], to: IpAddr) -> Option<Target> {
         let host = bits(Prefix::new(to, 0).unwrap());
         let covers = |p: &Prefix| {
-            p.address.is_ipv4() == to.is_ipv4() && (bits(*p) ^ host).leading_zeros() >= u32::from(p.length)
+            p.address().is_ipv4() == to.is_ipv4() && (bits(*p) ^ host).leading_zeros() >= u32::from(p.length())
         };
-        routes.iter().filter(|(p, _)| covers(p)).max_by_key(|(p, _)| p.length).map(|(_, target)| *target)
+        routes.iter().filter(|(p, _)| covers(p)).max_by_key(|(p, _)| p.length()).map(|(_, target)| *target)
     }
 
     #[test]
@@ -648,7 +611,7 @@ mod tests {
         for new in [v4(10 << 24, 9), v4(11 << 24, 8), v6(1 << 64, 65), v6(2 << 64, 64), v6(0, 8)] {
             assert_eq!(routes.insert(new, via(2)), Err(RouteError::Full), "{new:?}");
             assert_eq!((routes.len(), routes.remove(new)), (3, false), "{new:?}");
-            assert_eq!(routes.lookup(new.address), known.iter().any(|k| k.covers(new.address)).then(|| via(1)));
+            assert_eq!(routes.lookup(new.address()), known.iter().any(|k| k.covers(new.address())).then(|| via(1)));
         }
         assert_eq!((routes.hops.slots.len(), routes.hops.free.len()), (2, 0), "no hop of what was refused is kept");
         assert!(routes.remove(known[1]));
@@ -663,13 +626,13 @@ mod tests {
         for device in 1..4 {
             for prefix in known {
                 assert_eq!(routes.insert(prefix, via(device)), Ok(()), "{prefix:?}");
-                assert_eq!(routes.lookup(prefix.address), Some(via(device)));
+                assert_eq!(routes.lookup(prefix.address()), Some(via(device)));
             }
             assert_eq!(routes.len(), 2);
         }
         // A prefix is known by the bits that count.
         assert_eq!(routes.insert(v4((10 << 24) + 77, 8), via(7)), Ok(()));
-        assert_eq!((routes.lookup(known[0].address), routes.len()), (Some(via(7)), 2));
+        assert_eq!((routes.lookup(known[0].address()), routes.len()), (Some(via(7)), 2));
     }
 
     #[test]
@@ -681,12 +644,12 @@ mod tests {
         }
         let mut prefixes: Vec<Prefix> = (0..100_000).map(prefix).collect();
         let used = routes.v4.narrow.items.len();
-        prefixes.sort_unstable_by_key(|p| (bits(*p), p.length));
+        prefixes.sort_unstable_by_key(|p| (bits(*p), p.length()));
         for p in prefixes {
             routes.remove(p);
         }
         assert!(routes.is_empty());
-        assert_eq!(routes.lookup(prefix(5).address), None);
+        assert_eq!(routes.lookup(prefix(5).address()), None);
         assert!(routes.v4.narrow.items.len() <= used * 2, "blocks given back are used again");
         assert_eq!(routes.v4.lengths, [0; 129], "nothing is looked for in vain");
     }
@@ -727,14 +690,14 @@ mod tests {
             let (mut routes, mut model) = (Routes::default(), Vec::<(Prefix, Target)>::new());
             for ((address, length), short, keep, device) in steps {
                 let high = u32::try_from(address >> 96).unwrap();
-                let address = if short { v4(high, 0).address } else { v6(address, 0).address };
+                let address = if short { v4(high, 0).address() } else { v6(address, 0).address() };
                 let mut length = if short { length / 4 } else { length };
-                let known = model.iter().map(|(p, _)| *p).find(|p| p.address == address);
+                let known = model.iter().map(|(p, _)| *p).find(|p| p.address() == address);
                 if let (Some(known), false) = (known, keep) {
-                    length = known.length;
+                    length = known.length();
                 }
                 let p = Prefix::new(address, length).unwrap();
-                let same = |q: &Prefix| q.length == p.length && scan(&[(*q, via(0))], address).is_some();
+                let same = |q: &Prefix| q.length() == p.length() && scan(&[(*q, via(0))], address).is_some();
                 let before = model.len();
                 model.retain(|(q, _)| !same(q));
                 if keep {
@@ -747,8 +710,8 @@ mod tests {
                 prop_assert_eq!(routes.lookup(address), scan(&model, address));
             }
             for (host, _) in hosts {
-                let high = v4(u32::try_from(host >> 96).unwrap(), 0).address;
-                for to in [high, v6(host, 0).address, v6(host ^ 1, 0).address, v6(host | 0xffff_ffff, 0).address] {
+                let high = v4(u32::try_from(host >> 96).unwrap(), 0).address();
+                for to in [high, v6(host, 0).address(), v6(host ^ 1, 0).address(), v6(host | 0xffff_ffff, 0).address()] {
                     prop_assert_eq!(routes.lookup(to), scan(&model, to));
                 }
             }

@@ -4,16 +4,16 @@
 //! A message counts only with hop limit 1 and from an address of the link, a query only with a router alert. Ours come from such
 //! an address, or from the unspecified one while the device has none (RFC 3590): switches listen to that, routers do not.
 
-use crate::checksum::Sum;
-use crate::device::DeviceConfig;
 use crate::drops::{DropReason, GroupDrop, IpDrop};
-use crate::frame::DeviceId;
-use crate::group::{ALL_ROUTERS, Announcement, Query, Record, Version, decoded, fits_query, lists};
-use crate::ipv6::{Ipv6Build, has_router_alert, solicited_node};
 use crate::limits::GROUP_QUERY_SOURCES_MAX;
+use crate::link::device::DeviceConfig;
+use crate::link::frame::DeviceId;
+use crate::multicast::group::{ALL_ROUTERS, Announcement, Query, Record, Version, decoded, fits_query, lists};
 use crate::stack::{Input, Stack};
 use crate::tcp::Storage;
 use crate::time::{Duration, Instant};
+use crate::wire::checksum::Sum;
+use crate::wire::ipv6::{Ipv6Build, has_router_alert, solicited_node};
 use smoltcp::wire::IpProtocol;
 use std::net::{IpAddr, Ipv6Addr};
 

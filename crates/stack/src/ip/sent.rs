@@ -3,7 +3,7 @@
 //! An error quotes a header of what it is about. The record holds a keyed digest of what such a quote shows, in a table of
 //! bounded size: each flow has a few places, and a fast flow overwrites its own alone.
 
-use crate::cut::Shape;
+use crate::ip::segmentation::Shape;
 use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
 use crate::seed::{Purpose, Secret, Seed};
 use crate::time::Instant;
@@ -150,9 +150,9 @@ fn bucket(flow: u64) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::LINK_BYTES;
-    use crate::ipv4::{Ipv4Build, Ipv4Header};
     use crate::time::Duration;
+    use crate::wire::ethernet::LINK_BYTES;
+    use crate::wire::ipv4::{Ipv4Build, Ipv4Header};
     use smoltcp::wire::IpProtocol;
 
     fn packet(ident: u16, ports: [u8; 4]) -> (Vec<u8>, Shape) {

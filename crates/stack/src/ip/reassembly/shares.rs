@@ -1,7 +1,7 @@
 //! Shares of the reassembly table: how many datagrams and bytes each device and each source has, and which of them is the
 //! heaviest. Every operation takes logarithmic time in the number of shares, which the table's bounds limit.
 
-use crate::frame::DeviceId;
+use crate::link::frame::DeviceId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};

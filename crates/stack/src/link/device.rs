@@ -1,32 +1,17 @@
 //! Devices: what joins a stack to a network, with what its link agreed to, and the frames that the stack has made for it.
 
 use crate::drops::LinkDrop;
-use crate::frame::Marks;
 use crate::limits::{
     DEVICE_ADDRESSES_MAX, DEVICE_QUEUE_BYTES_MAX, DEVICE_QUEUE_FRAMES_MAX, MTU_IPV4_MIN, MTU_IPV6_MIN,
 };
-use crate::route::Prefix;
-use crate::source::SourceFilter;
-use smoltcp::wire::{ETHERNET_HEADER_LEN, EthernetAddress, EthernetFrame, EthernetProtocol};
+use crate::link::frame::Marks;
+use crate::link::source::SourceFilter;
+use crate::wire::address::Prefix;
+use crate::wire::address::is_link_local;
+use crate::wire::ethernet::{LINK_BYTES, MacAddress};
+use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol};
 use std::collections::VecDeque;
 use std::net::IpAddr;
-
-/// Room in front of every packet of our own for the link's header.
-pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
-
-/// An Ethernet address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MacAddress(pub [u8; 6]);
-
-impl MacAddress {
-    /// That of every station.
-    pub const BROADCAST: Self = Self([0xff; 6]);
-
-    /// True for broadcast and multicast.
-    pub fn is_group(self) -> bool {
-        self.0[0] & 1 != 0
-    }
-}
 
 /// What a device's frames begin with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,14 +206,6 @@ fn check_mtu(config: &DeviceConfig, mtu: u16) -> Result<(), DeviceError> {
     let v6 = config.addresses.iter().any(|prefix| prefix.address().is_ipv6());
     let mtu_min = if v6 { MTU_IPV6_MIN } else { MTU_IPV4_MIN };
     if mtu < mtu_min { Err(DeviceError::Mtu) } else { Ok(()) }
-}
-
-/// True if an address is valid on one link only.
-pub(crate) fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }
 
 #[cfg(test)]

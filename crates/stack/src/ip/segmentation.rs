@@ -3,13 +3,13 @@
 //! A piece is a header of its own and a part of the original frame, to be copied by whoever moves frames. Nothing here
 //! decides: `forward.rs` and `output.rs` do.
 
-use crate::checksum::Sum;
-use crate::device::LINK_BYTES;
 use crate::drops::LinkDrop;
-use crate::frame::{Marks, Packet, Payload};
-use crate::ipv4::{Ipv4Header, blank_uncopied_options};
-use crate::ipv6::{FRAGMENT_BYTES, Ipv6Header};
 use crate::limits::HEADER_BYTES_MAX;
+use crate::link::frame::{Marks, Packet, Payload};
+use crate::wire::checksum::Sum;
+use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::ipv4::{Ipv4Header, blank_uncopied_options};
+use crate::wire::ipv6::{FRAGMENT_BYTES, Ipv6Header};
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 use std::ops::Range;
 

@@ -6,11 +6,11 @@
 //! `igmp.rs` and `mld.rs` read and write the messages, `udp/members.rs` knows the sockets. All-systems, all-nodes and groups that
 //! end in the node itself are never reported.
 
-use crate::frame::DeviceId;
 use crate::limits::{
     GROUP_ANSWER_GAP, GROUP_CHANGE_REPEAT, GROUP_QUERY_INTERVAL, GROUP_QUERY_SOURCES_MAX, GROUP_REPORT_REPEAT,
     GROUP_ROBUSTNESS, GROUPS_DEVICE_MAX, GROUPS_MAX,
 };
+use crate::link::frame::DeviceId;
 use crate::seed::Random;
 use crate::stack::Stack;
 use crate::tcp::Storage;

@@ -5,16 +5,16 @@
 //! Hosts believe a redirect of IPv6 only from a link-local address, and of one to another router only its link-local address
 //! (RFC 4861 8.1): without them there is none.
 
-use crate::device::is_link_local;
 use crate::drops::DropReason;
-use crate::frame::{DeviceId, Packet, Payload};
-use crate::icmp::Quoted;
+use crate::ip::icmp::Quoted;
+use crate::ip::route::HopId;
 use crate::limits::{ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX};
-use crate::neighbour::NeighbourKey;
-use crate::route::HopId;
+use crate::link::frame::{DeviceId, Packet, Payload};
+use crate::link::neighbour::NeighbourKey;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
+use crate::wire::address::is_link_local;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl<S: Storage> Stack<S> {

@@ -1,8 +1,8 @@
 //! The IPv6 header (RFC 8200) as a small plain value, its extension headers walked within bounds, and packets of our own.
 
-use crate::device::LINK_BYTES;
 use crate::drops::IpDrop;
 use crate::limits::EXTENSION_HEADERS_MAX;
+use crate::wire::ethernet::LINK_BYTES;
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv6Packet};
 use std::net::Ipv6Addr;
 

@@ -3,15 +3,15 @@
 //!
 //! A message counts only with hop limit 1, a query of version 2 or 3 only with a router alert (RFC 3376 9.1).
 
-use crate::checksum::Sum;
 use crate::drops::{DropReason, GroupDrop, IpDrop};
-use crate::frame::DeviceId;
-use crate::group::{Announcement, Query, Record, Version, decoded, fits_query, lists};
-use crate::ipv4::{Ipv4Build, has_router_alert};
 use crate::limits::GROUP_QUERY_SOURCES_MAX;
+use crate::link::frame::DeviceId;
+use crate::multicast::group::{Announcement, Query, Record, Version, decoded, fits_query, lists};
 use crate::stack::{Input, Stack};
 use crate::tcp::Storage;
 use crate::time::{Duration, Instant};
+use crate::wire::checksum::Sum;
+use crate::wire::ipv4::{Ipv4Build, has_router_alert};
 use smoltcp::wire::IpProtocol;
 use std::net::{IpAddr, Ipv4Addr};
 

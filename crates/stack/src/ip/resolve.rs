@@ -1,15 +1,16 @@
 //! The messages of address resolution: ARP (RFC 826, RFC 5227 2.1.1) and neighbour solicitation and advertisement (RFC 4861 7), read
 //! and written. What they mean for the table is in `neighbour.rs`. Router discovery is left out: addresses and routes are given.
 
-use crate::device::{LINK_BYTES, MacAddress, Medium, Outgoing};
 use crate::drops::{DropReason, LinkDrop, NeighbourDrop};
-use crate::frame::{DeviceId, Marks};
-use crate::icmp::IcmpError;
-use crate::ipv6::solicited_node;
-use crate::neighbour::{Due, Learned, NeighbourKey};
+use crate::ip::icmp::IcmpError;
+use crate::link::device::{Medium, Outgoing};
+use crate::link::frame::{DeviceId, Marks};
+use crate::link::neighbour::{Due, Learned, NeighbourKey};
 use crate::stack::{Input, Stack, is_martian_source};
 use crate::tcp::Storage;
 use crate::time::Instant;
+use crate::wire::ethernet::{LINK_BYTES, MacAddress};
+use crate::wire::ipv6::solicited_node;
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetProtocol};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
