@@ -20,7 +20,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, geteuid};
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub struct ApplicationEnd {
     /// How the guest waits, and its applications.
     pub waiting: Waiting,
     /// Whether those that sleep run where their partners run.
-    pub gather: bool,
+    pub colocate: bool,
 }
 
 /// How much longer than everything it waits for a control program may take.
@@ -296,13 +296,13 @@ impl Client {
         let request =
             Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
         self.ask(request, Vec::new())?;
-        let Some((Answer::Application { arena_bytes, waiting, gather }, doorbell)) =
+        let Some((Answer::Application { arena_bytes, waiting, colocate }, doorbell)) =
             self.answer_with_descriptors(GRACE)?
         else {
             return Err(silent());
         };
         let [notify, wake]: [OwnedFd; 2] = doorbell.try_into().map_err(|_| silent())?;
-        let (notify, wake) = (Bell::from_fd(notify), Ear::from_fd(wake));
+        let (notify, wake) = (NotifyFd::from_fd(notify), WakeFd::from_fd(wake));
         let (notify, wake) = (notify.context("cannot use a doorbell")?, wake.context("cannot use a doorbell")?);
         let bytes = usize::try_from(arena_bytes).map_err(|_| silent())?;
         let shape = application::shape().ok_or_else(silent)?;
@@ -315,7 +315,7 @@ impl Client {
         let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
         let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
         let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
-        Ok(ApplicationEnd { link: Link::new(own, memory, notify, wake), arena, peer, waiting, gather })
+        Ok(ApplicationEnd { link: Link::new(own, memory, notify, wake), arena, peer, waiting, colocate })
     }
 
     /// Becomes the channel of an external guest.

@@ -23,9 +23,11 @@ pub struct Driver {
     /// What is received lies in the ring until it is read, and where a full partner is waited for
     /// ([`Full::Pending`](crate::topology::Full)), what an application writes to an embedded stack lies there until it is
     /// acknowledged; not in buffers of their own.
-    pub in_place: bool,
+    #[serde(alias = "in_place")]
+    pub zero_copy: bool,
     /// Guests and applications that sleep move to the CPU of whoever rings for them, where that pays.
-    pub gather: bool,
+    #[serde(alias = "gather")]
+    pub colocate: bool,
 }
 
 impl Default for Driver {
@@ -36,8 +38,8 @@ impl Default for Driver {
             copy_once: true,
             omit_checksums: true,
             large_segments: true,
-            in_place: true,
-            gather: true,
+            zero_copy: true,
+            colocate: true,
         }
     }
 }
@@ -50,15 +52,15 @@ impl Driver {
 
     /// The same, to be switched.
     pub fn switches(&mut self) -> [(&'static str, &mut bool); 7] {
-        let Self { packing, suppress_doorbells, copy_once, omit_checksums, large_segments, in_place, gather } = self;
+        let Self { packing, suppress_doorbells, copy_once, omit_checksums, large_segments, zero_copy, colocate } = self;
         [
             ("packing", packing),
             ("suppress_doorbells", suppress_doorbells),
             ("copy_once", copy_once),
             ("omit_checksums", omit_checksums),
             ("large_segments", large_segments),
-            ("in_place", in_place),
-            ("gather", gather),
+            ("zero_copy", zero_copy),
+            ("colocate", colocate),
         ]
     }
 
@@ -74,6 +76,6 @@ impl Driver {
     /// Has a new ring used as the features say.
     pub(crate) fn prepare(self, ring: &mut Producer, kind: NetworkKind) {
         ring.set_packing(self.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
-        ring.set_ring_always(!self.suppress_doorbells);
+        ring.set_notify_always(!self.suppress_doorbells);
     }
 }

@@ -62,7 +62,7 @@ enum Source {
     /// Who has knocked there.
     Suitor(usize),
     /// The ear of a port.
-    Ear(usize),
+    WakeFd(usize),
     /// The ear of an application.
     Application(usize),
     /// Something is due.
@@ -256,7 +256,7 @@ impl Payload for Rest<'_> {
     }
 
     fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-        self.keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.keep(self.at + at, len)))) })
+        self.keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.retain(self.at + at, len)))) })
     }
 }
 
@@ -531,12 +531,12 @@ fn take(
     let Receiver { ring: Some(ring), inbound, malformed, hold, .. } = &mut ports.receivers[port] else { return Ok(0) };
     let half = ring.shape().buffer_count() / 2;
     // Who could have read what is kept has had its turn.
-    if ring.held_back() >= if inbound.is_waited_for() { 1 } else { half } {
+    if ring.count_unreturned() >= if inbound.is_waited_for() { 1 } else { half } {
         ring.move_out();
     }
     let mut count = 0;
     let broken = |port: usize| move |violation: siga_ring::Violation| (port, Loss::Violation(violation.to_string()));
-    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() && ring.held_back() < half {
+    while count < RECEIVE_AT_ONCE_MAX && hold.waits_for().is_none() && ring.count_unreturned() < half {
         let Some(frame) = ring.next_frame().map_err(broken(port))? else { break };
         count += 1;
         let mut done = 0;
@@ -558,7 +558,7 @@ fn take(
             let head = part.len.min(HEADER_BYTES_MAX);
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
-            let keeps = device.driver.in_place;
+            let keeps = device.driver.zero_copy;
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
             let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
             let (from, received) = (setup::number(port), Received { header, payload: &rest, marks: part.marks });

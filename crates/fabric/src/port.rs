@@ -15,7 +15,7 @@ use crate::protocol::ticket::RingPairId;
 use crate::topology::{Full, NetworkKind};
 use siga_ring::clock::{Rate, Ticks};
 use siga_ring::wait::WaitCounters;
-use siga_ring::{Consumer, Ear, Keeper, Producer, Violation};
+use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
@@ -37,7 +37,7 @@ pub(crate) enum Partner {
 #[derive(Debug)]
 pub(crate) enum Room {
     /// There is, and this has what is built there stay.
-    Now(Keeper),
+    Now(Retainer),
     /// There will be, by this time at the latest: what is kept is then no reason to wait any longer.
     Soon(Ticks),
     /// Frames of this port do not stay.
@@ -270,18 +270,18 @@ impl Sender {
 
     /// Whether a frame may be built now that stays in its buffer.
     pub(crate) fn room_in_place(&mut self, now: Ticks, keep_time: Ticks) -> Room {
-        let goes = self.driver.in_place && self.full == Full::Pending && self.backlog.is_empty() && !self.quiet;
+        let goes = self.driver.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.quiet;
         let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return Room::Never };
-        if let Some(since) = ring.next_kept_at() {
+        if let Some(since) = ring.next_retained_at() {
             let until = Ticks(since.0 + keep_time.0);
             self.crowded_until = (now < until).then_some(until);
         }
         // Who waits for any buffer waits until half of them are free, so that there are fewer and longer turns.
-        let crowded = |until: &mut Ticks| now >= *until || 2 * ring.kept_buffers() <= ring.shape().buffer_count();
+        let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.shape().buffer_count();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
             Some(until) => Room::Soon(until),
-            None => Room::Now(ring.keeper()),
+            None => Room::Now(ring.retainer()),
         }
     }
 
@@ -306,8 +306,8 @@ impl Sender {
 
     /// Of how many buffers something is kept.
     #[cfg(test)]
-    pub(crate) fn kept_buffers(&self) -> usize {
-        self.ring.as_ref().map_or(0, Producer::kept_buffers)
+    pub(crate) fn retained_buffers(&self) -> usize {
+        self.ring.as_ref().map_or(0, Producer::retained_buffers)
     }
 
     /// Hands over what is in buffers.
@@ -382,7 +382,7 @@ impl Sender {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pub(crate) ring: Option<Consumer>,
-    pub(crate) ear: Option<(u64, Ear)>,
+    pub(crate) wake_fd: Option<(u64, WakeFd)>,
     pub(crate) inbound: Box<dyn Inbound>,
     kind: NetworkKind,
     /// It is polled; else it has asked for a ring, or has no link.
@@ -402,7 +402,7 @@ impl Receiver {
     pub(crate) fn new(kind: NetworkKind) -> Self {
         Self {
             ring: None,
-            ear: None,
+            wake_fd: None,
             inbound: device::halves(kind).1,
             kind,
             is_hot: false,
@@ -416,18 +416,18 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn link(&mut self, ring: Consumer, ear: (u64, Ear), now: Ticks) {
+    pub(crate) fn link(&mut self, ring: Consumer, wake_fd: (u64, WakeFd), now: Ticks) {
         self.inbound = device::halves(self.kind).1;
-        (self.ring, self.ear) = (Some(ring), Some(ear));
+        (self.ring, self.wake_fd) = (Some(ring), Some(wake_fd));
         (self.last_traffic, self.last_look, self.traffic_seen, self.told_idle) = (now, now, 0, false);
     }
 
-    pub(crate) fn unlink(&mut self) -> Option<(u64, Ear)> {
+    pub(crate) fn unlink(&mut self) -> Option<(u64, WakeFd)> {
         if let Some(ring) = self.ring.take() {
             add(&mut self.past, &consumer_counters(&ring));
         }
         (self.is_hot, self.hold) = (false, Hold::default());
-        self.ear.take()
+        self.wake_fd.take()
     }
 
     /// What was counted over all links of this port.
@@ -476,7 +476,7 @@ pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
         ("yielding", rate.ns(counters.yield_ticks)),
         ("given_away", rate.ns(counters.given_away_ticks)),
         ("asleep", rate.ns(counters.sleep_ticks)),
-        ("gathered", rate.ns(counters.gathered_ticks)),
+        ("colocated", rate.ns(counters.colocated_ticks)),
     ])
 }
 

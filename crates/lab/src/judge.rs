@@ -325,7 +325,7 @@ pub fn within(run: &Run) -> Result<Vec<Comparison>> {
 }
 
 /// The level that a further one of a run is judged against: the one that its name is a variant of, by as few features as the
-/// run has (`430-packing-gather` against `430-packing`, without that against `430`); else the first.
+/// run has (`430-packing-colocate` against `430-packing`, without that against `430`); else the first.
 fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     let mut base = Variant::of(level).map(|variant| variant.base);
     while let Some(name) = base {
@@ -762,8 +762,8 @@ mod tests {
             "430-packing",
             "420+packing",
             "430-adaptive_waiting",
-            "430-adaptive_waiting-gather",
-            "430-in_place-gather",
+            "430-adaptive_waiting-colocate",
+            "430-zero_copy-colocate",
             "aa+packing",
             "gro-off",
         ];
@@ -777,8 +777,8 @@ mod tests {
             ("430-packing", "430"),
             ("420+packing", "420"),
             ("430-adaptive_waiting", "430"),
-            ("430-adaptive_waiting-gather", "430-adaptive_waiting"),
-            ("430-in_place-gather", "430"),
+            ("430-adaptive_waiting-colocate", "430-adaptive_waiting"),
+            ("430-zero_copy-colocate", "430"),
             ("aa+packing", "430"),
             ("gro-off", "430"),
         ];

@@ -94,8 +94,9 @@ pub(crate) struct Variant<'a> {
 impl<'a> Variant<'a> {
     /// Reads a name such as `430-packing`; `None` if it names no variant.
     pub(crate) fn of(name: &'a str) -> Option<Self> {
-        Guests::FEATURES.into_iter().find_map(|feature| {
-            let rest = name.strip_suffix(feature)?;
+        let names = Guests::FEATURES.into_iter().map(|feature| (feature, feature)).chain(Guests::FORMER_FEATURES);
+        names.into_iter().find_map(|(spelling, feature)| {
+            let rest = name.strip_suffix(spelling)?;
             let with = rest.strip_suffix('+').map(|base| (base, true));
             let (base, with) = with.or_else(|| Some((rest.strip_suffix('-')?, false)))?;
             Some(Self { base, feature, with })
@@ -111,11 +112,14 @@ impl Guests {
         "copy_once",
         "omit_checksums",
         "large_segments",
-        "in_place",
-        "gather",
+        "zero_copy",
+        "colocate",
         "adaptive_waiting",
         "pending",
     ];
+
+    /// Features as older runs and plans spell them.
+    const FORMER_FEATURES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
     /// How guests wait where the plan's sockets wait like this.
     pub(crate) fn wait(&self, of_plan: Wait) -> Wait {
@@ -339,8 +343,8 @@ mod tests {
         let every = Guests::FEATURES.iter().fold("420".to_owned(), |name, feature| format!("{name}+{feature}"));
         let every = Level::load(&every).unwrap().guests.unwrap();
         assert_eq!((every.driver, every.full), (all.driver, all.full));
-        let both = Level::load("430-adaptive_waiting-gather").unwrap().guests.unwrap();
-        assert_eq!((both.waiting, both.driver.gather), (Some(Waiting::Blocking), false));
+        let both = Level::load("430-adaptive_waiting-colocate").unwrap().guests.unwrap();
+        assert_eq!((both.waiting, both.driver.colocate), (Some(Waiting::Blocking), false));
         assert!(Level::load("reno+packing").unwrap_err().to_string().contains("says nothing of siga's own networks"));
         assert_eq!(Level::load("nosuch+packing").unwrap_err().exit_status(), 2);
     }

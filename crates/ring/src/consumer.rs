@@ -1,11 +1,11 @@
 //! The receiving role of a link: frames copied out of memory that their sender can still write.
 
 use crate::counters::ConsumerCounters;
-use crate::kept::{Buffers, Kept};
-use crate::layout::{self, CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT, word};
-use crate::sync::{Bell, Ordering, Region, View, fence};
+use crate::layout::{self, CONSUMED, FRAMES_NOTIFY_THRESHOLD, LAST, PRODUCED, ROOM_NOTIFY_THRESHOLD, Shape, TAG, word};
+use crate::notifier::Notifier;
+use crate::retained::{Buffers, Retained};
+use crate::sync::{NotifyFd, Ordering, Region, View, fence};
 use crate::violation::Violation;
-use crate::wish::Caller;
 use std::sync::Arc;
 
 /// Receives frames over one direction of a link.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Consumer {
     own: Region,
     peer: View,
-    caller: Caller,
+    notifier: Notifier,
     shape: Shape,
     /// Buffers that the peer had filled when last looked at.
     produced: u64,
@@ -72,20 +72,20 @@ impl Frame<'_> {
     ///
     /// # Panics
     /// The frame has fewer.
-    pub fn keep(&self, at: usize, len: usize) -> Arc<Kept> {
+    pub fn retain(&self, at: usize, len: usize) -> Arc<Retained> {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(inside, "{len} bytes at {at} of a frame of {}", self.len);
-        self.buffers.keep(self.at + at, len)
+        self.buffers.retain(self.at + at, len)
     }
 }
 
 impl Consumer {
-    pub(crate) fn new(own: Region, peer: View, bell: Arc<Bell>, shape: Shape) -> Self {
+    pub(crate) fn new(own: Region, peer: View, notify_fd: Arc<NotifyFd>, shape: Shape) -> Self {
         let buffers = Buffers::new(peer.clone(), shape);
         Self {
             own,
             peer,
-            caller: Caller::new(bell),
+            notifier: Notifier::new(notify_fd),
             shape,
             produced: 0,
             taken: 0,
@@ -113,8 +113,8 @@ impl Consumer {
     }
 
     /// Whether the doorbell is rung whenever buffers are given back, asked for or not. At first it is not.
-    pub fn set_ring_always(&mut self, always: bool) {
-        self.caller.always = always;
+    pub fn set_notify_always(&mut self, always: bool) {
+        self.notifier.always = always;
     }
 
     /// The next frame. The one before it is taken: its buffer may be given back and filled again.
@@ -155,7 +155,7 @@ impl Consumer {
     /// The peer broke the contract.
     pub fn is_ready(&mut self) -> Result<bool, Violation> {
         self.violation.map_or(Ok(()), Err)?;
-        self.settle();
+        self.finish_frame();
         if self.taken == self.produced {
             self.refresh()?;
         }
@@ -165,7 +165,7 @@ impl Consumer {
     /// Gives back all buffers whose frames were taken, up to the first of which something is kept, and rings if the peer asked
     /// for it.
     pub fn give_back(&mut self) {
-        self.settle();
+        self.finish_frame();
         let free = self.free();
         let buffers = free - self.given_back;
         if buffers == 0 {
@@ -178,13 +178,13 @@ impl Consumer {
         self.counters.buffers += buffers;
         // Either the producer sees the count or this end sees its wish.
         fence(Ordering::SeqCst);
-        self.caller.changed(self.given_back, self.peer.load(ROOM_AT));
+        self.notifier.changed(self.given_back, self.peer.load(ROOM_NOTIFY_THRESHOLD));
     }
 
     /// How many buffers whose frames were taken cannot be given back because something is kept, of them or of one before.
     #[inline]
-    pub fn held_back(&mut self) -> usize {
-        if self.buffers.keeps_any() { self.count_held_back() } else { 0 }
+    pub fn count_unreturned(&mut self) -> usize {
+        if self.buffers.retains_any() { self.count_held_back() } else { 0 }
     }
 
     #[inline(never)]
@@ -208,11 +208,11 @@ impl Consumer {
         if self.is_ready()? {
             return Ok(false);
         }
-        if self.held_back() > 0 {
+        if self.count_unreturned() > 0 {
             self.move_out();
         }
         self.give_back();
-        self.own.store(WAKE_AT, self.taken + 1);
+        self.own.store(FRAMES_NOTIFY_THRESHOLD, self.taken + 1);
         self.asleep = true;
         // Either the producer sees the wish or this end sees its count.
         fence(Ordering::SeqCst);
@@ -227,20 +227,20 @@ impl Consumer {
     /// Takes the wish to be rung back; a ring may be under way.
     pub fn awake(&mut self) {
         if self.asleep {
-            self.own.store(WAKE_AT, 0);
+            self.own.store(FRAMES_NOTIFY_THRESHOLD, 0);
             self.asleep = false;
         }
     }
 
     /// Whether a doorbell found that nobody holds its other end.
     pub fn peer_gone(&self) -> bool {
-        self.caller.gone
+        self.notifier.gone
     }
 
     /// What was counted.
     pub fn counters(&self) -> ConsumerCounters {
         ConsumerCounters {
-            doorbells: self.caller.counters,
+            doorbells: self.notifier.counters,
             copied_bytes: self.buffers.meter.bytes(),
             copy_ticks: self.buffers.meter.ticks(),
             ..self.counters
@@ -248,7 +248,7 @@ impl Consumer {
     }
 
     /// Counts the buffer of the last frame as taken if it was the last of its buffer.
-    fn settle(&mut self) {
+    fn finish_frame(&mut self) {
         if !self.finished {
             return;
         }
@@ -263,11 +263,11 @@ impl Consumer {
 
     /// How many buffers can have been given back, ever.
     fn free(&self) -> u64 {
-        if !self.buffers.keeps_any() {
+        if !self.buffers.retains_any() {
             return self.taken;
         }
         let buffer = |number: u64| usize::try_from(number % word(self.shape.buffer_count())).unwrap_or(usize::MAX);
-        (self.given_back..self.taken).find(|number| self.buffers.keeps(buffer(*number))).unwrap_or(self.taken)
+        (self.given_back..self.taken).find(|number| self.buffers.is_retained(buffer(*number))).unwrap_or(self.taken)
     }
 
     /// Reads what the peer has filled, once.

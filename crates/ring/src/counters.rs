@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Doorbells of one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DoorbellCounters {
-    /// Rung, in one system call each.
+    /// Notification, in one system call each.
     pub sent: u64,
     /// Not rung after a change, because nobody waited for it.
     pub suppressed: u64,

@@ -18,9 +18,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 ///
 /// # Errors
 /// The host has no descriptors or memory left.
-pub fn pair() -> io::Result<(Bell, Ear)> {
-    let (ear, bell) = pipe()?;
-    Ok((Bell(bell), Ear(ear)))
+pub fn pair() -> io::Result<(NotifyFd, WakeFd)> {
+    let (wake_fd, notify_fd) = pipe()?;
+    Ok((NotifyFd(notify_fd), WakeFd(wake_fd)))
 }
 
 /// A pipe of one page, read end and write end, neither of which waits. All pipes between processes of a network are such:
@@ -38,32 +38,32 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// What a ring takes in the pipe.
-const RING_BYTES: usize = 8;
+const NOTIFICATION_BYTES: usize = 8;
 /// The bits of a moment in it; the rest is the CPU.
 const MOMENT_BITS: u32 = 48;
 const MOMENT_MAX: u64 = u64::MAX >> (u64::BITS - MOMENT_BITS);
 
 /// Where and when somebody rang, by what it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rung {
+pub struct Notification {
     /// The CPU that it ran on.
     pub cpu: u16,
     /// The moment, less its highest bits.
     pub at: Ticks,
 }
 
-impl Rung {
+impl Notification {
     fn here() -> Self {
         // Miri knows no CPUs.
         let cpu = if cfg!(miri) { 0 } else { sched_getcpu() };
         Self { cpu: u16::try_from(cpu).unwrap_or(u16::MAX), at: Ticks::now() }
     }
 
-    fn told(self) -> [u8; RING_BYTES] {
+    fn to_bytes(self) -> [u8; NOTIFICATION_BYTES] {
         (self.at.0 << (u64::BITS - MOMENT_BITS) | u64::from(self.cpu)).to_le_bytes()
     }
 
-    fn from_told(told: [u8; RING_BYTES]) -> Self {
+    fn from_bytes(told: [u8; NOTIFICATION_BYTES]) -> Self {
         let [low, high, ..] = told;
         let at = u64::from_le_bytes(told) >> (u64::BITS - MOMENT_BITS);
         Self { cpu: u16::from_le_bytes([low, high]), at: Ticks(at) }
@@ -79,7 +79,7 @@ impl Rung {
 
 /// What became of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ring {
+pub enum Notified {
     /// It will be heard.
     Sent,
     /// The pipe is full: earlier ones have yet to be heard.
@@ -90,9 +90,9 @@ pub enum Ring {
 
 /// The end that rings.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct NotifyFd(OwnedFd);
 
-impl Bell {
+impl NotifyFd {
     /// A doorbell's write end as it was received from its maker; it is made non-blocking.
     ///
     /// # Errors
@@ -102,32 +102,32 @@ impl Bell {
     }
 
     /// Rings, in one system call that does not wait. The program has to ignore SIGPIPE, as Rust programs do.
-    pub fn ring(&self) -> Ring {
-        let told = Rung::here().told();
+    pub fn notify(&self) -> Notified {
+        let told = Notification::here().to_bytes();
         match retry_on_intr(|| write(&self.0, &told)) {
-            Ok(_) => Ring::Sent,
-            Err(Errno::AGAIN) => Ring::Full,
-            Err(_) => Ring::Gone,
+            Ok(_) => Notified::Sent,
+            Err(Errno::AGAIN) => Notified::Full,
+            Err(_) => Notified::Gone,
         }
     }
 }
 
 /// The end that listens: readable after a ring, hung up when the peer is dead.
 #[derive(Debug)]
-pub struct Ear(OwnedFd);
+pub struct WakeFd(OwnedFd);
 
 /// What an ear heard since it was last asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
+pub struct Drained {
     /// Rings; no more than the pipe holds.
-    pub rings: usize,
+    pub notifications: usize,
     /// Who rang last.
-    pub last: Option<Rung>,
+    pub last: Option<Notification>,
     /// Nobody is left to ring.
     pub hung_up: bool,
 }
 
-impl Ear {
+impl WakeFd {
     /// A doorbell's read end as it was received from its maker; it is made non-blocking.
     ///
     /// # Errors
@@ -140,15 +140,15 @@ impl Ear {
     ///
     /// # Errors
     /// The descriptor is no doorbell.
-    pub fn drain(&self) -> io::Result<Heard> {
+    pub fn drain(&self) -> io::Result<Drained> {
         let mut rings = [0; DOORBELL_PIPE_BYTES];
         match read(&self.0, &mut rings) {
-            Ok(0) => Ok(Heard { rings: 0, last: None, hung_up: true }),
+            Ok(0) => Ok(Drained { notifications: 0, last: None, hung_up: true }),
             Ok(bytes) => {
-                let last = rings[..bytes].last_chunk().copied().map(Rung::from_told);
-                Ok(Heard { rings: bytes / RING_BYTES, last, hung_up: false })
+                let last = rings[..bytes].last_chunk().copied().map(Notification::from_bytes);
+                Ok(Drained { notifications: bytes / NOTIFICATION_BYTES, last, hung_up: false })
             }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard { rings: 0, last: None, hung_up: false }),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Drained { notifications: 0, last: None, hung_up: false }),
             Err(error) => Err(error.into()),
         }
     }
@@ -170,27 +170,27 @@ fn non_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-impl AsFd for Bell {
+impl AsFd for NotifyFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for WakeFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl From<Bell> for OwnedFd {
-    fn from(bell: Bell) -> Self {
-        bell.0
+impl From<NotifyFd> for OwnedFd {
+    fn from(notify_fd: NotifyFd) -> Self {
+        notify_fd.0
     }
 }
 
-impl From<Ear> for OwnedFd {
-    fn from(ear: Ear) -> Self {
-        ear.0
+impl From<WakeFd> for OwnedFd {
+    fn from(wake_fd: WakeFd) -> Self {
+        wake_fd.0
     }
 }
 
@@ -200,85 +200,87 @@ mod tests {
     use rustix::pipe::fcntl_getpipe_size;
     use rustix::thread::sched_getaffinity;
 
-    const NOTHING: Heard = Heard { rings: 0, last: None, hung_up: false };
+    const NOTHING: Drained = Drained { notifications: 0, last: None, hung_up: false };
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
     fn rings_are_heard_and_a_full_pipe_has_rung() {
-        let (bell, ear) = pair().unwrap();
-        assert_eq!(ear.drain().unwrap(), NOTHING);
+        let (notify_fd, wake_fd) = pair().unwrap();
+        assert_eq!(wake_fd.drain().unwrap(), NOTHING);
         let before = Ticks::now();
-        assert_eq!(bell.ring(), Ring::Sent);
-        assert_eq!(bell.ring(), Ring::Sent);
-        let Heard { rings: 2, last: Some(last), hung_up: false } = ear.drain().unwrap() else { panic!("two rings") };
+        assert_eq!(notify_fd.notify(), Notified::Sent);
+        assert_eq!(notify_fd.notify(), Notified::Sent);
+        let Drained { notifications: 2, last: Some(last), hung_up: false } = wake_fd.drain().unwrap() else {
+            panic!("two rings")
+        };
         assert!(last.before(Ticks::now()) <= Ticks::now().since(before));
         assert!(sched_getaffinity(None).unwrap().is_set(last.cpu.into()));
-        let sent = std::iter::repeat_with(|| bell.ring()).take_while(|ring| *ring == Ring::Sent).count();
-        assert_eq!(sent, DOORBELL_PIPE_BYTES / RING_BYTES);
-        assert_eq!(bell.ring(), Ring::Full);
-        assert_eq!(ear.drain().unwrap().rings, sent);
+        let sent = std::iter::repeat_with(|| notify_fd.notify()).take_while(|ring| *ring == Notified::Sent).count();
+        assert_eq!(sent, DOORBELL_PIPE_BYTES / NOTIFICATION_BYTES);
+        assert_eq!(notify_fd.notify(), Notified::Full);
+        assert_eq!(wake_fd.drain().unwrap().notifications, sent);
     }
 
     #[test]
     fn a_ring_tells_where_and_when() {
-        let rung = Rung { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
-        let told = Rung::from_told(rung.told());
-        assert_eq!(told, Rung { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
+        let rung = Notification { cpu: 0x1234, at: Ticks(0xabcd_9876_5432_1012) };
+        let told = Notification::from_bytes(rung.to_bytes());
+        assert_eq!(told, Notification { cpu: 0x1234, at: Ticks(0x9876_5432_1012) });
         assert_eq!(told.before(rung.at), Ticks(0));
         assert_eq!(told.before(Ticks(rung.at.0 + 77)), Ticks(77));
         assert_eq!(told.before(Ticks(rung.at.0 - 1)), Ticks(0), "it came after");
-        let turns = Rung { cpu: 0, at: Ticks(MOMENT_MAX) };
+        let turns = Notification { cpu: 0, at: Ticks(MOMENT_MAX) };
         assert_eq!(turns.before(Ticks(MOMENT_MAX + 5)), Ticks(5), "across the highest bit");
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri polls no pipe")]
     fn either_end_learns_that_the_other_is_gone() {
-        let (bell, ear) = pair().unwrap();
-        assert!(!ear.has_hung_up().unwrap());
-        assert_eq!(bell.ring(), Ring::Sent);
-        drop(bell);
-        assert!(ear.has_hung_up().unwrap());
-        assert_eq!(ear.drain().unwrap().rings, 1);
-        assert_eq!(ear.drain().unwrap(), Heard { hung_up: true, ..NOTHING });
-        let (bell, ear) = pair().unwrap();
-        drop(ear);
-        assert_eq!(bell.ring(), Ring::Gone);
+        let (notify_fd, wake_fd) = pair().unwrap();
+        assert!(!wake_fd.has_hung_up().unwrap());
+        assert_eq!(notify_fd.notify(), Notified::Sent);
+        drop(notify_fd);
+        assert!(wake_fd.has_hung_up().unwrap());
+        assert_eq!(wake_fd.drain().unwrap().notifications, 1);
+        assert_eq!(wake_fd.drain().unwrap(), Drained { hung_up: true, ..NOTHING });
+        let (notify_fd, wake_fd) = pair().unwrap();
+        drop(wake_fd);
+        assert_eq!(notify_fd.notify(), Notified::Gone);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
     fn flags_of_the_other_end_of_a_doorbell_make_nobody_wait() {
-        let (bell, ear) = pair().unwrap();
+        let (notify_fd, wake_fd) = pair().unwrap();
         let flags = |fd: BorrowedFd<'_>| fcntl_getfl(fd).unwrap();
-        fcntl_setfl(&bell, flags(bell.as_fd()) - OFlags::NONBLOCK).unwrap();
-        assert_eq!(ear.drain().unwrap(), NOTHING);
-        let (bell, ear) = pair().unwrap();
-        fcntl_setfl(&ear, flags(ear.as_fd()) - OFlags::NONBLOCK).unwrap();
-        while bell.ring() == Ring::Sent {}
-        assert_eq!(bell.ring(), Ring::Full);
+        fcntl_setfl(&notify_fd, flags(notify_fd.as_fd()) - OFlags::NONBLOCK).unwrap();
+        assert_eq!(wake_fd.drain().unwrap(), NOTHING);
+        let (notify_fd, wake_fd) = pair().unwrap();
+        fcntl_setfl(&wake_fd, flags(wake_fd.as_fd()) - OFlags::NONBLOCK).unwrap();
+        while notify_fd.notify() == Notified::Sent {}
+        assert_eq!(notify_fd.notify(), Notified::Full);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
     fn a_doorbell_that_a_peer_made_larger_is_heard_a_page_at_a_time() {
-        let (bell, ear) = pair().unwrap();
-        assert_eq!(fcntl_getpipe_size(&ear), Ok(DOORBELL_PIPE_BYTES));
-        fcntl_setpipe_size(&bell, 16 * DOORBELL_PIPE_BYTES).unwrap();
-        let sent = std::iter::repeat_with(|| bell.ring()).take_while(|ring| *ring == Ring::Sent).count();
-        assert_eq!(sent, 16 * DOORBELL_PIPE_BYTES / RING_BYTES);
-        let heard = [(); 16].map(|()| ear.drain().unwrap().rings);
-        assert_eq!(heard, [DOORBELL_PIPE_BYTES / RING_BYTES; 16]);
-        assert_eq!(ear.drain().unwrap(), NOTHING);
+        let (notify_fd, wake_fd) = pair().unwrap();
+        assert_eq!(fcntl_getpipe_size(&wake_fd), Ok(DOORBELL_PIPE_BYTES));
+        fcntl_setpipe_size(&notify_fd, 16 * DOORBELL_PIPE_BYTES).unwrap();
+        let sent = std::iter::repeat_with(|| notify_fd.notify()).take_while(|ring| *ring == Notified::Sent).count();
+        assert_eq!(sent, 16 * DOORBELL_PIPE_BYTES / NOTIFICATION_BYTES);
+        let heard = [(); 16].map(|()| wake_fd.drain().unwrap().notifications);
+        assert_eq!(heard, [DOORBELL_PIPE_BYTES / NOTIFICATION_BYTES; 16]);
+        assert_eq!(wake_fd.drain().unwrap(), NOTHING);
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
     fn an_end_that_was_received_does_not_wait_whatever_its_flags_were() {
-        let (ear, bell) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
-        assert_eq!(ear.drain().unwrap(), NOTHING);
-        while bell.ring() == Ring::Sent {}
-        assert_eq!(bell.ring(), Ring::Full);
+        let (wake_fd, notify_fd) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (notify_fd, wake_fd) = (NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
+        assert_eq!(wake_fd.drain().unwrap(), NOTHING);
+        while notify_fd.notify() == Notified::Sent {}
+        assert_eq!(notify_fd.notify(), Notified::Full);
     }
 }

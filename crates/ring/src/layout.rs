@@ -11,13 +11,13 @@ const WORD_LINES_BYTES: usize = 128;
 /// How many buffers of the incoming ring were taken, ever.
 pub(crate) const CONSUMED: usize = 0;
 /// The produced count of the peer at which to ring this end's consumer; 0: never.
-pub(crate) const WAKE_AT: usize = WORD_LINES_BYTES;
+pub(crate) const FRAMES_NOTIFY_THRESHOLD: usize = WORD_LINES_BYTES;
 /// Where the words of the consumer end and those of the producer begin.
 pub(crate) const CONSUMER_WORDS_BYTES: usize = 2 * WORD_LINES_BYTES;
 /// How many buffers of the outgoing ring were filled, ever.
 pub(crate) const PRODUCED: usize = CONSUMER_WORDS_BYTES;
 /// The consumed count of the peer at which to ring this end's producer; 0: never.
-pub(crate) const ROOM_AT: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
+pub(crate) const ROOM_NOTIFY_THRESHOLD: usize = CONSUMER_WORDS_BYTES + WORD_LINES_BYTES;
 
 pub(crate) const PAGE_BYTES: usize = 4_096;
 const LINE_BYTES: usize = 64;
@@ -111,7 +111,7 @@ mod tests {
     fn buffers_overlap_neither_each_other_nor_the_words_nor_the_end() {
         for (bytes, count) in [(64, 1), (65, 3), (1_500, 128), (57_344, 16), (65_536, 128)] {
             let shape = Shape::new(bytes, count).unwrap();
-            let mut end = ROOM_AT + 8;
+            let mut end = ROOM_NOTIFY_THRESHOLD + 8;
             for buffer in 0..count {
                 assert!(shape.head_at(buffer, 0) >= end);
                 assert_eq!(shape.bytes_at(buffer, 0) % LINE_BYTES, 0);

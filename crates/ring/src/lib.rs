@@ -10,12 +10,11 @@
 #[cfg(not(loom))]
 pub mod arena;
 pub mod clock;
+#[cfg(not(loom))]
+pub mod colocate;
 mod consumer;
 pub mod counters;
 pub mod doorbell;
-#[cfg(not(loom))]
-pub mod gather;
-mod kept;
 mod layout;
 pub mod limits;
 #[cfg(not(loom))]
@@ -26,7 +25,9 @@ mod map;
 mod memory;
 #[cfg(loom)]
 mod model;
+mod notifier;
 mod producer;
+mod retained;
 mod sync;
 #[cfg(not(loom))]
 pub mod sys;
@@ -35,15 +36,14 @@ mod tests;
 mod violation;
 #[cfg(not(loom))]
 pub mod wait;
-mod wish;
 
 pub use consumer::{Consumer, Frame};
-pub use doorbell::{Bell, Ear};
-pub use kept::{Keeper, Kept};
+pub use doorbell::{NotifyFd, WakeFd};
 pub use layout::Shape;
 #[cfg(not(loom))]
 pub use link::Link;
 #[cfg(not(loom))]
 pub use memory::{OwnMemory, PeerMemory, memory_file};
 pub use producer::{Producer, ReserveError};
+pub use retained::{Retained, Retainer};
 pub use violation::{MapError, Violation};

@@ -4,8 +4,8 @@
 //! so that a lost wake-up shows as a deadlock. Frames have their content in the tag, which lies among the words: payload
 //! is ordered by the same fences. Built by `cargo xtask loom` alone.
 
-use crate::doorbell::Ring;
-use crate::layout::{CONSUMED, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
+use crate::doorbell::Notified;
+use crate::layout::{CONSUMED, FRAMES_NOTIFY_THRESHOLD, PRODUCED, ROOM_NOTIFY_THRESHOLD, Shape, TAG};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Condvar, Mutex};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl View {
 /// Memory of a ring whose buffers hold one frame each.
 fn memory(shape: Shape) -> (Region, View) {
     let heads = (0..shape.buffer_count()).map(|buffer| shape.head_at(buffer, 0)).flat_map(|at| [at, at + TAG]);
-    let places = [CONSUMED, WAKE_AT, PRODUCED, ROOM_AT].into_iter().chain(heads);
+    let places = [CONSUMED, FRAMES_NOTIFY_THRESHOLD, PRODUCED, ROOM_NOTIFY_THRESHOLD].into_iter().chain(heads);
     let words: Words = Arc::new(places.map(|at| (at, AtomicU64::new(0))).collect());
     (Region { words: Arc::clone(&words), start: 0, bytes: vec![0; shape.buffer_bytes()] }, View(words))
 }
@@ -70,21 +70,21 @@ type Rings = Arc<(Mutex<usize>, Condvar)>;
 
 /// The end of a doorbell that rings.
 #[derive(Debug)]
-pub(crate) struct Bell(Rings);
+pub(crate) struct NotifyFd(Rings);
 
-impl Bell {
-    pub(crate) fn ring(&self) -> Ring {
+impl NotifyFd {
+    pub(crate) fn notify(&self) -> Notified {
         *self.0.0.lock().expect("nobody panics with the lock") += 1;
         self.0.1.notify_one();
-        Ring::Sent
+        Notified::Sent
     }
 }
 
 /// The end that listens.
 #[derive(Debug)]
-struct Ear(Rings);
+struct WakeFd(Rings);
 
-impl Ear {
+impl WakeFd {
     /// Sleeps until there is a ring, and takes all there are.
     fn sleep(&self) {
         let mut rings = self.0.0.lock().expect("nobody panics with the lock");
@@ -95,9 +95,9 @@ impl Ear {
     }
 }
 
-fn doorbell() -> (Bell, Ear) {
+fn doorbell() -> (NotifyFd, WakeFd) {
     let rings: Rings = Arc::new((Mutex::new(0), Condvar::new()));
-    (Bell(Arc::clone(&rings)), Ear(rings))
+    (NotifyFd(Arc::clone(&rings)), WakeFd(rings))
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     const PREEMPTIONS_OF_BOTH_MAX: usize = 2;
 
     /// A producer and a consumer of `buffers` buffers, each with what it hears the other by.
-    fn ring(buffers: usize) -> ((Producer, Ear), (Consumer, Ear)) {
+    fn ring(buffers: usize) -> ((Producer, WakeFd), (Consumer, WakeFd)) {
         let shape = Shape::new(64, buffers).unwrap();
         let ((own_a, seen_a), (own_b, seen_b)) = (memory(shape), memory(shape));
         let ((bell_a, ear_b), (bell_b, ear_a)) = (doorbell(), doorbell());
@@ -123,22 +123,22 @@ mod tests {
         ((producer, ear_a), (consumer, ear_b))
     }
 
-    fn send(producer: &mut Producer, ear: &Ear, tag: u64) {
+    fn send(producer: &mut Producer, wake_fd: &WakeFd, tag: u64) {
         while producer.reserve(1).unwrap().is_none() {
             if producer.want_room(1).unwrap() {
-                ear.sleep();
+                wake_fd.sleep();
             }
         }
         producer.commit(1, tag);
     }
 
-    fn receive(consumer: &mut Consumer, ear: &Ear) -> u64 {
+    fn receive(consumer: &mut Consumer, wake_fd: &WakeFd) -> u64 {
         loop {
             if let Some(frame) = consumer.next_frame().unwrap() {
                 return frame.tag();
             }
             if consumer.declare_asleep().unwrap() {
-                ear.sleep();
+                wake_fd.sleep();
                 consumer.awake();
             }
         }
@@ -202,7 +202,7 @@ mod tests {
 
     /// Both roles of an end in one thread, which hears for both by one ear: sends what is to go out, and sends back what comes in.
     fn exchange(
-        (mut producer, mut consumer, ear): (Producer, Consumer, Ear),
+        (mut producer, mut consumer, wake_fd): (Producer, Consumer, WakeFd),
         mut out: Vec<u64>,
         mut expected: u64,
         echo: bool,
@@ -224,7 +224,7 @@ mod tests {
                 && (expected == 0 || consumer.declare_asleep().unwrap())
                 && (out.is_empty() || producer.want_room(1).unwrap())
             {
-                ear.sleep();
+                wake_fd.sleep();
             }
             consumer.awake();
         }
@@ -236,10 +236,10 @@ mod tests {
             let shape = Shape::new(64, 1).unwrap();
             let ((own_a, seen_a), (own_b, seen_b)) = (memory(shape), memory(shape));
             let ((bell_a, ear_b), (bell_b, ear_a)) = (doorbell(), doorbell());
-            let end = |own: Region, peer: View, bell: Bell, ear: Ear| {
-                let ((words, rest), bell) = (own.split(CONSUMER_WORDS_BYTES), Arc::new(bell));
-                let producer = Producer::new(rest, peer.clone(), Arc::clone(&bell), shape);
-                (producer, Consumer::new(words, peer, bell, shape), ear)
+            let end = |own: Region, peer: View, notify_fd: NotifyFd, wake_fd: WakeFd| {
+                let ((words, rest), notify_fd) = (own.split(CONSUMER_WORDS_BYTES), Arc::new(notify_fd));
+                let producer = Producer::new(rest, peer.clone(), Arc::clone(&notify_fd), shape);
+                (producer, Consumer::new(words, peer, notify_fd, shape), wake_fd)
             };
             let (a, b) = (end(own_a, seen_b, bell_a, ear_a), end(own_b, seen_a, bell_b, ear_b));
             let other = loom::thread::spawn(move || exchange(b, Vec::new(), 2, true));

@@ -2,17 +2,17 @@
 
 use crate::clock::Ticks;
 use crate::counters::ProducerCounters;
-use crate::kept::{Buffers, Keeper};
-use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, LAST, Shape, TAG, WAKE_AT, word};
-use crate::sync::{Bell, Ordering, Region, View, fence};
+use crate::layout::{self, CONSUMED, CONSUMER_WORDS_BYTES, FRAMES_NOTIFY_THRESHOLD, LAST, Shape, TAG, word};
+use crate::notifier::Notifier;
+use crate::retained::{Buffers, Retainer};
+use crate::sync::{NotifyFd, Ordering, Region, View, fence};
 use crate::violation::Violation;
-use crate::wish::Caller;
 use std::fmt;
 use std::sync::Arc;
 
 /// This end's words as offsets in the part of the memory that the producer has.
 const PRODUCED: usize = layout::PRODUCED - CONSUMER_WORDS_BYTES;
-const ROOM_AT: usize = layout::ROOM_AT - CONSUMER_WORDS_BYTES;
+const ROOM_NOTIFY_THRESHOLD: usize = layout::ROOM_NOTIFY_THRESHOLD - CONSUMER_WORDS_BYTES;
 
 /// Why there is no place for a frame, and never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl From<Violation> for ReserveError {
 pub struct Producer {
     own: Region,
     peer: View,
-    caller: Caller,
+    notifier: Notifier,
     shape: Shape,
     /// Buffers that are filled and that the peer was told of, ever.
     published: u64,
@@ -69,12 +69,12 @@ pub struct Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(own: Region, peer: View, bell: Arc<Bell>, shape: Shape) -> Self {
+    pub(crate) fn new(own: Region, peer: View, notify_fd: Arc<NotifyFd>, shape: Shape) -> Self {
         let buffers = Buffers::new(own.view(), shape);
         Self {
             own,
             peer,
-            caller: Caller::new(bell),
+            notifier: Notifier::new(notify_fd),
             shape,
             published: 0,
             consumed: 0,
@@ -105,8 +105,8 @@ impl Producer {
     }
 
     /// Whether the doorbell is rung at each publication, asked for or not. At first it is not.
-    pub fn set_ring_always(&mut self, always: bool) {
-        self.caller.always = always;
+    pub fn set_notify_always(&mut self, always: bool) {
+        self.notifier.always = always;
     }
 
     /// A place for a frame of up to `bytes` bytes, which nobody else can write and the peer does not look at before it is
@@ -132,7 +132,7 @@ impl Producer {
                 return Ok(None);
             }
         }
-        if self.fill == 0 && !again && self.buffers.keeps_any() && self.buffers.keeps(self.buffer) {
+        if self.fill == 0 && !again && self.buffers.retains_any() && self.buffers.is_retained(self.buffer) {
             self.buffers.move_out(Some(self.buffer));
         }
         self.reserved = bytes;
@@ -140,22 +140,22 @@ impl Producer {
     }
 
     /// Has parts of frames stay where they are built.
-    pub fn keeper(&self) -> Keeper {
-        Keeper(Arc::clone(&self.buffers))
+    pub fn retainer(&self) -> Retainer {
+        Retainer(Arc::clone(&self.buffers))
     }
 
     /// Since when something is kept of the next empty buffer, which would have to be moved out. One that is being filled is not
     /// meant: what is long enough to be kept has hardly room there.
-    pub fn next_kept_at(&self) -> Option<Ticks> {
+    pub fn next_retained_at(&self) -> Option<Ticks> {
         let begun = self.fill > 0 || self.reserved > 0;
         let next = if begun { self.shape.next_buffer(self.buffer) } else { self.buffer };
-        let keeps = self.buffers.keeps_any() && self.buffers.keeps(next);
-        keeps.then(|| self.buffers.kept_at(next))
+        let keeps = self.buffers.retains_any() && self.buffers.is_retained(next);
+        keeps.then(|| self.buffers.retained_at(next))
     }
 
     /// Of how many buffers something is kept.
-    pub fn kept_buffers(&self) -> usize {
-        self.buffers.count_kept()
+    pub fn retained_buffers(&self) -> usize {
+        self.buffers.count_retained()
     }
 
     /// Puts the frame that was built in the reserved place: its first `len` bytes, with a tag that goes beside it.
@@ -228,13 +228,13 @@ impl Producer {
         let count = self.shape.buffer_count();
         let wanted = word(buffers.clamp(1, count));
         let room_at = (self.published + wanted).saturating_sub(word(count));
-        self.own.store(ROOM_AT, room_at);
+        self.own.store(ROOM_NOTIFY_THRESHOLD, room_at);
         // Either the consumer sees the wish or this end sees what it gave back.
         fence(Ordering::SeqCst);
         self.refresh()?;
         let waits = self.consumed < room_at;
         if !waits {
-            self.own.store(ROOM_AT, 0);
+            self.own.store(ROOM_NOTIFY_THRESHOLD, 0);
         }
         Ok(waits)
     }
@@ -251,12 +251,12 @@ impl Producer {
 
     /// Whether a doorbell found that nobody holds its other end.
     pub fn peer_gone(&self) -> bool {
-        self.caller.gone
+        self.notifier.gone
     }
 
     /// What was counted.
     pub fn counters(&self) -> ProducerCounters {
-        ProducerCounters { doorbells: self.caller.counters, ..self.counters }
+        ProducerCounters { doorbells: self.notifier.counters, ..self.counters }
     }
 
     /// An offset in the memory as one in the producer's part of it.
@@ -287,7 +287,7 @@ impl Producer {
         self.own.store(PRODUCED, self.published);
         // Either the consumer sees the count or this end sees its wish.
         fence(Ordering::SeqCst);
-        self.caller.changed(self.published, self.peer.load(WAKE_AT));
+        self.notifier.changed(self.published, self.peer.load(FRAMES_NOTIFY_THRESHOLD));
     }
 
     fn check(&self) -> Result<(), Violation> {

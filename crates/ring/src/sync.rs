@@ -2,13 +2,13 @@
 
 #[cfg(not(loom))]
 pub(crate) use crate::{
-    doorbell::Bell,
+    doorbell::NotifyFd,
     map::{Region, View},
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
 #[cfg(loom)]
-pub(crate) use crate::model::{Bell, Region, View};
+pub(crate) use crate::model::{NotifyFd, Region, View};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{Ordering, fence};

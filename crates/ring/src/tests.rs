@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
 use crate::clock::Ticks;
-use crate::doorbell::{self, Bell, Ear};
-use crate::layout::{CONSUMED, LAST, PRODUCED, ROOM_AT, Shape, TAG, WAKE_AT};
+use crate::doorbell::{self, NotifyFd, WakeFd};
+use crate::layout::{CONSUMED, FRAMES_NOTIFY_THRESHOLD, LAST, PRODUCED, ROOM_NOTIFY_THRESHOLD, Shape, TAG};
 use crate::map::{self, Region, View};
-use crate::{Kept, Link, OwnMemory, PeerMemory, ReserveError, Violation};
+use crate::{Link, OwnMemory, PeerMemory, ReserveError, Retained, Violation};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ fn receive(to: &mut Link) -> Option<(Vec<u8>, u64)> {
     Some((bytes, frame.tag()))
 }
 
-fn rings(ear: &Ear) -> usize {
-    ear.drain().unwrap().rings
+fn rings(wake_fd: &WakeFd) -> usize {
+    wake_fd.drain().unwrap().notifications
 }
 
 /// Bytes that tell frames apart.
@@ -206,27 +206,27 @@ fn a_part_of_a_frame_is_copied_and_never_more_than_it_has() {
 fn the_doorbell_is_rung_once_a_sleep_and_only_for_who_asked() {
     let mut pair = Pair::of(8);
     assert!(send(&mut pair.a, &[1], 0));
-    assert_eq!(rings(&pair.b.ear), 0);
+    assert_eq!(rings(&pair.b.wake_fd), 0);
     assert!(!pair.b.consumer.declare_asleep().unwrap());
     assert!(receive(&mut pair.b).is_some());
     assert!(pair.b.consumer.declare_asleep().unwrap());
     assert!(pair.b.consumer.declare_asleep().unwrap());
     assert!((0..3).all(|number| send(&mut pair.a, &[number], 0)));
-    assert_eq!(rings(&pair.b.ear), 1);
+    assert_eq!(rings(&pair.b.wake_fd), 1);
     assert!((0..3).all(|_| receive(&mut pair.b).is_some()));
     assert!(pair.b.consumer.declare_asleep().unwrap());
     pair.b.consumer.awake();
     assert!(send(&mut pair.a, &[1], 0));
-    assert_eq!(rings(&pair.b.ear), 0);
+    assert_eq!(rings(&pair.b.wake_fd), 0);
     let doorbells = pair.a.producer.counters().doorbells;
     assert_eq!((doorbells.sent, doorbells.suppressed, doorbells.full), (1, 4, 0));
-    pair.a.producer.set_ring_always(true);
+    pair.a.producer.set_notify_always(true);
     assert!(send(&mut pair.a, &[1], 0));
-    assert_eq!(rings(&pair.b.ear), 1);
-    pair.b.consumer.set_ring_always(true);
+    assert_eq!(rings(&pair.b.wake_fd), 1);
+    pair.b.consumer.set_notify_always(true);
     assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
     pair.b.consumer.give_back();
-    assert_eq!(rings(&pair.a.ear), 2);
+    assert_eq!(rings(&pair.a.wake_fd), 2);
 }
 
 #[test]
@@ -236,10 +236,10 @@ fn who_waits_for_room_is_rung_once_there_is_as_much_as_asked_for() {
     assert!((0..4).all(|number| send(&mut pair.a, &[number], 0)));
     assert!(pair.a.producer.want_room(2).unwrap());
     assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
-    assert_eq!(rings(&pair.a.ear), 0);
+    assert_eq!(rings(&pair.a.wake_fd), 0);
     assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
     assert_eq!(receive(&mut pair.b), None);
-    assert_eq!(rings(&pair.a.ear), 1);
+    assert_eq!(rings(&pair.a.wake_fd), 1);
     assert!(!pair.a.producer.want_room(1).unwrap());
     assert_eq!(pair.a.producer.room().unwrap(), 4);
     // As often as the ring fills up.
@@ -247,7 +247,7 @@ fn who_waits_for_room_is_rung_once_there_is_as_much_as_asked_for() {
         while send(&mut pair.a, &[1], 0) {}
         assert!(pair.a.producer.want_room(99).unwrap());
         while receive(&mut pair.b).is_some() {}
-        assert_eq!(rings(&pair.a.ear), 1);
+        assert_eq!(rings(&pair.a.wake_fd), 1);
     }
 }
 
@@ -256,12 +256,12 @@ fn a_wish_that_was_rung_for_too_early_is_not_forgotten() {
     let mut pair = Pair::of(4);
     while send(&mut pair.a, &[1], 0) {}
     assert!(pair.a.producer.want_room(3).unwrap());
-    pair.b.consumer.set_ring_always(true);
+    pair.b.consumer.set_notify_always(true);
     assert!(receive(&mut pair.b).is_some() && receive(&mut pair.b).is_some());
-    assert_eq!(rings(&pair.a.ear), 1);
-    pair.b.consumer.set_ring_always(false);
+    assert_eq!(rings(&pair.a.wake_fd), 1);
+    pair.b.consumer.set_notify_always(false);
     while receive(&mut pair.b).is_some() {}
-    assert_eq!(rings(&pair.a.ear), 1);
+    assert_eq!(rings(&pair.a.wake_fd), 1);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn send_all(link: &mut Link, frames: u8) {
     for number in 0..frames {
         while !send(link, &content(number, usize::from(number) + 90), number.into()) {
             if link.producer.want_room(2).unwrap() {
-                sleep(&link.ear);
+                sleep(&link.wake_fd);
             }
         }
     }
@@ -308,7 +308,7 @@ fn receive_all(link: &mut Link, frames: u8) {
                 break frame;
             }
             if link.consumer.declare_asleep().unwrap() {
-                sleep(&link.ear);
+                sleep(&link.wake_fd);
                 link.consumer.awake();
             }
         };
@@ -318,17 +318,17 @@ fn receive_all(link: &mut Link, frames: u8) {
 }
 
 /// Waits for a ring; by looking where Miri, which cannot poll a pipe, looks on.
-fn sleep(ear: &Ear) {
+fn sleep(wake_fd: &WakeFd) {
     loop {
-        let heard = ear.drain().unwrap();
+        let heard = wake_fd.drain().unwrap();
         assert!(!heard.hung_up, "the other thread failed");
-        if heard.rings > 0 {
+        if heard.notifications > 0 {
             return;
         }
         if cfg!(miri) {
             std::thread::yield_now();
         } else {
-            poll(&mut [PollFd::new(ear, PollFlags::IN)], None).unwrap();
+            poll(&mut [PollFd::new(wake_fd, PollFlags::IN)], None).unwrap();
         }
     }
 }
@@ -352,11 +352,11 @@ fn two_threads_pass_every_frame_and_touch_no_byte_at_once() {
 #[test]
 fn who_rings_for_the_dead_learns_it() {
     let mut pair = Pair::of(4);
-    pair.a.producer.set_ring_always(true);
-    pair.b.consumer.set_ring_always(true);
+    pair.a.producer.set_notify_always(true);
+    pair.b.consumer.set_notify_always(true);
     assert!(send(&mut pair.a, &[1], 0) && send(&mut pair.a, &[1], 0));
     let Pair { mut a, mut b } = pair;
-    drop(a.ear);
+    drop(a.wake_fd);
     assert!(receive(&mut b).is_some() && receive(&mut b).is_some());
     assert!(b.consumer.peer_gone());
     drop(b);
@@ -371,8 +371,8 @@ struct Hostile {
     /// The peer's memory.
     words: Region,
     _seen: View,
-    _bell: Bell,
-    ear: Ear,
+    _bell: NotifyFd,
+    wake_fd: WakeFd,
 }
 
 impl Hostile {
@@ -380,9 +380,9 @@ impl Hostile {
         let shape = shape(1_000, 4);
         let (own, seen) = memory(shape);
         let (evil, seen_evil) = memory(shape);
-        let ((bell, ear_evil), (bell_evil, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
-        let link = Link::new(own, seen_evil, bell, ear);
-        Self { link, words: evil.region, _seen: seen.view, _bell: bell_evil, ear: ear_evil }
+        let ((notify_fd, ear_evil), (bell_evil, wake_fd)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+        let link = Link::new(own, seen_evil, notify_fd, wake_fd);
+        Self { link, words: evil.region, _seen: seen.view, _bell: bell_evil, wake_fd: ear_evil }
     }
 
     /// Puts the head of a frame into the first buffer and tells of it.
@@ -472,13 +472,13 @@ fn a_length_is_compared_with_what_is_left_of_its_buffer() {
 fn wishes_of_any_value_ring_at_most_once_a_change() {
     for wish in [1, 2, u64::MAX, 1 << 32] {
         let mut hostile = Hostile::new();
-        hostile.words.store(WAKE_AT, wish);
-        hostile.words.store(ROOM_AT, wish);
+        hostile.words.store(FRAMES_NOTIFY_THRESHOLD, wish);
+        hostile.words.store(ROOM_NOTIFY_THRESHOLD, wish);
         (0..2).for_each(|_| assert!(send(&mut hostile.link, &[1], 0)));
-        assert_eq!(rings(&hostile.ear), usize::from(wish <= 2));
+        assert_eq!(rings(&hostile.wake_fd), usize::from(wish <= 2));
         assert!(hostile.head(LAST).unwrap());
         assert!(!hostile.link.consumer.is_ready().unwrap());
-        assert_eq!(rings(&hostile.ear), usize::from(wish <= 1));
+        assert_eq!(rings(&hostile.wake_fd), usize::from(wish <= 1));
     }
 }
 
@@ -486,11 +486,11 @@ fn wishes_of_any_value_ring_at_most_once_a_change() {
 #[cfg_attr(miri, ignore = "Miri has one size of pipe")]
 fn a_storm_of_rings_is_taken_in_one_bounded_call_and_a_full_pipe_stops_nobody() {
     let hostile = Hostile::new();
-    let Hostile { mut link, mut words, _bell: bell, .. } = hostile;
-    while bell.ring() == doorbell::Ring::Sent {}
-    let heard = link.ear.drain().unwrap();
-    assert_eq!((heard.rings, heard.hung_up), (512, false));
-    link.producer.set_ring_always(true);
+    let Hostile { mut link, mut words, _bell: notify_fd, .. } = hostile;
+    while notify_fd.notify() == doorbell::Notified::Sent {}
+    let heard = link.wake_fd.drain().unwrap();
+    assert_eq!((heard.notifications, heard.hung_up), (512, false));
+    link.producer.set_notify_always(true);
     for taken in 0..5_000 {
         assert!(send(&mut link, &[1], 0));
         words.store(CONSUMED, taken + 1);
@@ -512,12 +512,12 @@ fn violations_say_what_was_found_and_what_can_be() {
 }
 
 /// The next frame, kept whole.
-fn keep(to: &mut Link) -> Arc<Kept> {
+fn retain(to: &mut Link) -> Arc<Retained> {
     let frame = to.consumer.next_frame().unwrap().unwrap();
-    frame.keep(0, frame.len())
+    frame.retain(0, frame.len())
 }
 
-fn read(kept: &Kept, len: usize) -> Vec<u8> {
+fn read(kept: &Retained, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     kept.copy_to(0, &mut bytes);
     bytes
@@ -528,15 +528,15 @@ fn what_is_kept_of_a_frame_holds_its_buffer_and_those_behind_it_until_it_is_drop
     let mut pair = Pair::of(4);
     let frames: Vec<_> = (1..=4).map(|number| content(number, 2_000)).collect();
     assert!(frames.iter().all(|frame| send(&mut pair.a, frame, 0)));
-    let first = keep(&mut pair.b);
-    assert_eq!(pair.b.consumer.held_back(), 1);
+    let first = retain(&mut pair.b);
+    assert_eq!(pair.b.consumer.count_unreturned(), 1);
     assert_eq!(receive(&mut pair.b).unwrap().0, frames[1]);
-    let third = keep(&mut pair.b);
-    assert_eq!(pair.b.consumer.held_back(), 3, "the second too, which is done with");
+    let third = retain(&mut pair.b);
+    assert_eq!(pair.b.consumer.count_unreturned(), 3, "the second too, which is done with");
     assert_eq!(pair.a.producer.room().unwrap(), 0);
     assert_eq!((read(&first, 2_000), read(&third, 2_000)), (frames[0].clone(), frames[2].clone()));
     drop(first);
-    assert_eq!(pair.b.consumer.held_back(), 1);
+    assert_eq!(pair.b.consumer.count_unreturned(), 1);
     assert_eq!(pair.a.producer.room().unwrap(), 2);
     drop(third);
     pair.b.consumer.give_back();
@@ -547,13 +547,13 @@ fn what_is_kept_of_a_frame_holds_its_buffer_and_those_behind_it_until_it_is_drop
 fn what_is_moved_out_is_the_same_and_holds_no_buffer() {
     let mut pair = Pair::of(4);
     assert!(send(&mut pair.a, &content(7, 2_000), 0) && send(&mut pair.a, &content(8, 2_000), 0));
-    let kept = [keep(&mut pair.b), keep(&mut pair.b)];
+    let kept = [retain(&mut pair.b), retain(&mut pair.b)];
     pair.b.consumer.move_out();
     for number in 11..15 {
         assert!(send(&mut pair.a, &content(number, 2_000), 0));
     }
     assert_eq!(read(&kept[0], 2_000), content(7, 2_000));
-    let last = (0..4).map(|_| keep(&mut pair.b)).last().unwrap();
+    let last = (0..4).map(|_| retain(&mut pair.b)).last().unwrap();
     assert!(pair.b.consumer.declare_asleep().unwrap());
     assert_eq!((pair.a.producer.room().unwrap(), read(&last, 2_000)), (4, content(14, 2_000)), "nor does who sleeps");
     let mut end = [0; 100];
@@ -567,25 +567,25 @@ fn what_was_sent_stays_until_its_buffer_is_filled_again_and_is_moved_out_before(
     let mut pair = Pair::of(3);
     let mut kept = Vec::new();
     for number in 1..=3 {
-        assert_eq!(pair.a.producer.next_kept_at(), None);
-        let keeper = pair.a.producer.keeper();
+        assert_eq!(pair.a.producer.next_retained_at(), None);
+        let retainer = pair.a.producer.retainer();
         let place = pair.a.producer.reserve(500).unwrap().unwrap();
         place.copy_from_slice(&content(number, 500));
-        kept.push(keeper.keep(&place[100..]).unwrap());
-        assert!(keeper.keep(&content(number, 500)).is_none(), "that lies elsewhere");
+        kept.push(retainer.retain(&place[100..]).unwrap());
+        assert!(retainer.retain(&content(number, 500)).is_none(), "that lies elsewhere");
         pair.a.producer.commit(500, 0);
         assert_eq!(receive(&mut pair.b).unwrap().0, content(number, 500));
     }
     pair.b.consumer.give_back();
-    assert_eq!(pair.a.producer.kept_buffers(), 3);
-    assert!(pair.a.producer.next_kept_at().is_some_and(|since| since <= Ticks::now()));
+    assert_eq!(pair.a.producer.retained_buffers(), 3);
+    assert!(pair.a.producer.next_retained_at().is_some_and(|since| since <= Ticks::now()));
     drop(kept.remove(0));
-    assert_eq!((pair.a.producer.next_kept_at(), pair.a.producer.kept_buffers()), (None, 2));
+    assert_eq!((pair.a.producer.next_retained_at(), pair.a.producer.retained_buffers()), (None, 2));
     for number in 4..=6 {
         assert!(send(&mut pair.a, &content(number, 500), 0));
         assert_eq!(receive(&mut pair.b).unwrap().0, content(number, 500));
     }
-    assert_eq!(pair.a.producer.kept_buffers(), 0);
+    assert_eq!(pair.a.producer.retained_buffers(), 0);
     for (kept, number) in kept.iter().zip([2, 3]) {
         assert_eq!(read(kept, 400), content(number, 500)[100..]);
     }

@@ -6,8 +6,8 @@
 //! Only a process that had traffic of late polls at all.
 
 use crate::clock::{Rate, Ticks, thread_cpu_ns};
-use crate::doorbell::Rung;
-use crate::gather::{self, Gathering, Move, Place};
+use crate::colocate::{self, Affinity, Colocation, Move};
+use crate::doorbell::Notification;
 use crate::link::Link;
 use crate::violation::Violation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -86,7 +86,7 @@ pub struct Policy {
     /// Yields that this wait may still make before it sleeps.
     yields_left: u32,
     /// Partners share this CPU.
-    gathered: bool,
+    colocated: bool,
     last_traffic: Option<Ticks>,
     /// Until when waits sleep at once.
     crowded_until: Option<Ticks>,
@@ -103,7 +103,7 @@ const YIELDS_PAY_SHARE: u32 = 8;
 /// Where yields do not pay, one in so many waits tries whether they do by now.
 const YIELD_TRIAL: u32 = 32;
 /// Who has gathered yields so often before it sleeps: an answer through a router is there after its partners' second turn.
-const YIELDS_GATHERED: u32 = 2;
+const YIELDS_COLOCATED: u32 = 2;
 
 impl Policy {
     /// A policy that has seen nothing yet.
@@ -116,7 +116,7 @@ impl Policy {
             glanced: Ticks(0),
             has_yielded: false,
             yields_left: 0,
-            gathered: false,
+            colocated: false,
             last_traffic: None,
             crowded_until: None,
             yields_pay: 0,
@@ -125,8 +125,8 @@ impl Policy {
     }
 
     /// Tells whether partners share this CPU because they have gathered.
-    pub fn has_gathered(&mut self, gathered: bool) {
-        self.gathered = gathered;
+    pub fn set_colocated(&mut self, colocated: bool) {
+        self.colocated = colocated;
     }
 
     /// Something came in, or went out.
@@ -141,7 +141,7 @@ impl Policy {
         match self.mode {
             Mode::Blocking => {
                 self.has_yielded = self.yields_first(now);
-                self.yields_left = if self.gathered { YIELDS_GATHERED - 1 } else { 0 };
+                self.yields_left = if self.colocated { YIELDS_COLOCATED - 1 } else { 0 };
                 if self.has_yielded { Step::Yield } else { Step::Sleep }
             }
             Mode::Polling => Step::Look,
@@ -283,7 +283,7 @@ pub struct WaitCounters {
     /// Time asleep.
     pub sleep_ticks: Ticks,
     /// Time that the thread was kept on the CPU of its partners.
-    pub gathered_ticks: Ticks,
+    pub colocated_ticks: Ticks,
 }
 
 /// Waits by a policy.
@@ -297,8 +297,8 @@ pub struct Waiter {
     shortest_yield: Ticks,
     /// When the latest sleep ended.
     woken: Ticks,
-    gathering: Option<Gathering>,
-    place: Place,
+    colocation: Option<Colocation>,
+    affinity: Affinity,
 }
 
 impl Waiter {
@@ -308,7 +308,7 @@ impl Waiter {
         let policy = Policy::new(mode, Times::new(&rate));
         let ticks_per_ms = rate.ticks(1_000_000).0.max(1);
         let shortest_yield = Ticks(u64::MAX / 2);
-        let (woken, place) = (Ticks(0), Place::default());
+        let (woken, affinity) = (Ticks(0), Affinity::default());
         Self {
             policy,
             rate,
@@ -316,17 +316,17 @@ impl Waiter {
             counters: WaitCounters::default(),
             shortest_yield,
             woken,
-            gathering: None,
-            place,
+            colocation: None,
+            affinity,
         }
     }
 
     /// Has the thread that waits run where its partners run, as that pays. Only who sleeps gathers: polling needs a CPU for each.
     #[must_use]
-    pub fn gathering(self, gathers: bool) -> Self {
-        let gathers = gathers && self.policy.mode == Mode::Blocking;
-        let gathering = gathers.then(|| Gathering::new(gather::Times::new(&self.rate)));
-        Self { gathering, ..self }
+    pub fn with_colocation(self, colocates: bool) -> Self {
+        let colocates = colocates && self.policy.mode == Mode::Blocking;
+        let colocation = colocates.then(|| Colocation::new(colocate::Times::new(&self.rate)));
+        Self { colocation, ..self }
     }
 
     /// Tells of traffic that was not found by waiting, such as what descriptors brought: who has none of late does not poll.
@@ -335,18 +335,18 @@ impl Waiter {
     }
 
     /// Tells who rang last, if anybody did, when a sleep was over.
-    pub fn rung(&mut self, last: Option<Rung>) {
-        if let (Some(gathering), Some(rung)) = (&mut self.gathering, last) {
-            gathering.rung(rung, self.woken);
+    pub fn notified_by(&mut self, last: Option<Notification>) {
+        if let (Some(colocation), Some(notification)) = (&mut self.colocation, last) {
+            colocation.notified(notification, self.woken);
         }
     }
 
     /// What was counted.
     pub fn counters(&self) -> WaitCounters {
         let now = Ticks::now();
-        let since = self.gathering.as_ref().and_then(Gathering::since);
+        let since = self.colocation.as_ref().and_then(Colocation::since);
         let gathered = since.map_or(0, |since| now.since(since).0);
-        WaitCounters { gathered_ticks: Ticks(self.counters.gathered_ticks.0 + gathered), ..self.counters }
+        WaitCounters { colocated_ticks: Ticks(self.counters.colocated_ticks.0 + gathered), ..self.counters }
     }
 
     /// How long ticks are.
@@ -376,23 +376,23 @@ impl Waiter {
 
     /// Goes where it pays to run.
     fn gather(&mut self, now: Ticks) {
-        let Some(gathering) = &mut self.gathering else { return };
-        if !gathering.waits() {
+        let Some(colocation) = &mut self.colocation else { return };
+        if !colocation.begins_wait() {
             return;
         }
-        let gathered_since = gathering.since();
+        let colocated_since = colocation.since();
         let here = u16::try_from(sched_getcpu()).ok();
-        let decided = gathering.decide(now, self.rate.ticks(thread_cpu_ns()), here);
+        let decided = colocation.decide(now, self.rate.ticks(thread_cpu_ns()), here);
         // Where several threads take turns, none is kept anywhere while another waits.
-        let takes_turns = self.place.is_of_another();
-        let Some(to) = (if takes_turns { Some(Move::Apart) } else { decided }) else { return };
-        if let Some(since) = gathered_since {
-            self.counters.gathered_ticks.0 += now.since(since).0;
+        let takes_turns = self.affinity.is_of_another();
+        let Some(to) = (if takes_turns { Some(Move::Spread) } else { decided }) else { return };
+        if let Some(since) = colocated_since {
+            self.counters.colocated_ticks.0 += now.since(since).0;
         }
-        if !self.place.go(to) || takes_turns {
-            gathering.refused(now);
+        if !self.affinity.apply(to) || takes_turns {
+            colocation.refused(now);
         }
-        self.policy.has_gathered(gathering.since().is_some());
+        self.policy.set_colocated(colocation.since().is_some());
     }
 
     /// Looks and yields for as long as the policy says.
@@ -498,11 +498,11 @@ impl Sources for Link {
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), LinkError> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
-        match poll(&mut [PollFd::new(&self.ear, PollFlags::IN)], time.as_ref()) {
+        match poll(&mut [PollFd::new(&self.wake_fd, PollFlags::IN)], time.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(LinkError::Host(error.into())),
         }
-        let heard = self.ear.drain().map_err(LinkError::Host)?;
+        let heard = self.wake_fd.drain().map_err(LinkError::Host)?;
         if heard.hung_up { Err(LinkError::PeerGone) } else { Ok(()) }
     }
 
@@ -636,14 +636,14 @@ mod tests {
     fn who_has_gathered_yields_twice_before_it_sleeps_unless_somebody_else_took_the_cpu() {
         let mut policy = Policy::new(Mode::Blocking, times());
         yields(&mut policy, 0, 64, true);
-        policy.has_gathered(true);
+        policy.set_colocated(true);
         assert_eq!(policy.begin(Ticks(0)), Step::Yield);
         assert_eq!(policy.found_nothing(Ticks(0)), Step::Yield);
         assert_eq!(policy.found_nothing(Ticks(0)), Step::Sleep);
         assert_eq!(policy.begin(Ticks(0)), Step::Yield);
         assert!(policy.yielded(Ticks(3 * MS), Ticks(3 * MS)));
         assert_eq!(policy.found_nothing(Ticks(3 * MS)), Step::Sleep);
-        policy.has_gathered(false);
+        policy.set_colocated(false);
         assert_eq!(policy.begin(Ticks(200 * MS)), Step::Yield);
         assert_eq!(policy.found_nothing(Ticks(200 * MS)), Step::Sleep);
     }

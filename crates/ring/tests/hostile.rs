@@ -6,15 +6,15 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it wants by failing")]
 
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::doorbell::{self, Bell, Ear, Ring};
-use siga_ring::{Kept, Link, OwnMemory, PeerMemory, ReserveError, Shape, Violation};
+use siga_ring::doorbell::{self, Notified, NotifyFd, WakeFd};
+use siga_ring::{Link, OwnMemory, PeerMemory, ReserveError, Retained, Shape, Violation};
 use std::sync::Arc;
 
 /// Where the words of an end lie, and where its buffers begin (ARCHITECTURE.md, "The ring").
 const CONSUMED: usize = 0;
-const WAKE_AT: usize = 128;
+const FRAMES_NOTIFY_THRESHOLD: usize = 128;
 const PRODUCED: usize = 256;
-const ROOM_AT: usize = 384;
+const ROOM_NOTIFY_THRESHOLD: usize = 384;
 const BUFFERS: usize = 4_096;
 
 /// Numbers by which a world is drawn (splitmix64).
@@ -37,8 +37,8 @@ impl Draw {
 struct Evil {
     memory: OwnArena,
     shape: Shape,
-    bell: Bell,
-    ear: Ear,
+    notify_fd: NotifyFd,
+    wake_fd: WakeFd,
     /// The sound end's memory.
     theirs: PeerArena,
 }
@@ -83,11 +83,11 @@ impl Evil {
         match draw.below(100) {
             0 => {
                 let value = self.value(draw);
-                self.word([CONSUMED, WAKE_AT, PRODUCED, ROOM_AT][draw.below(4)], value);
+                self.word([CONSUMED, FRAMES_NOTIFY_THRESHOLD, PRODUCED, ROOM_NOTIFY_THRESHOLD][draw.below(4)], value);
             }
             1..=20 => {
                 let value = self.value(draw);
-                self.word([WAKE_AT, ROOM_AT][draw.below(2)], value);
+                self.word([FRAMES_NOTIFY_THRESHOLD, ROOM_NOTIFY_THRESHOLD][draw.below(2)], value);
             }
             21..=60 => self.count(draw),
             61..=90 => {
@@ -106,9 +106,9 @@ impl Evil {
             _ => {
                 // Storms, full pipes, and a peer that never listens.
                 let rings = if draw.below(100) == 0 { 5_000 } else { draw.below(3) };
-                (0..rings).for_each(|_| assert_ne!(self.bell.ring(), Ring::Gone));
+                (0..rings).for_each(|_| assert_ne!(self.notify_fd.notify(), Notified::Gone));
                 if draw.below(2) == 0 {
-                    self.ear.drain().unwrap();
+                    self.wake_fd.drain().unwrap();
                 }
             }
         }
@@ -120,12 +120,13 @@ fn world(draw: &mut Draw) -> (Link, Evil) {
     let shape = Shape::new(64 + draw.below(600), 1 + draw.below(9)).unwrap();
     let (own, theirs) = OwnMemory::create(shape).unwrap();
     let (memory, fd) = OwnArena::create(shape.memory_bytes()).unwrap();
-    let ((bell, their_ear), (their_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
-    let mut link = Link::new(own, PeerMemory::map(fd, shape).unwrap(), bell, ear);
+    let ((notify_fd, their_wake_fd), (their_notify_fd, wake_fd)) =
+        (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+    let mut link = Link::new(own, PeerMemory::map(fd, shape).unwrap(), notify_fd, wake_fd);
     link.producer.set_packing(draw.below(2) == 0);
     link.consumer.set_give_back_batch(1 + draw.below(4));
     let theirs = PeerArena::map(theirs, shape.memory_bytes()).unwrap();
-    (link, Evil { memory, shape, bell: their_bell, ear: their_ear, theirs })
+    (link, Evil { memory, shape, notify_fd: their_notify_fd, wake_fd: their_wake_fd, theirs })
 }
 
 /// What the sound end has found out.
@@ -135,8 +136,8 @@ struct Found {
     by_producer: Option<Violation>,
     frames: u64,
     /// What is kept of frames that came, with its length; of those that went, which are all fives.
-    received: Vec<(Arc<Kept>, usize)>,
-    sent: Vec<(Arc<Kept>, usize)>,
+    received: Vec<(Arc<Retained>, usize)>,
+    sent: Vec<(Arc<Retained>, usize)>,
 }
 
 impl Found {
@@ -158,23 +159,23 @@ fn sound(link: &mut Link, draw: &mut Draw, found: &mut Found) {
             frame.copy_to(0, &mut bytes);
             found.frames += 1;
             if draw.below(4) == 0 {
-                found.received.push((frame.keep(0, frame.len()), frame.len()));
+                found.received.push((frame.retain(0, frame.len()), frame.len()));
             }
         }),
         3 => link.consumer.declare_asleep().map(drop),
         4 => {
             link.consumer.give_back();
             link.consumer.awake();
-            assert!(link.ear.drain().unwrap().rings <= 512);
+            assert!(link.wake_fd.drain().unwrap().notifications <= 512);
             Ok(())
         }
         5 => {
-            if link.consumer.held_back() > draw.below(9) {
+            if link.consumer.count_unreturned() > draw.below(9) {
                 link.consumer.move_out();
-                assert_eq!(link.consumer.held_back(), 0);
+                assert_eq!(link.consumer.count_unreturned(), 0);
             }
             // Whatever the peer has made of it, so many bytes are there.
-            let mut read = |(kept, len): (Arc<Kept>, usize)| kept.copy_to(0, &mut vec![0; len]);
+            let mut read = |(kept, len): (Arc<Retained>, usize)| kept.copy_to(0, &mut vec![0; len]);
             found.received.drain(..draw.below(found.received.len() + 1)).for_each(&mut read);
             Ok(())
         }
@@ -184,13 +185,13 @@ fn sound(link: &mut Link, draw: &mut Draw, found: &mut Found) {
     let bytes = draw.below(most + 1);
     let producer = match draw.below(8) {
         0..=2 => {
-            let keeper = link.producer.keeper();
+            let retainer = link.producer.retainer();
             match link.producer.reserve(bytes) {
                 Ok(Some(place)) => {
                     place.fill(5);
                     let len = draw.below(bytes + 1);
                     if draw.below(4) == 0 {
-                        found.sent.push((keeper.keep(&place[..len]).unwrap(), len));
+                        found.sent.push((retainer.retain(&place[..len]).unwrap(), len));
                     }
                     link.producer.commit(len, draw.bits());
                     Ok(())
@@ -203,7 +204,7 @@ fn sound(link: &mut Link, draw: &mut Draw, found: &mut Found) {
         3 => link.producer.want_room(draw.below(12)).map(drop),
         4 => link.producer.room().map(|room| assert!(room <= link.producer.shape().buffer_count())),
         6 => {
-            let whole = |(kept, len): (Arc<Kept>, usize)| {
+            let whole = |(kept, len): (Arc<Retained>, usize)| {
                 let mut bytes = vec![0; len];
                 kept.copy_to(0, &mut bytes);
                 assert!(bytes.iter().all(|byte| *byte == 5), "nobody else writes what is this end's own");

@@ -6,7 +6,7 @@ mod support;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::sched_getaffinity;
 use siga_ring::clock::Ticks;
-use siga_ring::doorbell::Rung;
+use siga_ring::doorbell::Notification;
 use siga_ring::wait::{LinkError, Mode, Sources, Waiter};
 use siga_ring::{Link, Shape};
 use std::convert::Infallible;
@@ -53,8 +53,8 @@ fn receive(link: &mut Link, waiter: &mut Waiter) -> Result<(Vec<u8>, u64), LinkE
 fn send(link: &mut Link, bytes: &[u8], tag: u64) {
     while link.producer.reserve(bytes.len()).unwrap().is_none() {
         if link.producer.want_room(4).unwrap() {
-            assert_eq!(poll(&mut [PollFd::new(&link.ear, PollFlags::IN)], None), Ok(1));
-            assert!(!link.ear.drain().unwrap().hung_up);
+            assert_eq!(poll(&mut [PollFd::new(&link.wake_fd, PollFlags::IN)], None), Ok(1));
+            assert!(!link.wake_fd.drain().unwrap().hung_up);
         }
     }
     link.producer.reserve(bytes.len()).unwrap().unwrap().copy_from_slice(bytes);
@@ -64,7 +64,7 @@ fn send(link: &mut Link, bytes: &[u8], tag: u64) {
 /// A link whose owner asks who rang.
 struct Heard {
     link: Link,
-    last: Option<Rung>,
+    last: Option<Notification>,
 }
 
 impl Sources for Heard {
@@ -80,8 +80,8 @@ impl Sources for Heard {
 
     fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
         let time = time.map(|time| Timespec::try_from(time).unwrap());
-        poll(&mut [PollFd::new(&self.link.ear, PollFlags::IN)], time.as_ref()).unwrap();
-        self.last = self.link.ear.drain().unwrap().last;
+        poll(&mut [PollFd::new(&self.link.wake_fd, PollFlags::IN)], time.as_ref()).unwrap();
+        self.last = self.link.wake_fd.drain().unwrap().last;
         Ok(())
     }
 
@@ -97,11 +97,11 @@ impl Heard {
             if let Some(frame) = self.link.consumer.next_frame().unwrap() {
                 return Some(frame.tag());
             }
-            if self.link.ear.has_hung_up().unwrap() {
+            if self.link.wake_fd.has_hung_up().unwrap() {
                 return None;
             }
             let Ok(_woken) = waiter.wait(self, None);
-            waiter.rung(self.last.take());
+            waiter.notified_by(self.last.take());
         }
     }
 }
@@ -111,10 +111,10 @@ fn partners_that_sleep_come_to_one_cpu_and_leave_it_when_they_are_done() {
     let allowed = sched_getaffinity(None).unwrap();
     let other = Other::start("gathering", &OTHER);
     let mut heard = Heard { link: other.link(shape()), last: None };
-    let mut waiter = Waiter::new(Mode::Blocking).gathering(true);
+    let mut waiter = Waiter::new(Mode::Blocking).with_colocation(true);
     let begun = Instant::now();
     // Others may want the CPUs.
-    while waiter.counters().gathered_ticks == Ticks(0) {
+    while waiter.counters().colocated_ticks == Ticks(0) {
         assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", waiter.counters());
         send(&mut heard.link, &[], 1);
         heard.link.producer.publish();
@@ -133,7 +133,7 @@ fn the_other_process() {
     let mut link = support::link(shape());
     if role == "gathering" {
         let mut heard = Heard { link, last: None };
-        let mut waiter = Waiter::new(Mode::Blocking).gathering(true);
+        let mut waiter = Waiter::new(Mode::Blocking).with_colocation(true);
         while let Some(tag) = heard.receive(&mut waiter) {
             send(&mut heard.link, &[], tag + 1);
             heard.link.producer.publish();
@@ -195,10 +195,10 @@ fn death(mode: Mode) {
     }
     other.child.kill().unwrap();
     other.child.wait().unwrap();
-    assert!(link.ear.has_hung_up().unwrap());
+    assert!(link.wake_fd.has_hung_up().unwrap());
     assert_eq!(receive(&mut link, &mut waiter).unwrap(), (b"sent back before it dies".to_vec(), 2));
     assert!(matches!(receive(&mut link, &mut waiter), Err(LinkError::PeerGone)));
-    link.producer.set_ring_always(true);
+    link.producer.set_notify_always(true);
     send(&mut link, &[1], 1);
     assert!(link.producer.peer_gone());
 }

@@ -174,11 +174,11 @@ fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
     let bench = Bench::new();
     // Of the ends and of the router together: where tests beside this one, or a build without optimisation, leave a guest too
     // little or too much to do, it stays where it is.
-    let gathered = |path: &str, level: &str| -> u64 {
+    let colocated = |path: &str, level: &str| -> u64 {
         measure(&bench, &format!("--path {path} --workload rr-1-1 --clients 1 --level {level}"));
         let guests = &bench.trials().remove(0)["cpu"]["guests"];
         fs::remove_dir_all(bench.path("run")).unwrap();
-        let of = |times: &Value| times["gathered_ns"].as_u64().unwrap();
+        let of = |times: &Value| times["colocated_ns"].as_u64().unwrap();
         let router = if path == IUCV { 0 } else { of(&guests["router"][1]) };
         of(&guests["client"]) + of(&guests["server"]) + router
     };
@@ -186,11 +186,11 @@ fn partners_that_sleep_gather_on_one_cpu_unless_that_is_switched_off() {
     let sleeps = "430-adaptive_waiting";
     for path in ["hipersockets-routed", IUCV] {
         let begun = Instant::now();
-        while gathered(path, sleeps) == 0 {
+        while colocated(path, sleeps) == 0 {
             assert!(begun.elapsed() < Duration::from_secs(120), "{path}");
         }
-        assert_eq!(gathered(path, &format!("{sleeps}-gather")), 0, "{path}");
-        assert_eq!(gathered(path, "430"), 0, "who polls needs a CPU of its own");
+        assert_eq!(colocated(path, &format!("{sleeps}-colocate")), 0, "{path}");
+        assert_eq!(colocated(path, "430"), 0, "who polls needs a CPU of its own");
     }
 }
 
@@ -231,7 +231,7 @@ fn the_default_plan_sets_sigas_network_beside_the_kernels() {
 #[test]
 fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
     let bench = Bench::new();
-    let levels = "420,430,420+packing+gather,430-copy_once-pending";
+    let levels = "420,430,420+packing+colocate,430-copy_once-pending";
     measure(&bench, &format!("--path hipersockets-routed --level {levels} --workload {WORKLOADS} --clients 3"));
     let trials = bench.trials();
     assert_eq!(trials.len(), 4 * 5);
@@ -242,15 +242,15 @@ fn every_workload_crosses_at_both_levels_and_their_features_are_read_back() {
     }
     for record in bench.lines("paths.jsonl") {
         let record: Value = serde_json::from_str(&record).unwrap();
-        let (full, packing, gather, copy_once, checksums) = match record["cell"]["level"].as_str().unwrap() {
+        let (full, packing, colocate, copy_once, checksums) = match record["cell"]["level"].as_str().unwrap() {
             "420" => ("drop", false, false, false, false),
             "430" => ("pending", true, true, true, true),
-            "420+packing+gather" => ("drop", true, true, false, false),
+            "420+packing+colocate" => ("drop", true, true, false, false),
             _ => ("drop", true, true, false, true),
         };
         let words = format!(
             "full={full} packing={packing} suppress_doorbells={checksums} copy_once={copy_once} \
-             omit_checksums={checksums} large_segments={checksums} in_place={checksums} gather={gather}"
+             omit_checksums={checksums} large_segments={checksums} zero_copy={checksums} colocate={colocate}"
         );
         let devices = record["interfaces"].as_object().unwrap();
         assert!(devices.values().all(|text| text.as_str().unwrap().ends_with(&words)), "{words}: {record:#}");

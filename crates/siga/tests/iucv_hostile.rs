@@ -121,7 +121,7 @@ fn is_given_up(network: &Network, commands: &[(u64, Vec<u8>)], time: Duration) -
     let mut end = raw(network);
     for (tag, bytes) in commands {
         while !put(&mut end, *tag, bytes) {
-            if end.link.ear.has_hung_up().unwrap() {
+            if end.link.wake_fd.has_hung_up().unwrap() {
                 return true;
             }
         }
@@ -134,7 +134,7 @@ fn is_given_up(network: &Network, commands: &[(u64, Vec<u8>)], time: Duration) -
 fn hangs_up(end: &mut ApplicationEnd, time: Duration) -> bool {
     let until = Instant::now() + time;
     while Instant::now() < until {
-        if end.link.ear.has_hung_up().unwrap() {
+        if end.link.wake_fd.has_hung_up().unwrap() {
             return true;
         }
         while end.link.consumer.next_frame().unwrap().is_some() {}
@@ -321,7 +321,7 @@ fn an_application_that_takes_no_events_holds_up_itself_alone() {
         let (kind, _) = event(&mut end);
         assert_eq!(kind >> 56, if number.is_multiple_of(2) { 0 } else { 5 }, "answer {number} of {asked}");
     }
-    assert!(!end.link.ear.has_hung_up().unwrap());
+    assert!(!end.link.wake_fd.has_hung_up().unwrap());
 }
 
 /// A number that looks like none, from another.
@@ -337,9 +337,9 @@ const BUFFERS: usize = 4_096;
 /// An application whose memory of the link is an area of bytes to it.
 struct Crafted {
     memory: OwnArena,
-    bell: siga_ring::Bell,
+    notify_fd: siga_ring::NotifyFd,
     /// Hangs up when the guest gives the application up.
-    ear: siga_ring::Ear,
+    wake_fd: siga_ring::WakeFd,
     _rest: (Client, OwnArena, PeerMemory),
 }
 
@@ -357,9 +357,10 @@ impl Crafted {
         control.ask(Request::ApplicationMemory, vec![memory_fd, arena_fd]).unwrap();
         let (_, mut theirs) = control.answer_with_descriptors(PATIENCE).unwrap().unwrap();
         let theirs = PeerMemory::map(theirs.remove(0), shape).unwrap();
-        let [bell, ear]: [std::os::fd::OwnedFd; 2] = doorbells.try_into().unwrap();
-        let (bell, ear) = (siga_ring::Bell::from_fd(bell).unwrap(), siga_ring::Ear::from_fd(ear).unwrap());
-        Self { memory, bell, ear, _rest: (control, arena, theirs) }
+        let [notify_fd, wake_fd]: [std::os::fd::OwnedFd; 2] = doorbells.try_into().unwrap();
+        let (notify_fd, wake_fd) =
+            (siga_ring::NotifyFd::from_fd(notify_fd).unwrap(), siga_ring::WakeFd::from_fd(wake_fd).unwrap());
+        Self { memory, notify_fd, wake_fd, _rest: (control, arena, theirs) }
     }
 }
 
@@ -371,8 +372,8 @@ fn an_application_that_took_more_events_than_it_was_told_is_given_up_when_it_rin
     let mut crafted = Crafted::new(&network);
     std::thread::sleep(Duration::from_millis(50));
     crafted.memory.write(TAKEN, &1_u64.to_ne_bytes()).unwrap();
-    crafted.bell.ring();
-    wait_until("the guest goes on with it", || crafted.ear.has_hung_up().unwrap());
+    crafted.notify_fd.notify();
+    wait_until("the guest goes on with it", || crafted.wake_fd.has_hung_up().unwrap());
     wait_until("nobody says why", || network.log().contains("violation: "));
     assert!(network.log().contains("1 buffers taken where 0 to 0 are possible"), "{}", network.log());
 }
@@ -404,7 +405,7 @@ fn commands_that_change_while_they_are_read_end_their_author_at_worst() {
         }
         for produced in 1..=64_u64 {
             memory.write(PRODUCED, &produced.to_ne_bytes()).unwrap();
-            crafted.bell.ring();
+            crafted.notify_fd.notify();
             for _ in 0..500 {
                 write(memory, &mut state);
             }

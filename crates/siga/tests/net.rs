@@ -12,7 +12,7 @@ use siga_fabric::protocol::ticket::RingPairId;
 use siga_fabric::protocol::ticket::Ticket;
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use siga_ring::arena::OwnArena;
-use siga_ring::{Bell, Shape};
+use siga_ring::{NotifyFd, Shape};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::path::{Path, PathBuf};
@@ -316,7 +316,7 @@ impl Hostile {
     }
 
     /// Couples to a partner with this memory; the doorbell to it, and what keeps the one from it.
-    fn couple(&mut self, member: &str, memory: std::os::fd::OwnedFd) -> (Bell, std::os::fd::OwnedFd) {
+    fn couple(&mut self, member: &str, memory: std::os::fd::OwnedFd) -> (NotifyFd, std::os::fd::OwnedFd) {
         let (guest, device) = member.split_once('.').unwrap();
         let member = MemberId { guest: guest.parse().unwrap(), device: device.parse().unwrap() };
         self.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
@@ -327,8 +327,8 @@ impl Hostile {
                 },
             );
         self.say(&GuestEvent::Memory { pair }, vec![memory]);
-        let [bell, ear, _own_memory]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
-        (Bell::from_fd(bell).unwrap(), ear)
+        let [notify_fd, wake_fd, _own_memory]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
+        (NotifyFd::from_fd(notify_fd).unwrap(), wake_fd)
     }
 
     /// Why its partner was detached.
@@ -346,14 +346,14 @@ impl Hostile {
         if !partner_sleeps {
             write(&mut own);
         }
-        let (bell, _ear) = self.couple("router.dev0", memory);
+        let (notify_fd, _ear) = self.couple("router.dev0", memory);
         if partner_sleeps {
             self.hear(|order, _| matches!(order, Order::PeerMemory { .. }).then_some(()));
             std::thread::sleep(Duration::from_millis(50));
             write(&mut own);
         }
         let begun = Instant::now();
-        bell.ring();
+        notify_fd.notify();
         (self.is_detached(), begun.elapsed())
     }
 }

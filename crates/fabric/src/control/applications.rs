@@ -44,8 +44,8 @@ impl Control {
             // The guest has ended, and the client has its answer.
             return Ok(());
         }
-        let gather = self.topology.driver.gather;
-        let answer = Answer::Application { arena_bytes, waiting, gather };
+        let colocate = self.topology.driver.colocate;
+        let answer = Answer::Application { arena_bytes, waiting, colocate };
         self.answer_with(key, &answer, vec![notify_application, wake_application]);
         Ok(())
     }

@@ -11,10 +11,11 @@ const BUFFER: u32 = 4_096;
 fn ends() -> (Link, Link) {
     let shape = Shape::new(BUFFER as usize, 4).unwrap();
     let ((own, memory), (other, other_memory)) = (OwnMemory::create(shape).unwrap(), OwnMemory::create(shape).unwrap());
-    let ((bell, other_ear), (other_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+    let ((notify_fd, other_wake_fd), (other_notify_fd, wake_fd)) =
+        (doorbell::pair().unwrap(), doorbell::pair().unwrap());
     let peer = PeerMemory::map(other_memory, shape).unwrap();
     let other_peer = PeerMemory::map(memory, shape).unwrap();
-    (Link::new(own, peer, bell, ear), Link::new(other, other_peer, other_bell, other_ear))
+    (Link::new(own, peer, notify_fd, wake_fd), Link::new(other, other_peer, other_notify_fd, other_wake_fd))
 }
 
 /// Nothing is to be sent.

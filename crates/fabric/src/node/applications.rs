@@ -12,7 +12,7 @@ use crate::protocol::report::ApplicationReport;
 use crate::protocol::ticket::ApplicationId;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::{Rate, Ticks};
-use siga_ring::{Bell, Consumer, Ear, Link, MapError, OwnMemory, PeerMemory, Producer};
+use siga_ring::{Consumer, Link, MapError, NotifyFd, OwnMemory, PeerMemory, Producer, WakeFd};
 use siga_stack::sockets::{ListenerId, TcpId};
 use siga_stack::udp::UdpId;
 use std::collections::VecDeque;
@@ -35,14 +35,14 @@ pub(super) struct Applications {
 #[derive(Debug)]
 pub(super) struct Application {
     pub(super) id: ApplicationId,
-    ear: (u64, Ear),
+    wake_fd: (u64, WakeFd),
     stage: Stage,
 }
 
 #[derive(Debug)]
 enum Stage {
     /// Its own half has not come.
-    Half(Box<(OwnMemory, OwnArena, Bell, usize)>),
+    Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
     Linked(Box<Client>),
 }
 
@@ -207,10 +207,10 @@ impl Node {
         arena_bytes: u64,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Vec<OwnedFd>, String> {
-        let [bell, ear, memory, arena_memory]: [OwnedFd; 4] =
+        let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] =
             descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
-        let (bell, ear) = Bell::from_fd(bell)
-            .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
+        let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
+            .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
         let bytes = usize::try_from(arena_bytes).map_err(|_| "no arena is so large")?;
         let no_memory = |error: MapError| format!("no memory: {error}");
@@ -218,9 +218,9 @@ impl Node {
         let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;
         let all = &mut self.applications.all;
         let place = all.iter().position(Option::is_none).unwrap_or(all.len());
-        let key = self.wakes.events.add(&ear, Source::Application(place)).map_err(|error| error.to_string())?;
-        let stage = Stage::Half(Box::new((own, arena, bell, bytes)));
-        let application = Some(Application { id, ear: (key, ear), stage });
+        let key = self.wakes.events.add(&wake_fd, Source::Application(place)).map_err(|error| error.to_string())?;
+        let stage = Stage::Half(Box::new((own, arena, notify_fd, bytes)));
+        let application = Some(Application { id, wake_fd: (key, wake_fd), stage });
         match all.get_mut(place) {
             Some(free) => *free = application,
             None => all.push(application),
@@ -232,20 +232,21 @@ impl Node {
     pub(super) fn complete_application(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
         let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
         let Some(place) = self.applications.all.iter().position(is) else { return };
-        let Some(Application { ear: (key, ear), stage: Stage::Half(half), .. }) = self.applications.all[place].take()
+        let Some(Application { wake_fd: (key, wake_fd), stage: Stage::Half(half), .. }) =
+            self.applications.all[place].take()
         else {
             return;
         };
-        let (own, arena, bell, bytes) = *half;
+        let (own, arena, notify_fd, bytes) = *half;
         match map(bytes, descriptors) {
             Ok((peer, sent)) => {
-                let Link { producer, consumer, ear } = Link::new(own, peer, bell, ear);
+                let Link { producer, consumer, wake_fd } = Link::new(own, peer, notify_fd, wake_fd);
                 let client = Client::new(now, producer, consumer, Area::new(sent, arena));
                 let stage = Stage::Linked(Box::new(client));
-                self.applications.all[place] = Some(Application { id, ear: (key, ear), stage });
+                self.applications.all[place] = Some(Application { id, wake_fd: (key, wake_fd), stage });
             }
             Err(why) => {
-                self.wakes.events.remove(key, &ear);
+                self.wakes.events.remove(key, &wake_fd);
                 self.tell(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
             }
         }
@@ -254,8 +255,8 @@ impl Node {
     /// An application has rung, or its process is gone.
     pub(super) fn application_heard(&mut self, now: Ticks, place: usize) {
         let Some(application) = self.applications.all.get_mut(place).and_then(Option::as_mut) else { return };
-        let heard = application.ear.1.drain();
-        self.waiter.rung(heard.as_ref().ok().and_then(|heard| heard.last));
+        let heard = application.wake_fd.1.drain();
+        self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
         let lives = heard.is_ok_and(|heard| !heard.hung_up);
         match &mut application.stage {
             Stage::Linked(client) => {
@@ -275,7 +276,7 @@ impl Node {
     /// Ends an application: its connections by resets; whatever it held is free.
     pub(super) fn end_application(&mut self, now: Ticks, place: usize, why: Loss) {
         let Some(application) = self.applications.all.get_mut(place).and_then(Option::take) else { return };
-        self.wakes.events.remove(application.ear.0, &application.ear.1);
+        self.wakes.events.remove(application.wake_fd.0, &application.wake_fd.1);
         if let Stage::Linked(client) = application.stage {
             self.applications.past_copy_ticks += client.copy_ticks();
             let at = self.clock.instant(now);

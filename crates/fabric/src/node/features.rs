@@ -12,7 +12,7 @@ use crate::protocol::ticket::Ticket;
 use crate::topology::{Full, Topology};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
-use siga_ring::{Bell, Ear, Frame, Link, OwnMemory, PeerMemory, memory_file};
+use siga_ring::{Frame, Link, NotifyFd, OwnMemory, PeerMemory, WakeFd, memory_file};
 use siga_stack::link::frame::Marks;
 use siga_stack::sockets::TcpOptions;
 use std::net::SocketAddr;
@@ -36,10 +36,10 @@ impl Guest {
 
     /// What an application of it has.
     pub(crate) fn application(&mut self) -> ApplicationEnd {
-        let [bell, ear, other_bell, other_ear] = doorbells();
+        let [notify_fd, wake_fd, other_notify_fd, other_wake_fd] = doorbells();
         let (id, shape) = (ApplicationId(Ticket::claimed(1, [0; 2])), shape().unwrap());
         let [memory, arena] = [shape.memory_bytes(), ARENA_BYTES].map(|bytes| memory_file(bytes).unwrap());
-        self.node.begin_application(id, ARENA_BYTES as u64, vec![bell, ear, memory, arena]);
+        self.node.begin_application(id, ARENA_BYTES as u64, vec![notify_fd, wake_fd, memory, arena]);
         let (news, memory) = self.control.receive::<GuestEvent>().unwrap().unwrap();
         assert!(matches!(news, GuestEvent::ApplicationMemory { .. }), "{news:?}");
         let [memory, received] = memory.try_into().unwrap();
@@ -47,9 +47,14 @@ impl Guest {
             (OwnMemory::create(shape).unwrap(), OwnArena::create(ARENA_BYTES).unwrap());
         self.node.complete_application(Ticks::now(), id, vec![own_memory, sent]);
         let memory = PeerMemory::map(memory, shape).unwrap();
-        let link = Link::new(own, memory, Bell::from_fd(other_bell).unwrap(), Ear::from_fd(other_ear).unwrap());
+        let link = Link::new(
+            own,
+            memory,
+            NotifyFd::from_fd(other_notify_fd).unwrap(),
+            WakeFd::from_fd(other_wake_fd).unwrap(),
+        );
         let peer = PeerArena::map(received, ARENA_BYTES).unwrap();
-        ApplicationEnd { link, arena, peer, waiting: Waiting::Polling, gather: false }
+        ApplicationEnd { link, arena, peer, waiting: Waiting::Polling, colocate: false }
     }
 
     /// A turn of a guest whose applications may have rung.

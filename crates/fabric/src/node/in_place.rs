@@ -108,8 +108,9 @@ fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
     let received = figure.receive(1 << 22);
     assert_eq!(received.len(), (written + 1) * LARGE);
     assert!(received.chunks(LARGE).all(|part| part == text));
-    let kept =
-        |figure: &Figure1| figure.guests[0].node.ports.senders.iter().map(super::Sender::kept_buffers).sum::<usize>();
+    let kept = |figure: &Figure1| {
+        figure.guests[0].node.ports.senders.iter().map(super::Sender::retained_buffers).sum::<usize>()
+    };
     // The last acknowledgement may wait for its time.
     let start = Instant::now();
     while kept(&figure) > 0 && start.elapsed() < Duration::from_secs(10) {
@@ -164,7 +165,7 @@ fn copies(topology: &Topology) -> usize {
 fn a_streamed_byte_is_copied_three_times_in_place_and_else_five_times() {
     let mut topology = figure_1();
     assert_eq!(copies(&topology), 3);
-    topology.driver.in_place = false;
+    topology.driver.zero_copy = false;
     assert_eq!(copies(&topology), 5);
 }
 

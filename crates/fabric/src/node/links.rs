@@ -8,7 +8,7 @@ use crate::port::{Partner, Sender};
 use crate::protocol::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
 use siga_ring::clock::Ticks;
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd};
 use siga_stack::link::frame::DeviceId;
 use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
@@ -22,8 +22,8 @@ pub(super) struct Half {
     pair: RingPairEnd,
     port: usize,
     own: OwnMemory,
-    bell: Bell,
-    ear: Ear,
+    notify_fd: NotifyFd,
+    wake_fd: WakeFd,
     inbound: Shape,
 }
 
@@ -122,14 +122,14 @@ impl Node {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
             Shape::new(bytes, usize::from(buffers.count)).ok_or("no ring has such buffers")
         };
-        let [bell, ear, memory]: [OwnedFd; 3] =
+        let [notify_fd, wake_fd, memory]: [OwnedFd; 3] =
             descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
-        let (bell, ear) = Bell::from_fd(bell)
-            .and_then(|bell| Ok((bell, Ear::from_fd(ear)?)))
+        let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
+            .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
         let (own, memory) =
             OwnMemory::in_file(memory, shape(pair.outbound)?).map_err(|error| format!("no memory: {error}"))?;
-        let half = Half { port, own, bell, ear, inbound: shape(pair.inbound)?, pair };
+        let half = Half { port, own, notify_fd, wake_fd, inbound: shape(pair.inbound)?, pair };
         self.halves.retain(|other| other.port != port);
         self.halves.push(half);
         Ok(memory)
@@ -155,10 +155,10 @@ impl Node {
     fn try_complete(&mut self, half: Half, memory: OwnedFd) -> Result<(), String> {
         let peer = PeerMemory::map(memory, half.inbound).map_err(|error| error.to_string())?;
         self.end_link(half.port);
-        let link = Link::new(half.own, peer, half.bell, half.ear);
-        let key = self.wakes.events.add(&link.ear, Source::Ear(half.port)).map_err(|error| error.to_string())?;
+        let link = Link::new(half.own, peer, half.notify_fd, half.wake_fd);
+        let key = self.wakes.events.add(&link.wake_fd, Source::WakeFd(half.port)).map_err(|error| error.to_string())?;
         self.ports.senders[half.port].link(half.pair.pair, link.producer);
-        self.ports.receivers[half.port].link(link.consumer, (key, link.ear), self.clock.now());
+        self.ports.receivers[half.port].link(link.consumer, (key, link.wake_fd), self.clock.now());
         self.ports.heat(half.port);
         self.held.push((half.port, half.pair));
         Ok(())
@@ -178,8 +178,8 @@ impl Node {
         self.ports.senders[port].unlink();
         self.ports.hot.retain(|hot| *hot != port);
         self.held.retain(|(held, _)| *held != port);
-        if let Some((key, ear)) = self.ports.receivers[port].unlink() {
-            self.wakes.events.remove(key, &ear);
+        if let Some((key, wake_fd)) = self.ports.receivers[port].unlink() {
+            self.wakes.events.remove(key, &wake_fd);
         }
     }
 
@@ -196,10 +196,10 @@ impl Node {
     }
 
     /// Somebody has rung, or hung up.
-    pub(super) fn ear_heard(&mut self, now: Ticks, port: usize) {
-        let Some((_, ear)) = &self.ports.receivers[port].ear else { return };
-        let heard = ear.drain();
-        self.waiter.rung(heard.as_ref().ok().and_then(|heard| heard.last));
+    pub(super) fn link_woken(&mut self, now: Ticks, port: usize) {
+        let Some((_, wake_fd)) = &self.ports.receivers[port].wake_fd else { return };
+        let heard = wake_fd.drain();
+        self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
         self.ports.heat(port);
         self.ports.senders[port].is_dirty = true;
         // What the partner says that it has taken is otherwise looked at when buffers run out.

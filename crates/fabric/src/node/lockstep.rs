@@ -11,7 +11,7 @@ use crate::protocol::ticket::RingPairId;
 use crate::protocol::ticket::Ticket;
 use crate::topology::{NetworkKind, Topology};
 use siga_ring::clock::Ticks;
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape, doorbell, memory_file};
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd, doorbell, memory_file};
 use siga_stack::link::frame::Marks;
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{TcpId, TcpOptions};
@@ -117,7 +117,7 @@ impl Guest {
     }
 
     /// Makes this guest's half of a pair; its memory is returned.
-    fn begin(&mut self, pair: u64, network: &str, partner: &Member, bell: OwnedFd, ear: OwnedFd) -> OwnedFd {
+    fn begin(&mut self, pair: u64, network: &str, partner: &Member, notify_fd: OwnedFd, wake_fd: OwnedFd) -> OwnedFd {
         let place = self.node.config.devices.iter().position(|device| device.network.as_str() == network).unwrap();
         let GuestDevice { name: device, kind, .. } = self.node.config.devices[place].clone();
         self.node.add_member(&device, partner).unwrap();
@@ -126,7 +126,7 @@ impl Guest {
         let shape = Shape::new(buffers.bytes as usize, buffers.count.into()).unwrap();
         let memory = memory_file(shape.memory_bytes()).unwrap();
         let held = RingPairEnd { pair, asked: true, device, member, inbound: buffers, outbound: buffers };
-        self.node.begin_pair(held, vec![bell, ear, memory]);
+        self.node.begin_pair(held, vec![notify_fd, wake_fd, memory]);
         match self.control.receive::<GuestEvent>().unwrap().unwrap() {
             (GuestEvent::Memory { pair: own }, mut memory) if own == pair => memory.pop().unwrap(),
             (other, _) => panic!("{other:?}"),
@@ -141,13 +141,13 @@ impl Guest {
 
     /// A link to a partner who knows nothing but frames: the partner's end.
     pub(super) fn raw_link(&mut self, pair: u64, network: &str, partner: &Member) -> Link {
-        let [bell, ear, other_bell, other_ear] = doorbells();
+        let [notify_fd, wake_fd, other_notify_fd, other_wake_fd] = doorbells();
         let shape = Shape::new(BUFFERS.bytes as usize, self.buffers.into()).unwrap();
         let (own, own_memory) = OwnMemory::create(shape).unwrap();
-        let memory = self.begin(pair, network, partner, bell, ear);
+        let memory = self.begin(pair, network, partner, notify_fd, wake_fd);
         self.complete(pair, own_memory);
         let peer = PeerMemory::map(memory, shape).unwrap();
-        Link::new(own, peer, Bell::from_fd(other_bell).unwrap(), Ear::from_fd(other_ear).unwrap())
+        Link::new(own, peer, NotifyFd::from_fd(other_notify_fd).unwrap(), WakeFd::from_fd(other_wake_fd).unwrap())
     }
 
     /// A pass that looks at every ring, however long ago it had something.
@@ -170,14 +170,15 @@ impl Guest {
 
 /// A doorbell each way: bell and ear of the one, bell and ear of the other.
 pub(super) fn doorbells() -> [OwnedFd; 4] {
-    let ((bell, other_ear), (other_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
-    [bell.into(), ear.into(), other_bell.into(), other_ear.into()]
+    let ((notify_fd, other_wake_fd), (other_notify_fd, wake_fd)) =
+        (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+    [notify_fd.into(), wake_fd.into(), other_notify_fd.into(), other_wake_fd.into()]
 }
 
 pub(crate) fn couple(pair: u64, network: &str, one: &mut Guest, other: &mut Guest) {
-    let [bell, ear, other_bell, other_ear] = doorbells();
-    let memory = one.begin(pair, network, &other.member(network), bell, ear);
-    let other_memory = other.begin(pair, network, &one.member(network), other_bell, other_ear);
+    let [notify_fd, wake_fd, other_notify_fd, other_wake_fd] = doorbells();
+    let memory = one.begin(pair, network, &other.member(network), notify_fd, wake_fd);
+    let other_memory = other.begin(pair, network, &one.member(network), other_notify_fd, other_wake_fd);
     one.complete(pair, other_memory);
     other.complete(pair, memory);
 }

@@ -59,7 +59,7 @@ impl Node {
                 Source::Control => self.hear_control(now),
                 Source::Listener => self.let_suitors_in(),
                 Source::Suitor(at) => self.hear_suitor(at),
-                Source::Ear(port) => self.ear_heard(now, port),
+                Source::WakeFd(port) => self.link_woken(now, port),
                 Source::Application(place) => self.application_heard(now, place),
                 Source::Alarm => self.wakes.clear_alarm(),
                 Source::Wake => self.wakes.clear_wake(),

@@ -37,8 +37,8 @@ impl Node {
     /// The same, with what else is drawn.
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
-        let gathers = config.devices.iter().any(|device| device.driver.gather);
-        let waiter = Waiter::new(config.waiting.into()).gathering(gathers);
+        let colocates = config.devices.iter().any(|device| device.driver.colocate);
+        let waiter = Waiter::new(config.waiting.into()).with_colocation(colocates);
         let now = Ticks::now();
         let clock = Clock::new(now, waiter.rate());
         let hold_times = hold::Times { hold: clock.span(HOLD_TIME_MAX), mixed: clock.span(MIXED_TIME) };

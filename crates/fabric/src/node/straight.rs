@@ -6,7 +6,7 @@ use crate::device::{self, Sent};
 use crate::limits::IN_PLACE_BYTES_MIN;
 use crate::port::Room;
 use crate::protocol::message::Loss;
-use siga_ring::Keeper;
+use siga_ring::Retainer;
 use siga_stack::Stack;
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::frame::Kept;
@@ -30,7 +30,7 @@ struct Frame<'a> {
     at: Instant,
     id: TcpId,
     bytes: &'a [u8],
-    keeper: Keeper,
+    retainer: Retainer,
     taken: usize,
 }
 
@@ -40,7 +40,7 @@ impl device::Source for Frame<'_> {
     }
 
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
-        let keep = |part: &[u8]| -> Option<Arc<dyn Kept>> { Some(Arc::new(InRing(self.keeper.keep(part)?))) };
+        let keep = |part: &[u8]| -> Option<Arc<dyn Kept>> { Some(Arc::new(InRing(self.retainer.retain(part)?))) };
         let (frame, taken) = self.stack.tcp_send_straight(self.at, self.id, self.bytes, into, keep)?;
         self.taken = taken;
         Some(frame)
@@ -49,7 +49,7 @@ impl device::Source for Frame<'_> {
 
 /// Bytes that stay in a buffer of a ring.
 #[derive(Debug)]
-pub(super) struct InRing(pub(super) Arc<siga_ring::Kept>);
+pub(super) struct InRing(pub(super) Arc<siga_ring::Retained>);
 
 impl Kept for InRing {
     fn copy_to(&self, at: usize, into: &mut [u8]) {
@@ -78,15 +78,15 @@ impl Node {
             };
             let port = usize::from(device.0);
             let sender = &mut self.ports.senders[port];
-            let keeper = match sender.room_in_place(now, self.ports.keep_time) {
-                Room::Now(keeper) => keeper,
+            let retainer = match sender.room_in_place(now, self.ports.keep_time) {
+                Room::Now(retainer) => retainer,
                 Room::Soon(until) if gone == 0 => {
                     self.keeps_until = Some(until);
                     return Written::Wait;
                 }
                 Room::Soon(_) | Room::Never => break,
             };
-            let mut frame = Frame { stack: &mut self.stack, at, id, bytes: &bytes[gone..], keeper, taken: 0 };
+            let mut frame = Frame { stack: &mut self.stack, at, id, bytes: &bytes[gone..], retainer, taken: 0 };
             match sender.send_in_place(&mut frame) {
                 Ok(Sent::Packet) => (gone, used) = (gone + frame.taken, Some(port)),
                 Ok(Sent::Full) if gone == 0 => return Written::Wait,

@@ -172,7 +172,7 @@ pub enum Answer {
         /// How the guest waits, and its applications.
         waiting: Waiting,
         /// Whether those that sleep run where their partners run.
-        gather: bool,
+        colocate: bool,
     },
     /// The guest's half. Descriptors: the memory of its ring, its arena. Nothing follows.
     ApplicationMemory,

@@ -202,7 +202,7 @@ impl Connection {
 
 impl Iucv {
     pub(super) fn new(end: ApplicationEnd) -> io::Result<Self> {
-        let ApplicationEnd { link, arena, peer, waiting, gather } = end;
+        let ApplicationEnd { link, arena, peer, waiting, colocate } = end;
         let free = Extent::all_blocks(arena.len());
         Ok(Self {
             link: Ends::new(link)?,
@@ -217,7 +217,7 @@ impl Iucv {
             starved: Vec::new(),
             untold: 0,
             untold_max: CONSUMED_UNTOLD_MAX,
-            waiter: Waiter::new(waiting.into()).gathering(gather),
+            waiter: Waiter::new(waiting.into()).with_colocation(colocate),
             next_look: Ticks(0),
             record: Vec::new(),
             ended: None,
@@ -903,7 +903,7 @@ impl Provider for Iucv {
         let span = |time: Duration| self.waiter.rate().ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let deadline = time.map(|time| Ticks(Ticks::now().0.saturating_add(span(time).0)));
         let Ok(_woken) = self.waiter.wait(&mut self.link, deadline);
-        self.waiter.rung(self.link.last_rung.take());
+        self.waiter.notified_by(self.link.last_notification.take());
     }
 
     fn fall_asleep(&mut self) -> io::Result<bool> {

@@ -21,7 +21,7 @@ use siga_fabric::error::{Error, IoContext, Result};
 use siga_fabric::isolate::launch::{Process, Program, channel};
 use siga_fabric::isolate::{Profile, confine, hide};
 use siga_fabric::protocol::request::{Answer, Request};
-use siga_ring::{Bell, doorbell, memory_file};
+use siga_ring::{NotifyFd, doorbell, memory_file};
 use std::fs::{File, read_dir, read_to_string};
 use std::io::{self, BufRead, Write, stdin, stdout};
 use std::net::UdpSocket;
@@ -261,8 +261,8 @@ fn told_of<T, E: std::fmt::Display>(outcome: std::result::Result<T, E>) -> Strin
 struct Visited {
     listener: OwnedFd,
     visitor: OwnedFd,
-    bell: OwnedFd,
-    ear: OwnedFd,
+    notify_fd: OwnedFd,
+    wake_fd: OwnedFd,
     memory: OwnedFd,
 }
 
@@ -273,8 +273,14 @@ fn visited() -> io::Result<Visited> {
     bind(&listener, &SocketAddrUnix::new_unnamed())?;
     listen(&listener, 1)?;
     connect(&visitor, &getsockname(&listener)?)?;
-    let (bell, ear) = doorbell::pair()?;
-    Ok(Visited { listener, visitor, bell: bell.into(), ear: ear.into(), memory: memory_file(1 << 20)? })
+    let (notify_fd, wake_fd) = doorbell::pair()?;
+    Ok(Visited {
+        listener,
+        visitor,
+        notify_fd: notify_fd.into(),
+        wake_fd: wake_fd.into(),
+        memory: memory_file(1 << 20)?,
+    })
 }
 
 /// What the event loop of a guest asks of the kernel.
@@ -290,8 +296,8 @@ fn work(visited: &Visited) -> io::Result<()> {
     let guest = accept_with(&visited.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     socket_peercred(&guest)?;
     send(&visited.visitor, b"hello", SendFlags::NOSIGNAL)?;
-    let (doorbell, rung) = (Bell::from_fd(visited.bell.try_clone()?)?, &visited.ear);
-    doorbell.ring();
+    let (doorbell, rung) = (NotifyFd::from_fd(visited.notify_fd.try_clone()?)?, &visited.wake_fd);
+    doorbell.notify();
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let soon = Itimerspec { it_interval: Timespec::default(), it_value: Timespec { tv_sec: 0, tv_nsec: 1 } };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &soon)?;

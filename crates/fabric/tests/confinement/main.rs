@@ -394,13 +394,13 @@ fn doorbells_have_one_page_and_a_partner_that_grows_its_own_holds_up_nobody() {
         }
         parts.is_some()
     });
-    let [bell, ear, memory]: [OwnedFd; 3] = parts.unwrap().try_into().unwrap();
-    for pipe in [&bell, &ear] {
+    let [notify_fd, wake_fd, memory]: [OwnedFd; 3] = parts.unwrap().try_into().unwrap();
+    for pipe in [&notify_fd, &wake_fd] {
         assert_eq!(fcntl_getpipe_size(pipe), Ok(siga_ring::limits::DOORBELL_PIPE_BYTES));
     }
     assert!(ftruncate(&memory, 0).is_err(), "the size of memory stays");
-    fcntl_setpipe_size(&bell, 1 << 20).unwrap();
-    let ring = || rustix::io::write(&bell, &[1; 4_096]);
+    fcntl_setpipe_size(&notify_fd, 1 << 20).unwrap();
+    let ring = || rustix::io::write(&notify_fd, &[1; 4_096]);
     while ring().is_ok() {}
     assert!(network.ping("talker", "10.0.0.3") && network.ping("victim", "10.0.0.2"));
 }

@@ -29,7 +29,7 @@ fn guest_times(times_ns: &BTreeMap<String, u64>) -> GuestTimes {
         copying_ns: time("copying"),
         looking_ns: time("waiting").saturating_sub(time("yielding")),
         yielding_ns: time("yielding").saturating_sub(time("given_away")),
-        colocated_ns: time("gathered"),
+        colocated_ns: time("colocated"),
     }
 }
 

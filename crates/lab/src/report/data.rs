@@ -150,7 +150,7 @@ fn one_beside(one: &Beside) -> Value {
         "clients": one.cell.clients,
         "level": one.cell.level,
         "wait": one.wait,
-        "gathered": one.gathered,
+        "colocated": one.colocated,
         "rate_ratio": one.rate,
         "cpu_ratio": one.cpu,
     })

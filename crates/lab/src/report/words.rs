@@ -111,11 +111,11 @@ fn beside_of(group: &[&Beside]) -> String {
             if_known(&one.cpu)
         );
     }
-    let gathered = 100.0 * group.iter().map(|one| one.gathered).fold(0.0, f64::max);
-    let placed = if gathered < 1.0 {
+    let colocated = 100.0 * group.iter().map(|one| one.colocated).fold(0.0, f64::max);
+    let placed = if colocated < 1.0 {
         String::new()
     } else {
-        format!(";\n  siga's gathered on one CPU for up to {gathered:.0}% of the time")
+        format!(";\n  siga's colocated on one CPU for up to {colocated:.0}% of the time")
     };
     format!(
         "{text}\n  ({} against {}{level}; ends of both wait by `{}`{placed})",
@@ -215,8 +215,8 @@ mod tests {
             let mut cell = trial_of("hipersockets-routed", 0, 1, None).cell;
             (cell.clients, cell.mtu) = (clients, Some(57_344));
             let kernel = trial_of("veth-routed", 0, 1, None).cell;
-            let gathered = if clients == 1 { 0.87 } else { 0.0 };
-            Beside { cell, kernel, rate, cpu, wait: "block".into(), gathered }
+            let colocated = if clients == 1 { 0.87 } else { 0.0 };
+            Beside { cell, kernel, rate, cpu, wait: "block".into(), colocated }
         };
         let of = |value: f64, low: f64, high: f64| Estimate { value, low: Some(low), high: Some(high), count: 6 };
         let all = [one(1, of(2.0, 1.5, 2.5), of(0.5, 0.4, 0.6)), one(10, of(0.9, 0.8, 0.95), of(1.1, 0.9, 1.3))];
@@ -232,7 +232,7 @@ mod tests {
             lines[3].contains("57,344 against veth-routed with MTU 1,500; ends of both wait by `block`;"),
             "{text}"
         );
-        assert!(lines[4].contains("gathered on one CPU for up to 87% of the time"), "{text}");
+        assert!(lines[4].contains("colocated on one CPU for up to 87% of the time"), "{text}");
 
         let alone = |value| Estimate { value, low: None, high: None, count: 1 };
         let text = beside(&[one(1, alone(2.0), alone(0.5))]);

@@ -177,7 +177,7 @@ mod tests {
             ("430-packing", 1_333),
             ("420+packing", 4_000),
             ("430-adaptive_waiting", 2_000),
-            ("430-adaptive_waiting-gather", 2_500),
+            ("430-adaptive_waiting-colocate", 2_500),
             ("420+pending", 2_000),
         ])
     }
@@ -189,7 +189,7 @@ mod tests {
         let labels: Vec<[&str; 3]> =
             worth.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(String::as_str)).collect();
         let of_feature = |name| ["x1", "x10"].map(|clients| ["rate", "CPU"].map(|figure| (name, clients, figure)));
-        let features = ["packing", "adaptive_waiting", "gather, without adaptive_waiting", "pending"];
+        let features = ["packing", "adaptive_waiting", "colocate, without adaptive_waiting", "pending"];
         let wanted: Vec<_> = features.into_iter().flat_map(of_feature).flatten().collect();
         assert_eq!(labels.len(), wanted.len(), "{labels:?}");
         for (label, (feature, clients, figure)) in labels.iter().zip(wanted) {
@@ -206,7 +206,7 @@ mod tests {
             is(&without, "0.75", ") worse") && is(&with, "1.000 (1.000 to 1.000)", " equivalent"),
             "{without}, {with}"
         );
-        let [without, with] = fields("gather, without adaptive_waiting");
+        let [without, with] = fields("colocate, without adaptive_waiting");
         assert!(is(&without, "0.80", ") worse") && with == "-", "against 430 it were 0.40: {without}, {with}");
         let [without, with] = fields("pending");
         assert!(without == "-" && with.starts_with(['1', '2']) && with.ends_with(") better"), "{without}, {with}");

@@ -21,7 +21,7 @@ pub struct Beside {
     pub wait: String,
     /// For which part of the median trial siga's client was kept on the CPU of its partners; the kernel's run where the scheduler
     /// has them.
-    pub gathered: f64,
+    pub colocated: f64,
 }
 
 /// The name of the kernel's path that a path over siga's own network stands beside; `None` for other paths.
@@ -50,7 +50,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
         let kernel = kernel_of(cells, &summary.cell)?;
         let pairs = rounds(trials, &summary.cell, &kernel.cell);
         let (_, wait) = summary.median.io.rsplit_once(", ")?;
-        let gathered_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.colocated_ns);
+        let colocated_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.colocated_ns);
         Some(Beside {
             cell: summary.cell.clone(),
             kernel: kernel.cell.clone(),
@@ -58,7 +58,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
             // It is asked a moment before and after.
-            gathered: (gathered_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
+            colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
         })
     };
     cells.iter().filter_map(beside).collect()

@@ -90,9 +90,10 @@ fn both_ends(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
         (own, PeerMemory::map(fd, shape).expect("memory"))
     };
     let ((own, seen_own), (other, seen_other)) = (end(), end());
-    let ((bell, other_ear), (other_bell, ear)) = (doorbell::pair().expect("a pipe"), doorbell::pair().expect("a pipe"));
-    let mut one = Link::new(own, seen_other, bell, ear);
-    let mut other = Link::new(other, seen_own, other_bell, other_ear);
+    let ((notify_fd, other_wake_fd), (other_notify_fd, wake_fd)) =
+        (doorbell::pair().expect("a pipe"), doorbell::pair().expect("a pipe"));
+    let mut one = Link::new(own, seen_other, notify_fd, wake_fd);
+    let mut other = Link::new(other, seen_own, other_notify_fd, other_wake_fd);
     let (from, mut to) = (vec![1; bytes], vec![0; bytes]);
     group.bench_function(BenchmarkId::new("both-ends", bytes), |bencher| {
         bencher.iter(|| {

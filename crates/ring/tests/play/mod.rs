@@ -8,25 +8,25 @@
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::doorbell::{self, Bell, Ear, Ring};
+use siga_ring::doorbell::{self, Notified, NotifyFd, WakeFd};
 use siga_ring::{Link, OwnMemory, PeerMemory, ReserveError, Shape, Violation};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
 /// Where the words of an end lie, and where its buffers begin (ARCHITECTURE.md, "The ring").
 const CONSUMED: usize = 0;
-const WAKE_AT: usize = 128;
+const FRAMES_NOTIFY_THRESHOLD: usize = 128;
 const PRODUCED: usize = 256;
-const ROOM_AT: usize = 384;
+const ROOM_NOTIFY_THRESHOLD: usize = 384;
 const BUFFERS: usize = 4_096;
-const WORDS: [usize; 4] = [CONSUMED, WAKE_AT, PRODUCED, ROOM_AT];
+const WORDS: [usize; 4] = [CONSUMED, FRAMES_NOTIFY_THRESHOLD, PRODUCED, ROOM_NOTIFY_THRESHOLD];
 /// The mark on the length of a buffer's last frame.
 const LAST: u64 = 1 << 63;
 const HEAD_BYTES: usize = 16;
 /// Acts of one input.
 const ACTS_MAX: usize = 300;
 /// What a doorbell's pipe holds.
-const RINGS_MAX: usize = 512;
+const NOTIFICATIONS_MAX: usize = 512;
 
 /// What is left of an input.
 struct Input<'a>(&'a [u8]);
@@ -89,8 +89,8 @@ impl Place {
 struct Evil {
     memory: OwnArena,
     shape: Shape,
-    bell: Bell,
-    ear: Ear,
+    notify_fd: NotifyFd,
+    wake_fd: WakeFd,
     /// The sound end's memory.
     theirs: PeerArena,
     /// Where a sound peer would put its next frame.
@@ -152,7 +152,7 @@ impl Evil {
 
     /// Non-blocking or not, appending or not: flags of the open files that it holds.
     fn change_flags(&self, input: &mut Input<'_>) {
-        let fd = if input.flag() { self.bell.as_fd() } else { self.ear.as_fd() };
+        let fd = if input.flag() { self.notify_fd.as_fd() } else { self.wake_fd.as_fd() };
         let flags = fcntl_getfl(fd).expect("flags of a pipe");
         let other = [OFlags::APPEND, OFlags::DIRECT][usize::from(input.u8() % 2)];
         // Some a pipe cannot have. Its own end stays non-blocking: the peer alone would wait.
@@ -184,9 +184,9 @@ impl Evil {
             }
             4 => {
                 let rings = if input.u8() == 0 { 5_000 } else { input.below(3) };
-                (0..rings).for_each(|_| assert_ne!(self.bell.ring(), Ring::Gone));
+                (0..rings).for_each(|_| assert_ne!(self.notify_fd.notify(), Notified::Gone));
             }
-            5 => assert!(self.ear.drain().expect("a pipe").rings <= RINGS_MAX),
+            5 => assert!(self.wake_fd.drain().expect("a pipe").notifications <= NOTIFICATIONS_MAX),
             6 => self.change_flags(input),
             _ => self.send(input),
         }
@@ -215,7 +215,7 @@ impl Takes {
         Self { next, produced: 0, taken: 0, given_back: 0, batch, finished: false, broken: None, frames: 0 }
     }
 
-    fn settle(&mut self) {
+    fn finish_frame(&mut self) {
         if std::mem::take(&mut self.finished) {
             self.taken += 1;
             self.next.next_buffer();
@@ -236,7 +236,7 @@ impl Takes {
 
     fn ready(&mut self, evil: &Evil) -> Result<bool, Violation> {
         self.broken.map_or(Ok(()), Err)?;
-        self.settle();
+        self.finish_frame();
         if self.taken == self.produced {
             self.refresh(evil);
         }
@@ -334,15 +334,16 @@ pub(crate) fn ring(bytes: &[u8]) {
     let outbound = shape(&mut input);
     let (own, theirs) = OwnMemory::create(outbound).expect("memory");
     let (memory, fd) = OwnArena::create(inbound.memory_bytes()).expect("memory");
-    let ((bell, their_ear), (their_bell, ear)) = (doorbell::pair().expect("a pipe"), doorbell::pair().expect("a pipe"));
-    let mut link = Link::new(own, PeerMemory::map(fd, inbound).expect("sealed memory"), bell, ear);
+    let ((notify_fd, their_wake_fd), (their_notify_fd, wake_fd)) =
+        (doorbell::pair().expect("a pipe"), doorbell::pair().expect("a pipe"));
+    let mut link = Link::new(own, PeerMemory::map(fd, inbound).expect("sealed memory"), notify_fd, wake_fd);
     let theirs = PeerArena::map(theirs, outbound.memory_bytes()).expect("sealed memory");
     let next = Place::new(inbound);
-    let mut evil = Evil { memory, shape: inbound, bell: their_bell, ear: their_ear, theirs, next };
+    let mut evil = Evil { memory, shape: inbound, notify_fd: their_notify_fd, wake_fd: their_wake_fd, theirs, next };
     let batch = 1 + usize::from(input.u8() % 4);
     link.consumer.set_give_back_batch(batch);
     link.producer.set_packing(input.flag());
-    link.producer.set_ring_always(input.flag());
+    link.producer.set_notify_always(input.flag());
     let mut takes = Takes::new(inbound, batch as u64);
     let mut gives = Gives { next: Place::new(outbound), seen: 0, waiting: VecDeque::new(), broken: None };
     for _ in 0..ACTS_MAX {
@@ -389,10 +390,10 @@ fn take(link: &mut Link, evil: &mut Evil, takes: &mut Takes, input: &mut Input<'
         3 => assert_eq!(link.consumer.declare_asleep(), takes.asleep(evil)),
         _ => {
             link.consumer.give_back();
-            takes.settle();
+            takes.finish_frame();
             takes.given_back = takes.taken;
             link.consumer.awake();
-            assert!(link.ear.drain().expect("a pipe").rings <= RINGS_MAX);
+            assert!(link.wake_fd.drain().expect("a pipe").notifications <= NOTIFICATIONS_MAX);
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape, doorbell};
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd, doorbell};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,23 +44,24 @@ impl Other {
 
     /// Gives the other process its end of a link, and keeps the own. Both directions have the same shape.
     pub(crate) fn link(&self, shape: Shape) -> Link {
-        let ((bell, their_ear), (their_bell, ear)) = (doorbell::pair().unwrap(), doorbell::pair().unwrap());
+        let ((notify_fd, their_wake_fd), (their_notify_fd, wake_fd)) =
+            (doorbell::pair().unwrap(), doorbell::pair().unwrap());
         let (own, fd) = OwnMemory::create(shape).unwrap();
-        let their_fds = [fd, their_bell.into(), their_ear.into()];
+        let their_fds = [fd, their_notify_fd.into(), their_wake_fd.into()];
         send_fds(self.socket.as_fd(), &their_fds.each_ref().map(AsFd::as_fd));
         let [theirs] = receive_fds(self.socket.as_fd());
-        Link::new(own, PeerMemory::map(theirs, shape).unwrap(), bell, ear)
+        Link::new(own, PeerMemory::map(theirs, shape).unwrap(), notify_fd, wake_fd)
     }
 }
 
 /// The end of the link in the process that was started.
 pub(crate) fn link(shape: Shape) -> Link {
     let stdin = std::io::stdin();
-    let [fd, bell, ear] = receive_fds(stdin.as_fd());
+    let [fd, notify_fd, wake_fd] = receive_fds(stdin.as_fd());
     let peer = PeerMemory::map(fd, shape).unwrap();
     let (own, fd) = OwnMemory::create(shape).unwrap();
     send_fds(stdin.as_fd(), &[fd.as_fd()]);
-    Link::new(own, peer, Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap())
+    Link::new(own, peer, NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap())
 }
 
 pub(crate) fn send_fds(socket: BorrowedFd<'_>, fds: &[BorrowedFd<'_>]) {

@@ -7,7 +7,7 @@ use siga_fabric::protocol::channel::Channel;
 use siga_fabric::protocol::message::{Buffers, GuestEvent, MemberId, Order, RingPairEnd};
 use siga_fabric::protocol::report::{ReportPart, StackReport};
 use siga_fabric::protocol::secret::Secret;
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory, Shape};
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl Stranger {
                 break (held, descriptors);
             }
         };
-        let [bell, ear, memory]: [OwnedFd; 3] = descriptors.try_into().unwrap();
+        let [notify_fd, wake_fd, memory]: [OwnedFd; 3] = descriptors.try_into().unwrap();
         let (own, memory) = OwnMemory::in_file(memory, shape(outbound)).unwrap();
         self.channel.send(&GuestEvent::Memory { pair }, vec![memory]).unwrap();
         let memory = loop {
@@ -62,7 +62,7 @@ impl Stranger {
             }
         };
         let peer = PeerMemory::map(memory, shape(inbound)).unwrap();
-        let link = Link::new(own, peer, Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
+        let link = Link::new(own, peer, NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
         self.channel.send(&GuestEvent::Linked { pair }, Vec::new()).unwrap();
         Wire { link }
     }

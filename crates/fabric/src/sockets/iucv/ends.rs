@@ -3,9 +3,9 @@
 use crate::application::ROOM;
 use crate::events::Events;
 use rustix::event::{EventfdFlags, eventfd};
-use siga_ring::doorbell::Rung;
+use siga_ring::doorbell::Notification;
 use siga_ring::wait::Sources;
-use siga_ring::{Consumer, Ear, Link, Producer};
+use siga_ring::{Consumer, Link, Producer, WakeFd};
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ pub(super) struct Ends {
     pub(super) wants_room: bool,
     /// The guest's process is gone.
     pub(super) hung_up: bool,
-    ear: Ear,
+    wake_fd: WakeFd,
     wake: Arc<OwnedFd>,
     wakes: Events<Source>,
     /// What the kernel has told and nobody has looked at.
@@ -29,12 +29,12 @@ pub(super) struct Ends {
     asleep: bool,
     looks: u32,
     /// Who rang last, for the waiter.
-    pub(super) last_rung: Option<Rung>,
+    pub(super) last_notification: Option<Notification>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Source {
-    Ear,
+    WakeFd,
     Wake,
 }
 
@@ -43,11 +43,11 @@ const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
 impl Ends {
     pub(super) fn new(link: Link) -> io::Result<Self> {
-        let Link { producer: mut commands, consumer: events, ear } = link;
+        let Link { producer: mut commands, consumer: events, wake_fd } = link;
         commands.set_packing(true);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut wakes = Events::new().map_err(io::Error::other)?;
-        wakes.add(&ear, Source::Ear).map_err(io::Error::other)?;
+        wakes.add(&wake_fd, Source::WakeFd).map_err(io::Error::other)?;
         wakes.add(&*wake, Source::Wake).map_err(io::Error::other)?;
         let (wants_room, hung_up, asleep) = (false, false, false);
         Ok(Self {
@@ -55,13 +55,13 @@ impl Ends {
             events,
             wants_room,
             hung_up,
-            ear,
+            wake_fd,
             wake,
             wakes,
             ready: Vec::new(),
             asleep,
             looks: 0,
-            last_rung: None,
+            last_notification: None,
         })
     }
 
@@ -96,10 +96,10 @@ impl Ends {
         for source in self.ready.drain(..) {
             match source {
                 // What cannot be heard is over.
-                Source::Ear => {
-                    if let Ok(heard) = self.ear.drain() {
+                Source::WakeFd => {
+                    if let Ok(heard) = self.wake_fd.drain() {
                         self.hung_up |= heard.hung_up;
-                        self.last_rung = heard.last;
+                        self.last_notification = heard.last;
                     }
                 }
                 // It does not block: what has been taken already is not there.

@@ -10,7 +10,7 @@ use crate::client::ApplicationEnd;
 use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
 use crate::protocol::message::Waiting;
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::{Bell, Ear, Link, OwnMemory, PeerMemory};
+use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -34,7 +34,7 @@ fn remote() -> SocketAddr {
 }
 
 /// The ear and the bell of a doorbell.
-fn bell() -> (OwnedFd, OwnedFd) {
+fn notify_fd() -> (OwnedFd, OwnedFd) {
     siga_ring::doorbell::pipe().unwrap()
 }
 
@@ -56,24 +56,25 @@ impl Scene {
     }
 
     fn with_arenas_of(arena_bytes: usize) -> Self {
-        let ((ear_guest, bell_application), (ear_application, bell_guest)) = (bell(), bell());
+        let ((wake_fd_guest, notify_fd_application), (wake_fd_application, notify_fd_guest)) =
+            (notify_fd(), notify_fd());
         let shape = shape().unwrap();
         let (own, own_fd) = OwnMemory::create(shape).unwrap();
         let (of_guest, guest_fd) = OwnMemory::create(shape).unwrap();
         let (arena, sent_fd) = OwnArena::create(arena_bytes).unwrap();
         let (received, received_fd) = OwnArena::create(arena_bytes).unwrap();
-        let link = |own, fd, bell, ear| {
-            let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
-            Link::new(own, PeerMemory::map(fd, shape).unwrap(), bell, ear)
+        let link = |own, fd, notify_fd, wake_fd| {
+            let (notify_fd, wake_fd) = (NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
+            Link::new(own, PeerMemory::map(fd, shape).unwrap(), notify_fd, wake_fd)
         };
         let end = ApplicationEnd {
-            link: link(own, guest_fd, bell_application, ear_application),
+            link: link(own, guest_fd, notify_fd_application, wake_fd_application),
             arena,
             peer: PeerArena::map(received_fd, arena_bytes).unwrap(),
             waiting: Waiting::Blocking,
-            gather: false,
+            colocate: false,
         };
-        let mut guest = link(of_guest, own_fd, bell_guest, ear_guest);
+        let mut guest = link(of_guest, own_fd, notify_fd_guest, wake_fd_guest);
         guest.producer.set_packing(true);
         let sent = PeerArena::map(sent_fd, arena_bytes).unwrap();
         Self { application: Iucv::new(end).unwrap(), guest, received, _sent: sent }
@@ -150,16 +151,16 @@ fn a_guest_that_took_more_commands_than_it_was_told_ends_the_attachment_when_it_
     let mut scene = Scene::new();
     let (mut crafted, crafted_fd) = OwnArena::create(shape().unwrap().memory_bytes()).unwrap();
     let (own, _own_fd) = OwnMemory::create(shape().unwrap()).unwrap();
-    let ((ear, bell_guest), (_ear_guest, bell)) = (bell(), bell());
-    let (bell, ear) = (Bell::from_fd(bell).unwrap(), Ear::from_fd(ear).unwrap());
-    let link = Link::new(own, PeerMemory::map(crafted_fd, shape().unwrap()).unwrap(), bell, ear);
+    let ((wake_fd, notify_fd_guest), (_wake_fd_guest, notify_fd)) = (notify_fd(), notify_fd());
+    let (notify_fd, wake_fd) = (NotifyFd::from_fd(notify_fd).unwrap(), WakeFd::from_fd(wake_fd).unwrap());
+    let link = Link::new(own, PeerMemory::map(crafted_fd, shape().unwrap()).unwrap(), notify_fd, wake_fd);
     scene.application.link = Ends::new(link).unwrap();
     scene.application.work();
     assert!(scene.application.ended().is_none());
     assert!(scene.application.fall_asleep().unwrap());
     // Where the count of taken buffers lies.
     crafted.write(0, &1_u64.to_ne_bytes()).unwrap();
-    Bell::from_fd(bell_guest).unwrap().ring();
+    NotifyFd::from_fd(notify_fd_guest).unwrap().notify();
     scene.assert_ends("1 buffers taken where 0 to 0 are possible");
 }
 

@@ -4,14 +4,14 @@
 //! for each change that it is told of.
 
 use crate::counters::DoorbellCounters;
-use crate::doorbell::Ring;
-use crate::sync::Bell;
+use crate::doorbell::Notified;
+use crate::sync::NotifyFd;
 use std::sync::Arc;
 
 /// A doorbell with the wish that was last rung for.
 #[derive(Debug)]
-pub(crate) struct Caller {
-    bell: Arc<Bell>,
+pub(crate) struct Notifier {
+    notify_fd: Arc<NotifyFd>,
     rung_at: u64,
     /// Whether it rings at each change, asked for or not.
     pub(crate) always: bool,
@@ -20,9 +20,9 @@ pub(crate) struct Caller {
     pub(crate) counters: DoorbellCounters,
 }
 
-impl Caller {
-    pub(crate) fn new(bell: Arc<Bell>) -> Self {
-        Self { bell, rung_at: 0, always: false, gone: false, counters: DoorbellCounters::default() }
+impl Notifier {
+    pub(crate) fn new(notify_fd: Arc<NotifyFd>) -> Self {
+        Self { notify_fd, rung_at: 0, always: false, gone: false, counters: DoorbellCounters::default() }
     }
 
     /// The count has become `count`, where the peer wishes to be rung at `wish`.
@@ -35,10 +35,10 @@ impl Caller {
             return;
         }
         self.counters.sent += 1;
-        match self.bell.ring() {
-            Ring::Sent => {}
-            Ring::Full => self.counters.full += 1,
-            Ring::Gone => self.gone = true,
+        match self.notify_fd.notify() {
+            Notified::Sent => {}
+            Notified::Full => self.counters.full += 1,
+            Notified::Gone => self.gone = true,
         }
     }
 }

@@ -8,10 +8,10 @@
 //! Who has gathered takes the CPU from nobody when it is woken: a partner that rings goes on until it waits, and so hands over
 //! all that it had to do at once. The scheduler's usual way is to run who is woken at the first ring, for one frame of ten.
 //!
-//! [`Gathering`] decides and sees no clock: times are arguments. [`Place`] carries it out.
+//! [`Colocation`] decides and sees no clock: times are arguments. [`Affinity`] carries it out.
 
 use crate::clock::{Rate, Ticks};
-use crate::doorbell::Rung;
+use crate::doorbell::Notification;
 use crate::sys::{Policy, change_policy};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
@@ -55,7 +55,7 @@ pub enum Move {
     /// On this CPU alone, and once its partners wait.
     To(u16),
     /// Wherever it was allowed to before, and as soon as it is woken.
-    Apart,
+    Spread,
 }
 
 /// Decisions are made after so many waits.
@@ -83,7 +83,7 @@ struct Window {
 
 /// Decides where to run.
 #[derive(Debug, Clone)]
-pub struct Gathering {
+pub struct Colocation {
     times: Times,
     /// Where it has gathered, since when.
     at: Option<(u16, Ticks)>,
@@ -94,7 +94,7 @@ pub struct Gathering {
     rest: Ticks,
 }
 
-impl Gathering {
+impl Colocation {
     /// Nothing was seen yet.
     pub fn new(times: Times) -> Self {
         Self { times, at: None, window: Window::default(), warned: false, not_before: Ticks(0), rest: times.rest_min }
@@ -106,17 +106,17 @@ impl Gathering {
     }
 
     /// Somebody rang; the latest sleep ended at `woken`.
-    pub fn rung(&mut self, rung: Rung, woken: Ticks) {
+    pub fn notified(&mut self, notification: Notification, woken: Ticks) {
         let window = &mut self.window;
         window.rings += 1;
         // One hiccup of the host is no crowd, and what a doorbell tells need not be true.
-        window.late += rung.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
-        window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != rung.cpu));
-        window.last = Some(rung.cpu);
+        window.late += notification.before(woken).0.min(self.times.late.0.saturating_mul(LATE_FACTOR_MAX));
+        window.elsewhere += u32::from(self.at.is_some_and(|(at, _)| at != notification.cpu));
+        window.last = Some(notification.cpu);
     }
 
     /// A wait begins. `true`: it is time to decide.
-    pub fn waits(&mut self) -> bool {
+    pub fn begins_wait(&mut self) -> bool {
         self.window.waits += 1;
         self.window.waits >= WINDOW
     }
@@ -142,9 +142,9 @@ impl Gathering {
                 let lost = now.since(window.begun).0.saturating_mul(REST_FACTOR);
                 self.not_before = Ticks(now.0.saturating_add(self.rest.0.max(lost)));
                 self.rest = Ticks(self.rest.0.saturating_mul(2)).min(self.times.rest_max);
-                self.part()
+                self.spread()
             }
-            Some(_) if is_sparse => self.part(),
+            Some(_) if is_sparse => self.spread(),
             Some(_) if window.rings > 0 && window.elsewhere == window.rings => self.go(window.last?, now),
             Some(_) => None,
         }
@@ -161,15 +161,15 @@ impl Gathering {
         Some(Move::To(cpu))
     }
 
-    fn part(&mut self) -> Option<Move> {
+    fn spread(&mut self) -> Option<Move> {
         self.at = None;
-        Some(Move::Apart)
+        Some(Move::Spread)
     }
 }
 
 /// Where the thread runs that waits; what was before is restored when this is dropped.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct Affinity {
     moved: Option<Moved>,
 }
 
@@ -179,19 +179,19 @@ struct Moved {
     to: CpuSet,
     allowed: CpuSet,
     /// It gives way to whoever runs.
-    gives_way: bool,
+    is_batch: bool,
 }
 
-impl Place {
+impl Affinity {
     /// Another thread than the calling one was moved.
     pub fn is_of_another(&self) -> bool {
         self.moved.as_ref().is_some_and(|moved| moved.thread != gettid())
     }
 
     /// Has the calling thread run there. `false`: it may not, and runs where it did before it was moved.
-    pub fn go(&mut self, to: Move) -> bool {
+    pub fn apply(&mut self, to: Move) -> bool {
         match to {
-            Move::Apart => {
+            Move::Spread => {
                 self.restore();
                 true
             }
@@ -208,17 +208,17 @@ impl Place {
         let mut to = CpuSet::new();
         to.set(cpu);
         sched_setaffinity(None, &to).ok()?;
-        let gives_way = change_policy(None, Policy::Other, Policy::Batch).unwrap_or(false);
-        self.moved = Some(Moved { thread: gettid(), to, allowed, gives_way });
+        let is_batch = change_policy(None, Policy::Other, Policy::Batch).unwrap_or(false);
+        self.moved = Some(Moved { thread: gettid(), to, allowed, is_batch });
         Some(())
     }
 
     /// Whoever else has moved the thread in the meantime knows better.
     fn restore(&mut self) {
-        let Some(Moved { thread, to, allowed, gives_way }) = self.moved.take() else { return };
+        let Some(Moved { thread, to, allowed, is_batch }) = self.moved.take() else { return };
         // Guests may ask about themselves alone, and only by no number.
         let thread = (thread != gettid()).then_some(thread);
-        if gives_way {
+        if is_batch {
             // A thread that is gone needs nothing.
             let _ = change_policy(thread, Policy::Batch, Policy::Other);
         }
@@ -229,7 +229,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Affinity {
     fn drop(&mut self) {
         self.restore();
     }
@@ -244,15 +244,18 @@ mod tests {
 
     /// A thread on a schedule.
     struct Thread {
-        gathering: Gathering,
+        colocation: Colocation,
         now: u64,
         used: u64,
     }
 
     impl Thread {
         fn new() -> Self {
-            let mut thread =
-                Self { gathering: Gathering::new(Times::new(&Rate::NANOSECONDS)), now: 10_000 * MS, used: 5_000 * MS };
+            let mut thread = Self {
+                colocation: Colocation::new(Times::new(&Rate::NANOSECONDS)),
+                now: 10_000 * MS,
+                used: 5_000 * MS,
+            };
             assert_eq!(thread.window(3, 1, 10, 100), None, "a window that began with the clock tells nothing");
             thread
         }
@@ -264,10 +267,10 @@ mod tests {
                 self.now += every * US;
                 self.used += work * US;
                 let at = Ticks(self.now - late * US);
-                self.gathering.rung(Rung { cpu, at }, Ticks(self.now));
-                assert_eq!(self.gathering.waits(), wait == WINDOW);
+                self.colocation.notified(Notification { cpu, at }, Ticks(self.now));
+                assert_eq!(self.colocation.begins_wait(), wait == WINDOW);
             }
-            self.gathering.decide(Ticks(self.now), Ticks(self.used), Some(7))
+            self.colocation.decide(Ticks(self.now), Ticks(self.used), Some(7))
         }
     }
 
@@ -277,11 +280,11 @@ mod tests {
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         assert_eq!(thread.window(3, 20, 5, 20), None);
         assert_eq!(thread.window(1, 20, 5, 20), Some(Move::To(1)), "all of them are elsewhere now");
-        thread.gathering.rung(Rung { cpu: 1, at: Ticks(thread.now) }, Ticks(thread.now));
+        thread.colocation.notified(Notification { cpu: 1, at: Ticks(thread.now) }, Ticks(thread.now));
         assert_eq!(thread.window(0, 20, 5, 20), None, "not all of them");
         // Nobody rings where yields find everything.
-        (1..=WINDOW).for_each(|_| _ = thread.gathering.waits());
-        assert_eq!(thread.gathering.decide(Ticks(thread.now + 99 * US), Ticks(thread.used), Some(7)), None);
+        (1..=WINDOW).for_each(|_| _ = thread.colocation.begins_wait());
+        assert_eq!(thread.colocation.decide(Ticks(thread.now + 99 * US), Ticks(thread.used), Some(7)), None);
     }
 
     #[test]
@@ -309,7 +312,7 @@ mod tests {
         let mut thread = Thread::new();
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         // Ten seconds of work follow what was a dialogue.
-        assert_eq!(thread.window(3, 20, 625_000, 625_000), Some(Move::Apart));
+        assert_eq!(thread.window(3, 20, 625_000, 625_000), Some(Move::Spread));
         thread.now += 319_000 * MS;
         thread.window(3, 20, 25, 50);
         assert_eq!(thread.window(3, 20, 25, 50), None);
@@ -326,7 +329,7 @@ mod tests {
             assert_eq!(thread.window(3, 20, 81, 100), None, "once is chance");
             assert_eq!(thread.window(3, 20, 80, 100), None);
             assert_eq!(thread.window(3, 20, 81, 100), None);
-            assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Apart));
+            assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Spread));
             thread.now += (rest - 1) * MS;
             assert_eq!(thread.window(3, 20, 25, 50), None, "{rest}");
             thread.now += MS;
@@ -335,7 +338,7 @@ mod tests {
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
         (0..3_300).for_each(|_| assert_eq!(thread.window(3, 20, 25, 63), None));
         assert_eq!(thread.window(3, 20, 81, 100), None);
-        assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Apart));
+        assert_eq!(thread.window(3, 20, 81, 100), Some(Move::Spread));
         thread.now += 400 * MS;
         assert_eq!(thread.window(3, 20, 25, 50), None, "the wait before was long ago");
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
@@ -352,24 +355,24 @@ mod tests {
         assert_eq!(thread.window(3, 101, 25, 50), None);
         assert_eq!(thread.window(3, 100, 25, 50), None);
         assert_eq!(thread.window(3, 101, 25, 50), None);
-        assert_eq!(thread.window(3, 101, 25, 50), Some(Move::Apart));
+        assert_eq!(thread.window(3, 101, 25, 50), Some(Move::Spread));
         thread.now += 400 * MS;
         thread.window(3, 20, 25, 50);
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)));
-        assert_eq!(thread.window(3, 20, 25, 501), Some(Move::Apart));
+        assert_eq!(thread.window(3, 20, 25, 501), Some(Move::Spread));
         assert_eq!(thread.window(3, 20, 25, 50), Some(Move::To(3)), "that is no reason to stay apart");
         // A ring from the future, or of a liar, is late by nothing or by so much only.
-        thread.gathering.rung(Rung { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
+        thread.colocation.notified(Notification { cpu: 3, at: Ticks(thread.now + MS) }, Ticks(thread.now));
         assert_eq!(thread.window(3, 0, 25, 50), None);
-        thread.gathering.rung(Rung { cpu: 3, at: Ticks(0) }, Ticks(thread.now));
-        assert_eq!(thread.gathering.window.late, 400 * US);
+        thread.colocation.notified(Notification { cpu: 3, at: Ticks(0) }, Ticks(thread.now));
+        assert_eq!(thread.colocation.window.late, 400 * US);
     }
 
     #[test]
     fn who_may_not_go_does_not_ask_again_for_long() {
         let mut thread = Thread::new();
         assert_eq!(thread.window(9, 20, 25, 50), Some(Move::To(9)));
-        thread.gathering.refused(Ticks(thread.now));
+        thread.colocation.refused(Ticks(thread.now));
         assert_eq!(thread.window(9, 20, 25, 50), None);
         thread.now += 3_200 * MS;
         thread.window(9, 20, 25, 50);
@@ -383,39 +386,39 @@ mod tests {
         let cpu = u16::try_from((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap()).unwrap();
         let forbidden =
             (0..u16::MAX).find(|cpu| usize::from(*cpu) >= CpuSet::MAX_CPU || !allowed.is_set((*cpu).into()));
-        let gives_way = |gives_way: bool| {
-            let (from, to) = if gives_way { (Policy::Batch, Policy::Other) } else { (Policy::Other, Policy::Batch) };
+        let is_batch = |is_batch: bool| {
+            let (from, to) = if is_batch { (Policy::Batch, Policy::Other) } else { (Policy::Other, Policy::Batch) };
             let was = change_policy(None, from, to).unwrap();
             was && change_policy(None, to, from).unwrap()
         };
         let on_one = || {
             let on_one = sched_getaffinity(None).is_ok_and(|now| now.count() == 1 && now.is_set(cpu.into()));
-            on_one && gives_way(true)
+            on_one && is_batch(true)
         };
-        let mut place = Place::default();
-        assert!(place.go(Move::To(cpu)) && on_one());
-        assert!(place.go(Move::To(cpu)) && on_one());
-        assert!(place.go(Move::Apart) && gives_way(false));
+        let mut affinity = Affinity::default();
+        assert!(affinity.apply(Move::To(cpu)) && on_one());
+        assert!(affinity.apply(Move::To(cpu)) && on_one());
+        assert!(affinity.apply(Move::Spread) && is_batch(false));
         assert_eq!(sched_getaffinity(None), Ok(allowed));
-        assert!(!place.go(Move::To(forbidden.unwrap())));
+        assert!(!affinity.apply(Move::To(forbidden.unwrap())));
         assert_eq!(sched_getaffinity(None), Ok(allowed));
         // Another thread ends what this one began.
-        assert!(place.go(Move::To(cpu)) && on_one() && !place.is_of_another());
+        assert!(affinity.apply(Move::To(cpu)) && on_one() && !affinity.is_of_another());
         let ends = move || {
-            assert!(place.is_of_another());
-            drop(place);
+            assert!(affinity.is_of_another());
+            drop(affinity);
         };
         std::thread::spawn(ends).join().unwrap();
         assert_eq!(sched_getaffinity(None), Ok(allowed));
-        assert!(gives_way(false));
+        assert!(is_batch(false));
         // Somebody else moves it in the meantime: that stands.
         if allowed.count() > 1 {
-            let mut place = Place::default();
-            assert!(place.go(Move::To(cpu)));
+            let mut affinity = Affinity::default();
+            assert!(affinity.apply(Move::To(cpu)));
             let mut others = allowed;
             others.unset(cpu.into());
             sched_setaffinity(None, &others).unwrap();
-            drop(place);
+            drop(affinity);
             assert_eq!(sched_getaffinity(None), Ok(others));
         }
     }

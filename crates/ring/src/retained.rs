@@ -22,7 +22,7 @@ pub(crate) struct Buffers {
     keeps: Box<[(AtomicU32, AtomicU64)]>,
     /// Of all.
     all: AtomicUsize,
-    kept: Mutex<VecDeque<Weak<Kept>>>,
+    kept: Mutex<VecDeque<Weak<Retained>>>,
 }
 
 impl Buffers {
@@ -34,22 +34,22 @@ impl Buffers {
 
     /// Whether anything is kept of any buffer. What was read of those that are free was read before this.
     #[inline]
-    pub(crate) fn keeps_any(&self) -> bool {
+    pub(crate) fn retains_any(&self) -> bool {
         self.all.load(Ordering::Acquire) > 0
     }
 
     /// The same of one buffer.
-    pub(crate) fn keeps(&self, buffer: usize) -> bool {
+    pub(crate) fn is_retained(&self, buffer: usize) -> bool {
         self.keeps[buffer].0.load(Ordering::Acquire) > 0
     }
 
     /// Of how many buffers something is kept.
-    pub(crate) fn count_kept(&self) -> usize {
+    pub(crate) fn count_retained(&self) -> usize {
         self.keeps.iter().filter(|(keeps, _)| keeps.load(Ordering::Relaxed) > 0).count()
     }
 
     /// When something was kept of it last.
-    pub(crate) fn kept_at(&self, buffer: usize) -> Ticks {
+    pub(crate) fn retained_at(&self, buffer: usize) -> Ticks {
         Ticks(self.keeps[buffer].1.load(Ordering::Relaxed))
     }
 
@@ -59,13 +59,13 @@ impl Buffers {
         self.meter.measure(into.len(), || self.view.copy_to(at, into));
     }
 
-    pub(crate) fn keep(self: &Arc<Self>, at: usize, len: usize) -> Arc<Kept> {
+    pub(crate) fn retain(self: &Arc<Self>, at: usize, len: usize) -> Arc<Retained> {
         let buffer = self.shape.buffer_of(at);
         self.keeps[buffer].0.fetch_add(1, Ordering::Relaxed);
         self.keeps[buffer].1.store(Ticks::now().0, Ordering::Relaxed);
         self.all.fetch_add(1, Ordering::Relaxed);
         let place = Place::InRing(InRing { buffers: Arc::clone(self), buffer, at });
-        let new = Arc::new(Kept { len, buffer, place: Mutex::new(place) });
+        let new = Arc::new(Retained { len, buffer, place: Mutex::new(place) });
         let mut kept = locked(&self.kept);
         while kept.front().is_some_and(|first| first.strong_count() == 0) {
             kept.pop_front();
@@ -89,20 +89,20 @@ impl Buffers {
 
 /// Has bytes stay where they were built, in a buffer of a producer.
 #[derive(Debug, Clone)]
-pub struct Keeper(pub(crate) Arc<Buffers>);
+pub struct Retainer(pub(crate) Arc<Buffers>);
 
-impl Keeper {
+impl Retainer {
     /// Has a part of a frame that was built in a place of that producer stay there until the value is dropped, or the producer
     /// needs the buffer. `None`: it lies elsewhere.
-    pub fn keep(&self, part: &[u8]) -> Option<Arc<Kept>> {
+    pub fn retain(&self, part: &[u8]) -> Option<Arc<Retained>> {
         let at = self.0.view.offset_of(part)?;
-        Some(self.0.keep(at, part.len()))
+        Some(self.0.retain(at, part.len()))
     }
 }
 
 /// Bytes of a frame, in the ring or moved out of it. In the ring whoever owns the memory may change them at any time.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Retained {
     len: usize,
     buffer: usize,
     place: Mutex<Place>,
@@ -128,7 +128,7 @@ impl Drop for InRing {
     }
 }
 
-impl Kept {
+impl Retained {
     /// Copies the bytes from `at` on, as many as `into` takes.
     ///
     /// # Panics
