@@ -6,7 +6,7 @@
 mod hipersockets;
 mod vctc;
 
-use crate::topology::NetworkKind;
+use siga_model::topology::NetworkKind;
 use siga_ring::{Frame, Producer, ReserveError, Violation};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;

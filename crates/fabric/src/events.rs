@@ -2,9 +2,9 @@
 //!
 //! A key is of one descriptor for ever, so an event that comes late finds nobody.
 
-use crate::error::{IoContext, Result};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use siga_model::error::{IoContext, Result};
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

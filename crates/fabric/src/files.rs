@@ -3,11 +3,11 @@
 //! A file is looked at before it is opened, so that neither a FIFO nor a device is ever opened by accident. What may be in it
 //! is left to the caller.
 
-use crate::error::{Error, IoContext, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::process::geteuid;
+use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -1,6 +1,5 @@
 //! A guest's process: confined, then one node's event loop until the control program says stop.
 
-use crate::error::{Error, IoContext, Result};
 use crate::isolate::launch;
 use crate::isolate::{Profile, confine, hide, raise_descriptor_limit};
 use crate::limits::{SLICE, START_TIME_MAX};
@@ -9,6 +8,7 @@ use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestEvent, Order, PROTOCOL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net;
+use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::OwnedFd;
 
 /// Runs the guest that the control program at the other end of descriptor 0 wants.

@@ -12,11 +12,11 @@ mod descriptor_tests;
 pub mod launch;
 pub(crate) mod system_calls;
 
-use crate::error::{Error, IoContext, Result};
 use crate::sys;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, dumpable_behavior, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, IoContext, Result};
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -163,12 +163,12 @@ fn status(field: &str) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use siga_model::error::ErrorKind;
 
     #[test]
     fn a_guest_with_several_threads_is_refused() {
         let error = confine(Profile::Guest).unwrap_err();
-        assert_eq!(error.kind(), Kind::Usage);
+        assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.message().starts_with("a guest has one thread when it is confined"), "{error}");
     }
 

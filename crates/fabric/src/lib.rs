@@ -5,19 +5,16 @@
 //! that is the ring's.
 
 pub mod application;
-pub mod cidr;
 pub mod client;
 pub mod control;
+mod convert;
 mod device;
-pub mod driver;
-pub mod error;
 mod events;
 pub mod files;
 pub mod guest;
 mod hold;
 pub mod isolate;
 pub mod limits;
-pub mod name;
 pub mod node;
 mod port;
 pub mod protocol;
@@ -26,6 +23,3 @@ pub mod rundir;
 pub mod sockets;
 pub mod sys;
 mod text;
-pub mod topology;
-
-pub use error::{Error, Result};

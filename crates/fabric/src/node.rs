@@ -24,18 +24,19 @@ mod straight;
 
 use crate::application::memory::Memory;
 use crate::device::{self, Inside};
-use crate::error::Result;
 use crate::events::Events;
 use crate::hold;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::port::{Partner, Receiver, Sender};
 use crate::protocol::channel::Channel;
-use crate::protocol::message::{GuestConfig, GuestDevice, Loss, RingPairEnd, Waiting};
+use crate::protocol::message::{GuestConfig, GuestDevice, Loss, RingPairEnd};
 use applications::Applications;
 use links::Half;
 use orders::{Capture, OpenPing};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use siga_model::error::Result;
+use siga_model::waiting::Waiting;
 use siga_ring::Frame;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::{Sources, Waiter};
@@ -329,7 +330,7 @@ impl Node {
     /// to answer goes with what the application says, and is no wake-up of its own for everybody on the way. What it had to answer
     /// before goes first, unless there is news that the application is `untold`; twice in a row that is no reason.
     pub fn pass_before_answers(&mut self, untold: bool) -> bool {
-        if self.config.waiting != Waiting::Blocking {
+        if self.config.waiting != Waiting::Block {
             return self.pass();
         }
         self.puts_answers_off = untold && self.owes_answers && !self.puts_answers_off;

@@ -4,15 +4,16 @@
 //! dropped and counted (`drop`); a packet that is passed on waits in a queue with a bound, so that one slow partner never
 //! holds up the others. A *receiver* is polled while there is traffic, and else has asked for a ring.
 
+use crate::convert;
 use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
-use crate::driver::Driver;
 use crate::hold::Hold;
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
-use crate::name::Name;
 use crate::protocol::message::{GuestDevice, MemberId};
 use crate::protocol::report::LinkReport;
 use crate::protocol::ticket::RingPairId;
-use crate::topology::{Full, NetworkKind};
+use siga_model::features::DriverFeatures;
+use siga_model::name::Name;
+use siga_model::topology::{Full, NetworkKind};
 use siga_ring::clock::{Rate, Ticks};
 use siga_ring::wait::WaitCounters;
 use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
@@ -57,7 +58,7 @@ pub(crate) struct Sender {
     outbound: Box<dyn Outbound>,
     kind: NetworkKind,
     full: Full,
-    driver: Driver,
+    driver: DriverFeatures,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
     /// Memory of packets that have gone, for the next that wait: fresh memory costs more than the copy into it.
@@ -120,7 +121,7 @@ impl Sender {
 
     pub(crate) fn link(&mut self, pair: RingPairId, mut ring: Producer) {
         self.unlink();
-        self.driver.prepare(&mut ring, self.kind);
+        convert::prepare(&mut ring, self.driver, self.kind);
         self.outbound = device::halves(self.kind).0;
         (self.pair, self.ring) = (Some(pair), Some(ring));
         (self.quiet, self.asked, self.is_dirty, self.wanted) = (false, false, true, 0);

@@ -7,14 +7,14 @@
 mod contents;
 mod walk;
 
-use crate::error::{Error, IoContext, Result};
 use crate::files::{self, through};
 use crate::limits::STATE_BYTES_MAX;
-use crate::name::Name;
 use contents::{CONTROL, GUESTS, LOCK, LOG, LOG_OLD, STATE, STATE_PART};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,27 +1,9 @@
-//! Texts and counters that come in a message: cut to a bound when the message is read.
-//!
-//! A text of a guest ends up in the log, in messages to other guests and on terminals. The bound keeps each of these within its own limit,
-//! whatever the sender wrote.
+//! Counters that come in a message: cut to a bound when the message is read.
 
-use crate::limits::{COUNTER_NAME_BYTES_MAX, COUNTERS_MAX, TEXT_BYTES_MAX};
+use crate::limits::{COUNTER_NAME_BYTES_MAX, COUNTERS_MAX};
 use serde::{Deserialize, Deserializer};
+use siga_model::text::cut;
 use std::collections::BTreeMap;
-
-/// Shortens a text to `bytes_max`, between two characters.
-fn cut(mut text: String, bytes_max: usize) -> String {
-    text.truncate(text.floor_char_boundary(bytes_max));
-    text
-}
-
-/// For serde: a text of at most [`TEXT_BYTES_MAX`].
-pub(crate) fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    String::deserialize(from).map(|text| cut(text, TEXT_BYTES_MAX))
-}
-
-/// For serde: the same for a text that may be absent.
-pub(crate) fn bounded_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    Option::<String>::deserialize(from).map(|text| text.map(|text| cut(text, TEXT_BYTES_MAX)))
-}
 
 /// For serde: at most [`COUNTERS_MAX`] counters, each name at most [`COUNTER_NAME_BYTES_MAX`].
 pub(crate) fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
@@ -40,15 +22,15 @@ mod tests {
         let long = "ä".repeat(5_000);
         let sent = serde_json::to_vec(&Loss::Violation(long)).unwrap();
         let Loss::Violation(text) = serde_json::from_slice(&sent).unwrap() else { panic!("another loss") };
-        assert_eq!(text, "ä".repeat(super::TEXT_BYTES_MAX / 2));
-        let error = crate::Error::usage("m".repeat(5_000)).hint("h".repeat(5_000));
+        assert_eq!(text, "ä".repeat(siga_model::limits::TEXT_BYTES_MAX / 2));
+        let error = siga_model::error::Error::usage("m".repeat(5_000)).hint("h".repeat(5_000));
         let GuestEvent::Failed(error) =
             serde_json::from_slice(&serde_json::to_vec(&GuestEvent::Failed(error)).unwrap()).unwrap()
         else {
             panic!("other news")
         };
-        assert_eq!(error.message().len(), super::TEXT_BYTES_MAX);
-        assert_eq!(error.way_out().map(str::len), Some(super::TEXT_BYTES_MAX));
+        assert_eq!(error.message().len(), siga_model::limits::TEXT_BYTES_MAX);
+        assert_eq!(error.way_out().map(str::len), Some(siga_model::limits::TEXT_BYTES_MAX));
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub mod symbols;
 #[cfg(test)]
 mod testbed;
 
-use crate::error::{Error, Result};
 use crate::sys::bpf::{ProgramKind, load};
 use rustix::io::Errno;
+use siga_model::error::{Error, Result};
 use std::os::fd::OwnedFd;
 
 /// A capability, by its bit in `/proc/PID/status`.

@@ -3,11 +3,11 @@
 //! The commands are made by the same functions that start them; only what is known once a path stands is left open.
 
 use crate::agent::AgentOptions;
-use crate::error::{Error, IoContext, Result};
 use crate::path::{PathKind, filter};
 use crate::place::{Place, agent_command, ssh};
 use crate::plan::{Matrix, Plan, Route};
-use crate::text;
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::text;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -22,8 +22,8 @@ pub use overhead::Overhead;
 pub use recovery::{Ratio, Verdict};
 pub use timing::Timing;
 
-use crate::error::{IoContext, Result};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{IoContext, Result};
 
 /// Version of the JSON form.
 const SCHEMA: &str = "siga/doctor/1";

@@ -11,9 +11,9 @@ mod trials;
 pub use output::Output;
 
 use crate::account::Method;
-use crate::error::{Error, Result};
 use crate::store::Run;
-use crate::text::field;
+use siga_model::error::{Error, Result};
+use siga_model::text::field;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -3,13 +3,13 @@
 //! The text form is HdrHistogram's V2 encoding in base64, so that the field's other tools can read a run directory. What
 //! is read may be damaged or come from another host: its header is checked before anything is allocated by it.
 
-use crate::error::{Error, Result};
 use crate::limits;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 
 /// Percentiles in microseconds; `None` where the sample is too small to have one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -15,12 +15,12 @@ pub(crate) use figures::Figures;
 pub use stop::{rounds_least, unsettled};
 
 use crate::environment::Difference;
-use crate::error::{Error, Result};
 use crate::level::{Level, Variant};
 use crate::plan::Cell;
 use crate::store::Run;
 use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 

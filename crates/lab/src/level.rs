@@ -5,15 +5,14 @@
 //! restricted), offloads on, 64 KB segments. A level says what to set; `path` sets it in every namespace and reads it back.
 
 use crate::directory;
-use crate::error::{Error, Result};
 use crate::limits;
 use crate::path::{PathKind, check_congestion, check_sysctl};
 use crate::plan::Plant;
-use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
-use siga_fabric::driver::Driver;
-use siga_fabric::protocol::message::Waiting;
-use siga_fabric::topology::Full;
+use siga_model::error::{Error, Result};
+use siga_model::features::DriverFeatures;
+use siga_model::topology::Full;
+use siga_model::waiting::Waiting;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -65,7 +64,7 @@ pub struct Level {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Guests {
-    /// How guests wait for traffic: `adaptive`, `blocking`, `polling`; `None`: as the plan's sockets do.
+    /// How guests wait for traffic: `adaptive`, `block`, `poll`; `None`: as the plan's sockets do.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub waiting: Option<Waiting>,
@@ -77,7 +76,7 @@ pub struct Guests {
     pub buffer_count: Option<u16>,
     /// How frames are moved.
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, bool>"))]
-    pub driver: Driver,
+    pub driver: DriverFeatures,
 }
 
 /// What a level's name says that it is: another level with one feature more or less.
@@ -122,14 +121,14 @@ impl Guests {
     const FORMER_FEATURES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
     /// How guests wait where the plan's sockets wait like this.
-    pub(crate) fn wait(&self, of_plan: Wait) -> Wait {
-        self.waiting.map_or(of_plan, Wait::from)
+    pub(crate) fn wait(&self, of_plan: Waiting) -> Waiting {
+        self.waiting.unwrap_or(of_plan)
     }
 
     fn switch(&mut self, feature: &str, on: bool) {
         match feature {
             "pending" => self.full = if on { Full::Pending } else { Full::Drop },
-            "adaptive_waiting" => self.waiting = Some(if on { Waiting::Adaptive } else { Waiting::Blocking }),
+            "adaptive_waiting" => self.waiting = Some(if on { Waiting::Adaptive } else { Waiting::Block }),
             driver => {
                 let found = self.driver.switches().into_iter().find(|(name, _)| *name == driver);
                 found.into_iter().for_each(|(_, is_on)| *is_on = on);
@@ -344,7 +343,7 @@ mod tests {
         let every = Level::load(&every).unwrap().guests.unwrap();
         assert_eq!((every.driver, every.full), (all.driver, all.full));
         let both = Level::load("430-adaptive_waiting-colocate").unwrap().guests.unwrap();
-        assert_eq!((both.waiting, both.driver.colocate), (Some(Waiting::Blocking), false));
+        assert_eq!((both.waiting, both.driver.colocate), (Some(Waiting::Block), false));
         assert!(Level::load("reno+packing").unwrap_err().to_string().contains("says nothing of siga's own networks"));
         assert_eq!(Level::load("nosuch+packing").unwrap_err().exit_status(), 2);
     }

@@ -15,7 +15,6 @@ pub mod directory;
 pub mod doctor;
 pub mod driver;
 pub mod environment;
-pub mod error;
 pub mod export;
 pub mod histogram;
 pub mod host;
@@ -36,8 +35,5 @@ pub mod stats;
 pub mod store;
 pub mod summary;
 pub mod sys;
-pub mod text;
 pub mod trial;
 pub mod workload;
-
-pub use error::{Error, Result};

@@ -17,10 +17,10 @@ pub use guest::{GuestPath, GuestSpec};
 pub use handle::Path;
 pub use raised::{Net, Raised};
 
-use crate::error::{Error, Result};
 use crate::level::Level;
 use crate::limits;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -380,7 +380,7 @@ mod tests {
         assert!(check_sysctl("net.ipv4.conf.siga-c.rp_filter", "1").is_ok());
         for name in ["kernel.panic", "net", "net.", "net..ipv4", "net.ipv4/../../kernel/panic", "net.ipv4.tcp_rmem\n"] {
             let error = check_sysctl(name, "1").unwrap_err();
-            assert_eq!(error.kind(), crate::error::Kind::Usage, "{name}");
+            assert_eq!(error.kind(), siga_model::error::ErrorKind::Usage, "{name}");
         }
     }
 

@@ -8,13 +8,13 @@ pub(crate) mod ssh;
 
 use crate::agent::AgentOptions;
 use crate::control::{Answer, VERSION, Worker};
-use crate::error::{Error, IoContext, Result};
 use crate::limits;
-use crate::text::is_unseen;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::text::is_unseen;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

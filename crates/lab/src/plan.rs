@@ -8,15 +8,15 @@ use crate::account::Method;
 use crate::bpf::burner::PER_PACKET_NS_MAX;
 use crate::directory;
 use crate::driver::Close;
-use crate::error::{Error, Result};
 use crate::level::Level;
 use crate::limits;
 use crate::path::{GuestPath, PathKind, check_congestion};
 use crate::place::Place;
-use crate::socket::kernel::Wait;
 use crate::sys::cpu_list;
 use crate::workload::{Workload, parse_size};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
+use siga_model::waiting::Waiting;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub struct Plan {
     /// While nothing can go on: sleep (`block`), ask again and again (`poll`), or ask while that pays and then sleep
     /// (`adaptive`: siga's own networks alone).
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
-    pub wait: Wait,
+    pub wait: Waiting,
     /// Who closes a CRR connection first.
     pub close: Close,
     /// Largest single write in bytes ("128k").
@@ -205,7 +205,7 @@ impl Default for Plan {
             budget_seconds: None,
             ipv6: false,
             processes: false,
-            wait: Wait::Block,
+            wait: Waiting::Block,
             close: Close::Server,
             write: "128k".into(),
             rate: None,
@@ -508,7 +508,7 @@ impl Plan {
             let of_level = matrix.cells.iter().filter(|cell| cell.level == level.name);
             of_level.into_iter().any(|cell| matches!(cell.path.parse(), Ok(Route::Guests(_))))
         };
-        let others = Wait::ALL.into_iter().filter(|wait| *wait != self.wait).filter_map(|wait| {
+        let others = Waiting::ALL.into_iter().filter(|wait| *wait != self.wait).filter_map(|wait| {
             let is_so = |level: &&Level| level.guests.is_some_and(|guests| guests.wait(self.wait) == wait);
             let levels = matrix.levels.iter().filter(is_so).filter(|level| has_guests(level));
             let names: Vec<&str> = levels.map(|level| level.name.as_str()).collect();
@@ -681,7 +681,7 @@ impl Plan {
             Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
             Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
             Route::Places(..) => {
-                if self.wait == Wait::Adaptive {
+                if self.wait == Waiting::Adaptive {
                     return Ok(Some(adaptive()));
                 }
                 let settings = level.settings();
@@ -696,7 +696,7 @@ impl Plan {
         if lacks.is_some() {
             return Ok(lacks);
         }
-        if self.wait == Wait::Adaptive && !matches!(route, Route::Guests(_)) {
+        if self.wait == Waiting::Adaptive && !matches!(route, Route::Guests(_)) {
             return Ok(Some(adaptive()));
         }
         if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)

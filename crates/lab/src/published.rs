@@ -4,13 +4,13 @@
 //! printed precision, and compared with the cell as printed. The counters were never published; they were read off or
 //! inferred from the tables (see `published/README.md`), so agreement proves the arithmetic, not the measurement.
 
-use crate::error::{Error, Result};
 use crate::path::GuestPath;
 use crate::path::guest::Medium;
 use crate::plan::Cell;
 use crate::report::Format;
 use crate::workload::Unit;
 use data::Table;
+use siga_model::error::{Error, Result};
 
 pub(crate) use layout::align;
 
@@ -150,9 +150,9 @@ fn unknown(id: &str, tables: &[Table]) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
     use data::{Count, Report};
     use serde_json::Value;
+    use siga_model::error::ErrorKind;
 
     fn rendered(table: Option<&str>, format: Format) -> String {
         render(table, format).unwrap()
@@ -316,7 +316,7 @@ Note: binary FTP get of a 10M file to /dev/null; ";
     fn an_unknown_table_is_a_usage_error_that_names_the_known_ones() {
         for id in ["0", "19", "vctc-3", "05", ""] {
             let error = render(Some(id), Format::Text).unwrap_err();
-            assert_eq!(error.kind(), Kind::Usage);
+            assert_eq!(error.kind(), ErrorKind::Usage);
             assert!(error.to_string().contains("17, 18, vctc-1, vctc-2"), "{error}");
         }
     }

@@ -9,9 +9,9 @@
 //! time a guest (or a user process) ran its own code, "CP" what the hypervisor (or kernel) did on its behalf.
 //! Nothing here measures, averages over trials or judges.
 
-use crate::error::{Error, Result};
 use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 use std::str::FromStr;
 
 /// A number in one of the two precisions. Never negative: it is a time, a rate, a percentage or a ratio.
@@ -308,8 +308,8 @@ fn common_divisor(a: u128, b: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
     use proptest::prelude::*;
+    use siga_model::error::ErrorKind;
 
     fn exact(text: &str) -> Exact {
         text.parse().unwrap()
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn only_plain_short_decimals_are_read() {
         for text in ["", ".", "1.", ".5", "-1", "+1", "1e3", "1.2.3", "1,5", " 1", "1234567890", "NaN"] {
-            assert_eq!(text.parse::<Exact>().unwrap_err().kind(), Kind::Usage, "{text:?}");
+            assert_eq!(text.parse::<Exact>().unwrap_err().kind(), ErrorKind::Usage, "{text:?}");
         }
         assert_eq!(exact("123456.789").scaled(4), 1_234_567_890);
     }
@@ -448,9 +448,9 @@ mod tests {
             RawCounters { interval_s: none, ..good.clone() },
             RawCounters { processors: 0, ..good },
         ] {
-            assert_eq!(reduce(&raw).unwrap_err().kind(), Kind::Incomplete);
+            assert_eq!(reduce(&raw).unwrap_err().kind(), ErrorKind::Incomplete);
         }
         let transfer = Transfer { megabytes: 10.0, elapsed_s: 0.0, cp_s: 0.0, virtual_s: 0.0 };
-        assert_eq!(reduce_transfer(&transfer).unwrap_err().kind(), Kind::Incomplete);
+        assert_eq!(reduce_transfer(&transfer).unwrap_err().kind(), ErrorKind::Incomplete);
     }
 }

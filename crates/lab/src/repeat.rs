@@ -12,7 +12,6 @@ pub(crate) mod tests;
 pub(crate) use findings::{Judged, Speaks, Spoken, Verdict};
 
 use crate::account::Method;
-use crate::error::Result;
 use crate::judge::{self, Figures};
 use crate::plan::Cell;
 use crate::published::findings::LEVELS;
@@ -22,6 +21,7 @@ use crate::stats::signed_rank;
 use crate::store::Run;
 use crate::summary::Reduced;
 use rows::Rows;
+use siga_model::error::Result;
 use std::collections::{BTreeMap, HashMap};
 
 /// A run beside the published tables.

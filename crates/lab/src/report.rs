@@ -13,10 +13,10 @@ mod worth;
 mod zvm;
 
 use crate::account::Method;
-use crate::error::{Error, Result};
 use crate::repeat::Repeat;
 use crate::store::Run;
 use crate::summary;
+use siga_model::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
@@ -114,7 +114,7 @@ pub fn headline(run: &Run) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use siga_model::error::ErrorKind;
 
     #[test]
     fn every_format_is_read_by_its_name() {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_unknown_format_is_a_usage_error_that_names_the_known_ones() {
         let error = "yaml".parse::<Format>().unwrap_err();
-        assert_eq!(error.kind(), Kind::Usage);
+        assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.to_string().contains("text, json, csv, md"), "{error}");
     }
 }

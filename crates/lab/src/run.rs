@@ -10,13 +10,13 @@ use crate::account::Method;
 use crate::bpf::profile::Profiler;
 use crate::control;
 use crate::driver::content::mix;
-use crate::error::{Error, Kind, Result};
 use crate::judge;
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{Skipped, TrialRecord};
 use crate::store::{Run, Store};
 use crate::trial::Bench;
+use siga_model::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -318,11 +318,11 @@ impl<'a> Course<'a> {
     ) -> Result<()> {
         // What the host cannot do now it cannot do in the next round; a peer that died may live.
         let count = match error.kind() {
-            Kind::Usage | Kind::Environment => FAILURES_MAX,
-            Kind::Incomplete | Kind::Regression => 1,
+            ErrorKind::Usage | ErrorKind::Environment => FAILURES_MAX,
+            ErrorKind::Incomplete | ErrorKind::Regression => 1,
         };
         self.failed += 1;
-        self.died += u32::from(error.kind() == Kind::Incomplete);
+        self.died += u32::from(error.kind() == ErrorKind::Incomplete);
         *self.failures.entry(index).or_default() += count;
         let skipped = Skipped { cell: self.matrix.cells[index].clone(), reason: error.to_string() };
         store.add_skipped(&skipped)?;

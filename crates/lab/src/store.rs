@@ -10,7 +10,6 @@
 
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
-use crate::error::{Error, IoContext, Result};
 use crate::level::Level;
 use crate::limits;
 use crate::plan::{Cell, Plan};
@@ -19,6 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use siga_model::error::{Error, IoContext, Result};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};

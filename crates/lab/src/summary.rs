@@ -20,12 +20,12 @@ pub(crate) use hop::{base_of, cpu_ms, has_router};
 pub(crate) use cpu::tests::trial as trial_of;
 
 use crate::account::Method;
-use crate::error::Result;
 use crate::histogram::{self, Percentiles};
 use crate::plan::Cell;
 use crate::record::{Skipped, TrialRecord, total};
 use crate::stats::{Estimate, estimate, lower_median};
 use crate::store::Run;
+use siga_model::error::Result;
 
 /// One cell of a run, reduced.
 #[derive(Debug, Clone)]

@@ -10,12 +10,12 @@ use crate::account::host::HostCpu;
 use crate::bpf::profile::Profiler;
 use crate::control::{Order, Report, interrupted};
 use crate::driver::client::Phase;
-use crate::error::{Error, Result};
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
 use crate::workload::Shape;
 use scene::{Reading, Scene};
+use siga_model::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 

@@ -4,9 +4,9 @@
 //! transaction. They differ in the unit: RR and CRR count transactions, STRG (streaming get) and STRP (streaming put)
 //! megabytes of payload. Sizes are written with `k`, `m`, `g` for 1,024 and its powers; a megabyte in a *result* is 10^6.
 
-use crate::error::{Error, Result};
 use crate::limits::{DATAGRAM_BYTES_MAX, MESSAGE_BYTES_MAX};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 

@@ -4,10 +4,10 @@ use clap::Args;
 use siga_lab::account::Method;
 use siga_lab::config;
 use siga_lab::driver::Close;
-use siga_lab::error::{Error, Result};
 use siga_lab::plan::Plan;
-use siga_lab::socket::kernel::Wait;
-use siga_lab::text;
+use siga_model::error::{Error, Result};
+use siga_model::text;
+use siga_model::waiting::Waiting;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -76,7 +76,7 @@ pub(crate) struct Axes {
     /// While nothing can go on: sleep (block), ask again and again (poll), or ask while that pays and then sleep
     /// (adaptive: siga's own networks alone).
     #[arg(long, value_parser = wait, value_name = "block|adaptive|poll")]
-    wait: Option<Wait>,
+    wait: Option<Waiting>,
     /// Who closes a CRR connection first.
     #[arg(long, value_parser = close, value_name = "server|client")]
     close: Option<Close>,
@@ -235,8 +235,8 @@ fn plant(plan: &mut Plan, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn wait(text: &str) -> std::result::Result<Wait, String> {
-    Wait::ALL.into_iter().find(|wait| wait.name() == text).ok_or_else(|| "block, adaptive or poll".into())
+fn wait(text: &str) -> std::result::Result<Waiting, String> {
+    Waiting::ALL.into_iter().find(|wait| wait.name() == text).ok_or_else(|| "block, adaptive or poll".into())
 }
 
 fn close(text: &str) -> std::result::Result<Close, String> {

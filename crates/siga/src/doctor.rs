@@ -5,8 +5,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siga_lab::control;
 use siga_lab::doctor::{self, Report};
-use siga_lab::error::{Error, Result};
 use siga_lab::report::Format;
+use siga_model::error::{Error, Result};
 use std::path::Path;
 
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     };
     control::catch_interrupts()?;
     let spinner = spinner();
-    let mut tell = |text: &str| spinner.set_message(siga_lab::text::name(text));
+    let mut tell = |text: &str| spinner.set_message(siga_model::text::name(text));
     let report: Result<Report> = if args.calibrate {
         doctor::calibrate(&mut tell).map(Report::from)
     } else if args.clean {

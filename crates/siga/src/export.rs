@@ -3,9 +3,9 @@
 use crate::{axes, parse, tell};
 use clap::Args;
 use siga_lab::account::Method;
-use siga_lab::error::Result;
 use siga_lab::export::{self, Form, Output};
 use siga_lab::sys::duplicate_descriptor;
+use siga_model::error::Result;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -44,7 +44,7 @@ impl Live {
 impl Watch for Live {
     fn begins(&mut self, cell: &Cell, progress: &Progress) {
         self.show(progress);
-        self.bar.set_message(siga_lab::text::name(&cell.to_string()));
+        self.bar.set_message(siga_model::text::name(&cell.to_string()));
         self.bar.tick();
     }
 

@@ -4,13 +4,13 @@ use crate::{print, tell};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use siga_fabric::client::{self, Client};
-use siga_fabric::limits::TOPOLOGY_BYTES_MAX;
-use siga_fabric::name::Name;
 use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
 use siga_fabric::protocol::request::{Answer, GuestState, GuestStatus, NetworkStatus, Request};
 use siga_fabric::rundir::{self, RunDir};
-use siga_fabric::topology::Topology;
-use siga_lab::error::{Error, IoContext, Result};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::limits::TOPOLOGY_BYTES_MAX;
+use siga_model::name::Name;
+use siga_model::topology::Topology;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -193,23 +193,22 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
             Ok(())
         }
         NetCommand::Check { topology } => {
-            let checked =
-                Topology::parse(&read(&topology)?).map_err(|error| Error::from(error).at(topology.display()))?;
+            let checked = Topology::parse(&read(&topology)?).map_err(|error| error.at(topology.display()))?;
             let (guests, networks) = (checked.guests.len(), checked.networks.len());
             print(&format!("{}: {guests} guests on {networks} networks\n", topology.display()))
         }
-        NetCommand::Control { base } => Ok(siga_fabric::control::run(&base)?),
-        NetCommand::Guest => Ok(siga_fabric::guest::run()?),
+        NetCommand::Control { base } => siga_fabric::control::run(&base),
+        NetCommand::Guest => siga_fabric::guest::run(),
     }
 }
 
 fn read(path: &Path) -> Result<String> {
-    Ok(siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)?)
+    siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)
 }
 
 fn up(path: &Path, name: Option<Name>) -> Result<()> {
     let text = read(path)?;
-    let at = |error: siga_fabric::Error| Error::from(error).at(path.display());
+    let at = |error: Error| error.at(path.display());
     let topology = Topology::parse(&text).map_err(at)?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let name = name.or(topology.name).map_or_else(|| stem.parse().map_err(at), Ok)?;

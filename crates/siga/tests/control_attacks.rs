@@ -302,7 +302,7 @@ fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
 fn an_external_guest_that_fails_is_not_started_by_the_control_program() {
     let network = Network::up("fails", LAN);
     let mut hostile = Hostile::attach(&network);
-    hostile.say(&GuestEvent::Failed(siga_fabric::Error::environment("it says so")), Vec::new());
+    hostile.say(&GuestEvent::Failed(siga_model::error::Error::environment("it says so")), Vec::new());
     std::thread::sleep(RESTART_WAIT_MAX + Duration::from_secs(2));
     assert_eq!(network.pid_of("hostile"), None, "{}", network.log());
     Hostile::attach(&network);

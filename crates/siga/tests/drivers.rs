@@ -8,9 +8,10 @@ use siga_lab::driver::server::{Server, ServerConfig};
 use siga_lab::driver::{Close, Shared, UNKNOWN};
 use siga_lab::limits;
 use siga_lab::record::Counts;
-use siga_lab::socket::kernel::{Kernel, KernelOptions, Wait};
+use siga_lab::socket::kernel::{Kernel, KernelOptions};
 use siga_lab::socket::{Endpoint, Ready, Sockets, Token, Waker};
 use siga_lab::workload::Workload;
+use siga_model::waiting::Waiting;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -51,7 +52,7 @@ struct Faulty {
 
 impl Faulty {
     fn new(faults: Faults, seed: u64) -> Self {
-        let options = KernelOptions { wait: Wait::Block, direct: false, congestion: None };
+        let options = KernelOptions { wait: Waiting::Block, direct: false, congestion: None };
         Self { kernel: Kernel::new(options, None).unwrap(), faults, random: seed, owed: BTreeSet::new() }
     }
 
@@ -744,7 +745,7 @@ fn an_interruption_fails_no_connection_in_the_making() {
     rustix::net::listen(&listener, 0).unwrap();
     let address = SocketAddr::try_from(rustix::net::getsockname(&listener).unwrap()).unwrap();
     let fill: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100))).collect();
-    let mut kernel = Kernel::new(KernelOptions { wait: Wait::Block, direct: true, congestion: None }, None).unwrap();
+    let mut kernel = Kernel::new(KernelOptions { wait: Waiting::Block, direct: true, congestion: None }, None).unwrap();
     // From its first poll on it is known which thread to interrupt.
     kernel.poll(&mut Vec::new(), Some(Duration::ZERO)).unwrap();
     let (waker, done) = (kernel.waker(), AtomicBool::new(false));

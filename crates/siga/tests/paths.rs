@@ -7,9 +7,9 @@
 use rustix::net::sockopt;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
-use siga_lab::error::Kind;
 use siga_lab::level::Level;
 use siga_lab::path::{Built, Namespace, Path, PathKind, PathSpec, Role};
+use siga_model::error::ErrorKind;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -120,7 +120,7 @@ fn an_impossible_mtu_is_refused_before_anything_is_started() {
         };
         for (mtu, ipv6) in impossible {
             let error = Path::build(nowhere, &spec(kind, Some(mtu), ipv6)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Usage, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
             assert!(error.message().contains(kind.name()), "{error}");
         }
     }
@@ -355,7 +355,7 @@ fn a_setting_that_cannot_be_had_is_an_error_that_names_it() {
     for (level, named) in refusals {
         let spec = PathSpec { level, ..spec(PathKind::Macvlan, None, false) };
         let error = Path::build(SIGA.as_ref(), &spec).unwrap_err();
-        assert_eq!(error.kind(), Kind::Environment, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Environment, "{error}");
         assert!(error.message().contains(named), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::Finding;
 
 /// The limit. Raising it is a decision: say in the commit what the crates are worth.
-pub(crate) const CRATES_MAX: usize = 90;
+pub(crate) const CRATES_MAX: usize = 92;
 
 /// The command that lists them, one line for each time that one is used.
 pub(crate) const TREE: &str = "cargo tree --locked --package siga --edges normal,build --prefix none --format {p}";
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn one_crate_too_many_is_found() {
         assert_eq!(check(CRATES_MAX), None);
-        assert!(check(CRATES_MAX + 1).unwrap().to_string().contains("91 crates in the default build"));
+        assert!(check(CRATES_MAX + 1).unwrap().to_string().contains("93 crates in the default build"));
         assert!(check(0).is_some());
     }
 }

@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::Finding;
 
 /// Each crate of the workspace with those it may use.
-const MAY_USE: [(&str, &[&str]); 7] = [
-    ("siga", &["siga-lab", "siga-fabric"]),
-    ("siga-lab", &["siga-fabric"]),
-    ("siga-fabric", &["siga-stack", "siga-ring"]),
+const MAY_USE: [(&str, &[&str]); 8] = [
+    ("siga", &["siga-lab", "siga-fabric", "siga-model"]),
+    ("siga-lab", &["siga-fabric", "siga-model"]),
+    ("siga-fabric", &["siga-stack", "siga-ring", "siga-model"]),
+    ("siga-model", &[]),
     ("siga-sim", &["siga-stack"]),
     ("siga-stack", &[]),
     ("siga-ring", &[]),

@@ -2,13 +2,13 @@
 
 use super::clients::speaks;
 use super::{Control, doorbells, memory};
-use crate::error::{Error, Result};
-use crate::name::Name;
 use crate::protocol::message::{Loss, Order};
 use crate::protocol::request::Answer;
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::ApplicationId;
-use crate::topology;
+use siga_model::error::{Error, Result};
+use siga_model::name::Name;
+use siga_model::topology;
 use std::os::fd::OwnedFd;
 
 impl Control {

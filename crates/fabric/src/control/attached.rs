@@ -6,12 +6,12 @@
 
 use super::Control;
 use super::peer::Peer;
-use crate::error::{Error, IoContext, Result};
 use crate::limits::ATTACHED_PROCESSES_MAX;
 use crate::protocol::request::Request;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use rustix::process::getpid;
+use siga_model::error::{Error, IoContext, Result};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -3,12 +3,12 @@
 //! A network has a group of its own beside or below that of its control program, with a group for each guest in it. Groups
 //! outlive their makers: the state file has the place, and the group is removed with the network.
 
-use crate::error::{IoContext, Result};
 use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
-use crate::name::Name;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{IoContext, Result};
+use siga_model::name::Name;
 use std::fs;
 use std::path::{Path, PathBuf};
 

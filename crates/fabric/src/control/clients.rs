@@ -2,17 +2,17 @@
 
 use super::peer::has_hung_up;
 use super::{Control, Source};
-use crate::error::{Error, Result};
 use crate::limits::ANSWER_TIME_MAX;
-use crate::name::Name;
 use crate::protocol::channel::{Channel, Ended, Unsent};
 use crate::protocol::message::{GuestDevice, Order, PROTOCOL};
 use crate::protocol::report::ReportPart;
 use crate::protocol::request::{Answer, GuestState, Moment, NetworkStatus, Request, TimedRequest};
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::ApplicationId;
-use crate::topology::{Access, Device};
 use rustix::net::sockopt;
+use siga_model::error::{Error, Result};
+use siga_model::name::Name;
+use siga_model::topology::{Access, Device};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

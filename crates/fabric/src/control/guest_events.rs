@@ -6,12 +6,12 @@
 
 use super::Control;
 use super::guests::{Guest, Phase};
-use crate::error::{Error, Result};
 use crate::limits::{GUEST_EVENTS_AT_ONCE_MAX, INVENTORY_PART_MAX, ORDERS_OF_ONE_MAX, OUTBOX_MESSAGES_MAX};
-use crate::name::Name;
 use crate::protocol::channel::Ended;
 use crate::protocol::message::{GuestEvent, Loss, MemberId, Order, PROTOCOL, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
+use siga_model::error::{Error, Result};
+use siga_model::name::Name;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 

@@ -4,12 +4,12 @@
 //! time its process starts, so a ticket of an earlier process is void. The key and the incarnations lie in the state file: a successor
 //! checks a ticket without a record of the pair or the application.
 
-use crate::name::Name;
 use crate::protocol::message::{Buffers, MemberId};
 use crate::protocol::ticket::ApplicationId;
 use crate::protocol::ticket::RingPairId;
 use crate::protocol::ticket::TicketKey;
 use serde::Serialize;
+use siga_model::name::Name;
 use std::collections::BTreeMap;
 
 /// Issues and checks tickets, by the key and the incarnations of a state.

@@ -7,11 +7,11 @@
 mod share;
 mod text;
 
-use crate::error::{IoContext, Result};
 use crate::limits::{LOG_BYTES_MAX, LOG_GUESTS_BYTES_MAX, LOG_KEPT_MIN};
-use crate::name::Name;
 use crate::rundir::RunDir;
 use share::{Left, Share};
+use siga_model::error::{IoContext, Result};
+use siga_model::name::Name;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;

@@ -5,16 +5,16 @@
 
 use super::Control;
 use crate::application;
-use crate::error::{Error, IoContext, Result};
 use crate::limits::{
     ADDRESS_SPACE_BYTES_EXTRA, BACKLOG_BYTES_MAX, DESCRIPTORS_BASE, DESCRIPTORS_EACH, MEMORY_BYTES_BASE,
 };
-use crate::name::Name;
 use crate::protocol::message::Buffers;
 use crate::protocol::request::{GuestMemory, MemoryLimit};
-use crate::topology::Topology;
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
+use siga_model::topology::Topology;
 use siga_ring::{Shape, memory_file};
 use std::os::fd::OwnedFd;
 

@@ -5,11 +5,11 @@
 //! comes back. After a violation the two members are kept apart until one of them has been started anew.
 
 use super::issuer::Issuer;
-use crate::error::Error;
-use crate::name::Name;
 use crate::protocol::message::{Buffers, MemberId, Order, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
-use crate::topology::{Device, Topology};
+use siga_model::error::Error;
+use siga_model::name::Name;
+use siga_model::topology::{Device, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An order and whom it is for.

@@ -2,16 +2,16 @@
 
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
-use crate::Error;
-use crate::error::{IoContext, Result};
-use crate::name::Name;
 use crate::protocol::message::PROTOCOL;
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::TicketKey;
 use crate::random;
 use crate::rundir::RunDir;
-use crate::topology::{Access, Topology};
 use serde::{Deserialize, Serialize};
+use siga_model::error::Error;
+use siga_model::error::{IoContext, Result};
+use siga_model::name::Name;
+use siga_model::topology::{Access, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state file.

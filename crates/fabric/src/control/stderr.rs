@@ -5,10 +5,10 @@
 //! guest writes to a full pipe, or to one that nobody reads, is lost.
 
 use super::{Control, Source};
-use crate::error::{IoContext, Result};
 use crate::limits::{LOG_LINE_BYTES_MAX, STDERR_INTERVAL};
-use crate::name::Name;
 use rustix::io::Errno;
+use siga_model::error::{IoContext, Result};
+use siga_model::name::Name;
 use siga_ring::doorbell;
 use siga_ring::limits::DOORBELL_PIPE_BYTES;
 use std::os::fd::OwnedFd;

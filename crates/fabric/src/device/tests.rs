@@ -1,8 +1,8 @@
 //! Devices over real rings: what is put in comes out, whatever lies in a block.
 
 use super::*;
-use crate::driver::Driver;
 use proptest::prelude::*;
+use siga_model::features::DriverFeatures;
 use siga_ring::{Link, OwnMemory, PeerMemory, Shape, doorbell};
 
 const BUFFER: u32 = 4_096;
@@ -133,7 +133,7 @@ fn hipersockets_packs_what_is_short_where_drivers_do() {
     let (mut one, mut other) = ends();
     let kind = NetworkKind::Hipersockets { frame: BUFFER };
     let ((mut outbound, _), (_, mut inbound)) = (halves(kind), halves(kind));
-    Driver::default().prepare(&mut one.producer, kind);
+    crate::convert::prepare(&mut one.producer, DriverFeatures::default(), kind);
     let (mut sent, mut received) = (0_u8, Vec::new());
     while send(&mut *outbound, &mut one, &[sent; 1_000], Marks::default()) == Sent::Packet {
         sent += 1;

@@ -7,12 +7,12 @@
 //!
 //! What a started process does is its arguments' business. It outlives who started it.
 
-use crate::error::{Error, IoContext, Result};
 use crate::files::through;
 use crate::{isolate, sys};
 use rustix::fs::{Access, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use siga_model::error::{Error, IoContext, Result};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io;

@@ -11,11 +11,11 @@
 //! connected to.
 
 use super::Profile;
-use crate::error::{IoContext, Result};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter_all_threads,
 };
+use siga_model::error::{IoContext, Result};
 use std::collections::BTreeMap;
 
 /// What a guest asks for in any form: it reaches its own memory, its own descriptors, the clock, and itself.

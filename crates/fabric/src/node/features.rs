@@ -5,11 +5,12 @@ use super::lockstep::{Figure1, Guest, LAN, doorbells, figure_1, figure_1_over_hi
 use crate::application::shape;
 use crate::client::ApplicationEnd;
 use crate::device::{self, Inside};
-use crate::protocol::message::{GuestEvent, Waiting};
+use crate::protocol::message::GuestEvent;
 use crate::protocol::report::ReportPart;
 use crate::protocol::ticket::ApplicationId;
 use crate::protocol::ticket::Ticket;
-use crate::topology::{Full, Topology};
+use siga_model::topology::{Full, Topology};
+use siga_model::waiting::Waiting;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::clock::Ticks;
 use siga_ring::{Frame, Link, NotifyFd, OwnMemory, PeerMemory, WakeFd, memory_file};
@@ -54,7 +55,7 @@ impl Guest {
             WakeFd::from_fd(other_wake_fd).unwrap(),
         );
         let peer = PeerArena::map(received, ARENA_BYTES).unwrap();
-        ApplicationEnd { link, arena, peer, waiting: Waiting::Polling, colocate: false }
+        ApplicationEnd { link, arena, peer, waiting: Waiting::Poll, colocate: false }
     }
 
     /// A turn of a guest whose applications may have rung.
@@ -77,7 +78,7 @@ fn without(features: &[&str]) -> Topology {
     topology
 }
 
-fn devices(topology: &mut Topology) -> impl Iterator<Item = &mut crate::topology::Device> {
+fn devices(topology: &mut Topology) -> impl Iterator<Item = &mut siga_model::topology::Device> {
     topology.guests.values_mut().flat_map(|guest| &mut guest.devices)
 }
 
@@ -328,8 +329,8 @@ fn who_adapts_polls_before_it_sleeps_and_others_do_one_of_both() {
         let counters = guest.node.waiter.counters();
         (counters.yields > 0, counters.sleeps > 0)
     };
-    assert_eq!(wait(Waiting::Blocking), (false, true));
-    assert!(!wait(Waiting::Polling).1);
+    assert_eq!(wait(Waiting::Block), (false, true));
+    assert!(!wait(Waiting::Poll).1);
     // Who is interrupted for long has had no traffic of late.
     assert!((0..100).any(|_| wait(Waiting::Adaptive) == (true, true)));
 }

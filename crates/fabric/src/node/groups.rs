@@ -4,8 +4,8 @@
 //! that port's, and what goes out there goes to all of them. Partners come, go and get links anew without a membership noticing.
 
 use super::{Node, setup};
-use crate::error::{Error, Result};
 use crate::sockets::group::{GroupChange, Interface};
+use siga_model::error::{Error, Result};
 use siga_stack::ip::route::Target;
 use siga_stack::link::frame::DeviceId;
 use siga_stack::time::Instant;
@@ -44,7 +44,7 @@ impl Node {
                 Some(Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
             },
             Interface::Address(own) => {
-                devices.iter().position(|device| device.addresses.iter().any(|known| known.address() == own))
+                devices.iter().position(|device| device.addresses.iter().any(|known| known.addr() == own))
             }
             Interface::Number(number) => usize::try_from(number).ok().and_then(|number| number.checked_sub(1)),
         };
@@ -58,9 +58,9 @@ impl Node {
             let address: IpAddr = address;
             let fits = |other: IpAddr| other.is_ipv4() == address.is_ipv4();
             let mut everything =
-                self.config.routes.iter().filter(|route| route.to.prefix().length() == 0 && fits(route.via));
+                self.config.routes.iter().filter(|route| route.to.prefix_len() == 0 && fits(route.via));
             let mut devices = self.config.devices.iter();
-            let first = || devices.position(|device| device.addresses.iter().any(|own| fits(own.address())));
+            let first = || devices.position(|device| device.addresses.iter().any(|own| fits(own.addr())));
             let place = everything.next().map(|route| route.device).or_else(first);
             if let (Some(place), Some(all)) = (place, Prefix::new(address, length)) {
                 let refused = |error| Error::usage(format!("the way to all groups: {error:?}"));

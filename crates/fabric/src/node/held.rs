@@ -2,7 +2,7 @@
 
 use super::lockstep::{Guest, packet};
 use crate::hold::Times;
-use crate::topology::Topology;
+use siga_model::topology::Topology;
 use siga_ring::Link;
 use siga_ring::clock::Ticks;
 

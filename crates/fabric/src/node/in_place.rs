@@ -3,7 +3,7 @@
 use super::lockstep::{Figure1, figure_1};
 use super::straight::Written;
 use crate::limits::IN_PLACE_BYTES_MIN;
-use crate::topology::{Full, Topology};
+use siga_model::topology::{Full, Topology};
 use siga_ring::clock::Ticks;
 use siga_stack::sockets::TcpSetting;
 use std::time::{Duration, Instant};

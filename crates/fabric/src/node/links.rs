@@ -3,10 +3,11 @@
 use super::groups::tells_of_groups;
 use super::{Node, Source, setup};
 use crate::limits::REFUSED_TIME;
-use crate::name::Name;
 use crate::port::{Partner, Sender};
 use crate::protocol::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
+use siga_model::name::Name;
+use siga_model::prefix::broadcast;
 use siga_ring::clock::Ticks;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd};
 use siga_stack::link::frame::DeviceId;
@@ -264,7 +265,7 @@ pub(super) fn is_to_many(packet: &[u8], device: &GuestDevice) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => packet.get(16..20).and_then(|to| to.first_chunk::<4>()).is_some_and(|to| {
             let to = Ipv4Addr::from(*to);
-            to.is_multicast() || to.is_broadcast() || device.addresses.iter().any(|own| own.broadcast() == Some(to))
+            to.is_multicast() || to.is_broadcast() || device.addresses.iter().any(|own| broadcast(*own) == Some(to))
         }),
         Some(6) => packet.get(24) == Some(&0xff),
         _ => false,

@@ -3,13 +3,14 @@
 
 use super::Node;
 use crate::device::{self, Inside, Sent, Whole};
-use crate::limits::BUFFER_COUNT_DEFAULT;
 use crate::protocol::channel::Channel;
-use crate::protocol::message::{Buffers, GuestConfig, GuestDevice, GuestEvent, Member, RingPairEnd, Waiting};
+use crate::protocol::message::{Buffers, GuestConfig, GuestDevice, GuestEvent, Member, RingPairEnd};
 use crate::protocol::secret::Secret;
 use crate::protocol::ticket::RingPairId;
 use crate::protocol::ticket::Ticket;
-use crate::topology::{NetworkKind, Topology};
+use siga_model::limits::BUFFER_COUNT_DEFAULT;
+use siga_model::topology::{NetworkKind, Topology};
+use siga_model::waiting::Waiting;
 use siga_ring::clock::Ticks;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd, doorbell, memory_file};
 use siga_stack::link::frame::Marks;
@@ -76,7 +77,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     pub(crate) fn new(topology: &Topology, name: &str) -> Self {
-        Self::that_waits(topology, name, Waiting::Polling)
+        Self::that_waits(topology, name, Waiting::Poll)
     }
 
     pub(super) fn that_waits(topology: &Topology, name: &str, waiting: Waiting) -> Self {
@@ -111,7 +112,7 @@ impl Guest {
 
     /// The node, for an application that sleeps: rings are heard.
     pub(crate) fn sleeper(mut self) -> (Node, Channel) {
-        self.node.config.waiting = Waiting::Blocking;
+        self.node.config.waiting = Waiting::Block;
         self.node.wakes.next_look = Ticks(0);
         (self.node, self.control)
     }

@@ -2,16 +2,16 @@
 
 use super::applications::Applications;
 use super::{Clock, Node, Ports, Source, Wakes};
-use crate::cidr::Cidr;
-use crate::error::{Error, IoContext, Result};
+use crate::convert;
 use crate::hold;
 use crate::limits::{EVENTS_INTERVAL, HOLD_TIME_MAX, KEEP_TIME_MAX, MIXED_TIME};
-use crate::name::Name;
 use crate::port::{Partner, Receiver, Sender};
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
 use crate::random;
-use crate::topology::{NetworkKind, Route};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
+use siga_model::topology::{NetworkKind, Route};
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
@@ -38,7 +38,7 @@ impl Node {
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
         let colocates = config.devices.iter().any(|device| device.driver.colocate);
-        let waiter = Waiter::new(config.waiting.into()).with_colocation(colocates);
+        let waiter = Waiter::new(convert::mode(config.waiting)).with_colocation(colocates);
         let now = Ticks::now();
         let clock = Clock::new(now, waiter.rate());
         let hold_times = hold::Times { hold: clock.span(HOLD_TIME_MAX), mixed: clock.span(MIXED_TIME) };
@@ -78,7 +78,7 @@ impl Node {
         node.set_group_routes()?;
         for at in 0..node.config.routes.len() {
             let route = node.config.routes[at];
-            node.set_route(node.main_ports[route.device], route.to.prefix(), route.via)?;
+            node.set_route(node.main_ports[route.device], convert::prefix(route.to), route.via)?;
         }
         Ok(node)
     }
@@ -91,7 +91,7 @@ impl Node {
     /// The port that a device has whoever its partners are: it has the addresses.
     fn add_main_port(&mut self, place: usize) -> Result<()> {
         let device = self.config.devices[place].clone();
-        let addresses = device.addresses.iter().map(|own| own.prefix()).collect();
+        let addresses = device.addresses.iter().copied().map(convert::prefix).collect();
         // Whom the one port of a point-to-point device leads to is told later.
         let port = self.add_port(place, &device, addresses, Partner::Group)?;
         self.main_ports.push(port);
@@ -108,7 +108,7 @@ impl Node {
         let refused = |error: siga_stack::link::device::DeviceError| {
             Error::usage(format!("device {}: the stack refuses it: {error:?}", device.name))
         };
-        let agreed = device.driver.agreed(device.kind);
+        let agreed = convert::agreed(device.driver, device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
         // Nothing is taken from a link before its partner is known. What comes to a group is judged by the link that it comes by.
@@ -143,7 +143,7 @@ impl Node {
         let place = self.config.devices.iter().position(|own| own.name == *device);
         let place = place.ok_or_else(|| Error::usage(format!("there is no device {device}")))?;
         let own = self.config.devices[place].clone();
-        let sources = member.sources.filter()?;
+        let sources = convert::filter(&member.sources)?;
         let port = match self.port_of(device, &member.id) {
             Some(known) => {
                 // Whoever is told of anew was granted access since: a refusal before that counts no more.
@@ -156,22 +156,22 @@ impl Node {
                 return self.set_sources(main, sources);
             }
             None => {
-                let addresses = own.addresses.iter().map(|own| Cidr::host(own.address()).prefix()).collect();
+                let addresses = own.addresses.iter().map(|own| convert::prefix(own.addr().into())).collect();
                 self.add_port(place, &own, addresses, Partner::Member(member.id.clone()))?
             }
         };
         self.set_sources(port, sources)?;
-        let hosts: Vec<Prefix> = member.addresses.iter().map(|host| Cidr::host(*host).prefix()).collect();
+        let hosts: Vec<Prefix> = member.addresses.iter().map(|host| convert::prefix((*host).into())).collect();
         for host in &hosts {
             let refused = |error| Error::usage(format!("the way to {}: {error:?}", host.address()));
             self.stack.add_route(*host, number(port), None).map_err(refused)?;
         }
         self.ports.senders[port].hosts = hosts;
         // A route to groups stays with all partners: it says which network they are on.
-        let led_by = |route: &Route| member.addresses.contains(&route.via) && !route.to.address().is_multicast();
+        let led_by = |route: &Route| member.addresses.contains(&route.via) && !route.to.addr().is_multicast();
         let routes: Vec<_> =
             self.config.routes.iter().filter(|route| route.device == place && led_by(route)).copied().collect();
-        routes.into_iter().try_for_each(|route| self.set_route(port, route.to.prefix(), route.via))
+        routes.into_iter().try_for_each(|route| self.set_route(port, convert::prefix(route.to), route.via))
     }
 
     /// A partner is gone for good: its addresses lead nowhere.

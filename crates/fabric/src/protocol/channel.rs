@@ -4,9 +4,7 @@
 //! further behind is given up. A packet that is no message is the sender's fault and ends the channel. A message of our own that is too
 //! long is our fault: it is not sent, and the channel goes on.
 
-use crate::error::{Error, IoContext, Result};
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_DESCRIPTORS_MAX, OUTBOX_MESSAGES_MAX};
-use crate::name::Name;
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -14,6 +12,8 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};

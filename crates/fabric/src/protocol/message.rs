@@ -6,15 +6,14 @@
 use super::report::ReportPart;
 use super::secret::Secret;
 use super::ticket::{ApplicationId, RingPairId};
-use crate::cidr::Cidr;
-use crate::driver::Driver;
-use crate::error::Error;
-use crate::name::Name;
-use crate::text;
-use crate::topology::sources::{self, SourceList};
-use crate::topology::{Device, Full, NetworkKind, Route, Topology};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use siga_ring::wait::Mode;
+use siga_model::error::Error;
+use siga_model::features::DriverFeatures;
+use siga_model::name::Name;
+use siga_model::topology::sources::{self, SourceList};
+use siga_model::topology::{Device, Full, NetworkKind, Route, Topology};
+use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -51,7 +50,7 @@ impl Member {
     /// A guest's device, as the topology has it.
     pub(crate) fn of(topology: &Topology, guest: &Name, device: &Device) -> Self {
         let id = MemberId { guest: guest.clone(), device: device.name.clone() };
-        let addresses = device.addresses.iter().map(|own| own.address()).collect();
+        let addresses = device.addresses.iter().map(|own| own.addr()).collect();
         Self { id, addresses, sources: sources::of(topology, guest, device) }
     }
 }
@@ -69,40 +68,6 @@ impl Buffers {
     /// Bytes of all.
     pub fn total_bytes(self) -> u64 {
         u64::from(self.bytes) * u64::from(self.count)
-    }
-}
-
-/// How a process waits for traffic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Waiting {
-    /// Polls while it pays, then yields, then sleeps.
-    #[default]
-    Adaptive,
-    /// Sleeps at once.
-    Blocking,
-    /// Never sleeps.
-    Polling,
-}
-
-impl From<Waiting> for Mode {
-    fn from(waiting: Waiting) -> Self {
-        match waiting {
-            Waiting::Adaptive => Self::Adaptive,
-            Waiting::Blocking => Self::Blocking,
-            Waiting::Polling => Self::Polling,
-        }
-    }
-}
-
-impl Waiting {
-    /// The name in topologies.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Adaptive => "adaptive",
-            Self::Blocking => "blocking",
-            Self::Polling => "polling",
-        }
     }
 }
 
@@ -133,7 +98,7 @@ pub struct GuestDevice {
     /// The network's rules.
     pub kind: NetworkKind,
     /// Own addresses.
-    pub addresses: Vec<Cidr>,
+    pub addresses: Vec<IpNet>,
     /// Largest IP packet.
     pub mtu: u16,
     /// Buffers of each inbound ring.
@@ -141,7 +106,7 @@ pub struct GuestDevice {
     /// What happens to a frame for which the partner has no empty buffer.
     pub full: Full,
     /// How it moves frames.
-    pub driver: Driver,
+    pub driver: DriverFeatures,
     /// After so many seconds without traffic a pair is given back.
     pub idle_seconds: u32,
 }
@@ -213,7 +178,7 @@ pub enum Order {
         /// Its ticket.
         pair: RingPairId,
         /// Why, for the log.
-        #[serde(deserialize_with = "text::bounded")]
+        #[serde(deserialize_with = "siga_model::text::bounded")]
         why: String,
     },
     /// A pair that the guest asked for cannot be.
@@ -274,13 +239,13 @@ pub enum GuestEvent {
         /// What it speaks.
         protocol: u32,
         /// Its version, for messages.
-        #[serde(deserialize_with = "text::bounded")]
+        #[serde(deserialize_with = "siga_model::text::bounded")]
         version: String,
     },
     /// It runs.
     Ready {
         /// How it is confined, in words.
-        #[serde(deserialize_with = "text::bounded")]
+        #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
     },
     /// It cannot run.
@@ -289,7 +254,7 @@ pub enum GuestEvent {
     /// of them.
     Inventory {
         /// How it is confined.
-        #[serde(deserialize_with = "text::bounded")]
+        #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
         /// Some of its pairs, at most [`crate::limits::INVENTORY_PART_MAX`].
         pairs: Vec<RingPairEnd>,
@@ -389,9 +354,9 @@ pub enum Loss {
     /// The partner's process is gone.
     PeerGone,
     /// The partner broke the ring's contract.
-    Violation(#[serde(deserialize_with = "text::bounded")] String),
+    Violation(#[serde(deserialize_with = "siga_model::text::bounded")] String),
     /// This side could not map memory.
-    Failed(#[serde(deserialize_with = "text::bounded")] String),
+    Failed(#[serde(deserialize_with = "siga_model::text::bounded")] String),
 }
 
 impl fmt::Display for Loss {

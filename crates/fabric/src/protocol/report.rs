@@ -1,9 +1,9 @@
 //! Reports: what a guest has counted, and its settings, in parts that fit into messages.
 
 use super::message::{GuestDevice, MemberId};
-use crate::name::Name;
 use crate::text;
 use serde::{Deserialize, Serialize};
+use siga_model::name::Name;
 use std::collections::BTreeMap;
 
 /// A part of a guest's report.

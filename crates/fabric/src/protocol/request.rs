@@ -3,12 +3,12 @@
 //! A request is answered by `TakenUp`, then any number of answers, the last of which is `Done` or `Failed`. After `Welcome` the connection is
 //! a guest's: orders come and news go.
 
-use crate::error::Error;
-use crate::name::Name;
-use crate::protocol::message::Waiting;
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
 use serde::{Deserialize, Serialize};
+use siga_model::error::Error;
+use siga_model::name::Name;
+use siga_model::waiting::Waiting;
 use std::net::IpAddr;
 use std::time::Duration;
 

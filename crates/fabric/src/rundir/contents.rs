@@ -1,11 +1,11 @@
 //! The files of a network's directory, by name and type; which directory may become a network's; removing one.
 
 use super::{OpenDirectory, RunDir};
-use crate::error::{Error, IoContext, Result};
 use crate::files;
-use crate::name::Name;
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::name::Name;
 
 /// The control program's socket.
 pub(super) const CONTROL: &str = "control";

@@ -5,11 +5,11 @@
 //! then missing, or replace it by a directory that is not the caller's, which is then refused.
 
 use super::OpenDirectory;
-use crate::error::{Error, IoContext, Result};
 use crate::limits::LINKS_MAX;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use siga_model::error::{Error, IoContext, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;

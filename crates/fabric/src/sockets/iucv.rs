@@ -15,6 +15,7 @@ use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
 use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
 use crate::application::{BLOCK_BYTES, Extent, Extents, Table, size, table};
 use crate::client::ApplicationEnd;
+use crate::convert;
 use crate::limits::{
     ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX,
     DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
@@ -217,7 +218,7 @@ impl Iucv {
             starved: Vec::new(),
             untold: 0,
             untold_max: CONSUMED_UNTOLD_MAX,
-            waiter: Waiter::new(waiting.into()).with_colocation(colocate),
+            waiter: Waiter::new(convert::mode(waiting)).with_colocation(colocate),
             next_look: Ticks(0),
             record: Vec::new(),
             ended: None,

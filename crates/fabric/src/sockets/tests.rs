@@ -4,7 +4,7 @@ use super::embedded::Embedded;
 use super::*;
 use crate::node::lockstep::{Guest, couple};
 use crate::protocol::channel::Channel;
-use crate::topology::Topology;
+use siga_model::topology::Topology;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 const NETWORK: &str = r#"

@@ -10,9 +10,9 @@ use rustix::fs::ftruncate;
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process, prlimit};
 use siga_fabric::client::Client;
-use siga_fabric::name::Name;
 use siga_fabric::protocol::message::{GuestEvent, MemberId, Order};
 use siga_fabric::protocol::request::{Answer, GuestMemory, GuestState, GuestStatus, MemoryLimit, Request};
+use siga_model::name::Name;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -77,7 +77,7 @@ impl Network {
         command.arg("net").args(arguments).env("SIGA_RUN_DIR", self.run_dir()).output().unwrap()
     }
 
-    fn try_request(&self, request: Request) -> siga_fabric::Result<Vec<Answer>> {
+    fn try_request(&self, request: Request) -> siga_model::error::Result<Vec<Answer>> {
         Client::connect_at(&self.run_dir(), &self.name).unwrap().request(request)
     }
 
@@ -103,7 +103,7 @@ impl Network {
         answer
     }
 
-    fn try_order(&self, deed: u16, timeout_ms: u32) -> siga_fabric::Result<Vec<Answer>> {
+    fn try_order(&self, deed: u16, timeout_ms: u32) -> siga_model::error::Result<Vec<Answer>> {
         let (guest, to) = ("rogue".parse().unwrap(), "10.0.0.9".parse().unwrap());
         self.try_request(Request::Ping { guest, to, bytes: deed, timeout_ms })
     }

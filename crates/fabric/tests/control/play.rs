@@ -8,9 +8,7 @@ use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use siga_fabric::control::Control;
-use siga_fabric::error::Error;
 use siga_fabric::isolate::launch::{Launcher, Process};
-use siga_fabric::name::Name;
 use siga_fabric::protocol::channel::{Channel, Ended};
 use siga_fabric::protocol::message::{Buffers, GuestEvent, Loss, MemberId, Order, PROTOCOL, RingPairEnd};
 use siga_fabric::protocol::report::{ApplicationReport, DeviceReport, LinkReport, ReportPart, StackReport};
@@ -19,6 +17,8 @@ use siga_fabric::protocol::secret::Secret;
 use siga_fabric::protocol::ticket::ApplicationId;
 use siga_fabric::protocol::ticket::RingPairId;
 use siga_fabric::protocol::ticket::Ticket;
+use siga_model::error::Error;
+use siga_model::name::Name;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -95,7 +95,7 @@ type Started = Rc<RefCell<Starts>>;
 struct Puppets(Started);
 
 impl Launcher for Puppets {
-    fn start(&self, _: &[&str], channel: OwnedFd, _: OwnedFd) -> siga_fabric::Result<Process> {
+    fn start(&self, _: &[&str], channel: OwnedFd, _: OwnedFd) -> siga_model::error::Result<Process> {
         let mut command = Command::new("sleep");
         let child = command.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let process = Process::watch(child.expect("the program `sleep`"))?;
@@ -687,12 +687,12 @@ impl World {
         siga_fabric::protocol::message::GuestDevice {
             name: self.device(draw),
             network: name("lan"),
-            kind: siga_fabric::topology::NetworkKind::Hipersockets { frame: 16 << 10 },
+            kind: siga_model::topology::NetworkKind::Hipersockets { frame: 16 << 10 },
             addresses,
             mtu: 8 << 10,
             buffer_count: 8,
-            full: siga_fabric::topology::Full::Drop,
-            driver: siga_fabric::driver::Driver::default(),
+            full: siga_model::topology::Full::Drop,
+            driver: siga_model::features::DriverFeatures::default(),
             idle_seconds: 60,
         }
     }

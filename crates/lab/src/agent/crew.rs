@@ -8,12 +8,12 @@ use crate::control::{Answer, Order, Report, Worker};
 use crate::driver::client::{ClientConfig, Phase};
 use crate::driver::now_ns;
 use crate::driver::server::ServerConfig;
-use crate::error::{Error, Result};
 use crate::histogram;
 use crate::limits;
 use crate::place;
 use crate::record::ProcessCpu;
 use crate::socket::{Endpoint, SocketsOf};
+use siga_model::error::{Error, Result};
 use std::time::Duration;
 
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! too distant label is an error. It knows the instructions that the laboratory's programs use and checks nothing about
 //! their meaning: that is the kernel's verifier's work.
 
-use crate::error::{Error, Result};
+use siga_model::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A register.

@@ -3,7 +3,7 @@
 //! Contract: any bytes may be given; what is malformed is an error or is not found, never a panic, and no search looks at
 //! more than `MEMBERS_MAX` members. It does not resolve types beyond typedefs and qualifiers, and no bit fields.
 
-use crate::error::{Error, IoContext, Result};
+use siga_model::error::{Error, IoContext, Result};
 
 /// Where the kernel shows its own types.
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";

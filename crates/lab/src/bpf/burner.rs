@@ -10,12 +10,12 @@ use super::asm::{
     load, load_map, set, store, store_constant, subtract_register,
 };
 use super::{Capability, load_program, missing, refused};
-use crate::error::{Error, IoContext, Result};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_ingress};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 

@@ -17,10 +17,10 @@ mod program;
 use super::btf::{Btf, Kind};
 use super::symbols::Symbols;
 use super::{Capability, load_program, refused};
-use crate::error::{Error, IoContext, Result};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_tracepoint};
 use clocks::Clocks;
 use program::{Code, FRAMES_BYTES, KEY_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps, Offsets};
+use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 

@@ -13,9 +13,9 @@ use super::asm::{
     Helper, Line, R0, R1, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
 };
 use super::{Capability, load_program, refused};
-use crate::error::{Error, IoContext, Result};
 use crate::sys::bpf::{Map, MapKind, ProgramKind};
 use rustix::io::Errno;
+use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::NetAdmin];

@@ -3,7 +3,7 @@
 //! Contract: a function is found with all pieces the compiler cut it into (`name`, `name.constprop.0`, `name.cold`), each
 //! as a range of addresses. Addresses that the kernel hides are an error. It knows nothing of data or of modules.
 
-use crate::error::{Error, IoContext, Result};
+use siga_model::error::{Error, IoContext, Result};
 use std::ops::Range;
 
 const PLACE: &str = "/proc/kallsyms";

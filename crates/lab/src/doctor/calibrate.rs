@@ -13,10 +13,10 @@ use crate::bpf::burner;
 use crate::bpf::profile::Profiler;
 use crate::config;
 use crate::control;
-use crate::error::{Error, Kind, Result};
 use crate::record::TrialRecord;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 
 /// Rounds before intervals are looked at.
@@ -184,7 +184,7 @@ pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
             tell(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
             match course.round(&mut profiler, tell) {
                 // One trial gone wrong costs its round; a host where they keep going wrong is told so.
-                Err(error) if error.kind() == Kind::Incomplete && failures < FAILURES_MAX => failures += 1,
+                Err(error) if error.kind() == ErrorKind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,
             }
             if control::interrupted() {

@@ -7,12 +7,12 @@
 //! nothing of another user, and no file that was written to within the last minute. No link is followed (`directory`).
 
 use crate::directory::{Directory, Entry};
-use crate::error::{Error, Result};
 use crate::store::{RECORDS, Run, Store, TEMPORARY};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;

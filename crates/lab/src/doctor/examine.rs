@@ -9,9 +9,9 @@ use super::probe;
 use super::timing::{self, Timing};
 use crate::bpf::profile::Profiler;
 use crate::control;
-use crate::error::{Error, Result};
 use crate::host;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 
 /// Rate with the profiler over rate without, below which that is worth a word.
 const RATE_RATIO_MIN: f64 = 0.95;

@@ -7,12 +7,12 @@ use super::recovery::Ratio;
 use crate::bpf::profile::Profiler;
 use crate::config;
 use crate::control;
-use crate::error::{Error, Result};
 use crate::path::PathKind;
 use crate::plan::Plan;
 use crate::stats::lower_median;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
 
 /// Trials of each kind.
 const TRIALS: u32 = 10;

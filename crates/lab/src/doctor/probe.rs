@@ -4,10 +4,10 @@ use super::examine::{Check, Group, State};
 use crate::account::host::HostCpu;
 use crate::bpf::{burner, profile, sockmap};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
 use crate::level::{Guests, Level};
 use crate::path::{GuestPath, GuestSpec, Net, Path, PathKind, PathSpec, filter};
-use crate::socket::kernel::Wait;
+use siga_model::error::{Error, Result};
+use siga_model::waiting::Waiting;
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
@@ -50,8 +50,13 @@ pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
     }
     for path in GuestPath::ALL {
         tell(&format!("path {path}"));
-        let spec =
-            GuestSpec { path, mtu: GuestPath::MTU_DEFAULT, ipv6: false, wait: Wait::Block, guests: Guests::default() };
+        let spec = GuestSpec {
+            path,
+            mtu: GuestPath::MTU_DEFAULT,
+            ipv6: false,
+            wait: Waiting::Block,
+            guests: Guests::default(),
+        };
         checks.push(match Net::raise(FilePath::new("/proc/self/exe"), &spec) {
             Ok(_net) => Check::ok(Group::Paths, path.name(), path.about()),
             Err(error) => Check::missing(Group::Paths, path.name(), &error, "its cells are skipped"),

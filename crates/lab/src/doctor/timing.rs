@@ -4,12 +4,12 @@
 //! wake-up decides what a blocking request-response can reach; two spinning threads show what it would be without.
 
 use crate::driver::now_ns;
-use crate::error::{IoContext, Result};
 use crate::place::stay_on;
 use crate::sys::cpu_list;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
+use siga_model::error::{IoContext, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -7,13 +7,13 @@
 use super::nothing;
 use super::output::{Output, cannot};
 use crate::account::Method;
-use crate::error::{Error, Result};
 use crate::judge::Figures;
 use crate::judge::Metric;
 use crate::plan::Cell;
 use crate::stats::lower_median;
 use crate::store::Run;
-use crate::text::field;
+use siga_model::error::{Error, Result};
+use siga_model::text::field;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write;

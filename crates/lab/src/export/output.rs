@@ -1,7 +1,7 @@
 //! Where an export goes: to a writer such as standard output, or to a file that is there whole or not at all.
 
 use crate::directory::Directory;
-use crate::error::{Error, Result};
+use siga_model::error::{Error, Result};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, BufWriter, Write};

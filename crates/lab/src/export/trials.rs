@@ -3,12 +3,12 @@
 use super::nothing;
 use super::output::{Output, cannot};
 use crate::account::Method;
-use crate::error::Result;
 use crate::judge::Figures;
 use crate::judge::Metric;
 use crate::record::TrialRecord;
 use crate::store::Run;
-use crate::text::field;
+use siga_model::error::Result;
+use siga_model::text::field;
 
 /// The columns. Readers go by them: a later version adds at the end and changes none.
 const HEAD: [&str; 21] = [

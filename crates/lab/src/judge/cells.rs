@@ -8,7 +8,6 @@ use super::figures::Figures;
 use super::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict, noise, settings};
 use crate::account::Method;
 use crate::environment::{Difference, differences};
-use crate::error::Result;
 use crate::level::Level;
 use crate::plan::{Cell, Route};
 use crate::record::Slot;
@@ -16,6 +15,7 @@ use crate::stats::adjust::{benjamini_hochberg, trials_least};
 use crate::stats::decide::Judgement;
 use crate::stats::lower_median;
 use crate::store::Run;
+use siga_model::error::Result;
 use std::collections::{BTreeMap, HashSet};
 
 /// The figures of a cell's sound trials by metric, in the order of time.

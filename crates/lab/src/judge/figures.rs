@@ -7,12 +7,12 @@
 use super::rounds::Rounds;
 use super::{Metric, Mode, Part};
 use crate::account::Method;
-use crate::error::Result;
 use crate::histogram::{self, Percentiles};
 use crate::plan::Cell;
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use crate::summary::{Component, Cpu, base_of, by_processes, by_profile, by_tick, cpu_ms};
+use siga_model::error::Result;
 use std::collections::HashMap;
 
 /// A run whose trials can be asked for their figures.

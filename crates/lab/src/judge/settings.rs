@@ -9,7 +9,7 @@ use crate::level::Level;
 use crate::plan::{Cell, Plan};
 use crate::store::Run;
 use serde_json::Value;
-use siga_fabric::driver::Driver;
+use siga_model::features::DriverFeatures;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first few settings that differ and are not what is compared, in words; `None` if there are none.
@@ -162,7 +162,9 @@ fn names(level: &Level, key: &str) -> bool {
             "gro" => level.gro.is_some(),
             "mtu" => level.mtu.is_some(),
             "full" | "buffer_count" => level.guests.is_some(),
-            feature if Driver::default().features().iter().any(|(name, _)| *name == feature) => level.guests.is_some(),
+            feature if DriverFeatures::default().features().iter().any(|(name, _)| *name == feature) => {
+                level.guests.is_some()
+            }
             size if size.starts_with("gso-") || size.starts_with("gro-") => level.big_tcp_bytes.is_some(),
             _ => false,
         },

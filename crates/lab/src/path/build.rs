@@ -9,11 +9,11 @@ use super::filter;
 use super::namespace::{Node, Place, gain_privilege};
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace, PathKind, PathSpec};
-use crate::error::{Error, IoContext, Result};
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
     LinkMessage, MacVlanMode, State, Stats64,
 };
+use siga_model::error::{Error, IoContext, Result};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};

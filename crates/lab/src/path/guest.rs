@@ -5,11 +5,10 @@
 //! (`embedded`), or applications of guests that are processes of their own (`iucv`).
 
 use super::PathKind;
-use crate::error::{Error, Result};
 use crate::level::{Guests, Level};
-use crate::socket::kernel::Wait;
 use serde::{Deserialize, Serialize};
-use siga_fabric::protocol::message::Waiting;
+use siga_model::error::{Error, Result};
+use siga_model::waiting::Waiting;
 use std::fmt;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -163,7 +162,7 @@ pub struct GuestSpec {
     /// Addresses of the path are IPv6.
     pub ipv6: bool,
     /// How every guest waits for traffic, if the level says nothing else.
-    pub wait: Wait,
+    pub wait: Waiting,
     /// What the level sets on every guest.
     pub guests: Guests,
 }
@@ -209,7 +208,7 @@ impl GuestSpec {
 
     /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
-        let waiting = Waiting::from(self.guests.wait(self.wait)).name();
+        let waiting = self.guests.wait(self.wait).name();
         let full = self.guests.full.name();
         let bits = if self.ipv6 { 64 } else { 24 };
         let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
@@ -243,7 +242,7 @@ fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siga_fabric::topology::Topology;
+    use siga_model::topology::Topology;
 
     #[test]
     fn every_path_has_a_topology_that_holds_at_each_end_of_its_range() {
@@ -254,10 +253,10 @@ mod tests {
                 assert!((least..=most).contains(&GuestPath::MTU_DEFAULT));
                 for mtu in [least, 1_500, most] {
                     let spec =
-                        GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Wait::Poll, guests: Guests::default() };
+                        GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Waiting::Poll, guests: Guests::default() };
                     let topology = Topology::parse(&spec.topology()).unwrap();
                     assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
-                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Polling));
+                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll));
                     let external = topology.guests.values().filter(|guest| guest.external).count();
                     assert_eq!(external, if path.attach == Attach::Embedded { 2 } else { 0 });
                 }

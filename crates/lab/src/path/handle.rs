@@ -5,7 +5,7 @@
 use super::keeper::Request;
 use super::{Built, Counters, PathSpec};
 use crate::control::Worker;
-use crate::error::Result;
+use siga_model::error::Result;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;

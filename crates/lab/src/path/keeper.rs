@@ -8,9 +8,9 @@ use super::build::Network;
 use super::guest::GuestSpec;
 use super::{PathSpec, raised};
 use crate::control::{Lines, write_outcome};
-use crate::error::{Error, IoContext, Result};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, IoContext, Result};
 use std::io::{IsTerminal, Stdin, Stdout};
 
 /// What the coordinator asks for.

@@ -6,10 +6,10 @@
 
 use super::Role;
 use super::netlink::Netlink;
-use crate::error::{Error, IoContext, Result};
 use crate::sys::namespace::{unshare_network, unshare_user};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
+use siga_model::error::{Error, IoContext, Result};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -6,14 +6,14 @@
 use super::guest::{Attach, GuestSpec, NAMES};
 use super::keeper::{self, Request};
 use crate::control::{Lines, Worker, write_outcome};
-use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::Leased;
-use siga_fabric::name::Name;
 use siga_fabric::protocol::report::ReportPart;
 use siga_fabric::protocol::request::{Answer, Request as Ask};
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir::{self, RunDir};
+use siga_model::error::{Error, Result};
+use siga_model::name::Name;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub(super) fn keep(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
             }
         }
     }
-    network.leased.down().map_err(Error::from)
+    network.leased.down()
 }
 
 struct Network {
@@ -124,7 +124,7 @@ impl Network {
     }
 
     fn ask(&mut self, request: Ask) -> Result<Vec<Answer>> {
-        self.leased.client.request(request).map_err(Error::from)
+        self.leased.client.request(request)
     }
 
     fn secret(&mut self, guest: &str, attach: Attach) -> Result<Secret> {

@@ -6,8 +6,8 @@
 
 use super::{Agent, greet};
 use crate::control::Worker;
-use crate::error::{Error, IoContext, Result};
 use crate::limits;
+use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::process::{Command, Stdio};
 

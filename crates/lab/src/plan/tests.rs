@@ -91,7 +91,7 @@ fn the_default_plan_is_what_the_documents_say() {
     // The first path is the base of the others.
     assert_eq!(plan.paths, ["veth-routed", "hipersockets-routed"]);
     assert_eq!(plan.workloads, ["rr-200-1000", "crr-64-8k", "strg-20m"]);
-    assert_eq!((plan.clients.as_slice(), plan.wait), ([1, 10].as_slice(), Wait::Block));
+    assert_eq!((plan.clients.as_slice(), plan.wait), ([1, 10].as_slice(), Waiting::Block));
     assert_eq!(matrix.cells.len(), 12);
     let mtu = |path: &str| matrix.cells.iter().find(|cell| cell.path == path).and_then(|cell| cell.mtu);
     assert_eq!((mtu("veth-routed"), mtu("hipersockets-routed")), (Some(1_500), Some(57_344)));

@@ -4,11 +4,11 @@
 //! the cell as printed; `published.csv` serves this comparison, titles and notes only. How a table looks is `layout`'s
 //! business.
 
-use crate::error::{Error, Result};
 use crate::reduce::{self, Blocks, Component, CpuTime, Exact, Figure, RawCounters, Transfer, ratio, reduce_transfer};
 use crate::workload::Unit;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use siga_model::error::{Error, Result};
 use std::collections::HashMap;
 
 pub(super) const PRINTED: &str = include_str!("../../../../published/published.csv");

@@ -5,8 +5,8 @@
 //! Nothing is judged here; the same cases are read off the printed tables and off a run.
 
 use super::Shown;
-use crate::error::{Error, Result};
 use serde::Deserialize;
+use siga_model::error::{Error, Result};
 
 pub(crate) const FINDINGS: &str = include_str!("../../../../published/findings.toml");
 

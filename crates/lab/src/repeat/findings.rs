@@ -6,7 +6,6 @@
 //! and among many cases that all comply one may look otherwise.
 
 use super::{Location, Pair};
-use crate::error::Result;
 use crate::path::GuestPath;
 use crate::path::guest::Attach;
 use crate::plan::Cell;
@@ -18,6 +17,7 @@ use crate::stats::decide::LEVEL;
 use crate::stats::signed_rank;
 use crate::store::Run;
 use crate::summary::Reduced;
+use siga_model::error::Result;
 use std::collections::{BTreeMap, HashSet};
 
 /// A finding and what a run says of it.

@@ -4,7 +4,6 @@
 //! router, and where the applications have processes of their own, `tcpip1` and `tcpip3` are the stacks at the ends alone.
 //! Where they have not, an end is `client` or `server`, since nothing tells its stack from its application.
 
-use crate::error::Result;
 use crate::judge::{Figures, Metric, Mode, Part};
 use crate::path::GuestPath;
 use crate::path::guest::{Attach, NAMES};
@@ -14,6 +13,7 @@ use crate::record::{Slot, TrialRecord};
 use crate::reduce::{self, Blocks, CpuTime, Figure, RawCounters, reduce};
 use crate::summary::{Component, Cpu, Summary, by_processes};
 use crate::workload::Unit;
+use siga_model::error::Result;
 use std::collections::BTreeMap;
 
 /// The figures of a cell's sound trials by row.

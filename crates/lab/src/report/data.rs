@@ -1,7 +1,6 @@
 //! The reports for programs: JSON (`siga/run/1`) and CSV. Full precision, nothing rounded.
 
 use super::findings;
-use crate::error::{Error, IoContext, Result};
 use crate::histogram::Percentiles;
 use crate::path::guest::NAMES;
 use crate::reduce::{Blocks, Figure};
@@ -9,8 +8,9 @@ use crate::repeat::rows::column;
 use crate::repeat::{Pair, Repeat};
 use crate::store::Run;
 use crate::summary::{Beside, Component, Cpu, Hop, Reduced, Summary};
-use crate::text;
 use serde_json::{Value, json};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::text;
 
 /// The report as one JSON object.
 pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {

@@ -9,8 +9,8 @@ use crate::published::align;
 use crate::published::findings::{Finding, Origin};
 use crate::repeat::{Judged, Location, Repeat, Speaks, Spoken, Verdict};
 use crate::summary::Reduced;
-use crate::text::name;
 use serde_json::{Value, json};
+use siga_model::text::name;
 use std::fmt::Write;
 
 /// The verdicts in the order of the text.

@@ -20,12 +20,12 @@ mod tests;
 mod verdict;
 
 use super::{Format, data, verdicts};
-use crate::error::{Error, Result};
 use crate::judge::Comparison;
 use crate::repeat::Repeat;
 use crate::store::Run;
 use crate::summary::{Reduced, reduce};
 use page::{Download, Section, page};
+use siga_model::error::{Error, Result};
 
 /// A run as it is shown.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 use crate::judge::{Comparison, Verdict};
 use crate::plan::Cell;
 use crate::summary::Reduced;
-use crate::text;
+use siga_model::text;
 
 /// The same comparison, to be read.
 pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison {

@@ -8,12 +8,12 @@ use super::readable;
 use super::words::{cpu_scale, number, pairs};
 use super::worth;
 use crate::environment::Difference;
-use crate::error::{Error, IoContext, Result};
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::store::Run;
-use crate::text;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::text;
 use std::fmt::Write;
 
 /// What a run says of its levels: for each further one, how it stands against the one it is judged by; then what features

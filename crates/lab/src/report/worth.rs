@@ -6,8 +6,8 @@
 use crate::judge::{Comparison, Metric, Row, Subject, Verdict};
 use crate::level::Variant;
 use crate::plan::Cell;
-use crate::text;
 use comfy_table::{Table, presets};
+use siga_model::text;
 use std::fmt::Write;
 
 /// What stands above the table.

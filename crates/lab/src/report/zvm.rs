@@ -2,7 +2,6 @@
 //! to the base and the ratio that is published of the same; the rows of the printed reports, then what these lack.
 
 use super::findings;
-use crate::error::Result;
 use crate::plan::Cell;
 use crate::published::align;
 use crate::reduce::Blocks;
@@ -10,7 +9,8 @@ use crate::repeat::rows::{column, names};
 use crate::repeat::{Pair, Repeat, levels};
 use crate::store::Run;
 use crate::summary::{Reduced, Summary};
-use crate::text::name;
+use siga_model::error::Result;
+use siga_model::text::name;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -6,9 +6,9 @@
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::path::guest::Attach;
 use serde::{Deserialize, Serialize};
-use siga_fabric::name::Name;
 use siga_fabric::protocol::secret;
 use siga_fabric::sockets::{self, Attachment, Poller, SocketId, SocketOptions, TcpListener, TcpStream, UdpSocket};
+use siga_model::name::Name;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -38,7 +38,7 @@ impl FabricOptions {
     ///
     /// # Errors
     /// Environment: the network is gone or has this guest already, or the guest does not run.
-    pub fn attach(&self) -> crate::Result<Attachment> {
+    pub fn attach(&self) -> siga_model::error::Result<Attachment> {
         let Self { base, network, guest, secret, .. } = self;
         Ok(match self.attach {
             Attach::Embedded => Attachment::embedded_at(base, network, guest, secret)?,

@@ -1,8 +1,8 @@
 //! The kernel's sockets: TCP, UDP and AF_UNIX streams, over epoll or one at a time.
 //!
 //! *Epoll* serves any number of sockets from one thread, edge-triggered. *Direct* serves a single socket with plain
-//! `send` and `recv`, as a process per connection does. Either waits in the kernel (`Wait::Block`) or spins
-//! (`Wait::Poll`). A blocking direct socket waits in `recv` without a time limit, which would have the CPU's timer set
+//! `send` and `recv`, as a process per connection does. Either waits in the kernel (`Waiting::Block`) or spins
+//! (`Waiting::Poll`). A blocking direct socket waits in `recv` without a time limit, which would have the CPU's timer set
 //! anew whenever it falls asleep, a price that shows in a round trip; its waker ends the call by a signal. A signal just before
 //! the call is lost, so the driver must be woken until it shows. Where a limit is needed it is `limits::WAIT_TIME_MAX`.
 
@@ -16,7 +16,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
-use siga_fabric::protocol::message::Waiting;
+use siga_model::waiting::Waiting;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -24,57 +24,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a driver does while nothing can go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Wait {
-    /// Sleeps in the kernel.
-    Block,
-    /// Asks and yields while that pays, then sleeps: guests of siga's own networks alone.
-    Adaptive,
-    /// Asks again and again, at the price of a CPU.
-    Poll,
-}
-
-impl Wait {
-    /// All of them, in the order of help texts.
-    pub const ALL: [Self; 3] = [Self::Block, Self::Adaptive, Self::Poll];
-
-    /// The name used on the command line and in plans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Adaptive => "adaptive",
-            Self::Poll => "poll",
-        }
-    }
-}
-
-impl From<Wait> for Waiting {
-    fn from(wait: Wait) -> Self {
-        match wait {
-            Wait::Block => Self::Blocking,
-            Wait::Adaptive => Self::Adaptive,
-            Wait::Poll => Self::Polling,
-        }
-    }
-}
-
-impl From<Waiting> for Wait {
-    fn from(waiting: Waiting) -> Self {
-        match waiting {
-            Waiting::Blocking => Self::Block,
-            Waiting::Adaptive => Self::Adaptive,
-            Waiting::Polling => Self::Poll,
-        }
-    }
-}
-
 /// How the sockets are made and served.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelOptions {
     /// Sleep or spin.
-    pub wait: Wait,
+    pub wait: Waiting,
     /// One socket at a time without epoll.
     pub direct: bool,
     /// Congestion control asked for on every TCP socket; `None` keeps the host's.
@@ -147,7 +101,7 @@ impl Kernel {
     }
 
     fn blocking(&self) -> bool {
-        self.options.direct && self.options.wait == Wait::Block
+        self.options.direct && self.options.wait == Waiting::Block
     }
 
     fn flags(&self) -> SocketFlags {
@@ -201,7 +155,7 @@ impl Kernel {
         let local = SocketAddr::try_from(net::getsockname(socket)?)?.port();
         let remote = net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
         let remote = SocketAddr::try_from(remote)?.port();
-        let other = |error: crate::Error| io::Error::other(error.to_string());
+        let other = |error: siga_model::error::Error| io::Error::other(error.to_string());
         sockmap.insert(socket.as_fd(), local, remote).map_err(other)?;
         let begun = Instant::now();
         while both && !sockmap.contains(remote, local).map_err(other)? {
@@ -356,8 +310,8 @@ impl Sockets for Kernel {
             return Ok(());
         }
         let timeout = match self.options.wait {
-            Wait::Poll => Some(Duration::ZERO),
-            Wait::Block | Wait::Adaptive => timeout,
+            Waiting::Poll => Some(Duration::ZERO),
+            Waiting::Block | Waiting::Adaptive => timeout,
         };
         let timeout = timeout.map(timespec);
         let mut space = [const { MaybeUninit::uninit() }; EVENTS_AT_ONCE];

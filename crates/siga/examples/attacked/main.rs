@@ -17,9 +17,9 @@ mod stranger;
 
 use packets::{datagram, echo, fragment, syn, unreachable};
 use serde_json::json;
-use siga_fabric::name::Name;
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::{Attachment, TcpListener, TcpStream};
+use siga_model::name::Name;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -4,9 +4,9 @@ use super::report::Report;
 use super::{Outcome, client, hold, server};
 use clap::Args;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use siga_fabric::name::Name;
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::Attachment;
+use siga_model::name::Name;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! A network that a test brings up, and what runs over it.
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses what it needs, and tests say what they skip")]
 
-use siga_fabric::name::Name;
 use siga_fabric::protocol::secret::Secret;
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
+use siga_model::name::Name;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

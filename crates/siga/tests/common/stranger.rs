@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each program uses what it needs")]
 
 use siga_fabric::client::Client;
-use siga_fabric::name::Name;
 use siga_fabric::protocol::channel::Channel;
 use siga_fabric::protocol::message::{Buffers, GuestEvent, MemberId, Order, RingPairEnd};
 use siga_fabric::protocol::report::{ReportPart, StackReport};
 use siga_fabric::protocol::secret::Secret;
+use siga_model::name::Name;
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, Shape, WakeFd};
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,10 +1,9 @@
 //! Logs in a directory of their own, with times that the test chooses.
 
 use super::*;
-use crate::limits::{
-    GUESTS_MAX, LOG_GUEST_BURST_LINES, LOG_GUEST_BYTES_MIN, LOG_LEFT_OUT_INTERVAL, LOG_LINE_BYTES_MAX,
-};
+use crate::limits::{LOG_GUEST_BURST_LINES, LOG_GUEST_BYTES_MIN, LOG_LEFT_OUT_INTERVAL, LOG_LINE_BYTES_MAX};
 use rustix::fs::{CWD, FileType, Mode};
+use siga_model::limits::GUESTS_MAX;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

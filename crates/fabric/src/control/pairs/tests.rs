@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::ticket::{Ticket, TicketKey};
-use crate::topology::Access;
+use siga_model::topology::Access;
 
 const LAN: &str = r#"
 [network.lan]

@@ -3,7 +3,7 @@
 use super::super::lockstep::Guest;
 use crate::protocol::message::GuestEvent;
 use crate::sockets::group::{GroupChange, Interface};
-use crate::topology::Topology;
+use siga_model::topology::Topology;
 use siga_ring::Link;
 use siga_stack::udp::UdpId;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -8,7 +8,7 @@ use crate::application::record::{Command, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{Extent, Extents, shape};
 use crate::client::ApplicationEnd;
 use crate::limits::{CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX, INCOMING_MAX};
-use crate::protocol::message::Waiting;
+use siga_model::waiting::Waiting;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::io::ErrorKind;
@@ -71,7 +71,7 @@ impl Scene {
             link: link(own, guest_fd, notify_fd_application, wake_fd_application),
             arena,
             peer: PeerArena::map(received_fd, arena_bytes).unwrap(),
-            waiting: Waiting::Blocking,
+            waiting: Waiting::Block,
             colocate: false,
         };
         let mut guest = link(of_guest, own_fd, notify_fd_guest, wake_fd_guest);

@@ -10,8 +10,8 @@ use super::super::asm::{
 };
 use super::super::btf::Btf;
 use super::super::symbols::Symbols;
-use crate::error::{Error, Result};
 use crate::sys::bpf::Map;
+use siga_model::error::{Error, Result};
 use std::ops::Range;
 
 /// Key of the counts: `u32` process, `u32` namespace, `u32` mode.

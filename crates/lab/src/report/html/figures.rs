@@ -11,13 +11,13 @@ use super::page::{Figure, figure, heads};
 use super::plot::Scale;
 use super::tables::{PARTS, legend, parts};
 use super::verdict::{interval, metric, values, what};
-use crate::error::Result;
 use crate::histogram::{at_quantile, decode};
 use crate::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
 use crate::report::words::{cpu_scale, number, pairs};
 use crate::summary::Summary;
 use crate::workload::{Unit, Workload};
 use maud::{Markup, html};
+use siga_model::error::Result;
 
 /// Rows of one chart.
 const ROWS_MAX: usize = 40;

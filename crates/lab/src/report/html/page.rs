@@ -4,9 +4,9 @@
 //! and letters that turn others around or cannot be seen are replaced in the whole page. The policy in the page's head
 //! lets no script but ours run, even if one of these should fail.
 
-use crate::text;
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
+use siga_model::text;
 use std::ops::Range;
 
 /// How a report begins; a file that begins otherwise is not ours to replace.

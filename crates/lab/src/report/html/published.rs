@@ -5,9 +5,9 @@ use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
 use super::page::{self, Download, Figure, Section, columns, figure, heads, table};
 use super::tables::legend;
-use crate::error::Result;
 use crate::published::{FILES, Shown, metric, shown};
 use maud::{Markup, html};
+use siga_model::error::Result;
 use std::cmp::Ordering;
 
 /// Clients of the ratio charts, as in the source.

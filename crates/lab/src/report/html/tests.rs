@@ -1,7 +1,6 @@
 //! What no run on a healthy host shows: hostile names in every place, figures that come to nothing, thousands of cells.
 
 use super::html;
-use crate::error::Kind;
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::level::Level;
 use crate::plan::Cell;
@@ -10,8 +9,9 @@ use crate::repeat::tests::{at_430, dearer_router, like_tables};
 use crate::report::{Format, Layout, render};
 use crate::store::Run;
 use crate::summary::trial_of;
-use crate::text::is_unseen;
 use serde_json::Value;
+use siga_model::error::ErrorKind;
+use siga_model::text::is_unseen;
 
 fn run(trials: Vec<TrialRecord>) -> Run {
     Run::of("runs/made-up", trials)
@@ -230,7 +230,7 @@ fn figures_that_come_to_nothing_are_left_out() {
 
 #[test]
 fn a_run_without_a_trial_has_no_report() {
-    assert_eq!(html(&[run(Vec::new())], &[]).unwrap_err().kind(), Kind::Incomplete);
+    assert_eq!(html(&[run(Vec::new())], &[]).unwrap_err().kind(), ErrorKind::Incomplete);
 }
 
 #[test]

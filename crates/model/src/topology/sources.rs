@@ -6,12 +6,9 @@
 //! the device alone, and no router passes them on.
 
 use super::{Device, Topology};
-use crate::cidr::Cidr;
-use crate::error::{Error, Result};
 use crate::name::Name;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use siga_stack::link::source::Sources;
-use siga_stack::wire::address::Prefix;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,9 +17,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SourceList {
     /// Those that the partner may send from.
-    pub admitted: Vec<Cidr>,
+    pub admitted: Vec<IpNet>,
     /// Those inside of them that it may not send from.
-    pub refused: Vec<Cidr>,
+    pub refused: Vec<IpNet>,
 }
 
 impl SourceList {
@@ -35,16 +32,6 @@ impl SourceList {
     pub fn is_empty(&self) -> bool {
         self.admitted.is_empty()
     }
-
-    /// As the stack has it.
-    ///
-    /// # Errors
-    /// There are too many prefixes.
-    pub fn filter(&self) -> Result<Sources> {
-        let list = |cidrs: &[Cidr]| cidrs.iter().map(|cidr| cidr.prefix()).collect::<Vec<Prefix>>();
-        let refused = |error| Error::usage(format!("{} prefixes of sources: {error:?}", self.len()));
-        Sources::new(&list(&self.admitted), &list(&self.refused)).map_err(refused)
-    }
 }
 
 /// The sources of a guest's device, for its partners on the device's network.
@@ -55,9 +42,9 @@ pub fn of(topology: &Topology, guest: &Name, device: &Device) -> SourceList {
         rules.routed(topology, guest, device);
     }
     for other in &sender.devices {
-        for own in other.addresses.iter().map(|own| own.address()) {
+        for own in other.addresses.iter().map(|own| own.addr()) {
             if !is_link_local(own) || other.name == device.name {
-                rules.0.insert(key(Cidr::host(own)), true);
+                rules.0.insert(key(IpNet::from(own)), true);
             }
         }
     }
@@ -68,8 +55,8 @@ pub fn of(topology: &Topology, guest: &Name, device: &Device) -> SourceList {
 #[derive(Debug, Default)]
 struct Rules(BTreeMap<(IpAddr, u8), bool>);
 
-fn key(cidr: Cidr) -> (IpAddr, u8) {
-    (cidr.network().address(), cidr.prefix().length())
+fn key(net: IpNet) -> (IpAddr, u8) {
+    (net.trunc().addr(), net.prefix_len())
 }
 
 impl Rules {
@@ -80,18 +67,18 @@ impl Rules {
             device.network != shared.network && topology.networks[&device.network].access.admits(guest)
         };
         let routes = sender.routes.iter().map(|route| (route.to, &sender.devices[route.device]));
-        let networks = sender.devices.iter().flat_map(|own| own.addresses.iter().map(move |cidr| (*cidr, own)));
+        let networks = sender.devices.iter().flat_map(|own| own.addresses.iter().map(move |net| (*net, own)));
         for (to, device) in routes.chain(networks) {
-            if !is_link_local(to.address()) && !to.address().is_multicast() {
+            if !is_link_local(to.addr()) && !to.addr().is_multicast() {
                 // Of two ways, either may be taken.
                 *self.0.entry(key(to)).or_default() |= leads_elsewhere(device);
             }
         }
         for device in &sender.devices {
             let partners = topology.on(&device.network).filter(|(partner, _, _)| *partner != guest);
-            for host in partners.flat_map(|(_, _, partner)| partner.addresses.iter().map(|own| own.address())) {
+            for host in partners.flat_map(|(_, _, partner)| partner.addresses.iter().map(|own| own.addr())) {
                 if !is_link_local(host) {
-                    self.0.insert(key(Cidr::host(host)), leads_elsewhere(device));
+                    self.0.insert(key(IpNet::from(host)), leads_elsewhere(device));
                 }
             }
         }
@@ -103,13 +90,13 @@ impl Rules {
     /// The rules without those that say what the next outer one says.
     fn shortest(&self) -> SourceList {
         let mut list = SourceList::default();
-        let mut around: Vec<(Prefix, bool)> = Vec::new();
+        let mut around: Vec<(IpNet, bool)> = Vec::new();
         for ((address, length), is_in) in &self.0 {
-            let Some(prefix) = Prefix::new(*address, *length) else { continue };
-            while around.pop_if(|(outer, _)| !outer.covers(*address)).is_some() {}
+            let Ok(prefix) = IpNet::new(*address, *length) else { continue };
+            while around.pop_if(|(outer, _)| !outer.contains(address)).is_some() {}
             if around.last().is_some_and(|(_, outer)| *outer) != *is_in {
                 let side = if *is_in { &mut list.admitted } else { &mut list.refused };
-                side.push(Cidr::from(prefix));
+                side.push(prefix);
             }
             around.push((prefix, *is_in));
         }
@@ -172,7 +159,13 @@ route = [{ to = "0.0.0.0/0", via = "10.9.0.2" }, { to = "10.0.1.0/24", via = "10
     }
 
     fn admits(list: &SourceList, from: &str) -> bool {
-        list.filter().unwrap().admits(from.parse().unwrap())
+        // The longest prefix that covers the address decides, as the stack's filter does it.
+        let from: IpAddr = from.parse().unwrap();
+        let rules = list.admitted.iter().map(|net| (net, true)).chain(list.refused.iter().map(|net| (net, false)));
+        rules
+            .filter(|(net, _)| net.contains(&from))
+            .max_by_key(|(net, _)| net.prefix_len())
+            .is_some_and(|(_, is_in)| is_in)
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use super::file::{AccessWord, DeviceEntry, File, GuestEntry, NetworkEntry, RouteEntry, Type};
 use super::{Access, Device, Guest, Network, NetworkKind, Route, Topology, sources};
-use crate::cidr::Cidr;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::name::Name;
+use crate::prefix;
+use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -147,39 +148,40 @@ fn device(guest: &Name, place: usize, entry: DeviceEntry, networks: &BTreeMap<Na
         return Err(at(Error::usage(message).hint(format!("add it: grant = [\"{guest}\"]"))));
     }
     bounded("addresses", entry.addresses.len(), limits::ADDRESSES_MAX).map_err(at)?;
-    entry.addresses.iter().try_for_each(|own| is_of_a_station(*own)).map_err(at)?;
-    let mtu = mtu(entry.mtu, kind, &entry.addresses).map_err(at)?;
+    let addresses = entry.addresses.iter().map(|own| own_address(own)).collect::<Result<Vec<_>>>().map_err(at)?;
+    let mtu = mtu(entry.mtu, kind, &addresses).map_err(at)?;
     // What is out of range is clamped, not refused (devices.md, `buffer_count`).
     let buffer_count = entry.buffer_count.map_or(limits::BUFFER_COUNT_DEFAULT, |count| {
         u16::try_from(count).unwrap_or(u16::MAX).clamp(limits::BUFFER_COUNT_MIN, limits::BUFFER_COUNT_MAX)
     });
-    Ok(Device { network: entry.network, addresses: entry.addresses, mtu, buffer_count, full: entry.full, name })
+    Ok(Device { network: entry.network, addresses, mtu, buffer_count, full: entry.full, name })
 }
 
-fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[Cidr]) -> Result<u16> {
+fn mtu(asked: Option<u32>, kind: NetworkKind, addresses: &[IpNet]) -> Result<u16> {
     let least =
-        if addresses.iter().any(|own| own.address().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
+        if addresses.iter().any(|own| own.addr().is_ipv6()) { limits::MTU_IPV6_MIN } else { limits::MTU_IPV4_MIN };
     let most = kind.mtu_max();
     let mtu = asked.unwrap_or(most);
     let fits = u16::try_from(mtu).ok().filter(|_| (least..=most).contains(&mtu));
     fits.ok_or_else(|| Error::usage(format!("an MTU of {mtu} bytes on {kind}: {least} to {most} are possible")))
 }
 
-fn is_of_a_station(own: Cidr) -> Result<()> {
-    let address = own.address();
+fn own_address(text: &str) -> Result<IpNet> {
+    let own = prefix::parse(text)?;
+    let address = own.addr();
     let odd = address.is_unspecified() || address.is_multicast() || address.is_loopback();
     if odd || matches!(address, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0) {
         return Err(Error::usage(format!("{address} is not an address that a guest can have")));
     }
-    Ok(())
+    Ok(own)
 }
 
 fn route(written: &RouteEntry, devices: &[Device]) -> Result<Route> {
-    let to = if written.to == "default" { Cidr::everything(written.via) } else { written.to.parse()? };
-    if to.address().is_ipv4() != written.via.is_ipv4() {
+    let to = if written.to == "default" { prefix::everything(written.via) } else { prefix::parse(&written.to)? };
+    if to.addr().is_ipv4() != written.via.is_ipv4() {
         return Err(Error::usage(format!("{} is of the other IP version", written.via)));
     }
-    let leads = |device: &Device| device.addresses.iter().any(|own| own.prefix().covers(written.via));
+    let leads = |device: &Device| device.addresses.iter().any(|own| own.contains(&written.via));
     let device = devices.iter().position(leads);
     let device =
         device.ok_or_else(|| Error::usage(format!("{} is on the network of none of its devices", written.via)))?;
@@ -193,13 +195,13 @@ fn addresses_are_of_one_device(topology: &Topology) -> Result<()> {
         for (device, own) in
             guest.devices.iter().flat_map(|device| device.addresses.iter().map(move |own| (device, own)))
         {
-            let of_link = match own.address() {
+            let of_link = match own.addr() {
                 IpAddr::V4(v4) => v4.is_link_local(),
                 IpAddr::V6(v6) => v6.is_unicast_link_local(),
             };
-            let key = (of_link.then_some(&device.network), own.address());
+            let key = (of_link.then_some(&device.network), own.addr());
             if let Some(other) = owners.insert(key, name) {
-                let message = format!("{} is an address of guest {other} and of guest {name}", own.address());
+                let message = format!("{} is an address of guest {other} and of guest {name}", own.addr());
                 return Err(Error::usage(message));
             }
         }

@@ -1,12 +1,11 @@
 //! The file as people write it: every key known, nothing checked beyond its form.
 
 use super::{Full, Restart};
-use crate::cidr::Cidr;
-use crate::driver::Driver;
 use crate::error::{Error, Result};
+use crate::features::DriverFeatures;
 use crate::limits::TOPOLOGY_BYTES_MAX;
 use crate::name::Name;
-use crate::protocol::message::Waiting;
+use crate::waiting::Waiting;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ use std::net::IpAddr;
 pub(super) struct File {
     pub(super) name: Option<Name>,
     #[serde(default)]
-    pub(super) driver: Driver,
+    pub(super) driver: DriverFeatures,
     #[serde(default)]
     pub(super) network: BTreeMap<Name, NetworkEntry>,
     #[serde(default)]
@@ -91,7 +90,7 @@ pub(super) struct DeviceEntry {
     pub(super) kind: Option<Type>,
     pub(super) network: Name,
     #[serde(default)]
-    pub(super) addresses: Vec<Cidr>,
+    pub(super) addresses: Vec<String>,
     pub(super) mtu: Option<u32>,
     pub(super) buffer_count: Option<u32>,
     #[serde(default)]

@@ -1,15 +1,12 @@
 //! How guests move frames between their stacks and the rings, and where they run: features that can each be switched alone, so
 //! that what each is worth can be measured.
 
-use crate::topology::NetworkKind;
 use serde::{Deserialize, Serialize};
-use siga_ring::Producer;
-use siga_stack::link::device::Agreed;
 
 /// The features of a network's drivers; all are on where nothing is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Driver {
+pub struct DriverFeatures {
     /// Packets share a buffer of HiperSockets as far as they fit (a virtual CTC's always do).
     pub packing: bool,
     /// A doorbell is rung where the partner asked for it, not at every hand-over.
@@ -30,7 +27,7 @@ pub struct Driver {
     pub colocate: bool,
 }
 
-impl Default for Driver {
+impl Default for DriverFeatures {
     fn default() -> Self {
         Self {
             packing: true,
@@ -44,7 +41,7 @@ impl Default for Driver {
     }
 }
 
-impl Driver {
+impl DriverFeatures {
     /// Every feature by its name in topologies, and whether it is on.
     pub fn features(mut self) -> [(&'static str, bool); 7] {
         self.switches().map(|(name, is_on)| (name, *is_on))
@@ -62,20 +59,5 @@ impl Driver {
             ("zero_copy", zero_copy),
             ("colocate", colocate),
         ]
-    }
-
-    /// What the ends of a link agree to.
-    pub(crate) fn agreed(self, kind: NetworkKind) -> Agreed {
-        Agreed {
-            checksum_unfilled: self.omit_checksums,
-            // A segment larger than the MTU has to fit into one buffer.
-            large_segments: self.large_segments && kind.takes_large_segments(),
-        }
-    }
-
-    /// Has a new ring used as the features say.
-    pub(crate) fn prepare(self, ring: &mut Producer, kind: NetworkKind) {
-        ring.set_packing(self.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
-        ring.set_notify_always(!self.suppress_doorbells);
     }
 }

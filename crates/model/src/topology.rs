@@ -7,12 +7,12 @@ mod check;
 mod file;
 pub mod sources;
 
-use crate::cidr::Cidr;
-use crate::driver::Driver;
 use crate::error::Result;
+use crate::features::DriverFeatures;
 use crate::limits;
 use crate::name::Name;
-use crate::protocol::message::Waiting;
+use crate::waiting::Waiting;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct Topology {
     /// What it is called, if the file says so.
     pub name: Option<Name>,
     /// How all guests move frames.
-    pub driver: Driver,
+    pub driver: DriverFeatures,
     /// The networks.
     pub networks: BTreeMap<Name, Network>,
     /// The guests.
@@ -154,7 +154,7 @@ pub struct Device {
     /// The network.
     pub network: Name,
     /// Own addresses.
-    pub addresses: Vec<Cidr>,
+    pub addresses: Vec<IpNet>,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
     /// Buffers of each inbound ring.
@@ -188,7 +188,7 @@ impl Full {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Where to.
-    pub to: Cidr,
+    pub to: IpNet,
     /// The next hop.
     pub via: IpAddr,
     /// The place of the device in the guest's list.

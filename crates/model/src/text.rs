@@ -1,10 +1,34 @@
-//! Text that comes from elsewhere, made fit for where it is shown.
+//! Text that comes from elsewhere, made safe for where it is shown, and cut to a bound.
 //!
-//! Names in a record may have been written by anyone. A letter that is not seen, or that turns others around, is replaced
-//! wherever people read; a spreadsheet gets no formula, Markdown no table edge and no element. Nothing here decides what a
-//! name may be, and what programs read as JSON keeps every letter.
+//! Anyone may have written the names in a record. Where people read, a character that is invisible or changes the direction of
+//! others is replaced. A spreadsheet gets no formula, Markdown no table edge and no element. JSON for programs keeps every
+//! character. A guest's text ends up in the log, in messages to other guests and on terminals, so it is cut when it is read.
 
+use crate::limits::TEXT_BYTES_MAX;
+use serde::{Deserialize, Deserializer};
 use std::fmt::Write;
+
+/// Shortens a text to `bytes_max`, between two characters.
+pub fn cut(mut text: String, bytes_max: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text
+}
+
+/// For serde: a text of at most [`TEXT_BYTES_MAX`].
+///
+/// # Errors
+/// It is no text.
+pub fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| cut(text, TEXT_BYTES_MAX))
+}
+
+/// For serde: the same for a text that may be absent.
+///
+/// # Errors
+/// It is no text.
+pub fn bounded_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(from).map(|text| text.map(|text| cut(text, TEXT_BYTES_MAX)))
+}
 
 /// Letters that are not seen and change how others are: controls, line separators, directions.
 pub fn is_unseen(letter: char) -> bool {

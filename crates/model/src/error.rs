@@ -1,16 +1,18 @@
-//! The one error type of the laboratory: what went wrong, where, and the way out.
+//! The one error type: what was wrong, where, and what to do.
 //!
-//! Its kind decides the exit status of the program (`SPECIFICATION.md`, "Exit status"). Messages name the place (a file,
-//! a path, a guest) and the hint says what the user can do. A peer's failure inside a trial is counted by the driver and
-//! becomes an error only when the trial cannot give a figure.
+//! A message names the place (a file, a guest, a path), and the hint says what the user can do. The kind decides the
+//! program's exit status (`SPECIFICATION.md`, "Exit status"). Errors cross the channels between processes as JSON. The
+//! receiver cuts their texts to a bound. Two events are no errors of this kind: a partner that violates a ring's contract is detached
+//! and logged, and a peer that fails within a trial is counted.
 
+use crate::text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who has to act on an error; decides the exit status.
+/// What kind of error it is; decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ErrorKind {
     /// A comparison found a regression, and was asked to fail on one (exit status 1).
     Regression,
     /// The command, plan or level asks for something impossible (exit status 2).
@@ -21,41 +23,44 @@ pub enum Kind {
     Incomplete,
 }
 
-/// What went wrong and the way out; it can cross a pipe from a child process as JSON.
+/// What was wrong, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
+    #[serde(deserialize_with = "text::bounded")]
     message: String,
+    #[serde(deserialize_with = "text::bounded_option")]
     hint: Option<String>,
+    #[serde(default)]
     disturbance: bool,
 }
 
 /// A result whose error can be shown to the user as it is.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    fn new(kind: Kind, message: impl Into<String>) -> Self {
+    fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, disturbance: false }
     }
 
     /// A comparison found what it was asked to fail on.
     pub fn regression(message: impl Into<String>) -> Self {
-        Self::new(Kind::Regression, message)
+        Self::new(ErrorKind::Regression, message)
     }
 
     /// The user asked for something that cannot be.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, message)
+        Self::new(ErrorKind::Usage, message)
     }
 
     /// The host cannot do it.
     pub fn environment(message: impl Into<String>) -> Self {
-        Self::new(Kind::Environment, message)
+        Self::new(ErrorKind::Environment, message)
     }
 
     /// Part of the run is missing.
     pub fn incomplete(message: impl Into<String>) -> Self {
-        Self::new(Kind::Incomplete, message)
+        Self::new(ErrorKind::Incomplete, message)
     }
 
     /// Part of the run is missing because the host stood still or changed meanwhile: what was measured is not at fault, and
@@ -79,7 +84,7 @@ impl Error {
     }
 
     /// Who has to act.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
@@ -101,10 +106,10 @@ impl Error {
     /// The exit status of a program that ends with this error.
     pub fn exit_status(&self) -> u8 {
         match self.kind {
-            Kind::Regression => 1,
-            Kind::Usage => 2,
-            Kind::Environment => 3,
-            Kind::Incomplete => 4,
+            ErrorKind::Regression => 1,
+            ErrorKind::Usage => 2,
+            ErrorKind::Environment => 3,
+            ErrorKind::Incomplete => 4,
         }
     }
 }
@@ -120,16 +125,6 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl From<siga_fabric::Error> for Error {
-    fn from(error: siga_fabric::Error) -> Self {
-        let kind = match error.kind() {
-            siga_fabric::error::Kind::Usage => Kind::Usage,
-            siga_fabric::error::Kind::Environment => Kind::Environment,
-        };
-        Self { hint: error.way_out().map(str::to_owned), ..Self::new(kind, error.message()) }
-    }
-}
 
 /// Turns an I/O error into an environment error that names its place.
 pub trait IoContext<T> {

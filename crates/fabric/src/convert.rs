@@ -1,0 +1,53 @@
+//! Conversions from the shared data of `siga-model` to the types of the stack and the ring.
+
+use ipnet::IpNet;
+use siga_model::error::{Error, Result};
+use siga_model::features::DriverFeatures;
+use siga_model::topology::NetworkKind;
+use siga_model::topology::sources::SourceList;
+use siga_model::waiting::Waiting;
+use siga_ring::Producer;
+use siga_ring::wait::Mode;
+use siga_stack::link::device::Agreed;
+use siga_stack::link::source::Sources;
+use siga_stack::wire::address::Prefix;
+
+/// A prefix for the stack's tables.
+pub(crate) fn prefix(net: IpNet) -> Prefix {
+    let prefix = Prefix::new(net.addr(), net.prefix_len());
+    prefix.unwrap_or_else(|| unreachable!("{net} has at most as many bits as its address"))
+}
+
+/// The stack's filter of a partner's sources.
+///
+/// # Errors
+/// There are too many prefixes.
+pub(crate) fn filter(list: &SourceList) -> Result<Sources> {
+    let prefixes = |nets: &[IpNet]| nets.iter().copied().map(prefix).collect::<Vec<Prefix>>();
+    let refused = |error| Error::usage(format!("{} prefixes of sources: {error:?}", list.len()));
+    Sources::new(&prefixes(&list.admitted), &prefixes(&list.refused)).map_err(refused)
+}
+
+/// The ring's waiting policy.
+pub(crate) fn mode(waiting: Waiting) -> Mode {
+    match waiting {
+        Waiting::Adaptive => Mode::Adaptive,
+        Waiting::Block => Mode::Blocking,
+        Waiting::Poll => Mode::Polling,
+    }
+}
+
+/// What the ends of a link agree to.
+pub(crate) fn agreed(features: DriverFeatures, kind: NetworkKind) -> Agreed {
+    Agreed {
+        checksum_unfilled: features.omit_checksums,
+        // A segment larger than the MTU has to fit into one buffer.
+        large_segments: features.large_segments && kind.takes_large_segments(),
+    }
+}
+
+/// Sets up a new ring as the features say.
+pub(crate) fn prepare(ring: &mut Producer, features: DriverFeatures, kind: NetworkKind) {
+    ring.set_packing(features.packing && matches!(kind, NetworkKind::Hipersockets { .. }));
+    ring.set_notify_always(!features.suppress_doorbells);
+}
