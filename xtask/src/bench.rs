@@ -1,5 +1,4 @@
-//! What siga is compared with, each beside the other in one run: its own networks with the kernel's paths, its drivers with
-//! the field's C drivers.
+//! Comparisons within one run: siga's own networks with the kernel's paths, its workload drivers with well-known C drivers.
 
 mod attacked;
 pub(crate) mod drivers;

@@ -92,7 +92,7 @@ impl Step {
         }
     }
 
-    /// Runs it. A part that could not be checked here is told by a line.
+    /// Runs it. The line that it returns names a part that could not be checked here.
     fn run(&self, root: &Path) -> Result<Option<String>, String> {
         match self {
             Self::Command { line, env } => {

@@ -1,10 +1,10 @@
-//! Fuzzing: the targets of `fuzz/`, built with coverage counters, led by libFuzzer from the kept inputs on.
+//! Fuzzing: the targets of `fuzz/`, built with coverage counters and driven by libFuzzer, which starts from the kept inputs.
 //!
-//! It works on the pinned stable toolchain, without cargo-fuzz and without a sanitizer: the counters are an LLVM pass that any
-//! rustc runs if asked to, libFuzzer comes with its crate and needs a C++ compiler, and there is no unsafe code below to look
-//! after. Comparisons are not traced, for inputs are programs whose numbers are filled in: tracing halves the speed and finds
-//! no more. The ring has unsafe code: of that, Miri and the tests look after. What a run finds new stays in `target/fuzz/TARGET/corpus`; `--keep` makes the kept inputs anew from it, the
-//! fewest and shortest that reach every place.
+//! It works on the pinned stable toolchain, without cargo-fuzz and without a sanitizer. The counters are an LLVM pass that any
+//! rustc can run. libFuzzer comes with its crate and needs a C++ compiler. The stack has no unsafe code for a sanitizer to
+//! check; Miri and the tests check the ring's. Comparisons are not traced: inputs are programs whose numbers are filled in, so
+//! tracing halves the speed and finds no more. New inputs stay in `target/fuzz/TARGET/corpus`. `--keep` rebuilds the kept inputs
+//! from them: the fewest and shortest that reach every place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use siga_sim::fuzz::{TARGETS, pack, unpack};
 
 use crate::command;
 
-/// The targets whose acts are in the tests of crates that this one may not use: their own programs play the inputs.
+/// Targets in the tests of crates that this one may not use: programs of their own play the inputs.
 const OF_OTHERS: [&str; 2] = ["ring", "control"];
 
-/// What plays an input in this process, if anything does.
+/// A target's name, and the function that plays an input in this process, if there is one.
 type Chosen = (&'static str, Option<fn(&[u8])>);
 
 /// Passes and options of the compiler that cargo-fuzz sets too, on any channel.

@@ -1,9 +1,9 @@
 //! Instructions of a forwarded frame and of an exchange, counted by Callgrind in the fabric's nodes that take turns on one thread.
 //!
-//! The clock has no part in it, neither this host's nor the nodes', which stands but for so much a turn: the same program does
-//! the same each time, so a step of a few per cent is a change of the code or of the compiler. Only what the nodes do is
-//! collected. Copies out of rings are told apart: Callgrind counts a `rep movsb` once for each byte, of which a processor takes
-//! dozens at a time, and beside these nothing else would be seen. What was counted last is checked in; `--update` writes it anew.
+//! No clock has a part in it: the nodes' own clock advances by a fixed step a turn. The same program therefore takes the same
+//! number of instructions each time, and a step of a few per cent is a change of the code or of the compiler. Only the nodes'
+//! work is collected. Copies out of rings are counted apart, because Callgrind counts a `rep movsb` once for each byte, while a
+//! processor moves dozens of bytes at a time. The counts are checked in; `--update` writes them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,7 +66,7 @@ fn copies(case: &str) -> String {
     format!("{case}-copies")
 }
 
-/// What is checked in has a figure of each case and of nothing else.
+/// The file has to have a figure for each case and no other.
 fn are_all_there(known: &BTreeMap<String, u64>) -> Result<(), String> {
     let mut wanted: Vec<String> = CASES.into_iter().flat_map(|case| [case.to_owned(), copies(case)]).collect();
     wanted.sort();
@@ -77,7 +77,7 @@ fn are_all_there(known: &BTreeMap<String, u64>) -> Result<(), String> {
     Err(format!("{FILE} has {}, and should have {}", has.join(", "), wanted.join(", ")))
 }
 
-/// Tells how each count compares; those that are too far away.
+/// Prints how each count compares; returns the names of those outside the tolerance.
 fn differing(counted: &BTreeMap<String, u64>, known: &BTreeMap<String, u64>) -> Vec<String> {
     let mut differing = Vec::new();
     for (name, count) in counted {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_callgrind_says_of_functions_is_summed_up_without_what_they_call_and_copies_apart() {
+    fn callgrinds_own_costs_of_functions_are_summed_with_copies_apart() {
         let profile = "positions: line\nevents: Ir\nsummary: 170\n\nob=/program\nfl=???\nfn=siga_fabric::node::Node::take\n\
             0 51\ncfn=siga_ring::counters::CopyMeter::measure\ncalls=1 0 \n0 72\n0 46\n\n\
             fn=siga_ring::counters::CopyMeter::measure\n0 72\n\nfn=siga_fabric::node::Node::pass\n0 1\n\ntotals: 170\n";
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_missing_or_of_nothing_is_an_error() {
+    fn a_missing_or_unknown_figure_is_an_error() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let known = || toml::from_str::<BTreeMap<String, u64>>(&fs::read_to_string(root.join(FILE)).unwrap()).unwrap();
         assert_eq!(are_all_there(&known()), Ok(()));

@@ -1,9 +1,9 @@
 //! Everything a person or CI runs, as one program: `cargo xtask ci` and its parts.
 //!
-//! Progress, times and findings go to stderr; the exit status is 0 when all is well and 1 otherwise. It uses cargo and
-//! git through their command lines. What checks or measures writes below `target/` alone; what is asked to write a file of the
-//! tree (`--update`, `--write`, `--accept`, `--keep`, `schema`) writes that. `bench-drivers` needs root; where other tasks could do
-//! more with it, they say so.
+//! Progress, times and findings go to stderr; the exit status is 0 when all is well and 1 otherwise. Tasks use cargo and git
+//! through their command lines. They write below `target/` only, except those that are asked to write a file of the tree
+//! (`--update`, `--write`, `--accept`, `--keep`, `schema`). `bench-drivers` needs root. Other tasks say where root lets them do
+//! more.
 
 mod bench;
 mod ci;
@@ -35,12 +35,12 @@ struct Cli {
 enum Task {
     /// Run all that a change has to pass, in order, up to the first failure
     Ci,
-    /// Check what the compiler cannot: who uses whom, size of the build, habits of text, tests named in promises
+    /// Check what the compiler cannot: edges between crates, import circles, size of the build, language, tests of promises
     Tidy,
     /// Check licences, versions and sources of all dependencies, and the advisories where these can be fetched
     Deny,
-    /// Compare siga's own network with the kernel's at its best, and with itself beside a hostile guest (`--only attacked`; a quiet
-    /// machine; under a quarter of an hour)
+    /// Compare siga's own network with the kernel's at its best, and with itself beside a hostile guest (`--only attacked`); needs
+    /// a quiet machine for under a quarter of an hour
     Bench {
         /// Rounds; each measures every mode of a cell once
         #[arg(long, default_value_t = 4)]
@@ -48,14 +48,14 @@ enum Task {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 0.5)]
         seconds: f64,
-        /// Only the rows whose name holds this
+        /// Only the rows whose name contains this
         #[arg(long, default_value = "")]
         only: String,
         /// Where the result goes as JSON
         #[arg(long, default_value = "target/bench/network.json")]
         out: PathBuf,
     },
-    /// Compare the drivers with iperf3, qperf and sockperf in one run (root; a quiet machine)
+    /// Compare the workload drivers with iperf3, qperf and sockperf in one run (root; a quiet machine)
     BenchDrivers {
         /// Rounds; each measures every peer and siga once
         #[arg(long, default_value_t = 7)]
@@ -63,13 +63,13 @@ enum Task {
         /// Seconds of each measurement
         #[arg(long, default_value_t = 2)]
         seconds: u32,
-        /// Only the peers whose name holds this
+        /// Only the peers whose name contains this
         #[arg(long, default_value = "")]
         only: String,
     },
-    /// Print each numbered requirement of RFC 9293 with the code that meets it and its test, or why it is not met
+    /// Print each numbered requirement of RFC 9293 with its code and test, or why it is not met
     Rfc(rfc::Options),
-    /// Look for inputs that break a promise of the stack, led by coverage (a C++ compiler)
+    /// Search for inputs that break a promise, guided by coverage (needs a C++ compiler)
     Fuzz(fuzz::Options),
     /// Count instructions of a forwarded frame and of an exchange, and compare them with those checked in (valgrind)
     Instructions {
@@ -77,13 +77,13 @@ enum Task {
         #[arg(long)]
         update: bool,
     },
-    /// Explore every order of steps of the ring's producer, consumer and doorbell, by Loom
+    /// Check every order of steps of the ring's producer, consumer and doorbell with Loom
     Loom,
     /// Run the ring's tests under Miri, where a nightly compiler has it
     Miri,
     /// Run the simulated world: one seed with its trace, or as many as there is time for
     Sim(sim::Options),
-    /// Use a virtual network for an hour while its guests are killed, and count what its processes hold (root counts all)
+    /// Use a virtual network for an hour while its guests are killed, and count what its processes hold (all of it as root)
     Soak(soak::Options),
     /// Write the published JSON Schemas of plans and levels
     Schema {

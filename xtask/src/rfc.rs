@@ -1,9 +1,9 @@
-//! The numbered requirements of RFC 9293 (TCP) against the sources of the stack: which code meets each, which test holds it
-//! to that, or why it is not met.
+//! The numbered requirements of RFC 9293 (TCP) against the sources of the stack: the code that meets each, its test, or the
+//! reason why it is not met.
 //!
-//! The requirements, notes, exceptions and what is met in part are in `rfc/rfc9293.toml`, the citations in comments of crates/stack (`citations.rs`
-//! says how they are read). What MUST or SHOULD be has to be decided: by code and a test, or by an exception with its
-//! reason. What MAY be is listed. Whether a comment tells the truth is for its reader and its test to say.
+//! `rfc/rfc9293.toml` has the requirements, notes, exceptions and partial exceptions. The citations are comments in
+//! `crates/stack` (`citations.rs` says how they are read). What MUST or SHOULD be has to be decided: by code and a test, or by an exception with its
+//! reason. What MAY be is listed. Whether a comment is true is for its reader and its test to say.
 
 mod citations;
 
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_met_in_part_is_counted_apart_and_says_in_which_case_it_is_not() {
+    fn a_requirement_met_in_part_is_counted_apart_with_its_exception() {
         let data = REQUIREMENTS.replace("[partly]\n", "[partly]\nSHLD-1 = \"Not on Sundays.\"\n");
         let file = |text: &str| [File { path: "crates/stack/src/a.rs".to_owned(), text: text.to_owned() }];
         let (requirements, findings) = look(&data, &file(MET)).unwrap();

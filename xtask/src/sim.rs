@@ -1,8 +1,8 @@
 //! The simulated world: one seed with its trace and its hash, or a search through seeds for one that fails.
 //!
-//! What is printed of a seed goes to stdout, the search's progress to stderr. A panic in a node is a failure of its seed like
-//! any other. A search begins at a seed made from the time, so that each looks at others; a failure prints one line that
-//! reproduces it.
+//! The trace of a seed goes to stdout, the search's progress to stderr. A panic in a node is a failure of its seed like any
+//! other. A search starts at a seed made from the time, so that each search covers other seeds. A failure prints one line
+//! that reproduces it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Run this seed and print everything that happens
     #[arg(long, required_unless_present_any = ["time", "accept"], conflicts_with = "time")]
     seed: Option<u64>,
-    /// Try seeds for so long (90s, 10m, 2h), up to the first that fails
+    /// Try seeds for this long (90s, 10m, 2h), up to the first that fails
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: Option<Duration>,
     /// Print the outcome alone, not the trace
@@ -91,7 +91,7 @@ fn one(root: &Path, seed: u64, options: &Options) -> Result<(), String> {
     outcome.verdict.map_err(|violation| format!("seed {seed}: {violation}"))
 }
 
-/// What befell frames, and the hash.
+/// What happened to frames, and the hash.
 fn summary(seed: u64, outcome: &Outcome) -> String {
     let befell = outcome.fates.iter().filter(|(_, count)| *count > 0).map(|(fate, count)| format!("{fate} {count}"));
     let befell = befell.collect::<Vec<_>>().join(", ");

@@ -1,6 +1,6 @@
-//! Real use of a virtual network: the program that `crates/siga/examples/soak` is, built with optimisation beside `siga`.
+//! Real use of a virtual network: builds `crates/siga/examples/soak` with optimisation beside `siga`, and runs it.
 //!
-//! It takes this process's place once it is built, so that an interrupt reaches what has something to clean up.
+//! The program replaces this process, so that an interrupt reaches the process that has something to clean up.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// How long the soak or `hold` takes (90s, 10m, 1h); without it 1h, or 10m
     #[arg(long = "for", value_name = "TIME", value_parser = crate::sim::time)]
     time: Option<Duration>,
-    /// What the soak does to whom follows from it
+    /// The seed that decides what the soak does
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_run_is_given_what_it_takes_and_nothing_else() {
+    fn each_run_gets_its_options_and_refuses_others() {
         let time = Some(Duration::from_secs(60));
         let of = |task, time, seed| words(&Options { task, time, seed });
         assert_eq!(of(None, time, Some(7)).unwrap(), ["soak", "--for", "60s", "--seed", "7"]);

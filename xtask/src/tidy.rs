@@ -1,12 +1,16 @@
-//! What the compiler cannot check: who uses whom, the size of the default build, where versions are given, where unsafe
-//! code stands, habits of text, and that the tests named in SPECIFICATION.md exist.
+//! What the compiler cannot check: edges between crates, import circles between folders, the size of the default build, where
+//! versions are given, where unsafe code stands, habits of text and language, and that promises have tests.
 //!
-//! Every rule is a function from text to findings. All rules run and all findings are printed; one finding fails the
-//! task. Only files that git tracks, or would, are looked at.
+//! Every rule is a function from text to findings. All rules run and print all findings; one finding fails the task. The
+//! rules see only the files that git tracks, or would track.
 
 mod budget;
+mod circles;
+mod code;
 mod edges;
+mod language;
 mod manifests;
+mod prose;
 mod rust;
 mod specification;
 mod text;
@@ -59,6 +63,8 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings: Vec<Finding> = files.iter().flat_map(text::check).collect();
     findings.extend(files.iter().flat_map(rust::check));
     findings.extend(files.iter().flat_map(manifests::check));
+    findings.extend(circles::check(&files));
+    findings.extend(language::check(&files));
     for page in ["SPECIFICATION.md", "SECURITY.md"] {
         match files.iter().find(|file| file.path == page) {
             Some(file) => findings.extend(specification::check(file, &files)),

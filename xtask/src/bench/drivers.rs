@@ -1,11 +1,11 @@
-//! siga's drivers against the field's C drivers, in one run, interleaved, on one path: throughput against iperf3, round
+//! siga's workload drivers against the field's C drivers, in one run, interleaved, on one path: throughput against iperf3, round
 //! trips against qperf and sockperf.
 //!
-//! The path is a veth pair between two namespaces made for this run, with reno in both, since not every peer can choose a
-//! congestion control. Clients run on CPU 0 and servers on CPU 1, or the scheduler's placement would decide by a factor of
-//! ten. Each peer runs in its default mode, siga in the same one: iperf3 serves all streams from one process, qperf and
-//! sockperf block in one connection. What is compared is a ratio taken within a round; the median over the
-//! rounds is the result, least and most are its spread. Needs root and the peers; ends everything it starts.
+//! The path is a veth pair between two namespaces made for this run. Both use reno, since not every peer can choose a
+//! congestion control. Clients run on CPU 0 and servers on CPU 1, because the scheduler's choice would change results by a
+//! factor of ten. Each peer runs in its default mode, and siga in the same one: iperf3 serves all streams from one process,
+//! qperf and sockperf block in one connection. Ratios are taken within a round; the result is their median with the least
+//! and the most. Needs root and the peers; ends everything it starts.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -57,12 +57,12 @@ const DUELS: [Duel; 4] = [
     },
 ];
 
-/// Runs `rounds` rounds with `seconds` of each measurement against the peers whose name holds `only`; prints the ratios.
+/// Runs `rounds` rounds with `seconds` of each measurement against the peers whose name contains `only`; prints the ratios.
 pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<(), String> {
     let duels: Vec<&Duel> = DUELS.iter().filter(|duel| duel.name.contains(only)).collect();
     if duels.is_empty() {
         let names = DUELS.map(|duel| duel.name).join("; ");
-        return Err(format!("no peer's name holds \"{only}\"; there are {names}"));
+        return Err(format!("no peer's name contains \"{only}\"; there are {names}"));
     }
     for program in ["ip", "iperf3", "qperf", "sockperf"] {
         if Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
@@ -81,7 +81,7 @@ pub(crate) fn run(root: &Path, rounds: u32, seconds: u32, only: &str) -> Result<
     let mut rates = vec![(Vec::new(), Vec::new()); duels.len()];
     for round in 0..rounds {
         for (at, duel) in duels.iter().enumerate() {
-            // Who goes first alternates, so that neither always meets the other's aftermath.
+            // The order alternates, so that neither side always runs after the other.
             let (peer, own) = if round % 2 == 0 {
                 let peer = (duel.peer)(seconds)?;
                 (peer, measure(&siga, duel.siga, seconds)?)
@@ -140,7 +140,7 @@ fn iperf3(seconds: u32, streams: u32) -> Result<f64, String> {
     bits.map(|bits| bits / 8e6).ok_or_else(|| "iperf3 gave no rate".to_owned())
 }
 
-/// Round trips a second; qperf tells half a round trip.
+/// Round trips a second; qperf prints half a round trip.
 fn qperf(seconds: u32) -> Result<f64, String> {
     let seconds = seconds.to_string();
     let text = in_client(&["qperf", "-lp", "19765", "-t", &seconds, "-u", "-uu", "-m", "1", ADDRESS, "tcp_lat"])?;

@@ -1,8 +1,8 @@
-//! A process that takes all the CPU time it gets, and outlives nobody.
+//! A process that takes all the CPU time it gets.
 
 use std::process::{Child, Command, Stdio};
 
-/// It ends when dropped, with the thread that started it however that ends, and after ten minutes of CPU time.
+/// It ends when dropped, when the thread that started it ends in any way, and after ten minutes of CPU time.
 pub(crate) struct Hog(Child);
 
 impl Hog {
@@ -41,15 +41,15 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_process_ends_with_whoever_started_it() {
+    fn a_busy_process_ends_with_the_thread_that_started_it() {
         let start = || {
             let hog = Hog::start().unwrap();
             let name = format!("/proc/{}/comm", hog.0.id());
-            // Until then the kernel may not have been told whose end to end with.
+            // Before that, `setpriv` may not have asked the kernel for the signal.
             assert!(within_ten_seconds(|| fs::read_to_string(&name).is_ok_and(|name| name == "sh\n")));
             hog
         };
         let mut hog = thread::spawn(start).join().unwrap();
-        assert!(within_ten_seconds(|| hog.0.try_wait().unwrap().is_some()), "nobody is left to end it");
+        assert!(within_ten_seconds(|| hog.0.try_wait().unwrap().is_some()), "it outlives its starter");
     }
 }

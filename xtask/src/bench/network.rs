@@ -1,12 +1,14 @@
 //! siga's own network against the kernel's: the path of Figure 1 beside the kernel's routed path at its best, cell by cell.
 //!
-//! The kernel's best is looked for in each cell: process layout, waiting, congestion control, BIG TCP, size of writes, MTU; cells
-//! that differ in siga's part alone share that look. The modes that win (rate, rate of those that sleep, CPU time of a unit) are
-//! then measured again, interleaved with siga's, and what is told is the median over the rounds of the ratio within a round, with
-//! the least and the most. The kernel's ends are where the scheduler has them; as siga's gather where they sleep, the best of those
-//! that sleep is measured on one CPU too. The kernel's loopback and sockmap, without a router, are rows of their own. Targets stand
-//! beside what was reached; nothing fails by them. A row that cannot be measured says why. The result is written anew after each
-//! row. Needs no root (but for sockmap), but a quiet host.
+//! In each cell a screening finds the kernel's best modes: process layout, waiting, congestion control, BIG TCP, size of writes
+//! and MTU. Cells that differ only in siga's part share a screening. There are three winners: the best rate, the best rate of
+//! the modes that block, and the least CPU time a unit. They are measured again, interleaved with siga's modes. The result is
+//! the median over the rounds of the ratio within a round, with the least and the most.
+//!
+//! The scheduler places the kernel's two ends. siga co-locates its blocking processes, so the kernel's best blocking mode is
+//! measured on one CPU as well. The kernel's loopback and sockmap, without a router, are rows of their own. The report shows
+//! targets beside results; no target makes the task fail. A row that cannot be measured says why. The result file is written
+//! after each row. The task needs a quiet host, and root for sockmap alone.
 
 mod outcome;
 mod rows;
@@ -32,9 +34,9 @@ pub(crate) struct Options {
     pub(crate) rounds: u32,
     /// Seconds of each measurement.
     pub(crate) seconds: f64,
-    /// Only the rows whose name holds this.
+    /// Only the rows whose name contains this.
     pub(crate) only: String,
-    /// Where the result goes as JSON.
+    /// The file for the result as JSON.
     pub(crate) out: PathBuf,
 }
 
@@ -44,7 +46,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let beside_an_attacker = attacked::NAME.contains(&options.only);
     if rows.is_empty() && !beside_an_attacker {
         let names: Vec<String> = ROWS.iter().map(Row::name).chain([attacked::NAME.to_owned()]).collect();
-        return Err(format!("no row's name holds \"{}\"; there are {}", options.only, names.join("; ")));
+        return Err(format!("no row's name contains \"{}\"; there are {}", options.only, names.join("; ")));
     }
     let mut bench = Bench::new(build(root)?)?;
     let mut result = Record::new(root, bench.environment()?, options);
@@ -52,22 +54,22 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     eprint!("{text}");
     for (at, row) in rows.iter().enumerate() {
         eprintln!("{}/{} {}  ({})", at + 1, rows.len(), row.name(), result.elapsed());
-        let (told, json) = match bench.measure(row, options) {
+        let (lines, json) = match bench.measure(row, options) {
             Ok(outcome) => (outcome.text(), outcome.json()),
             Err(reason) => {
-                let told = format!("\n{}\n  skipped, because {reason}\n", row.name());
-                (told, json!({ "row": row.name(), "skipped": reason }))
+                let lines = format!("\n{}\n  skipped, because {reason}\n", row.name());
+                (lines, json!({ "row": row.name(), "skipped": reason }))
             }
         };
-        eprint!("{told}");
-        text += &told;
+        eprint!("{lines}");
+        text += &lines;
         result.rows.push(json);
         result.write(&options.out, at + 1 == rows.len() && !beside_an_attacker)?;
     }
     if beside_an_attacker {
-        let (told, json) = attacked::measure(root, &bench.siga, options.rounds, options.seconds)?;
-        eprint!("{told}");
-        text += &told;
+        let (lines, json) = attacked::measure(root, &bench.siga, options.rounds, options.seconds)?;
+        eprint!("{lines}");
+        text += &lines;
         result.rows.push(json);
         result.write(&options.out, true)?;
     }
@@ -128,7 +130,7 @@ impl Record {
         })
     }
 
-    /// Whoever reads the file finds the last whole result, whenever that is.
+    /// Replaces the file in one step, so that a reader always finds a whole result.
     fn write(&self, out: &Path, is_complete: bool) -> Result<(), String> {
         let wrong = |error: std::io::Error| format!("{}: {error}", out.display());
         let part = out.with_extension("part");
@@ -150,11 +152,11 @@ struct Bench {
     frames: String,
     /// A CPU that this process may run on.
     cpu: String,
-    screened: Vec<Look>,
+    screened: Vec<Screening>,
 }
 
-/// What was seen of the kernel's modes, and beside what.
-struct Look {
+/// A screening of the kernel's modes, and the conditions under which it was taken.
+struct Screening {
     workload: &'static str,
     clients: u32,
     hog: bool,
@@ -179,7 +181,7 @@ impl Bench {
         Ok(Self { siga, levels, frames, cpu, directory, screened: Vec::new() })
     }
 
-    /// Runs siga once with what is the same for each measurement; what it tells.
+    /// Runs siga once with the options that all measurements share; returns its JSON.
     fn siga(&self, what: impl FnOnce(&mut Command), seconds: f64) -> Result<Value, String> {
         let out = self.directory.join("run");
         let _ = fs::remove_dir_all(&out);
@@ -194,7 +196,7 @@ impl Bench {
         serde_json::from_slice(&output.stdout).map_err(|error| format!("siga run: {error}: {}", said()))
     }
 
-    /// The host, as siga tells it.
+    /// The host, as siga describes it.
     fn environment(&self) -> Result<Value, String> {
         let shortest = |command: &mut Command| {
             command.args(["--path", "unix", "--workload", "rr-1-1", "--clients", "1"]);
@@ -226,22 +228,22 @@ impl Bench {
         let cells = json["cells"].as_array().map_or(&[][..], Vec::as_slice);
         let of = |mode: &&Mode| {
             let is = |cell: &&Value| cell["level"] == *mode.level_name() && cell["mtu"] == mode.mtu;
-            let figures = cells.iter().find(is).map_or(Err("siga tells nothing of it".to_owned()), Figures::of);
+            let figures = cells.iter().find(is).map_or(Err("siga printed no cell for it".to_owned()), Figures::of);
             figures.map_err(|reason| format!("{}: {reason}", mode.name()))
         };
         Ok(modes.iter().map(of).collect())
     }
 
-    /// All the kernel's modes, each measured once; by an earlier row if that asked for the same.
+    /// All the kernel's modes, each measured once. Rows that need the same screening share one.
     fn screen(&mut self, row: &Row, seconds: f64) -> Result<Vec<Screened>, String> {
         let modes = row.kernel_modes(&self.levels);
         let Row { workload, clients, hog, .. } = *row;
-        let is_same = |look: &&Look| {
-            (look.workload, look.clients, look.hog) == (workload, clients, hog)
-                && look.found.iter().map(|(mode, _)| mode).eq(&modes)
+        let is_same = |screening: &&Screening| {
+            (screening.workload, screening.clients, screening.hog) == (workload, clients, hog)
+                && screening.found.iter().map(|(mode, _)| mode).eq(&modes)
         };
-        if let Some(look) = self.screened.iter().find(is_same) {
-            return Ok(look.found.clone());
+        if let Some(screening) = self.screened.iter().find(is_same) {
+            return Ok(screening.found.clone());
         }
         let mut found: Vec<Screened> = Vec::new();
         for group in modes
@@ -251,7 +253,7 @@ impl Bench {
             let figures = self.trials(row, &group, seconds)?;
             found.extend(group.into_iter().cloned().zip(figures));
         }
-        self.screened.push(Look { workload, clients, hog, found: found.clone() });
+        self.screened.push(Screening { workload, clients, hog, found: found.clone() });
         Ok(found)
     }
 
@@ -285,12 +287,12 @@ impl Drop for Bench {
     }
 }
 
-/// The modes that are worth a second look: the best by rate, the best that sleeps, the cheapest.
+/// The modes that are measured again: the best by rate, the best by rate that blocks, the cheapest.
 fn winners(screened: &[Screened]) -> Result<[Mode; 3], String> {
     let found = || screened.iter().filter_map(|(mode, figures)| Some((mode, figures.as_ref().ok()?)));
     let by_rate = |one: &(&Mode, &Figures), other: &(&Mode, &Figures)| one.1.rate.total_cmp(&other.1.rate);
     let best = found().max_by(by_rate);
-    let blocking = found().filter(|(mode, _)| mode.sleeps()).max_by(by_rate);
+    let blocking = found().filter(|(mode, _)| mode.blocks()).max_by(by_rate);
     let cheapest = found().min_by(|one, other| one.1.cpu.total_cmp(&other.1.cpu));
     match (best, blocking, cheapest) {
         (Some(best), Some(blocking), Some(cheapest)) => Ok([best, blocking, cheapest].map(|(mode, _)| mode.clone())),
@@ -310,7 +312,7 @@ struct Comparison<'a> {
     /// How many are siga's.
     own: usize,
     kernel: [Mode; 3],
-    /// The kernel's best that sleeps, on one CPU.
+    /// The kernel's best mode that blocks, on one CPU.
     together: Option<Mode>,
 }
 
@@ -320,7 +322,7 @@ impl Comparison<'_> {
         let of = |wanted: &Mode| modes.iter().position(|mode| mode == wanted).map_or(&[][..], |at| &all[at][..]);
         let [best, blocking, cheapest] = kernel.each_ref().map(of);
         let together = together.as_ref().map_or(&[][..], of);
-        let (polling, sleeping) = (&all[0], &all[own - 1]);
+        let (polling, own_blocking) = (&all[0], &all[own - 1]);
         let least = |figure: fn(&Figures) -> f64| {
             let least =
                 (0..own).min_by(|one, other| middle(&all[*one], figure).total_cmp(&middle(&all[*other], figure)));
@@ -337,8 +339,8 @@ impl Comparison<'_> {
             ratios: vec![
                 Ratio::of("rate against the kernel's best", targets.best, (own_best, best), |it| it.rate),
                 Ratio::of("rate, polling, against blocking", targets.blocking, (polling, blocking), |it| it.rate),
-                Ratio::of("rate, blocking against blocking", targets.alike, (sleeping, blocking), |it| it.rate),
-                Ratio::of("the same, the kernel on one CPU", None, (sleeping, together), |it| it.rate),
+                Ratio::of("rate, blocking against blocking", targets.alike, (own_blocking, blocking), |it| it.rate),
+                Ratio::of("the same, the kernel on one CPU", None, (own_blocking, together), |it| it.rate),
                 Ratio::of("CPU a unit against the cheapest", targets.cpu, (own_cheapest, cheapest), |it| it.cpu),
                 Ratio::of("p99 against that of the best", targets.tail, (own_best, best), |it| it.p99),
                 Ratio::of("p99.9 against that of the best", targets.tail, (own_best, best), |it| it.p999),
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_is_written_anew_after_each_row_and_says_of_what_it_is() {
+    fn the_result_is_written_after_each_row_with_its_commit_and_host() {
         let root = tempfile::tempdir().unwrap();
         let out = root.path().join("bench/network.json");
         let mut record = record(root.path());
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wins_is_the_best_the_best_that_sleeps_and_the_cheapest_or_there_is_a_reason() {
+    fn the_winners_are_the_best_the_best_that_blocks_and_the_cheapest_or_a_reason() {
         let modes = ROWS[0].kernel_modes(&["cubic", "reno"].map(str::to_owned));
         let figures = |at: usize| match at {
             0 => Err("no such level".to_owned()),
@@ -388,8 +390,8 @@ mod tests {
         let mut screened: Vec<Screened> = modes.into_iter().enumerate().map(|(at, mode)| (mode, figures(at))).collect();
         screened[5].1 = Ok(Figures { rate: 0.5, cpu: 0.1, ..Figures::default() });
         let [best, blocking, cheapest] = winners(&screened).unwrap();
-        let last_that_sleeps = screened.iter().rposition(|(mode, _)| mode.sleeps()).unwrap();
-        let expected = [screened.len() - 1, last_that_sleeps, 5].map(|at| screened[at].0.name());
+        let last_that_blocks = screened.iter().rposition(|(mode, _)| mode.blocks()).unwrap();
+        let expected = [screened.len() - 1, last_that_blocks, 5].map(|at| screened[at].0.name());
         assert_eq!([best, blocking, cheapest].map(|mode| mode.name()), expected);
         screened.truncate(1);
         assert_eq!(winners(&screened).err().as_deref(), Some("no such level"));

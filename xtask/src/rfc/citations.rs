@@ -2,7 +2,7 @@
 //!
 //! A citation is the number in full, `MUST-17`, in a comment, as often as there are numbers. It stands inside the function
 //! that applies the rule, or above the item that does. In tests it stands above a function marked `#[test]`, or inside.
-//! This goes by lines and their indentation, as rustfmt leaves them; it is no parser.
+//! The scan relies on lines and their indentation, as rustfmt leaves them; it is no parser.
 
 use super::Id;
 use crate::tidy::Finding;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_in_full_is_found() {
+    fn a_citation_that_is_not_written_in_full_is_found() {
         for text in ["MUST-20 to 23", "MUST-15 and 16", "MUST-1, 2", "SHLD-1/2", "MUST-1-3"] {
             let (_, findings) = found("crates/a/src/a.rs", &format!("// {text}\nfn a() {{}}\n"));
             assert_eq!(findings, ["crates/a/src/a.rs:1: each requirement is cited by its number in full"], "{text}");

@@ -1,11 +1,10 @@
-//! What can be told of a Rust source from its tokens: where unsafe code stands, and which tests it defines.
+//! Rules over the code of a Rust source: where unsafe code may stand, how files are opened, and which tests there are.
 //!
-//! Comments and literals are blanked out first, so that a word in them is never taken for code. This is no parser:
-//! code that a macro puts together from pieces is not seen (the compiler's own `unsafe_code` lint sees it).
-
-use std::iter;
+//! The rules see code with comments and literals blanked out. They miss code that a macro assembles; the compiler's own
+//! `unsafe_code` lint sees that.
 
 use super::Finding;
+use super::code::code_only;
 use super::text::contains_word;
 use super::tree::File;
 
@@ -90,90 +89,6 @@ fn may_be_unsafe(path: &str) -> bool {
     )
 }
 
-/// The text with spaces in place of comments and literals; lines stay where they are.
-fn code_only(text: &str) -> String {
-    let chars: Vec<char> = text.chars().collect();
-    let mut code = String::with_capacity(text.len());
-    let mut at = 0;
-    while at < chars.len() {
-        let rest = &chars[at..];
-        let skip = match rest {
-            ['/', '/', ..] => line_comment(rest),
-            ['/', '*', ..] => block_comment(rest),
-            ['"', ..] => string(rest),
-            ['\'', ..] => character(rest),
-            ['r', ..] if starts_token(&chars[..at]) => raw_string(rest),
-            _ => 0,
-        };
-        let blanked = rest[..skip].iter().map(|&c| if c == '\n' { '\n' } else { ' ' });
-        code.extend(blanked.chain(iter::once(rest[0]).filter(|_| skip == 0)));
-        at += skip.max(1);
-    }
-    code
-}
-
-/// Whether what follows `before` may open a literal: the start of a token, or the prefix `b` or `c` of one.
-fn starts_token(before: &[char]) -> bool {
-    let in_name = |c: &char| c.is_alphanumeric() || *c == '_';
-    match before {
-        [head @ .., 'b' | 'c'] => !head.last().is_some_and(in_name),
-        _ => !before.last().is_some_and(in_name),
-    }
-}
-
-fn line_comment(rest: &[char]) -> usize {
-    rest.iter().position(|&c| c == '\n').unwrap_or(rest.len())
-}
-
-fn block_comment(rest: &[char]) -> usize {
-    let (mut depth, mut at) = (0_usize, 0);
-    while at < rest.len() {
-        match rest[at..] {
-            ['/', '*', ..] => (depth, at) = (depth + 1, at + 2),
-            ['*', '/', ..] if depth == 1 => return at + 2,
-            ['*', '/', ..] => (depth, at) = (depth - 1, at + 2),
-            _ => at += 1,
-        }
-    }
-    rest.len()
-}
-
-fn string(rest: &[char]) -> usize {
-    let mut at = 1;
-    while at < rest.len() {
-        match rest[at] {
-            '"' => return at + 1,
-            '\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    rest.len()
-}
-
-/// The length of a character literal, or 0 for a lifetime.
-fn character(rest: &[char]) -> usize {
-    match rest {
-        ['\'', '\\', escaped @ ..] => {
-            let close = escaped.iter().skip(1).position(|&c| c == '\'');
-            close.map_or(rest.len(), |close| close + 4)
-        }
-        ['\'', _, '\'', ..] => 3,
-        _ => 0,
-    }
-}
-
-/// The length of a raw string that opens with `r`, or 0 if it is the start of something else.
-fn raw_string(rest: &[char]) -> usize {
-    let hashes = rest[1..].iter().take_while(|&&c| c == '#').count();
-    if rest.get(1 + hashes) != Some(&'"') {
-        return 0;
-    }
-    let closing: Vec<char> = iter::once('"').chain(iter::repeat_n('#', hashes)).collect();
-    let open = hashes + 2;
-    let close = rest[open..].windows(closing.len()).position(|window| window == closing);
-    close.map_or(rest.len(), |close| open + close + closing.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,14 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn blanking_keeps_lines_and_the_rest_of_the_code() {
-        assert_eq!(code_only("a /* b\nc */ d // e\nf"), "a     \n     d     \nf");
-        assert_eq!(code_only("var(\"x\", 'y', r#\"z\"#, r#fn)"), "var(   ,    ,       , r#fn)");
-        assert_eq!(code_only("\"open"), "     ");
-    }
-
-    #[test]
-    fn tests_are_told_from_other_functions() {
+    fn only_functions_marked_as_tests_are_listed() {
         let text = "fn helper() {}\n#[test]\n#[ignore = \"why\"]\nfn one() {\n fn inner() {}\n}\n\
             proptest! {\n    #[test]\n    fn two(a in 0..3) {}\n}\n// #[test]\nfn three() {}\n\
             #[test]\npub(crate) fn four<T>() {}\n";

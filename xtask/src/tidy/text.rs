@@ -6,8 +6,18 @@
 use super::Finding;
 use super::tree::File;
 
-/// The most lines of a source or a text for people.
-const LINES_MAX: usize = 1_000;
+/// The most lines of a source or a text for people: more than one idea makes a file that long.
+const LINES_MAX: usize = 600;
+
+/// Files and folders with longer ones, each with the reason.
+const LONG: [(&str, &str); 6] = [
+    ("crates/fabric/", "it is being divided"),
+    ("crates/lab/", "it is being divided"),
+    ("crates/ring/", "it is being divided"),
+    ("crates/siga/tests/", "they move to the crates that they test"),
+    ("crates/sim/src/fuzz/frames.rs", "it is being divided"),
+    ("crates/stack/", "it is being divided"),
+];
 
 /// Marks of unfinished work, cut in two so that this file does not hold them.
 const UNFINISHED: [&str; 6] = [
@@ -37,7 +47,8 @@ pub(crate) fn check(file: &File) -> Vec<Finding> {
         findings.push(Finding::at(path, 1, "a source opens with `//!`: what it is, its contract, what it does not do"));
     }
     let lines = text.lines().count();
-    if (is_rust || path.ends_with(".md")) && lines > LINES_MAX {
+    let is_long = lines > LINES_MAX && !LONG.iter().any(|(long, _)| path.starts_with(long));
+    if (is_rust || path.ends_with(".md")) && is_long {
         findings.push(Finding::new(path, format!("{lines} lines, the limit is {LINES_MAX}")));
     }
     findings
@@ -110,9 +121,10 @@ mod tests {
     #[test]
     fn a_long_file_is_found_and_long_data_is_not() {
         let text = format!("//! A.\n{}", "//\n".repeat(LINES_MAX));
-        assert_eq!(found("a.rs", &text), ["a.rs: 1001 lines, the limit is 1000"]);
+        assert_eq!(found("a.rs", &text), ["a.rs: 601 lines, the limit is 600"]);
         assert_eq!(found("a.md", &text).len(), 1);
         assert_eq!(found("Cargo.lock", &text), [""; 0]);
+        assert_eq!(found(&format!("{}a.rs", LONG[0].0), &text), [""; 0]);
         assert_eq!(found("a.rs", &text[..text.len() - 3]), [""; 0]);
     }
 

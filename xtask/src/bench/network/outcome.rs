@@ -1,4 +1,4 @@
-//! What was measured, and how it is told: ratios within a round with their targets, and each mode's own figures.
+//! The result of a row and its presentation: ratios within a round with their targets, and each mode's own figures.
 
 use std::fmt::Write as _;
 
@@ -17,13 +17,13 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// From what siga tells of a cell, or why it has none.
+    /// The figures in siga's JSON of a cell, or the reason why it has none.
     pub(super) fn of(cell: &Value) -> Result<Self, String> {
         let latency = |name: &str| cell["latency_us"][name].as_f64().unwrap_or(f64::NAN);
         match (cell["rate"].as_f64(), cell["cpu"]["total"].as_f64(), cell["skipped"].as_str()) {
             (Some(rate), Some(cpu), _) => Ok(Self { rate, cpu, p99: latency("p99"), p999: latency("p999") }),
             (_, _, Some(reason)) => Err(reason.replace("\n  ", "; ")),
-            _ => Err("siga tells no figure of it".to_owned()),
+            _ => Err("siga printed no figure for it".to_owned()),
         }
     }
 
@@ -71,8 +71,8 @@ impl Ratio {
         Self { what, target, median, least: ratios[0], most: ratios[ratios.len() - 1] }
     }
 
-    /// Rates are to be at least what was aimed at, costs at most. None where nothing was aimed at, or most rounds have no figure:
-    /// a percentile that so few units do not tell.
+    /// A rate has to reach its target; a cost must not exceed it. None without a target, or where most rounds have no figure,
+    /// as with a percentile of too few units.
     fn is_met(&self) -> Option<bool> {
         let target = self.target.filter(|_| !self.median.is_nan())?;
         let is_cost = ["CPU", "p99"].iter().any(|cost| self.what.starts_with(cost));
@@ -96,7 +96,7 @@ pub(super) struct Outcome {
     pub(super) ratios: Vec<Ratio>,
     /// What of siga's is set against the kernel's best.
     pub(super) own: String,
-    /// The kernel's best, its best that sleeps, its cheapest.
+    /// The kernel's best mode, its best mode that blocks, its cheapest mode.
     pub(super) kernel: [String; 3],
     pub(super) modes: Vec<(String, Vec<Figures>)>,
     pub(super) screened: Vec<Screened>,
@@ -106,7 +106,7 @@ impl Outcome {
     pub(super) fn text(&self) -> String {
         let mut out = format!("\n{}\n", self.name);
         let _ = writeln!(out, "  {:<34} {:>7}  least to most of {} rounds", "ratio", "median", self.rounds);
-        // A percentile of a stream is nothing that anybody measures or asks for.
+        // Streams have no percentiles and no targets for them.
         for ratio in self.ratios.iter().filter(|ratio| ratio.target.is_some() || !ratio.median.is_nan()) {
             let target = match (ratio.target, ratio.is_met()) {
                 (Some(target), Some(true)) => format!("target {target}: met"),
@@ -118,7 +118,7 @@ impl Outcome {
             let _ = writeln!(out, "  {what:<34} {median:>7.2}  {least:.2} to {most:.2}  {target}");
         }
         let [best, blocking, cheapest] = &self.kernel;
-        let _ = writeln!(out, "  {}; kernel's best: {best}; sleeping: {blocking}; cheapest: {cheapest}", self.own);
+        let _ = writeln!(out, "  {}; kernel's best: {best}; blocking: {blocking}; cheapest: {cheapest}", self.own);
         let _ = writeln!(
             out,
             "    {:>10} {:>21} {:>13} {:>9} {:>9}  waiting",
@@ -174,8 +174,8 @@ mod tests {
         let cost = |target| Ratio::of("CPU a unit", Some(target), (&own, &kernel), |it| it.cpu);
         assert_eq!((rate.median, rate.is_met()), (1.5, Some(true)));
         assert_eq!((cost(0.7).is_met(), cost(0.6).is_met()), (Some(true), Some(false)));
-        let untold = Figures { p99: f64::NAN, ..Figures::default() };
-        let p99 = Ratio::of("p99", Some(1.0), (&[untold; 3], &[untold; 3]), |it| it.p99);
+        let absent = Figures { p99: f64::NAN, ..Figures::default() };
+        let p99 = Ratio::of("p99", Some(1.0), (&[absent; 3], &[absent; 3]), |it| it.p99);
         assert!(p99.median.is_nan() && p99.is_met().is_none(), "nobody measured it");
     }
 
@@ -189,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_told_with_its_spread_its_cost_and_its_tail() {
+    fn a_line_has_a_modes_rate_spread_cost_and_tail() {
         let trial = |rate: f64| Figures { rate, cpu: 0.0125, p99: 50.0, p999: f64::NAN };
-        let told = line("loopback, block", &[trial(300.0), trial(100.0), trial(200.0)]);
-        let words: Vec<&str> = told.split_whitespace().collect();
+        let line = line("loopback, block", &[trial(300.0), trial(100.0), trial(200.0)]);
+        let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words, ["200", "100", "to", "300", "12.500", "50", "-", "loopback,", "block"]);
     }
 }

@@ -1,8 +1,8 @@
-//! What is compared: the rows with what each is to reach, and the ways of using a path.
+//! The rows of the comparison with their targets, and the modes of using a path.
 
 use std::path::Path;
 
-/// What the kernel's path has at the least and the most: the MTU of siga's links, and Ethernet's.
+/// The two MTUs of the kernel's path: that of siga's links, and Ethernet's.
 const MTU: u32 = 57_344;
 const ETHERNET: u32 = 1_500;
 
@@ -11,9 +11,9 @@ const ETHERNET: u32 = 1_500;
 pub(super) struct Targets {
     /// Rate, polling, against the kernel's best.
     pub(super) best: Option<f64>,
-    /// Rate, polling, against the kernel's best of those that sleep.
+    /// Rate, polling, against the kernel's best mode that blocks.
     pub(super) blocking: Option<f64>,
-    /// Rate, sleeping, against the same.
+    /// Rate, blocking, against the same.
     pub(super) alike: Option<f64>,
     /// CPU time of a unit, in the cheapest mode, against the kernel's cheapest: at most.
     pub(super) cpu: Option<f64>,
@@ -45,7 +45,7 @@ const ROUTED: &str = "hipersockets-routed";
 const IUCV: &str = "hipersockets-routed-iucv";
 const VETH: &str = "veth-routed";
 const NOTHING: Targets = Targets { best: None, blocking: None, alike: None, cpu: None, tail: None };
-const PLAIN: Row = Row {
+const BASE: Row = Row {
     path: ROUTED,
     kernel: VETH,
     workload: "rr-200-1000",
@@ -63,31 +63,31 @@ const LARGE_SEGMENTS: Targets = Targets { best: Some(1.0), cpu: Some(0.8), ..NOT
 pub(super) const FRAMES: &str = "frames";
 const APPLICATIONS: Targets = Targets { best: Some(1.5), cpu: Some(1.0), tail: Some(1.0), ..NOTHING };
 const CROWDED: Targets = Targets { best: Some(1.0), tail: Some(1.0), ..NOTHING };
-/// Nothing lies between the kernel's two ends there, which siga's have a router between: only reported.
-const LOOPBACK: Row = Row { kernel: "loopback", ..PLAIN };
-const SOCKMAP: Row = Row { kernel: "sockmap", ..PLAIN };
+/// The kernel's path has no router there, while siga's has one: only reported.
+const LOOPBACK: Row = Row { kernel: "loopback", ..BASE };
+const SOCKMAP: Row = Row { kernel: "sockmap", ..BASE };
 
 pub(super) const ROWS: [Row; 30] = [
-    Row { clients: 1, targets: targets(1.3, 5.0, 1.0, 1.0), ..PLAIN },
-    Row { targets: targets(2.5, 3.0, 1.2, 0.5), ..PLAIN },
-    Row { workload: "rr-200-32k", targets: targets(2.0, 2.5, 1.2, 0.5), ..PLAIN },
-    Row { workload: "crr-64-8k", clients: 1, targets: targets(2.5, 5.0, 1.5, 0.6), ..PLAIN },
-    Row { workload: "crr-64-8k", targets: targets(4.0, 5.0, 3.0, 0.4), ..PLAIN },
-    Row { workload: "strg-20m", clients: 1, targets: STREAMS, ..PLAIN },
-    Row { workload: "strg-20m", targets: STREAMS, ..PLAIN },
-    Row { workload: "strg-20m", clients: 1, kernel_is_free: false, targets: SAME_MTU, ..PLAIN },
-    Row { workload: "strg-20m", kernel_is_free: false, targets: SAME_MTU, ..PLAIN },
-    Row { workload: "strg-20m", clients: 1, mtu: ETHERNET, kernel_is_free: false, targets: LARGE_SEGMENTS, ..PLAIN },
-    Row { workload: "strg-20m", mtu: ETHERNET, kernel_is_free: false, targets: LARGE_SEGMENTS, ..PLAIN },
-    Row { mtu: ETHERNET, level: FRAMES, ..PLAIN },
-    Row { workload: "rr-200-32k", mtu: ETHERNET, level: FRAMES, ..PLAIN },
-    Row { workload: "crr-64-8k", mtu: ETHERNET, level: FRAMES, ..PLAIN },
-    Row { workload: "strg-20m", mtu: ETHERNET, level: FRAMES, ..PLAIN },
-    Row { path: IUCV, targets: APPLICATIONS, ..PLAIN },
-    Row { path: IUCV, workload: "crr-64-8k", targets: APPLICATIONS, ..PLAIN },
-    Row { path: IUCV, workload: "strg-20m", targets: Targets { best: Some(0.8), tail: None, ..APPLICATIONS }, ..PLAIN },
-    Row { clients: 1, hog: true, targets: CROWDED, ..PLAIN },
-    Row { hog: true, targets: CROWDED, ..PLAIN },
+    Row { clients: 1, targets: targets(1.3, 5.0, 1.0, 1.0), ..BASE },
+    Row { targets: targets(2.5, 3.0, 1.2, 0.5), ..BASE },
+    Row { workload: "rr-200-32k", targets: targets(2.0, 2.5, 1.2, 0.5), ..BASE },
+    Row { workload: "crr-64-8k", clients: 1, targets: targets(2.5, 5.0, 1.5, 0.6), ..BASE },
+    Row { workload: "crr-64-8k", targets: targets(4.0, 5.0, 3.0, 0.4), ..BASE },
+    Row { workload: "strg-20m", clients: 1, targets: STREAMS, ..BASE },
+    Row { workload: "strg-20m", targets: STREAMS, ..BASE },
+    Row { workload: "strg-20m", clients: 1, kernel_is_free: false, targets: SAME_MTU, ..BASE },
+    Row { workload: "strg-20m", kernel_is_free: false, targets: SAME_MTU, ..BASE },
+    Row { workload: "strg-20m", clients: 1, mtu: ETHERNET, kernel_is_free: false, targets: LARGE_SEGMENTS, ..BASE },
+    Row { workload: "strg-20m", mtu: ETHERNET, kernel_is_free: false, targets: LARGE_SEGMENTS, ..BASE },
+    Row { mtu: ETHERNET, level: FRAMES, ..BASE },
+    Row { workload: "rr-200-32k", mtu: ETHERNET, level: FRAMES, ..BASE },
+    Row { workload: "crr-64-8k", mtu: ETHERNET, level: FRAMES, ..BASE },
+    Row { workload: "strg-20m", mtu: ETHERNET, level: FRAMES, ..BASE },
+    Row { path: IUCV, targets: APPLICATIONS, ..BASE },
+    Row { path: IUCV, workload: "crr-64-8k", targets: APPLICATIONS, ..BASE },
+    Row { path: IUCV, workload: "strg-20m", targets: Targets { best: Some(0.8), tail: None, ..APPLICATIONS }, ..BASE },
+    Row { clients: 1, hog: true, targets: CROWDED, ..BASE },
+    Row { hog: true, targets: CROWDED, ..BASE },
     Row { clients: 1, ..LOOPBACK },
     LOOPBACK,
     Row { workload: "rr-200-32k", ..LOOPBACK },
@@ -109,7 +109,7 @@ pub(super) struct Mode {
     pub(super) level: String,
     pub(super) write: &'static str,
     pub(super) mtu: u32,
-    /// Client and server on one CPU, where siga's gather by themselves; else where the scheduler has them.
+    /// Client and server on one CPU, as siga's co-locate by themselves; else the scheduler places them.
     pub(super) one_cpu: bool,
 }
 
@@ -131,8 +131,8 @@ impl Mode {
         Path::new(&self.level).file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The waiting of the kernel's blocking sockets.
-    pub(super) fn sleeps(&self) -> bool {
+    /// Waits as the kernel's blocking sockets do.
+    pub(super) fn blocks(&self) -> bool {
         self.wait == "block"
     }
 }
@@ -156,13 +156,13 @@ impl Row {
         self.kernel == VETH
     }
 
-    /// Where the best of siga's ways to wait is set against the kernel's best: beside a busy process, and where more processes
-    /// have work than there are CPUs. Else it is polling.
+    /// Whether siga's best waiting policy is compared with the kernel's best: beside a busy process, and where more processes have
+    /// work than there are CPUs. Elsewhere `poll` is.
     pub(super) fn own_best_counts(&self) -> bool {
         self.hog || self.path == IUCV
     }
 
-    /// siga's ways to wait: polling first, sleeping last.
+    /// siga's waiting policies: `poll` first, `block` last.
     pub(super) fn own_modes(&self, frames: &str) -> Vec<Mode> {
         let level = if self.level == FRAMES { frames } else { self.level };
         let waits: &[&'static str] = if self.is_routed() { &["poll", "adaptive", "block"] } else { &["poll", "block"] };
@@ -178,7 +178,7 @@ impl Row {
         let mtus: &[u32] = if self.kernel_is_free { &[MTU, ETHERNET] } else { std::slice::from_ref(&self.mtu) };
         let large = self.streams() && self.kernel_is_free;
         let writes: &[&'static str] = if large { &["128k", "512k"] } else { &["128k"] };
-        // BIG TCP is nothing to those that send less than it takes.
+        // BIG TCP changes nothing for writes that are smaller than its segments.
         let levels = &levels[..if large { levels.len() } else { 2 }];
         let mut modes = Vec::new();
         for processes in [false, true] {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    /// The table that was agreed on: path, workload, pairs, MTU, frames, what the kernel may use; then the targets for rate
+    /// The table of rows: path, workload, pairs, MTU, frames, what the kernel may use; then the targets for rate
     /// against its best, against its blocking sockets and blocking against blocking, for CPU time, and for p99 and p99.9.
     const TABLE: &str = "
         routed rr-200-1000 1 57344 large any: 1.3 5 1 1 1
@@ -252,8 +252,8 @@ mod tests {
             let kernel = if row.is_routed() { bound } else { row.kernel };
             let beside = if row.hog { ", hog" } else { "" };
             let Targets { best, blocking, alike, cpu, tail } = row.targets;
-            let told = |target: Option<f64>| target.map_or("-".to_owned(), |target| target.to_string());
-            let targets = [best, blocking, alike, cpu, tail].map(told).join(" ");
+            let text = |target: Option<f64>| target.map_or("-".to_owned(), |target| target.to_string());
+            let targets = [best, blocking, alike, cpu, tail].map(text).join(" ");
             let Row { workload, clients, mtu, .. } = row;
             let _ = writeln!(table, "        {path} {workload} {clients} {mtu} {frames} {kernel}{beside}: {targets}");
         }

@@ -1,0 +1,302 @@
+//! Folders of a crate form layers: no two of them import each other, directly or through others.
+//!
+//! A reader who opens a lower folder must not need an upper one to understand it. A *room* is a module with all modules below
+//! it: `a.rs` and the folder `a/` are one room. Looked at are the rooms of each parent, at every depth, of each `src/` folder.
+//! A circle among rooms that are single files is allowed: these files lie in one folder. Code for tests does not count.
+//!
+//! The scan follows `use` declarations and paths in the code, and looks through re-exports of one name. Calls of methods and
+//! glob re-exports are not followed.
+
+mod paths;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Finding;
+use super::code::{code_only, without_tests};
+use super::tree::File;
+use paths::Named;
+
+/// Sources whose circles are counted but are no finding, with the reason. The list only shrinks.
+const EXEMPT: [(&str, &str); 3] = [
+    ("crates/fabric", "its folders are being made"),
+    ("crates/lab", "it is being divided into model, plan, results, report and measure"),
+    ("crates/stack", "its folders are being made"),
+];
+
+/// Re-exports that refer to re-exports are followed so far, which ends where two refer to each other.
+const REEXPORTS_MAX: usize = 8;
+
+/// A module: the names from the root of its crate, which itself has none.
+type Module = Vec<String>;
+
+/// A use of one room by another: the file, the line, and the path that stands there.
+type Site = (String, usize, String);
+
+/// Which room uses which, with the first place that does.
+type Uses = BTreeMap<(String, String), Site>;
+
+/// Finds the circles of every `src/` folder in `files`.
+pub(crate) fn check(files: &[File]) -> Vec<Finding> {
+    let mut crates: BTreeMap<&str, Vec<&File>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
+        if let Some((root, _)) = file.path.split_once("/src/") {
+            crates.entry(root).or_default().push(file);
+        }
+    }
+    let mut findings = Vec::new();
+    for (root, sources) in crates {
+        let circles = Crate::new(root, &sources).circles();
+        match EXEMPT.iter().find(|(exempt, _)| *exempt == root) {
+            Some((_, reason)) => {
+                eprintln!("tidy: {root}: {} import circles, exempt: {reason}", circles.len());
+                circles.iter().for_each(|circle| eprintln!("tidy: (exempt) {circle}"));
+            }
+            None => findings.extend(circles),
+        }
+    }
+    findings
+}
+
+struct Source {
+    file: String,
+    named: Vec<Named>,
+}
+
+/// The modules of one crate, tests left out.
+struct Crate {
+    /// The crate's `src/` folder.
+    src: String,
+    modules: BTreeMap<Module, Source>,
+    /// The modules and all their parents.
+    known: BTreeSet<Module>,
+}
+
+impl Crate {
+    fn new(root: &str, files: &[&File]) -> Self {
+        let src = format!("{root}/src/");
+        let mut modules = BTreeMap::new();
+        for file in files {
+            let Some(module) = file.path.strip_prefix(&src).and_then(module_of) else { continue };
+            let named = paths::paths(&without_tests(&code_only(&file.text)));
+            modules.insert(module, Source { file: file.path.clone(), named });
+        }
+        let known = modules.keys().flat_map(|module| (0..=module.len()).map(|end| module[..end].to_vec())).collect();
+        Self { src, modules, known }
+    }
+
+    /// One finding for each set of rooms that reach each other.
+    fn circles(&self) -> Vec<Finding> {
+        let mut levels: BTreeMap<Module, Uses> = BTreeMap::new();
+        for (module, source) in &self.modules {
+            for named in &source.named {
+                let Some(target) = self.resolve(module, &named.parts, REEXPORTS_MAX) else { continue };
+                let common = module.iter().zip(&target).take_while(|(a, b)| a == b).count();
+                if let (Some(user), Some(used)) = (module.get(common), target.get(common)) {
+                    let site = (source.file.clone(), named.line, named.parts.join("::"));
+                    let level = levels.entry(module[..common].to_vec()).or_default();
+                    level.entry((user.clone(), used.clone())).or_insert(site);
+                }
+            }
+        }
+        levels.iter().flat_map(|(parent, uses)| self.circles_below(parent, uses)).collect()
+    }
+
+    fn circles_below(&self, parent: &Module, uses: &Uses) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut seen: BTreeSet<&String> = BTreeSet::new();
+        for room in uses.keys().map(|(user, _)| user) {
+            let reached = |from: &String| reach(uses, from);
+            let circle: BTreeSet<String> =
+                reached(room).into_iter().filter(|other| reached(other).contains(room)).collect();
+            let folders = circle.iter().any(|room| self.is_folder(parent, room));
+            if circle.len() > 1 && folders && seen.insert(room) {
+                seen.extend(uses.keys().map(|(user, _)| user).filter(|user| circle.contains(*user)));
+                findings.push(self.describe(parent, uses, &circle, &shortest(uses, room)));
+            }
+        }
+        findings
+    }
+
+    fn is_folder(&self, parent: &[String], room: &String) -> bool {
+        let depth = parent.len() + 1;
+        self.modules
+            .keys()
+            .any(|module| module.len() > depth && module.starts_with(parent) && module[depth - 1] == *room)
+    }
+
+    /// Names the `rooms` that reach each other, and the shortest `circle` among them with the lines that make it.
+    fn describe(&self, parent: &[String], uses: &Uses, rooms: &BTreeSet<String>, circle: &[String]) -> Finding {
+        let next = circle.iter().cycle().skip(1);
+        let steps: Vec<String> = circle
+            .iter()
+            .zip(next)
+            .filter_map(|(user, used)| uses.get(&(user.clone(), used.clone())).map(|site| (used, site)))
+            .map(|(used, (file, line, path))| format!("{used} ({file}:{line} `{path}`)"))
+            .collect();
+        let first = circle.first().map_or("", String::as_str);
+        let rooms: Vec<&str> = rooms.iter().map(String::as_str).collect();
+        let what = format!("import circle of {}: {first} -> {}", rooms.join(", "), steps.join(" -> "));
+        Finding::new(format!("{}{}", self.src, parent.join("/")), what)
+    }
+
+    /// The module that `parts` leads to from `module`, or none if that is outside the crate.
+    fn resolve(&self, module: &Module, parts: &[String], hops: usize) -> Option<Module> {
+        let (first, mut rest) = parts.split_first()?;
+        let mut at = match first.as_str() {
+            "crate" => Module::new(),
+            "self" => module.clone(),
+            "super" => module[..module.len().checked_sub(1)?].to_vec(),
+            name => self.child_or_alias(module, name, hops)?,
+        };
+        while let Some((part, more)) = rest.split_first() {
+            rest = more;
+            at = match part.as_str() {
+                "super" => at[..at.len().checked_sub(1)?].to_vec(),
+                name => match self.child_or_alias(&at, name, hops) {
+                    Some(next) => next,
+                    // An item of this module.
+                    None => return Some(at),
+                },
+            };
+        }
+        Some(at)
+    }
+
+    /// The module that `name` means in `module`: a child, or what a `use` declaration there gives that name.
+    fn child_or_alias(&self, module: &Module, name: &str, hops: usize) -> Option<Module> {
+        let mut child = module.clone();
+        child.push(name.to_owned());
+        if self.known.contains(&child) {
+            return Some(child);
+        }
+        let named = &self.modules.get(module)?.named;
+        let target = named.iter().find(|named| named.alias.as_deref() == Some(name) && named.parts != [name])?;
+        self.resolve(module, &target.parts, hops.checked_sub(1)?)
+    }
+}
+
+/// The rooms that `from` uses, directly or through others.
+fn reach(uses: &Uses, from: &String) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(room) = open.pop() {
+        for (_, used) in uses.keys().filter(|(user, _)| user == room) {
+            if reached.insert(used.clone()) {
+                open.push(used);
+            }
+        }
+    }
+    reached
+}
+
+/// The shortest circle through `start`, which is in one.
+fn shortest(uses: &Uses, start: &String) -> Vec<String> {
+    let mut ways = vec![vec![start.clone()]];
+    let mut seen = BTreeSet::from([start.clone()]);
+    loop {
+        let mut longer = Vec::new();
+        for way in ways {
+            for (_, used) in uses.keys().filter(|(user, _)| Some(user) == way.last()) {
+                if used == start {
+                    return way;
+                }
+                if seen.insert(used.clone()) {
+                    longer.push(way.iter().chain([used]).cloned().collect::<Vec<_>>());
+                }
+            }
+        }
+        if longer.is_empty() {
+            return vec![start.clone()];
+        }
+        ways = longer;
+    }
+}
+
+/// The module that a file below `src/` is; none for test code.
+fn module_of(path: &str) -> Option<Module> {
+    let mut parts: Module = path.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
+    if parts.iter().any(|part| part == "tests") {
+        return None;
+    }
+    if parts.last().is_some_and(|last| last == "mod") || ["lib", "main"].iter().any(|root| parts == [*root]) {
+        parts.pop();
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let file =
+            |(path, text): &(&str, &str)| File { path: format!("crates/a/src/{path}"), text: (*text).to_owned() };
+        check(&files.iter().map(file).collect::<Vec<_>>()).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn two_folders_that_import_each_other_are_found() {
+        let files = [
+            ("lib.rs", "mod b; mod c;"),
+            ("b.rs", "mod x;"),
+            ("b/x.rs", "use crate::c::y::Y;"),
+            ("c.rs", "mod y;"),
+            ("c/y.rs", "fn f() { crate::b::x::g() }"),
+        ];
+        assert_eq!(
+            found(&files),
+            [
+                "crates/a/src/: import circle of b, c: b -> c (crates/a/src/b/x.rs:1 `crate::c::y::Y`) -> b (crates/a/src/c/y.rs:1 `crate::b::x::g`)"
+            ]
+        );
+        assert_eq!(found(&files[..4]), [""; 0]);
+    }
+
+    #[test]
+    fn a_folder_and_a_file_beside_it_and_longer_circles_are_found() {
+        assert_eq!(found(&[("b/x.rs", "use crate::c::D;"), ("c.rs", "use super::b::x::E;")]).len(), 1);
+        let files = [("b/x.rs", "use crate::c::D;"), ("c.rs", "use crate::d::E;"), ("d.rs", "use crate::b::F;")];
+        let found = found(&files);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("crates/a/src/: import circle of b, c, d: b -> c (") && found[0].contains(" -> d ("),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn circles_below_the_first_level_are_found() {
+        let files = [("b/x/y.rs", "use super::super::z::D;"), ("b/z.rs", "use super::x::y::E;")];
+        assert_eq!(found(&files).len(), 1);
+    }
+
+    #[test]
+    fn a_parent_and_its_folder_are_one_room_and_files_of_one_folder_may_import_each_other() {
+        assert_eq!(found(&[("b.rs", "use x::X;"), ("b/x.rs", "use super::D;")]), [""; 0]);
+        assert_eq!(found(&[("b.rs", "use crate::c::D;"), ("c.rs", "use crate::b::E;")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_reexport_is_looked_through() {
+        let files = [("lib.rs", "pub use c::D;"), ("b/x.rs", "use crate::D;"), ("c.rs", "use crate::b::x::E;")];
+        assert_eq!(found(&files).len(), 1);
+        let files = [("b.rs", "use crate::c::D;"), ("b/x.rs", "use super::D;"), ("c.rs", "mod e;"), ("c/e.rs", "")];
+        assert_eq!(found(&files), [""; 0]);
+    }
+
+    #[test]
+    fn tests_comments_and_other_crates_make_no_circle() {
+        for text in [
+            "#[cfg(test)]\nmod tests {\n use crate::b::x::E;\n}",
+            "#[cfg(test)]\nuse crate::b::x::E;",
+            "// crate::b::x::E",
+            "use other::b::x::E; use ::b::x::E;",
+        ] {
+            assert_eq!(found(&[("b/x.rs", "use crate::c::D;"), ("c.rs", text)]), [""; 0], "{text}");
+        }
+        assert_eq!(
+            found(&[("b/x.rs", "use crate::c::D;"), ("c.rs", ""), ("c/tests.rs", "use crate::b::x::E;")]),
+            [""; 0]
+        );
+    }
+}

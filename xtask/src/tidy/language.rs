@@ -1,0 +1,161 @@
+//! Words and sentences that readers had to read twice, so that they do not come back.
+//!
+//! The rules look at comments of Rust sources and at Markdown prose. They are few, and each has a reason.
+
+use super::Finding;
+use super::prose::{Paragraph, Word, paragraphs};
+use super::tree::File;
+
+/// The most words of a sentence in a document.
+///
+/// A reader has to keep a whole sentence in mind. Authors aim at 25 words; beyond 35 there are always two sentences in one.
+const SENTENCE_WORDS_MAX: usize = 35;
+
+/// Phrases that are never written, each with the reason and what to write.
+const PHRASES: [(&str, &str); 12] = [
+    ("so many", "it reads as an exclamation; write how many, `as many as` or `up to`"),
+    ("goes by", "a thing has a name and follows a rule; say which"),
+    ("go by", "a thing has a name and follows a rule; say which"),
+    ("tells", TOLD),
+    ("is told", TOLD),
+    ("are told", TOLD),
+    ("was told", TOLD),
+    ("were told", TOLD),
+    ("be told", TOLD),
+    ("been told", TOLD),
+    ("being told", TOLD),
+    ("tell of", TOLD),
+];
+const TOLD: &str =
+    "only people are told something; a process receives a message, a report shows a figure, a field says something";
+
+/// A sentence that opens with one of these has no actor: the reader has to find out who it is about.
+const HEADLESS: [&str; 2] = ["Who", "Whoever"];
+
+/// Where the rules apply: to whole trees (`/` at the end) and single files. The guide in `docs/` comes later.
+const RULED: [&str; 8] = [
+    "crates/",
+    "xtask/",
+    "fuzz/",
+    "docs/glossary.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "SPECIFICATION.md",
+];
+
+/// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
+const EXEMPT: [(&str, &str); 14] = [
+    ("ARCHITECTURE.md", REWRITTEN),
+    ("SECURITY.md", REWRITTEN),
+    ("SPECIFICATION.md", REWRITTEN),
+    ("crates/fabric/", REWRITTEN),
+    ("crates/iucv/", REWRITTEN),
+    ("crates/lab/", REWRITTEN),
+    ("crates/model/", REWRITTEN),
+    ("crates/plan/", REWRITTEN),
+    ("crates/report/", REWRITTEN),
+    ("crates/results/", REWRITTEN),
+    ("crates/ring/", REWRITTEN),
+    ("crates/siga/", REWRITTEN),
+    ("crates/sim/", REWRITTEN),
+    ("crates/stack/", REWRITTEN),
+];
+const REWRITTEN: &str = "its prose is being written anew";
+
+/// Applies the rules to `files`; findings in exempt files are printed only.
+pub(crate) fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| RULED.iter().any(|ruled| file.path.starts_with(ruled))) {
+        let found = check_file(file);
+        match EXEMPT.iter().find(|(path, _)| file.path.starts_with(path)) {
+            Some((_, reason)) => found.iter().for_each(|finding| eprintln!("tidy: (exempt, {reason}) {finding}")),
+            None => findings.extend(found),
+        }
+    }
+    findings
+}
+
+/// Applies the rules to one file.
+fn check_file(file: &File) -> Vec<Finding> {
+    let is_document = file.path.ends_with(".md");
+    let mut findings = Vec::new();
+    for paragraph in paragraphs(file) {
+        findings.extend(phrases(&file.path, &paragraph));
+        for sentence in paragraph.split_inclusive(Word::ends_sentence) {
+            findings.extend(headless(&file.path, sentence));
+            if is_document {
+                findings.extend(too_long(&file.path, sentence));
+            }
+        }
+    }
+    findings
+}
+
+fn phrases(path: &str, paragraph: &Paragraph) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, word) in paragraph.iter().enumerate() {
+        for (phrase, reason) in PHRASES {
+            let mut rest = paragraph[at..].iter();
+            if phrase.split(' ').all(|part| rest.next().is_some_and(|word| word.bare().eq_ignore_ascii_case(part))) {
+                findings.push(Finding::at(path, word.line, format!("`{phrase}`: {reason}")));
+            }
+        }
+    }
+    findings
+}
+
+/// A sentence without an actor; a question may begin that way.
+fn headless(path: &str, sentence: &[Word]) -> Option<Finding> {
+    let (first, last) = (sentence.first()?, sentence.last()?);
+    let is_question = last.text.contains('?');
+    let what = format!("a sentence begins with `{}`: name the actor with a noun", first.bare());
+    (HEADLESS.contains(&first.bare()) && !is_question).then(|| Finding::at(path, first.line, what))
+}
+
+fn too_long(path: &str, sentence: &[Word]) -> Option<Finding> {
+    let count = sentence.iter().filter(|word| word.text.contains(char::is_alphanumeric)).count();
+    let what = format!("a sentence of {count} words, the limit is {SENTENCE_WORDS_MAX}");
+    (count > SENTENCE_WORDS_MAX).then(|| Finding::at(path, sentence[0].line, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<String> {
+        check_file(&File { path: path.to_owned(), text: text.to_owned() }).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn a_sentence_without_an_actor_is_found_and_a_question_is_not() {
+        let found = |text| found("a.rs", text).len();
+        assert_eq!(found("// Who sleeps moves.\n"), 1);
+        assert_eq!(found("/// A b. Whoever\n/// asks waits.\n"), 1);
+        assert_eq!(found("// Who asks? The guest. Guests who ask wait.\n"), 0);
+        assert_eq!(found("let who = \"Who asks waits\"; // `Who` is a name\n"), 0);
+    }
+
+    #[test]
+    fn each_phrase_is_found_over_the_end_of_a_line_and_in_any_case() {
+        for (phrase, reason) in PHRASES {
+            let text = format!("A b\n{}, c.\n", phrase.replace(' ', "\n").to_uppercase());
+            assert_eq!(found("a.md", &text), [format!("a.md:2: `{phrase}`: {reason}")]);
+        }
+        assert_eq!(found("a.md", "`tells` and retells, so few, going by train, told.\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_long_sentence_is_found_in_a_document_only() {
+        let longest = format!("{}b.", "a ".repeat(SENTENCE_WORDS_MAX - 1));
+        assert_eq!(found("a.md", &format!("{longest} {longest}\n- {longest}\n")), [""; 0]);
+        assert_eq!(
+            found("a.md", &format!("A.\n`a b` - {longest}\n")),
+            ["a.md:2: a sentence of 36 words, the limit is 35"]
+        );
+        assert_eq!(found("a.rs", &format!("// a {longest}\n")), [""; 0]);
+        for text in [format!("| a {longest} |\n"), format!("# a {longest}\n"), format!("```\na {longest}\n```\n")] {
+            assert_eq!(found("a.md", &text), [""; 0]);
+        }
+    }
+}
