@@ -32,6 +32,7 @@ pub mod report;
 pub mod run;
 pub mod socket;
 pub mod stats;
+pub mod stop;
 pub mod store;
 pub mod summary;
 pub mod sys;

@@ -2,7 +2,7 @@
 //!
 //! A round measures each cell once, in an order drawn anew for each round, so that drift of the host falls on all cells
 //! alike. Rounds go on until each cell has the trials that the plan asks for; without such a number, until what the run
-//! compares is told narrowly enough (`judge::unsettled`) or the next round would not fit into the budget. A cell whose
+//! compares is told narrowly enough (`stop::unsettled`) or the next round would not fit into the budget. A cell whose
 //! path cannot be built is skipped with its reason and the run goes on; an end that dies costs its trial. An interrupt
 //! ends the run between two lines of the record.
 
@@ -10,10 +10,10 @@ use crate::account::Method;
 use crate::bpf::profile::Profiler;
 use crate::control;
 use crate::driver::content::mix;
-use crate::judge;
 use crate::limits;
 use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{Skipped, TrialRecord};
+use crate::stop;
 use crate::store::{Run, Store};
 use crate::trial::Bench;
 use siga_model::error::{Error, ErrorKind, Result};
@@ -79,7 +79,7 @@ pub fn estimate(plan: &Plan, matrix: &Matrix) -> Extent {
     let cells = u32::try_from(matrix.cells.len()).unwrap_or(u32::MAX).max(1);
     let round = trial_time(plan) * cells;
     let most = u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX);
-    let least = u32::try_from(judge::rounds_least(&matrix.levels, &matrix.cells)).unwrap_or(u32::MAX).min(most);
+    let least = u32::try_from(stop::rounds_least(&matrix.levels, &matrix.cells)).unwrap_or(u32::MAX).min(most);
     let (least, most) = plan.trials.map_or((least, most), |trials| (trials, trials));
     let fits = plan.budget_seconds.map_or(u32::MAX, |budget| {
         let fits = budget / round.as_secs_f64().max(1e-3);
@@ -207,7 +207,7 @@ impl<'a> Course<'a> {
         if self.plan.trials.is_some() {
             return;
         }
-        let open = judge::unsettled(so_far, &self.matrix.cells);
+        let open = stop::unsettled(so_far, &self.matrix.cells);
         self.settled =
             (0..self.matrix.cells.len()).filter(|&index| !open.contains(&self.matrix.cells[index])).collect();
     }

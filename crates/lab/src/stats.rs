@@ -5,8 +5,7 @@
 //! shape of the noise: a trial that went wrong counts by its rank, not by its size.
 
 pub mod adjust;
-pub mod decide;
-mod normal;
+pub(crate) mod normal;
 mod rank;
 pub mod rank_sum;
 pub mod signed_rank;

@@ -6,9 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they found")]
 
 use serde_json::Value;
-use siga_lab::judge::Verdict;
+use siga_lab::judge::{Judgement, Verdict};
 use siga_lab::stats::adjust::{benjamini_hochberg, trials_least};
-use siga_lab::stats::decide::Judgement;
 use siga_lab::stats::{Location, rank_sum, signed_rank};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).

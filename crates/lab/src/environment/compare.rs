@@ -121,8 +121,8 @@ mod tests {
     }
 
     fn known() -> Environment {
-        let mut host = Environment::default();
-        host.program = Program { profile: "release".into(), ..Program::default() };
+        let program = Program { profile: "release".into(), ..Program::default() };
+        let mut host = Environment { program, ..Environment::default() };
         host.kernel.release = Some("6.12".into());
         host.cpu.online = Some(4);
         host.memory.total_bytes = Some(2);

@@ -4,8 +4,8 @@
 //! summary's router is the mean over all rounds and its ends are those of another path's median trial: for one trial both
 //! come from the trial of that path in the same round, its partner. What a method does not see is absent, never zero.
 
+use super::metric::{Metric, Mode, Part};
 use super::rounds::Rounds;
-use super::{Metric, Mode, Part};
 use crate::account::Method;
 use crate::histogram::{self, Percentiles};
 use crate::plan::Cell;

@@ -4,8 +4,8 @@
 //! trials of each side do: from one round to the next they differ by the same noise as two sides of one round, drift
 //! included.
 
-use super::Metric;
-use super::cells::{Values, log_ratios, side_by_side};
+use super::metric::Metric;
+use super::values::{Values, log_ratios, side_by_side};
 use crate::stats::{estimate, signed_rank};
 
 /// From a second measurement of the base; `None` from too few trials.
@@ -56,16 +56,5 @@ mod tests {
         assert_eq!(of_twin(&few, &few, Metric::P99), None);
         assert_eq!(of_rounds(&[100.0, 102.0]), None);
         assert_eq!(of_rounds(&[]), None);
-    }
-
-    #[test]
-    fn only_rounds_that_both_have_stand_side_by_side() {
-        let of = |values: &[(u32, u32, f64)]| -> Values {
-            [(Metric::Rate, values.iter().map(|&(session, round, value)| ((session, round), value)).collect())].into()
-        };
-        let base = of(&[(0, 0, 1.0), (0, 2, 2.0), (0, 3, 3.0), (1, 4, 4.0)]);
-        let new = of(&[(0, 1, 10.0), (0, 2, 20.0), (0, 3, 30.0), (0, 4, 40.0)]);
-        // The last two have a round in common, which was measured in two parts.
-        assert_eq!(side_by_side(&base, &new, Metric::Rate), (vec![2.0, 3.0], vec![20.0, 30.0]));
     }
 }

@@ -6,22 +6,22 @@ use crate::store::Run;
 use std::collections::{BTreeMap, HashMap};
 
 /// The trials of each cell.
-pub(super) struct Rounds<'a> {
+pub(crate) struct Rounds<'a> {
     cells: HashMap<&'a Cell, Trials<'a>>,
     none: Trials<'a>,
 }
 
 /// The trials of one cell.
 #[derive(Default)]
-pub(super) struct Trials<'a> {
+pub(crate) struct Trials<'a> {
     /// Those that nothing was wrong with.
-    pub(super) sound: BTreeMap<Slot, &'a TrialRecord>,
+    pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
     /// The others.
-    pub(super) flawed: Vec<&'a TrialRecord>,
+    pub(crate) flawed: Vec<&'a TrialRecord>,
 }
 
 impl<'a> Rounds<'a> {
-    pub(super) fn new(run: &'a Run) -> Self {
+    pub(crate) fn new(run: &'a Run) -> Self {
         let mut cells: HashMap<&Cell, Trials<'_>> = HashMap::new();
         for trial in &run.trials {
             let trials = cells.entry(&trial.cell).or_default();
@@ -34,23 +34,23 @@ impl<'a> Rounds<'a> {
         Self { cells, none: Trials::default() }
     }
 
-    pub(super) fn of(&self, cell: &Cell) -> &Trials<'a> {
+    pub(crate) fn of(&self, cell: &Cell) -> &Trials<'a> {
         self.cells.get(cell).unwrap_or(&self.none)
     }
 
-    pub(super) fn cells(&self) -> impl Iterator<Item = &'a Cell> {
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &'a Cell> {
         self.cells.keys().copied()
     }
 }
 
 impl<'a> Trials<'a> {
     /// Trials in all.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.sound.len() + self.flawed.len()
     }
 
     /// Sound trials of both that stood side by side.
-    pub(super) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+    pub(crate) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
         self.sound.iter().filter_map(|(slot, own)| Some((*own, *other.sound.get(slot)?))).collect()
     }
 }

@@ -3,7 +3,7 @@
 //! A path's settings are those that were read back when it was built; how a trial was made stands in the plan. What a
 //! level sets is what is compared, and no difference; a setting that differs otherwise is named.
 
-use super::Subject;
+use super::comparison::Subject;
 use crate::environment::Difference;
 use crate::level::Level;
 use crate::plan::{Cell, Plan};

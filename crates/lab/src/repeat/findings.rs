@@ -6,6 +6,7 @@
 //! and among many cases that all comply one may look otherwise.
 
 use super::{Location, Pair};
+use crate::judge::LEVEL;
 use crate::path::GuestPath;
 use crate::path::guest::Attach;
 use crate::plan::Cell;
@@ -13,7 +14,6 @@ use crate::published::findings::{Case, Finding, LEVELS, Term, findings};
 use crate::published::{Shown, metric};
 use crate::record::Slot;
 use crate::stats::adjust::benjamini_hochberg;
-use crate::stats::decide::LEVEL;
 use crate::stats::signed_rank;
 use crate::store::Run;
 use crate::summary::Reduced;

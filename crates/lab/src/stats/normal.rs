@@ -29,7 +29,7 @@ pub(super) fn tail(z: f64) -> f64 {
 }
 
 /// The z with a share of `above` above it, for shares up to a half; none is above 38.5, where an f64 has no tail left.
-pub(super) fn quantile(above: f64) -> f64 {
+pub(crate) fn quantile(above: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..64 {
         let middle = f64::midpoint(low, high);

@@ -3,12 +3,12 @@
 //! Samples are logarithms, so that half and double cancel. A verdict needs the p that is adjusted for the whole table, so
 //! it is a second step. Whether two sides can be compared at all is not decided here.
 
-use super::adjust::{trials_least, trials_least_each};
-use super::{Location, normal, rank_sum, signed_rank};
-use crate::judge::{Form, Verdict};
+use super::comparison::{Form, Verdict};
+use crate::stats::adjust::{trials_least, trials_least_each};
+use crate::stats::{Location, normal, rank_sum, signed_rank};
 
 /// Ratios within these count as the same.
-pub const EQUIVALENT: (f64, f64) = (0.98, 1.02);
+const EQUIVALENT: (f64, f64) = (0.98, 1.02);
 /// An adjusted p below this is a difference.
 pub const LEVEL: f64 = 0.05;
 /// More trials than this are not told: nobody will run them.

@@ -4,38 +4,27 @@
 //! comparable. A figure that is not above zero has no ratio: the metric is left out, and told if it is one that every trial
 //! should have. What depends on the method of accounting is compared only where both sides have the same one.
 
+use super::comparison::{Comparison, Form, Row, Subject, Verdict};
+use super::decide::Judgement;
 use super::figures::Figures;
-use super::{Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict, noise, settings};
+use super::metric::{Metric, Mode, Part};
+use super::values::{Values, log_ratios, side_by_side};
+use super::{noise, settings};
 use crate::account::Method;
 use crate::environment::{Difference, differences};
 use crate::level::Level;
 use crate::plan::{Cell, Route};
 use crate::record::Slot;
 use crate::stats::adjust::{benjamini_hochberg, trials_least};
-use crate::stats::decide::Judgement;
 use crate::stats::lower_median;
 use crate::store::Run;
 use siga_model::error::Result;
-use std::collections::{BTreeMap, HashSet};
-
-/// The figures of a cell's sound trials by metric, in the order of time.
-pub(super) type Values = BTreeMap<Metric, BTreeMap<Slot, f64>>;
+use std::collections::HashSet;
 
 /// A noise floor above this part of the ratio is worth a word.
 const NOISY: f64 = 0.2;
 /// One side may lose so much more of its trials to flaws than the other; what survives is no fair sample beyond that.
 const LOST_MORE_MAX: f64 = 0.1;
-
-/// Figures of the rounds that both have.
-pub(super) fn side_by_side(base: &Values, new: &Values, metric: Metric) -> (Vec<f64>, Vec<f64>) {
-    let (Some(base), Some(new)) = (base.get(&metric), new.get(&metric)) else { return (Vec::new(), Vec::new()) };
-    base.iter().filter_map(|(slot, value)| Some((*value, *new.get(slot)?))).unzip()
-}
-
-/// Logarithms of new over base, as many as the shorter has.
-pub(super) fn log_ratios(base: &[f64], new: &[f64]) -> Vec<f64> {
-    base.iter().zip(new).map(|(base, new)| new.ln() - base.ln()).collect()
-}
 
 /// A run, and what the comparison calls it.
 struct Side<'a> {

@@ -4,14 +4,12 @@
 //! trials for one difference among all tests of the table to be called real; or at `limits::STOP_TRIALS_MAX`. What a run
 //! does not compare is settled with the fewest trials that have an interval.
 
-use super::rounds::Rounds;
-use super::{Metric, pairs};
+use crate::judge::{Judgement, Metric, Rounds, pairs};
 use crate::level::Level;
 use crate::limits;
 use crate::plan::Cell;
 use crate::record::TrialRecord;
 use crate::stats::adjust::trials_least;
-use crate::stats::decide::Judgement;
 use crate::store::Run;
 use crate::summary::{base_of, cpu_ms};
 use std::collections::HashSet;

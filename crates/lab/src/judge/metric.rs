@@ -1,0 +1,113 @@
+//! The figures that are compared, with their names and units.
+
+use crate::workload::Unit;
+
+/// A figure that is compared. Everything but the rate is better when it is less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Metric {
+    /// Units per second.
+    Rate,
+    /// Median latency of a trial in microseconds.
+    P50,
+    /// 99th percentile of a trial in microseconds.
+    P99,
+    /// CPU milliseconds per unit.
+    Cpu(Part, Mode),
+}
+
+/// Whose CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// The whole system's.
+    Total,
+    /// The side that connects.
+    Client,
+    /// The node in the middle.
+    Router,
+    /// The side that accepts.
+    Server,
+    /// Everything else that ran.
+    Other,
+}
+
+/// Which CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// All of it.
+    All,
+    /// In user mode.
+    Virtual,
+    /// In the kernel.
+    Cp,
+}
+
+impl Metric {
+    /// All of them, in the order of tables and files.
+    pub const ALL: &[Self] = &[
+        Self::Rate,
+        Self::P50,
+        Self::P99,
+        Self::Cpu(Part::Total, Mode::All),
+        Self::Cpu(Part::Total, Mode::Virtual),
+        Self::Cpu(Part::Total, Mode::Cp),
+        Self::Cpu(Part::Client, Mode::All),
+        Self::Cpu(Part::Client, Mode::Virtual),
+        Self::Cpu(Part::Client, Mode::Cp),
+        Self::Cpu(Part::Router, Mode::All),
+        Self::Cpu(Part::Router, Mode::Virtual),
+        Self::Cpu(Part::Router, Mode::Cp),
+        Self::Cpu(Part::Server, Mode::All),
+        Self::Cpu(Part::Server, Mode::Virtual),
+        Self::Cpu(Part::Server, Mode::Cp),
+        Self::Cpu(Part::Other, Mode::All),
+        Self::Cpu(Part::Other, Mode::Virtual),
+        Self::Cpu(Part::Other, Mode::Cp),
+    ];
+
+    /// CPU time of the whole system.
+    pub const TOTAL: Self = Self::Cpu(Part::Total, Mode::All);
+
+    /// The name in tables and files: `rate`, `p99`, `cpu_total`, `router_virtual`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Cpu(Part::Total, Mode::All) => "cpu_total",
+            Self::Cpu(Part::Total, Mode::Virtual) => "cpu_virtual",
+            Self::Cpu(Part::Total, Mode::Cp) => "cpu_cp",
+            Self::Cpu(Part::Client, Mode::All) => "client_cpu",
+            Self::Cpu(Part::Client, Mode::Virtual) => "client_virtual",
+            Self::Cpu(Part::Client, Mode::Cp) => "client_cp",
+            Self::Cpu(Part::Router, Mode::All) => "router_cpu",
+            Self::Cpu(Part::Router, Mode::Virtual) => "router_virtual",
+            Self::Cpu(Part::Router, Mode::Cp) => "router_cp",
+            Self::Cpu(Part::Server, Mode::All) => "server_cpu",
+            Self::Cpu(Part::Server, Mode::Virtual) => "server_virtual",
+            Self::Cpu(Part::Server, Mode::Cp) => "server_cp",
+            Self::Cpu(Part::Other, Mode::All) => "other_cpu",
+            Self::Cpu(Part::Other, Mode::Virtual) => "other_virtual",
+            Self::Cpu(Part::Other, Mode::Cp) => "other_cp",
+        }
+    }
+
+    /// The unit of its values with a workload that counts `unit`: `trans/sec`, `us`, `msec/MB`.
+    pub fn unit(self, unit: Unit) -> &'static str {
+        match (self, unit) {
+            (Self::Rate, _) => unit.rate_name(),
+            (Self::P50 | Self::P99, _) => "us",
+            (Self::Cpu(..), Unit::Transaction) => "msec/trans",
+            (Self::Cpu(..), Unit::Megabyte) => "msec/MB",
+        }
+    }
+
+    /// True for what the method of accounting decides: all CPU time but that of the whole system.
+    pub fn depends_on_method(self) -> bool {
+        matches!(self, Self::Cpu(..)) && self != Self::TOTAL
+    }
+
+    /// True if more is better.
+    pub fn more_is_better(self) -> bool {
+        self == Self::Rate
+    }
+}
