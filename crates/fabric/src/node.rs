@@ -43,7 +43,7 @@ use siga_ring::wait::{Sources, Waiter};
 use siga_stack::Stack;
 use siga_stack::ip::forward::Forward;
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::link::frame::{DeviceId, Kept, Payload, Received};
+use siga_stack::link::frame::{DeviceId, Payload, Received, Retained};
 use siga_stack::sockets::TcpId;
 use siga_stack::stack::{Handled, Transmit};
 use siga_stack::time::Instant;
@@ -256,8 +256,9 @@ impl Payload for Rest<'_> {
         self.frame.copy_to(self.at + at, into);
     }
 
-    fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
-        self.keeps.then(|| -> (usize, Arc<dyn Kept>) { (0, Arc::new(InRing(self.frame.retain(self.at + at, len)))) })
+    fn retain(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Retained>)> {
+        self.keeps
+            .then(|| -> (usize, Arc<dyn Retained>) { (0, Arc::new(InRing(self.frame.retain(self.at + at, len)))) })
     }
 }
 
@@ -355,7 +356,7 @@ impl Node {
         }
         busy |= self.serve(now, at);
         // Whoever sends much at a time may wait for its acknowledgement.
-        let wait = answers == Answers::WithTheApplications && (self.stack.has_news() || self.puts_answers_off);
+        let wait = answers == Answers::WithTheApplications && (self.stack.tcp_has_events() || self.puts_answers_off);
         self.owes_answers = wait && !self.ports.took_large;
         if !self.owes_answers {
             busy |= self.transmit(now, at);

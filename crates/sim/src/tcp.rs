@@ -2,7 +2,7 @@
 //!
 //! A [`Script`] says what both sides of one connection do: how much each sends, in what portions and pauses, how slowly it
 //! reads, and how it ends. Both hosts know all scripts. The side that opens sends the script's number first, so that the other
-//! knows which it is. Programs act on what [`siga_stack::Stack::poll_ready`] tells and on deadlines of their own, on
+//! knows which it is. Programs act on what [`siga_stack::Stack::tcp_poll_event`] tells and on deadlines of their own, on
 //! nothing else: news that does not come is a connection that hangs, and a hanging connection fails the run.
 //!
 //! Each side reports what it wrote and read, and how it ended. [`judge`] says whether the reports of both sides may stand
@@ -122,7 +122,7 @@ pub enum Last {
 
 impl Script {
     /// Whether both sides read to the end and nothing may cut them short.
-    pub fn is_calm(&self) -> bool {
+    pub fn is_eligible(&self) -> bool {
         let calm = |conduct: &Conduct| match conduct.end {
             End::Shutdown | End::AfterPeer => true,
             End::Close | End::AbortAfter(_) => false,

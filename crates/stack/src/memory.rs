@@ -9,7 +9,7 @@ use crate::limits::{
     SOURCE_PREFIXES_MAX, TCP_CONNECTIONS_MAX, TCP_LISTENERS_MAX, TCP_PORT_PAGES_MAX, TCP_SPARE_BYTES_MAX,
     TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
-use crate::sockets::News;
+use crate::sockets::PackedEvent;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::udp::UdpId;
@@ -105,13 +105,13 @@ impl<S: Storage> Stack<S> {
             part("TCP listeners", tcp.listeners, TCP_LISTENERS_MAX, crate::sockets::LISTENER_BYTES),
             part(
                 "events of TCP sockets",
-                tcp.news,
+                tcp.events,
                 2 * (TCP_CONNECTIONS_MAX + TCP_LISTENERS_MAX) + 1,
-                size_of::<News>(),
+                size_of::<PackedEvent>(),
             ),
             part("bytes in spare TCP buffers", tcp.spare_bytes, TCP_SPARES_MAX * TCP_SPARE_BYTES_MAX, 1),
             part("bytes in TCP buffers", tcp.buffer_bytes, tcp.buffer_bytes_most, 1),
-            part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::WAIT_BYTES),
+            part("TCP connections in TIME-WAIT", tcp.waits, TCP_TIME_WAITS_MAX, crate::sockets::TIME_WAIT_BYTES),
             part("pages of TCP ports", tcp.port_pages, TCP_PORT_PAGES_MAX, crate::sockets::PORT_PAGE_BYTES),
             // In the pages.
             part("TCP ports taken", tcp.ports_taken, TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX, 0),

@@ -18,7 +18,7 @@ mod listener;
 mod output;
 mod ports;
 mod slab;
-mod waits;
+mod time_waits;
 mod wheel;
 mod zero_copy;
 
@@ -29,7 +29,7 @@ use crate::seed::{Keyed, Purpose, Secret, Seed};
 use crate::tcp::{Config, ConfigError, Connection, Failure, Keepalive, Readiness, Storage};
 use crate::time::{Duration, Instant};
 pub use application_buffers::Progress;
-pub(crate) use event::News;
+pub(crate) use event::PackedEvent;
 use flows::Flows;
 pub(crate) use input::SegmentPlace;
 use listener::Listener;
@@ -38,9 +38,9 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use waits::Waits;
+use time_waits::TimeWaits;
 use wheel::Wheel;
-pub use zero_copy::Straight;
+pub use zero_copy::ZeroCopySend;
 
 /// A TCP connection of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,14 +97,14 @@ pub struct TcpOptions {
     /// What closing does with bytes that are not delivered yet: nothing, so that they are sent in the background; or an end by a
     /// reset after this time.
     pub linger: Option<Duration>,
-    /// [`Stack::poll_ready`](crate::Stack::poll_ready) tells of trouble; see [`Readiness::trouble`].
-    pub reports: bool,
+    /// [`Stack::poll_event`](crate::Stack::poll_event) tells of trouble; see [`Readiness::error`].
+    pub report_errors: bool,
 }
 
 impl Default for TcpOptions {
     fn default() -> Self {
         let PacketClass { hop_limit, service } = PacketClass::default();
-        Self { config: Config::LINUX, hop_limit, service, linger: None, reports: true }
+        Self { config: Config::LINUX, hop_limit, service, linger: None, report_errors: true }
     }
 }
 
@@ -142,8 +142,8 @@ pub enum TcpSetting {
     Service(u8),
     /// See [`TcpOptions::linger`].
     Linger(Option<Duration>),
-    /// See [`TcpOptions::reports`].
-    Reports(bool),
+    /// See [`TcpOptions::report_errors`].
+    ReportErrors(bool),
 }
 
 /// Both ends of a connection. Addresses are in the form of IPv6, where those of IPv4 have a range of their own that is on no wire: as
@@ -243,9 +243,9 @@ fn address_of(bits: u128) -> IpAddr {
 
 /// Where a flow leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FlowTarget {
     Connection(u32),
-    Wait(u32),
+    TimeWait(u32),
 }
 
 /// Whose a connection is.
@@ -263,22 +263,22 @@ enum Owner {
 
 /// Where a connection's packets leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Egress {
     Device {
         device: DeviceId,
         next: IpAddr,
     },
     /// To ourselves.
-    Own,
+    Local,
     /// Nowhere: they are dropped.
-    Nowhere,
+    Unreachable,
 }
 
 /// By which device, in which state of the routes, a frame took the long way. In one number, so that it is compared at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Proof(u64);
+struct Provenance(u64);
 
-impl Proof {
+impl Provenance {
     /// No frame has: the routes' states begin with 1.
     const NONE: Self = Self(0);
 
@@ -296,18 +296,18 @@ struct Socket<S: Storage> {
     flow: Flow,
     owner: Owner,
     /// The state of the routes that the way was found in, and whether it has changed since a segment last took it.
-    way_version: u32,
+    egress_version: u32,
     /// The device by which a frame came that was found to be between addresses that may talk to one another, and the state of
     /// the routes then.
-    proven: Proof,
-    way: Way,
-    way_changed: bool,
+    provenance: Provenance,
+    egress: Egress,
+    egress_changed: bool,
     /// In a list of those with something to send.
     queued: bool,
     /// In the list of those with news.
     announced: bool,
     /// What the application knows.
-    told: Readiness,
+    announced_readiness: Readiness,
     class: PacketClass,
     /// Its deadline, as of when it last came to rest, and when the wheel looks at it: not later.
     due: Instant,
@@ -324,12 +324,12 @@ struct Socket<S: Storage> {
     /// Its local port was chosen here.
     holds_port: bool,
     /// The application wants to hear of trouble.
-    reports: bool,
+    report_errors: bool,
 }
 
 /// What is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ready {
+pub enum TcpEvent {
     /// A connection may be read, written or closed that could not before.
     Connection(TcpId),
     /// A connection may be accepted.
@@ -340,9 +340,9 @@ impl Wheel {
     /// Sets the deadline of a connection that has nothing to send, unless it is over. One that has moved back is left where it is:
     /// the connection is looked at too early once, and says then when it wants to be.
     #[inline]
-    fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> Next {
+    fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
         if output::is_over(&socket.connection) {
-            return Next::End;
+            return NextStep::End;
         }
         let at = socket.linger_until.min(socket.connection.deadline());
         socket.due = at;
@@ -350,18 +350,18 @@ impl Wheel {
             socket.wakes = at;
             self.set(slot, at);
         }
-        Next::Wait
+        NextStep::Wait
     }
 }
 
 /// How much there is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
+pub(crate) struct SocketCounts {
     pub(crate) connections: usize,
     pub(crate) listeners: usize,
     pub(crate) waits: usize,
     pub(crate) port_pages: usize,
-    pub(crate) news: usize,
+    pub(crate) events: usize,
     pub(crate) ports_taken: usize,
     pub(crate) spare_bytes: usize,
     pub(crate) buffer_bytes: usize,
@@ -369,7 +369,7 @@ pub(crate) struct Held {
 }
 
 /// What a connection in TIME-WAIT takes.
-pub(crate) const WAIT_BYTES: usize = slab::bytes_each::<waits::Wait>() + flows::BYTES_EACH;
+pub(crate) const TIME_WAIT_BYTES: usize = slab::bytes_each::<time_waits::TimeWaitEntry>() + flows::BYTES_EACH;
 /// What a listener takes beside what waits at it, which is counted with the connections.
 pub(crate) const LISTENER_BYTES: usize = slab::bytes_each::<Listener>() + 2 * size_of::<(SocketAddr, u32)>();
 /// What a page of ports takes.
@@ -383,7 +383,7 @@ pub(crate) const fn connection_bytes<S: Storage>() -> usize {
 
 /// What is to be done with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextStep {
     /// Nothing: it waits for a segment, its application, its deadline, or its turn to transmit.
     Wait,
     /// It has something to transmit.
@@ -399,7 +399,7 @@ pub(crate) struct TcpSockets<S: Storage> {
     flows: Flows,
     listeners: Slab<Listener>,
     by_address: HashMap<SocketAddr, u32, Keyed>,
-    waits: Waits,
+    waits: TimeWaits,
     ports: LocalPorts,
     wheel: Wheel,
     /// Those with something to send, by device; behind them those that send to ourselves or nowhere.
@@ -407,13 +407,13 @@ pub(crate) struct TcpSockets<S: Storage> {
     own_pending: VecDeque<u32>,
     /// Frames that the first of those pending was given in a row.
     burst: u8,
-    ready: VecDeque<News>,
+    events: VecDeque<PackedEvent>,
     /// The key of initial numbers.
     numbers: Secret,
     /// The key of SYN cookies.
     cookies: Secret,
     /// Where the latest segment led: the next one often follows.
-    latest: Option<(Flow, Place)>,
+    latest: Option<(Flow, FlowTarget)>,
     buffers: Buffers<S>,
 }
 
@@ -458,13 +458,13 @@ impl<S: Storage> TcpSockets<S> {
             flows: Flows::new(seed.keyed(Purpose::FlowTable)),
             listeners: Slab::default(),
             by_address: HashMap::with_hasher(seed.keyed(Purpose::ListenerTable)),
-            waits: Waits::new(),
+            waits: TimeWaits::new(),
             ports: LocalPorts::new(seed.keyed(Purpose::PortTable), seed.secret(Purpose::TcpPorts)),
             wheel: Wheel::default(),
             pending: Vec::new(),
             own_pending: VecDeque::new(),
             burst: 0,
-            ready: VecDeque::new(),
+            events: VecDeque::new(),
             numbers: seed.secret(Purpose::InitialNumbers),
             cookies: seed.secret(Purpose::SynCookies),
             latest: None,
@@ -502,37 +502,37 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Adds news.
     #[inline]
-    fn announce(&mut self, news: News) {
-        if self.ready.len() > 2 * (self.sockets.len() + self.listeners.len()) {
-            self.forget_old_news();
+    fn announce(&mut self, event: PackedEvent) {
+        if self.events.len() > 2 * (self.sockets.len() + self.listeners.len()) {
+            self.forget_stale_events();
         }
-        self.ready.push_back(news);
+        self.events.push_back(event);
     }
 
     /// Throws out what is about sockets that are gone, before it is more than all others could be.
     #[cold]
-    fn forget_old_news(&mut self) {
-        let Self { ready, sockets, listeners, .. } = self;
-        ready.retain(|news| match news.ready() {
-            Ready::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
-            Ready::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
+    fn forget_stale_events(&mut self) {
+        let Self { events, sockets, listeners, .. } = self;
+        events.retain(|event| match event.ready() {
+            TcpEvent::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
+            TcpEvent::Listener(id) => listeners.named(id.slot, id.generation).is_some(),
         });
     }
 
-    pub(crate) fn has_news(&self) -> bool {
-        !self.ready.is_empty()
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The next news. What was closed meanwhile is none.
-    pub(crate) fn poll_ready(&mut self) -> Option<Ready> {
+    pub(crate) fn poll_event(&mut self) -> Option<TcpEvent> {
         loop {
-            let ready = self.ready.pop_front()?.ready();
+            let ready = self.events.pop_front()?.ready();
             let announced = match ready {
-                Ready::Connection(id) => {
+                TcpEvent::Connection(id) => {
                     let socket = self.sockets.named_mut(id.slot, id.generation);
                     socket.filter(|socket| socket.owner == Owner::Application).map(|socket| &mut socket.announced)
                 }
-                Ready::Listener(id) => {
+                TcpEvent::Listener(id) => {
                     self.listeners.named_mut(id.slot, id.generation).map(|listener| &mut listener.announced)
                 }
             };
@@ -545,7 +545,7 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Where a flow leads.
     #[inline]
-    fn find(&mut self, flow: &Flow) -> Option<Place> {
+    fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
         if let Some((latest, place)) = &self.latest
             && latest == flow
         {
@@ -558,19 +558,19 @@ impl<S: Storage> TcpSockets<S> {
 
     /// The same, without a guess.
     #[inline]
-    fn look_up(&self, flow: &Flow) -> Option<Place> {
+    fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
-            Place::Connection(slot) => self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow),
-            Place::Wait(place) => self.waits.get(place).is_some_and(|wait| wait.flow == *flow),
+            FlowTarget::Connection(slot) => self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow),
+            FlowTarget::TimeWait(place) => self.waits.get(place).is_some_and(|wait| wait.flow == *flow),
         })
     }
 
-    fn bind(&mut self, flow: &Flow, place: Place) {
+    fn bind(&mut self, flow: &Flow, place: FlowTarget) {
         self.latest = None;
         self.flows.insert(flow, place);
     }
 
-    fn unbind(&mut self, flow: &Flow, place: Place) {
+    fn unbind(&mut self, flow: &Flow, place: FlowTarget) {
         self.latest = None;
         self.flows.remove(flow, place);
     }
@@ -583,20 +583,20 @@ impl<S: Storage> TcpSockets<S> {
     fn insert(&mut self, socket: Socket<S>) -> u32 {
         let flow = socket.flow;
         let (slot, _) = self.sockets.insert(socket);
-        self.bind(&flow, Place::Connection(slot));
+        self.bind(&flow, FlowTarget::Connection(slot));
         slot
     }
 
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> SocketCounts {
         // What goes on if all is used up; then the growth of one buffer, which doubles, found too late; and the
         // lists of segments sent and gaps, which are counted with the buffers.
         let spare = 2 * TCP_SOCKET_BYTES_FREE * TCP_CONNECTIONS_MAX;
-        Held {
+        SocketCounts {
             connections: self.sockets.len(),
             listeners: self.listeners.len(),
             waits: self.waits.len(),
             port_pages: self.ports.pages(),
-            news: self.ready.len(),
+            events: self.events.len(),
             ports_taken: self.ports.taken(),
             spare_bytes: self.buffers.spare.iter().map(Storage::capacity).sum(),
             buffer_bytes: self.buffers.held,
@@ -607,26 +607,27 @@ impl<S: Storage> TcpSockets<S> {
     /// Takes stock of a connection after the network or time changed it, in one look: what its buffers hold, what its application
     /// may do now and could not before, and what is to be done with it, which is left to whoever calls.
     #[inline]
-    fn take_stock(&mut self, slot: u32) -> Next {
-        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return Next::Wait };
+    fn take_stock(&mut self, slot: u32) -> NextStep {
+        let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return NextStep::Wait };
         self.buffers.count(socket);
         let now = socket.connection.readiness();
-        let urgent = socket.connection.take_urgent_news();
+        let urgent = socket.connection.take_urgent_event();
         let next = if socket.queued {
-            Next::Wait
+            NextStep::Wait
         } else if socket.connection.wants_transmit() {
-            Next::Transmit
+            NextStep::Transmit
         } else {
             self.wheel.rest(slot, socket)
         };
-        if now != socket.told || urgent {
-            let told = std::mem::replace(&mut socket.told, now);
-            let more = now.readable && !told.readable || now.writable && !told.writable || now.closed && !told.closed;
+        if now != socket.announced_readiness || urgent {
+            let before = std::mem::replace(&mut socket.announced_readiness, now);
+            let more =
+                now.readable && !before.readable || now.writable && !before.writable || now.closed && !before.closed;
             // RFC 9293 MUST-47, SHLD-20.
-            let trouble = now.trouble && !told.trouble && socket.reports;
-            if (more || urgent || trouble) && socket.owner == Owner::Application && !socket.announced {
+            let error = now.error && !before.error && socket.report_errors;
+            if (more || urgent || error) && socket.owner == Owner::Application && !socket.announced {
                 socket.announced = true;
-                self.announce(News::connection(TcpId { slot, generation }));
+                self.announce(PackedEvent::connection(TcpId { slot, generation }));
             }
         }
         next
@@ -634,8 +635,8 @@ impl<S: Storage> TcpSockets<S> {
 
     /// A connection has nothing more to send for now. What it sent has made a list longer.
     #[inline]
-    fn rest(&mut self, slot: u32) -> Next {
-        let Some(socket) = self.sockets.get_mut(slot) else { return Next::Wait };
+    fn rest(&mut self, slot: u32) -> NextStep {
+        let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };
         if self.buffers.held > self.buffers.most / 4 * 3 {
             socket.connection.release_empty_buffers();
         }
@@ -647,8 +648,8 @@ impl<S: Storage> TcpSockets<S> {
     /// out.
     #[inline]
     fn queue(pending: &mut [VecDeque<u32>], slot: u32, socket: &mut Socket<S>, routes_version: u32) -> bool {
-        let Way::Device { device, .. } = socket.way else { return false };
-        let known = socket.way_version == routes_version;
+        let Egress::Device { device, .. } = socket.egress else { return false };
+        let known = socket.egress_version == routes_version;
         if known {
             socket.queued = true;
             pending[usize::from(device.0)].push_back(slot);
@@ -686,11 +687,11 @@ impl<S: Storage> TcpSockets<S> {
                 let keeps_port = holds_port && !wait.lets_follow();
                 let place = self.waits.insert(flow, wait, class, keeps_port);
                 self.latest = None;
-                self.flows.replace(&flow, Place::Connection(slot), Place::Wait(place));
+                self.flows.replace(&flow, FlowTarget::Connection(slot), FlowTarget::TimeWait(place));
                 keeps_port
             }
             None => {
-                self.unbind(&flow, Place::Connection(slot));
+                self.unbind(&flow, FlowTarget::Connection(slot));
                 false
             }
         };
@@ -701,7 +702,7 @@ impl<S: Storage> TcpSockets<S> {
 
     fn remove_wait(&mut self, place: u32) {
         if let Some(wait) = self.waits.remove(place) {
-            self.unbind(&wait.flow, Place::Wait(place));
+            self.unbind(&wait.flow, FlowTarget::TimeWait(place));
             if wait.holds_port {
                 self.ports.release(wait.flow.of_any_port(), wait.flow.local_port);
             }
@@ -735,8 +736,8 @@ mod tests {
         let flows = TCP_CONNECTIONS_MAX + TCP_TIME_WAITS_MAX;
         // Eight bytes for each place of a table that is at most half full.
         let flow = (2 * flows).next_power_of_two() * 8 / flows;
-        let wait = size_of::<waits::Wait>() + flow;
-        assert!((wait..wait + wait / 2).contains(&WAIT_BYTES), "{wait} {WAIT_BYTES}");
+        let wait = size_of::<time_waits::TimeWaitEntry>() + flow;
+        assert!((wait..wait + wait / 2).contains(&TIME_WAIT_BYTES), "{wait} {TIME_WAIT_BYTES}");
         let connection = size_of::<Socket<Heap>>() + flow + size_of::<wheel::Node>();
         let counted = connection_bytes::<Heap>();
         assert!((connection..connection + 100).contains(&counted), "{connection} {counted}");

@@ -299,7 +299,7 @@ impl<S: Storage> Stack<S> {
         device: DeviceId,
         received: Received<'a, P>,
     ) -> Handled<'a, P> {
-        let known = if self.tcp.has_connections() { self.take_known_frame(now, device, &received) } else { None };
+        let known = if self.tcp.has_connections() { self.receive_fast(now, device, &received) } else { None };
         match known {
             Some(Ok(())) => Handled::Done,
             Some(Err(reason)) => {
@@ -471,7 +471,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// The next UDP socket that has become readable since it was told last; the rest of its datagrams is not told again.
-    pub fn udp_poll_ready(&mut self) -> Option<UdpId> {
+    pub fn udp_poll_event(&mut self) -> Option<UdpId> {
         self.udp.poll_ready()
     }
 

@@ -7,8 +7,8 @@
 use super::{BLOCK_BYTES, Extent, Extents};
 use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
 use siga_ring::arena::{OwnArena, PeerArena};
-use siga_stack::link::frame::{Kept, Payload};
-use siga_stack::tcp::{InPlace, Storage};
+use siga_stack::link::frame::{Payload, Retained};
+use siga_stack::tcp::{RetainingHeap, Storage};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,7 +132,7 @@ impl Hint {
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// The guest's own.
-    Own(InPlace<IN_PLACE_BYTES_MIN>),
+    Own(RetainingHeap<IN_PLACE_BYTES_MIN>),
     /// An application's bytes to send.
     Sent(Box<Sent>),
     /// Bytes received for an application.
@@ -141,7 +141,7 @@ pub(crate) enum Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Self::Own(InPlace::default())
+        Self::Own(RetainingHeap::default())
     }
 }
 
@@ -221,9 +221,9 @@ impl Storage for Memory {
         }
     }
 
-    fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
+    fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         match self {
-            Self::Own(own) => own.keep(at, kept, from, len),
+            Self::Own(own) => own.retain(at, retained, from, len),
             Self::Sent(_) | Self::Received(_) => unreachable!("what lies in arenas is not written to the stack"),
         }
     }

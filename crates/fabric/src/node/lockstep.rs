@@ -259,7 +259,7 @@ impl Figure1 {
                 received += count;
             }
             for guest in &mut self.guests {
-                counted(|| while guest.node.stack().poll_ready().is_some() {});
+                counted(|| while guest.node.stack().tcp_poll_event().is_some() {});
             }
             if received == bytes.len() {
                 return;

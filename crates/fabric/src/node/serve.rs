@@ -18,7 +18,7 @@ use crate::protocol::message::Loss;
 use crate::sockets::SocketOptions;
 use crate::sockets::embedded::{change, failure_kind, listen, tcp_error, tcp_options, udp_error};
 use siga_ring::clock::Ticks;
-use siga_stack::sockets::{ListenerId, Progress, Ready, TcpId};
+use siga_stack::sockets::{ListenerId, Progress, TcpEvent, TcpId};
 use siga_stack::tcp::Config;
 use siga_stack::time::Instant;
 use siga_stack::udp::UdpId;
@@ -294,7 +294,7 @@ impl Node {
             }
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if self.stack.tcp_send_placed(at, id, len, place).is_err() {
+        if self.stack.tcp_send_with(at, id, len, place).is_err() {
             // The connection is over: the bytes are needed by nobody.
             hint.release(bytes);
         }
@@ -354,16 +354,16 @@ impl Node {
 
     /// Notes which sockets the stack has news of.
     fn note_news(&mut self) {
-        while let Some(ready) = self.stack.poll_ready() {
+        while let Some(ready) = self.stack.tcp_poll_event() {
             let owner = match ready {
-                Ready::Connection(id) => self.applications.of_connection.get(&id),
-                Ready::Listener(id) => self.applications.of_listener.get(&id),
+                TcpEvent::Connection(id) => self.applications.of_connection.get(&id),
+                TcpEvent::Listener(id) => self.applications.of_listener.get(&id),
             };
             let Some((place, socket)) = owner.copied() else { continue };
             let Some(client) = self.applications.client(place) else { continue };
             client.note(socket);
         }
-        while let Some(id) = self.stack.udp_poll_ready() {
+        while let Some(id) = self.stack.udp_poll_event() {
             let Some((place, socket)) = self.applications.of_datagrams.get(&id).copied() else { continue };
             if let Some(client) = self.applications.client(place) {
                 client.note(socket);

@@ -9,8 +9,8 @@ use crate::protocol::message::Loss;
 use siga_ring::Retainer;
 use siga_stack::Stack;
 use siga_stack::limits::HEADER_BYTES_MAX;
-use siga_stack::link::frame::Kept;
-use siga_stack::sockets::{Straight, TcpId};
+use siga_stack::link::frame::Retained;
+use siga_stack::sockets::{TcpId, ZeroCopySend};
 use siga_stack::stack::Transmit;
 use siga_stack::time::Instant;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl device::Source for Frame<'_> {
     }
 
     fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
-        let keep = |part: &[u8]| -> Option<Arc<dyn Kept>> { Some(Arc::new(InRing(self.retainer.retain(part)?))) };
-        let (frame, taken) = self.stack.tcp_send_straight(self.at, self.id, self.bytes, into, keep)?;
+        let retain = |part: &[u8]| -> Option<Arc<dyn Retained>> { Some(Arc::new(InRing(self.retainer.retain(part)?))) };
+        let (frame, taken) = self.stack.tcp_send_zero_copy(self.at, self.id, self.bytes, into, retain)?;
         self.taken = taken;
         Some(frame)
     }
@@ -51,7 +51,7 @@ impl device::Source for Frame<'_> {
 #[derive(Debug)]
 pub(super) struct InRing(pub(super) Arc<siga_ring::Retained>);
 
-impl Kept for InRing {
+impl Retained for InRing {
     fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.0.copy_to(at, into);
     }
@@ -64,17 +64,17 @@ impl Node {
         let at = self.clock.instant(now);
         let (mut gone, mut used) = (0, None);
         while bytes.len() - gone >= IN_PLACE_BYTES_MIN {
-            let device = match self.stack.tcp_goes_straight(at, id, IN_PLACE_BYTES_MIN) {
-                Straight::Now(device) => device,
-                Straight::Later if gone == 0 => {
+            let device = match self.stack.tcp_zero_copy(at, id, IN_PLACE_BYTES_MIN) {
+                ZeroCopySend::Now(device) => device,
+                ZeroCopySend::Later if gone == 0 => {
                     self.transmit(now, at);
-                    match self.stack.tcp_goes_straight(at, id, IN_PLACE_BYTES_MIN) {
-                        Straight::Now(device) => device,
-                        Straight::Later => return Written::Wait,
-                        Straight::Not => break,
+                    match self.stack.tcp_zero_copy(at, id, IN_PLACE_BYTES_MIN) {
+                        ZeroCopySend::Now(device) => device,
+                        ZeroCopySend::Later => return Written::Wait,
+                        ZeroCopySend::Not => break,
                     }
                 }
-                Straight::Later | Straight::Not => break,
+                ZeroCopySend::Later | ZeroCopySend::Not => break,
             };
             let port = usize::from(device.0);
             let sender = &mut self.ports.senders[port];
@@ -105,10 +105,10 @@ impl Node {
     /// Whether bytes written now would have to wait for a buffer.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
         let now = self.clock.now();
-        let device = match self.stack.tcp_goes_straight(self.clock.instant(now), id, IN_PLACE_BYTES_MIN) {
-            Straight::Now(device) => device,
-            Straight::Later => return true,
-            Straight::Not => return false,
+        let device = match self.stack.tcp_zero_copy(self.clock.instant(now), id, IN_PLACE_BYTES_MIN) {
+            ZeroCopySend::Now(device) => device,
+            ZeroCopySend::Later => return true,
+            ZeroCopySend::Not => return false,
         };
         let sender = &mut self.ports.senders[usize::from(device.0)];
         match sender.room_in_place(now, self.ports.keep_time) {

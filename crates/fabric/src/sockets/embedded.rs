@@ -9,7 +9,7 @@ use crate::limits::IN_PLACE_BYTES_MIN;
 use crate::node::{Node, Written};
 use crate::protocol::report::ReportPart;
 use siga_stack::Stack;
-use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{Config, Failure, Keepalive};
 use siga_stack::time::Instant;
 use siga_stack::udp::{UdpError, UdpId};
@@ -273,11 +273,11 @@ impl Provider for Embedded {
             return Some(socket);
         }
         let stack = self.node.stack();
-        let of_tcp = stack.poll_ready().map(|ready| match ready {
-            Ready::Connection(id) => Named::Connection(id),
-            Ready::Listener(id) => Named::Listener(id),
+        let of_tcp = stack.tcp_poll_event().map(|ready| match ready {
+            TcpEvent::Connection(id) => Named::Connection(id),
+            TcpEvent::Listener(id) => Named::Listener(id),
         });
-        of_tcp.or_else(|| stack.udp_poll_ready().map(Named::Datagrams)).map(SocketId)
+        of_tcp.or_else(|| stack.udp_poll_event().map(Named::Datagrams)).map(SocketId)
     }
 
     fn report(&mut self) -> io::Result<Vec<ReportPart>> {

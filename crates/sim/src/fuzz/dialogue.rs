@@ -7,7 +7,7 @@
 
 use siga_stack::limits::TCP_SENT_MAX;
 use siga_stack::tcp::{
-    Config, Connection, Header, IcmpError, Initial, Keepalive, Options, Secret, SeqNumber, StateName, SynCookie,
+    Config, Connection, Header, HeaderOptions, IcmpError, Initial, Keepalive, Secret, SeqNumber, StateName, SynCookie,
     Timestamps,
 };
 use siga_stack::time::{Duration, Instant};
@@ -301,7 +301,7 @@ impl World {
             }
             if flags.syn {
                 let mss = Some(input.pick(&[1_460, 1, 0, 65_535]));
-                header.options = Options { mss, window_scale: Some(bits & 15), ..header.options };
+                header.options = HeaderOptions { mss, window_scale: Some(bits & 15), ..header.options };
             }
         }
         if !payload.is_empty() || what & 1 != 0 {
@@ -408,7 +408,7 @@ impl World {
                 let bytes = contents(salt(at) ^ end.written, input.size().min(connection.send_room()));
                 end.written += u32::try_from(connection.send_urgent(now, &bytes).unwrap_or(0)).unwrap();
             }
-            13 => drop((connection.urgent_ahead(), connection.take_urgent_news())),
+            13 => drop((connection.urgent_ahead(), connection.take_urgent_event())),
             _ => connection.release_empty_buffers(),
         }
     }

@@ -408,7 +408,7 @@ impl World {
             self.drain();
         }
         for _ in 0..1_000 {
-            if self.stack.poll_ready().is_none() {
+            if self.stack.tcp_poll_event().is_none() {
                 return;
             }
         }

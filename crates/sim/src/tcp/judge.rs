@@ -47,14 +47,14 @@ fn judge_script(script: &Script, a: &Report, b: Option<&Report>) -> Result<(), &
     if script.leeway.replayed && a.read == 0 && a.last == Last::Failed(Failure::Reset) {
         return b.map_or(Ok(()), |b| judge_stream(b, Some(a)));
     }
-    if script.is_calm() && b.is_none() {
+    if script.is_eligible() && b.is_none() {
         return Err("the other side never heard of it");
     }
     for (own, peer) in [(Some(a), b), (b, Some(a))] {
         let Some(own) = own else { continue };
         judge_stream(own, peer)?;
         judge_end(script, own, peer)?;
-        if script.is_calm() && !is_complete(script, own) {
+        if script.is_eligible() && !is_complete(script, own) {
             return Err("it was cut short and nothing allows that");
         }
         if closes_well(script, own, peer) && peer.is_some_and(|peer| own.read != peer.written) {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use siga_stack::Stack;
-use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions};
+use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions};
 use siga_stack::time::{Duration, Instant};
 
 use super::flow::{Flow, Over};
@@ -160,10 +160,10 @@ impl Programs {
     /// Takes the news; false if there are none.
     fn hear(&mut self, stack: &mut Stack) -> Result<bool, String> {
         let mut any = false;
-        while let Some(ready) = stack.poll_ready() {
+        while let Some(ready) = stack.tcp_poll_event() {
             any = true;
             match ready {
-                Ready::Connection(id) => {
+                TcpEvent::Connection(id) => {
                     let flow = self.flows.iter_mut().find(|flow| flow.id == id);
                     let flow = flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?;
                     let state = stack.tcp_readiness(id).map_err(|error| format!("news of {id:?}: {error:?}"))?;
@@ -172,7 +172,7 @@ impl Programs {
                     let heard = stack.tcp_take_soft_error(id);
                     heard.map_err(|error| format!("asking what was said of {id:?}: {error:?}"))?;
                 }
-                Ready::Listener(id) => {
+                TcpEvent::Listener(id) => {
                     let listening = self.listening.iter_mut().find(|listening| listening.id == Some(id));
                     listening.ok_or_else(|| format!("news of {id:?}, which nobody has"))?.acceptable = true;
                 }

@@ -1,7 +1,7 @@
 //! One direction of a link in memory: a bounded queue of frames whose buffers are made once.
 
 use siga_stack::copy;
-use siga_stack::link::frame::{Kept, Marks, Payload};
+use siga_stack::link::frame::{Marks, Payload, Retained};
 use siga_stack::stack::Transmit;
 use std::collections::VecDeque;
 use std::mem;
@@ -35,7 +35,7 @@ impl Shared {
     }
 }
 
-impl Kept for Shared {
+impl Retained for Shared {
     fn copy_to(&self, at: usize, into: &mut [u8]) {
         Self::copy_to(self, self.sent_at.load(Ordering::Relaxed) + at, into);
     }
@@ -48,7 +48,7 @@ struct Taken {
     at: usize,
 }
 
-impl Kept for Taken {
+impl Retained for Taken {
     fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.frame.copy_to(self.at + at, into);
     }
@@ -98,7 +98,7 @@ impl Payload for Rest<'_> {
         Some(self.bytes)
     }
 
-    fn keep(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+    fn retain(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Retained>)> {
         let Memory::Shared(frame) = &self.slot.memory else { return None };
         Some((0, Arc::new(Taken { frame: Arc::clone(frame), at: self.at + at })))
     }
@@ -158,7 +158,7 @@ impl Link {
     /// Builds the next frame, of which so many bytes at the end stay there as `build` says.
     pub(crate) fn push_shared(
         &mut self,
-        build: impl FnOnce(&mut [u8], Arc<dyn Kept>) -> Option<(Transmit, usize)>,
+        build: impl FnOnce(&mut [u8], Arc<dyn Retained>) -> Option<(Transmit, usize)>,
     ) -> Option<usize> {
         let mut bytes = self.take();
         let frame = Arc::new(Shared::default());

@@ -8,9 +8,9 @@ use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
-use siga_stack::sockets::{ListenerId, Straight, TcpId, TcpOptions};
+use siga_stack::sockets::{ListenerId, TcpId, TcpOptions, ZeroCopySend};
 use siga_stack::stack::{Handled, Stack, StackConfig};
-use siga_stack::tcp::{Config, InPlace};
+use siga_stack::tcp::{Config, RetainingHeap};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::wire::address::Prefix;
 use siga_stack::wire::ethernet::MacAddress;
@@ -19,11 +19,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 const PORT: u16 = 80;
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 /// What is less at a time is copied once more, which costs less than to keep it where it lies.
-const IN_PLACE_BYTES_MIN: usize = 4 << 10;
+const ZERO_COPY_BYTES_MIN: usize = 4 << 10;
 const DEVICE: DeviceId = DeviceId(0);
 
 struct Host {
-    stack: Stack<InPlace<IN_PLACE_BYTES_MIN>>,
+    stack: Stack<RetainingHeap<ZERO_COPY_BYTES_MIN>>,
     /// What it sends.
     out: Link,
 }
@@ -66,14 +66,15 @@ impl Pair for SigaPair {
         let now = self.now;
         let Host { stack, out } = &mut self.hosts[side as usize];
         let mut gone = 0;
-        while bytes.len() - gone >= IN_PLACE_BYTES_MIN && out.has_room() {
-            match stack.tcp_goes_straight(now, socket, IN_PLACE_BYTES_MIN) {
-                Straight::Now(_) => {}
-                Straight::Later => return gone,
-                Straight::Not => break,
+        while bytes.len() - gone >= ZERO_COPY_BYTES_MIN && out.has_room() {
+            match stack.tcp_zero_copy(now, socket, ZERO_COPY_BYTES_MIN) {
+                ZeroCopySend::Now(_) => {}
+                ZeroCopySend::Later => return gone,
+                ZeroCopySend::Not => break,
             }
-            let sent = out
-                .push_shared(|into, kept| stack.tcp_send_straight(now, socket, &bytes[gone..], into, |_| Some(kept)));
+            let sent = out.push_shared(|into, retained| {
+                stack.tcp_send_zero_copy(now, socket, &bytes[gone..], into, |_| Some(retained))
+            });
             let Some(taken) = sent else { break };
             gone += taken;
         }
@@ -125,7 +126,7 @@ impl Pair for SigaPair {
             stack.handle_timeout(self.now);
         }
         // An application that waits for many sockets asks which have news.
-        while stack.poll_ready().is_some() {}
+        while stack.tcp_poll_event().is_some() {}
     }
 }
 

@@ -71,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Goes on with a connection; false if it is not one of these.
+    /// ZeroCopy on with a connection; false if it is not one of these.
     pub(crate) fn step(&mut self, now: Instant, stack: &mut Stack, id: TcpId) -> bool {
         let Some(mut exchange) = self.open.remove(&id) else { return false };
         match self.exchange(now, stack, id, &mut exchange) {

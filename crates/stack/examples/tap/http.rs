@@ -36,7 +36,7 @@ struct Answer {
 }
 
 impl Http {
-    /// Goes on as far as it can.
+    /// ZeroCopy on as far as it can.
     pub(crate) fn step(
         &mut self,
         now: Instant,

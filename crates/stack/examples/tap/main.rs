@@ -25,7 +25,7 @@ use siga_stack::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
-use siga_stack::sockets::{Ready, TcpOptions};
+use siga_stack::sockets::{TcpEvent, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::Config;
 use siga_stack::tcp::congestion::NAMES;
@@ -154,10 +154,10 @@ impl Host {
 
     /// Lets services and client do what they can.
     fn serve(&mut self, now: Instant) {
-        while let Some(ready) = self.stack.poll_ready() {
+        while let Some(ready) = self.stack.tcp_poll_event() {
             match ready {
-                Ready::Listener(id) => self.services.accept(now, &mut self.stack, id),
-                Ready::Connection(id) => {
+                TcpEvent::Listener(id) => self.services.accept(now, &mut self.stack, id),
+                TcpEvent::Connection(id) => {
                     let stack = &mut self.stack;
                     if !self.client.as_mut().is_some_and(|client| client.step(now, stack, id)) {
                         self.services.serve(now, stack, id);

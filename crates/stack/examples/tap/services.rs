@@ -84,7 +84,7 @@ impl Services {
         }
     }
 
-    /// Goes on with a connection that can do something.
+    /// ZeroCopy on with a connection that can do something.
     pub(crate) fn serve(&mut self, now: Instant, stack: &mut Stack, id: TcpId) {
         let open = self.connections.len();
         let Some(served) = self.connections.get_mut(&id) else { return };

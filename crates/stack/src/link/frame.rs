@@ -32,13 +32,13 @@ pub trait Payload {
     }
 
     /// Has bytes stay where they are until they are read, if that can be: all but so many of the first, which are to be copied.
-    fn keep(&self, _at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+    fn retain(&self, _at: usize, _len: usize) -> Option<(usize, Arc<dyn Retained>)> {
         None
     }
 }
 
 /// Bytes of a frame that stay where they are until this is dropped.
-pub trait Kept: fmt::Debug + Send + Sync {
+pub trait Retained: fmt::Debug + Send + Sync {
     /// Copies the bytes from `at` on, as many as `into` takes. Never more than there are is asked for.
     fn copy_to(&self, at: usize, into: &mut [u8]);
 }

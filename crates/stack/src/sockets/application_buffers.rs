@@ -36,7 +36,7 @@ impl<S: Storage> Stack<S> {
 
     /// Takes bytes to send that lie where they stay; `place` tells the send buffer's memory where. How many there may be is for
     /// whoever owns that memory.
-    pub fn tcp_send_placed(
+    pub fn tcp_send_with(
         &mut self,
         now: Instant,
         id: TcpId,
@@ -45,7 +45,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         let failure = socket.connection.failure();
-        socket.connection.send_placed(now, bytes, place).map_err(|error| send_error(error, failure))?;
+        socket.connection.send_with(now, bytes, place).map_err(|error| send_error(error, failure))?;
         self.used(now, id.slot);
         Ok(())
     }
@@ -54,7 +54,7 @@ impl<S: Storage> Stack<S> {
     pub fn tcp_take(&mut self, now: Instant, id: TcpId, bytes: usize) -> Result<(), TcpError> {
         let socket = self.socket_mut(id)?;
         socket.connection.take(now, bytes);
-        socket.told.readable = socket.connection.is_readable();
+        socket.announced_readiness.readable = socket.connection.is_readable();
         self.used(now, id.slot);
         Ok(())
     }

@@ -5,8 +5,8 @@ use super::listener::Listener;
 use super::output::is_over;
 use super::slab::Slab;
 use super::{
-    Flow, ListenerId, Owner, PacketClass, Place, Ready, Socket, TcpError, TcpId, TcpOptions, TcpSetting, TcpSockets,
-    Way,
+    Egress, Flow, FlowTarget, ListenerId, Owner, PacketClass, Socket, TcpError, TcpEvent, TcpId, TcpOptions,
+    TcpSetting, TcpSockets,
 };
 use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
@@ -63,9 +63,9 @@ impl<S: Storage> Stack<S> {
         options.check()?;
         let (to, bound) = (remote.ip(), local.ip());
         let on = self.link_for(bound, to);
-        let way = self.way_to(to, on);
+        let egress = self.egress_to(to, on);
         // A route to one other leads to nobody else.
-        let to_one = on.is_none() && way != Way::Nowhere;
+        let to_one = on.is_none() && egress != Egress::Unreachable;
         // RFC 9293 MUST-46.
         if remote.port() == 0
             || remote.is_ipv4() != local.is_ipv4()
@@ -80,10 +80,10 @@ impl<S: Storage> Stack<S> {
         }
         // RFC 9293 MUST-43, MUST-44.
         if bound.is_unspecified() {
-            let from = match way {
-                Way::Device { device, next } => self.devices[usize::from(device.0)].address_for(next),
-                Way::Own => Some(to),
-                Way::Nowhere => None,
+            let from = match egress {
+                Egress::Device { device, next } => self.devices[usize::from(device.0)].address_for(next),
+                Egress::Local => Some(to),
+                Egress::Unreachable => None,
             };
             local.set_ip(from.ok_or(TcpError::Dropped(IpDrop::NoRoute.into()))?);
         } else if !self.is_own(bound) {
@@ -96,11 +96,11 @@ impl<S: Storage> Stack<S> {
         {
             initial.seq = after + 1;
         }
-        let config = self.config_towards(options.config, to, way);
+        let config = self.config_towards(options.config, to, egress);
         let ports = (flow.local_port, flow.remote_port);
         let connection = Connection::connect(now, config, ports, initial).map_err(TcpError::Setting)?;
         let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
-        (socket.way, socket.way_version, socket.holds_port) = (way, self.routes_version, true);
+        (socket.egress, socket.egress_version, socket.holds_port) = (egress, self.routes_version, true);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         self.tcp.ports.take(flow.of_any_port(), flow.local_port);
@@ -142,8 +142,8 @@ impl<S: Storage> Stack<S> {
     fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<crate::tcp::SeqNumber>, ()> {
         match self.tcp.look_up(flow) {
             None => Ok(None),
-            Some(Place::Connection(_)) => Err(()),
-            Some(Place::Wait(place)) => {
+            Some(FlowTarget::Connection(_)) => Err(()),
+            Some(FlowTarget::TimeWait(place)) => {
                 let wait = self.tcp.waits.get_mut(place).filter(|wait| wait.state.is_followed_at(now)).ok_or(())?;
                 let after = wait.state.snd_nxt();
                 self.tcp.remove_wait(place);
@@ -194,7 +194,7 @@ impl<S: Storage> Stack<S> {
             }
         };
         // Where something found no room, the next acknowledgement is news.
-        socket.told.writable &= taken == bytes.len();
+        socket.announced_readiness.writable &= taken == bytes.len();
         if taken == 0 {
             tcp.buffers.count(socket);
         }
@@ -221,11 +221,11 @@ impl<S: Storage> Stack<S> {
     pub fn tcp_receive(&mut self, now: Instant, id: TcpId, into: &mut [u8]) -> Result<Option<usize>, TcpError> {
         let socket = application_socket(&mut self.tcp.sockets, id)?;
         if socket.connection.awaits_bytes() {
-            socket.told.readable = false;
+            socket.announced_readiness.readable = false;
             return Ok(None);
         }
         let count = socket.connection.receive(now, into);
-        socket.told.readable = socket.connection.is_readable();
+        socket.announced_readiness.readable = socket.connection.is_readable();
         if count > 0 {
             socket.connection.give_back_receive_buffer(&mut self.tcp.buffers.spare);
             self.used(now, id.slot);
@@ -242,7 +242,7 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Bytes to receive until the end of urgent data; see [`Connection::urgent_ahead`]. [`Stack::poll_ready`] tells when that moves.
+    /// Bytes to receive until the end of urgent data; see [`Connection::urgent_ahead`]. [`Stack::tcp_poll_event`] tells when that moves.
     pub fn tcp_urgent_ahead(&self, id: TcpId) -> Result<u32, TcpError> {
         Ok(self.socket(id)?.connection.urgent_ahead())
     }
@@ -291,14 +291,14 @@ impl<S: Storage> Stack<S> {
         Ok(self.socket(id)?.connection.readiness())
     }
 
-    /// Whether [`Stack::poll_ready`] may have something.
-    pub fn has_news(&self) -> bool {
-        self.tcp.has_news()
+    /// Whether [`Stack::tcp_poll_event`] may have something.
+    pub fn tcp_has_events(&self) -> bool {
+        self.tcp.has_events()
     }
 
     /// The next socket that can do what it could not before. What a socket can do now, [`Stack::tcp_readiness`] says.
-    pub fn poll_ready(&mut self) -> Option<Ready> {
-        self.tcp.poll_ready()
+    pub fn tcp_poll_event(&mut self) -> Option<TcpEvent> {
+        self.tcp.poll_event()
     }
 
     /// State of a connection.
@@ -316,7 +316,7 @@ impl<S: Storage> Stack<S> {
         let socket = self.socket_mut(id)?;
         let error = socket.connection.take_soft_error();
         // The next is news again.
-        socket.told.trouble = socket.connection.readiness().trouble;
+        socket.announced_readiness.error = socket.connection.readiness().error;
         Ok(error)
     }
 
@@ -352,7 +352,7 @@ impl<S: Storage> Stack<S> {
                 socket.class.service = service;
             }
             TcpSetting::Linger(time) => socket.linger = time,
-            TcpSetting::Reports(on) => socket.reports = on,
+            TcpSetting::ReportErrors(on) => socket.report_errors = on,
         }
         self.touched(id.slot);
         self.deliver_loopback(now);
@@ -381,7 +381,7 @@ impl<S: Storage> Stack<S> {
         let slots: Vec<u32> = self.tcp.sockets.indices().collect();
         for slot in slots {
             if let Some(socket) = self.tcp.sockets.get_mut(slot)
-                && matches!(socket.way, Way::Device { device, .. } if device == over)
+                && matches!(socket.egress, Egress::Device { device, .. } if device == over)
             {
                 act(socket, self.paths.get(now, socket.flow.remote_ip()));
                 self.touched(slot);
@@ -407,7 +407,7 @@ impl<S: Storage> Stack<S> {
                 socket.connection.abort();
             } else {
                 socket.connection.handle_timeout(now);
-                if let Way::Device { device, next } = socket.way
+                if let Egress::Device { device, next } = socket.egress
                     && socket.connection.delivery_problem()
                 {
                     self.neighbours.doubt(NeighbourKey { device, address: next });
@@ -466,7 +466,7 @@ impl<S: Storage> Stack<S> {
         let generation = self.tcp.sockets.generation(slot);
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpError::Closed)?;
         socket.owner = Owner::Application;
-        socket.told = socket.connection.readiness();
+        socket.announced_readiness = socket.connection.readiness();
         Ok(Some((TcpId { slot, generation }, socket.flow.remote())))
     }
 

@@ -1,6 +1,6 @@
 //! What holds of all sockets together whatever happened: for tests and fuzzers.
 
-use super::{Owner, Place};
+use super::{FlowTarget, Owner};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
@@ -39,7 +39,7 @@ impl<S: Storage> Stack<S> {
         let held = socket.connection.buffer_bytes();
         assert!(socket.queued || socket.held == held, "{:?} holds {held} bytes, not {}", socket.flow, socket.held);
         if !socket.detached {
-            assert_eq!(tcp.look_up(&socket.flow), Some(Place::Connection(slot)), "{:?}", socket.flow);
+            assert_eq!(tcp.look_up(&socket.flow), Some(FlowTarget::Connection(slot)), "{:?}", socket.flow);
         }
         if socket.queued {
             let listed = tcp.pending.iter().chain([&tcp.own_pending]).any(|list| list.contains(&slot));

@@ -1,16 +1,16 @@
-//! News in one word: what is queued as it is computed, in a register, and read back at its own width. A name stored in parts
+//! PackedEvent in one word: what is queued as it is computed, in a register, and read back at its own width. A name stored in parts
 //! and moved as a whole would wait for its parts.
 
-use super::{ListenerId, Ready, TcpId};
+use super::{ListenerId, TcpEvent, TcpId};
 
 /// Whose news it is: the generation above the number, and between them whether that is a listener's.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct News(u64);
+pub(crate) struct PackedEvent(u64);
 
 /// Far above how many sockets there can be.
 const LISTENER: u64 = 1 << 31;
 
-impl News {
+impl PackedEvent {
     #[inline]
     pub(super) fn connection(id: TcpId) -> Self {
         Self(u64::from(id.generation) << 32 | u64::from(id.slot))
@@ -21,13 +21,13 @@ impl News {
     }
 
     #[inline]
-    pub(super) fn ready(self) -> Ready {
+    pub(super) fn ready(self) -> TcpEvent {
         let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
         let (slot, generation) = (half(self.0 & (LISTENER - 1)), half(self.0 >> 32));
         if self.0 & LISTENER == 0 {
-            Ready::Connection(TcpId { slot, generation })
+            TcpEvent::Connection(TcpId { slot, generation })
         } else {
-            Ready::Listener(ListenerId { slot, generation })
+            TcpEvent::Listener(ListenerId { slot, generation })
         }
     }
 }
@@ -40,8 +40,8 @@ mod tests {
     fn news_names_whose_it_is() {
         for (slot, generation) in [(0, 0), (7, u32::MAX), ((1 << 31) - 1, 1 << 31)] {
             let (connection, listener) = (TcpId { slot, generation }, ListenerId { slot, generation });
-            assert_eq!(News::connection(connection).ready(), Ready::Connection(connection));
-            assert_eq!(News::listener(listener).ready(), Ready::Listener(listener));
+            assert_eq!(PackedEvent::connection(connection).ready(), TcpEvent::Connection(connection));
+            assert_eq!(PackedEvent::listener(listener).ready(), TcpEvent::Listener(listener));
         }
     }
 }

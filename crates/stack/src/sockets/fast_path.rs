@@ -6,7 +6,7 @@
 //! device and with the same routes and source filters; whatever else is not as expected goes that way too, before anything has happened.
 
 use super::input::{Arrived, Tail};
-use super::{Flow, News, Next, Owner, Place, Proof, TcpId};
+use super::{Flow, FlowTarget, NextStep, Owner, PackedEvent, Provenance, TcpId};
 use crate::drops::DropReason;
 use crate::ip::addresses::Addresses;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
@@ -32,7 +32,7 @@ thread_local! {
 }
 
 /// A packet whose header says nothing unusual, and which holds a segment.
-struct PlainPacket {
+struct FastPacket {
     /// From the receiver's place, without ports.
     flow: Flow,
     /// Where the segment begins, and ends.
@@ -42,7 +42,7 @@ struct PlainPacket {
     addresses: Sum,
 }
 
-impl PlainPacket {
+impl FastPacket {
     /// Reads the packet at the beginning of `own`, of which there are `available` bytes.
     #[inline]
     fn parse(own: &[u8], available: usize, ours: (&Addresses<Ipv4Addr>, &Addresses<Ipv6Addr>)) -> Option<Self> {
@@ -95,7 +95,7 @@ impl<S: Storage> Stack<S> {
     /// Takes a frame of a connection that frames went the long way to before. None: nothing has happened. An error: why its segment
     /// was dropped, which is to be counted.
     #[inline]
-    pub(crate) fn take_known_frame<P: Payload + ?Sized>(
+    pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         device: DeviceId,
@@ -106,15 +106,15 @@ impl<S: Storage> Stack<S> {
             return None;
         }
         let payload_bytes = frame.payload.len();
-        let own = &frame.header[self.link_bytes_of_plain(device, frame, payload_bytes)?..];
-        let packet = PlainPacket::parse(own, own.len() + payload_bytes, (&self.own_v4, &self.own_v6))?;
+        let own = &frame.header[self.eligible_link_bytes(device, frame, payload_bytes)?..];
+        let packet = FastPacket::parse(own, own.len() + payload_bytes, (&self.own_v4, &self.own_v6))?;
         let segment = own.get(packet.at..packet.end.min(own.len())).unwrap_or_default();
         let &[a, b, c, d] = segment.first_chunk()?;
         let (remote_port, local_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         let flow = Flow { local_port, remote_port, ..packet.flow };
         let segment_bytes = packet.end - packet.at;
         let behind = segment_bytes - segment.len();
-        let Some(Place::Connection(slot)) = self.tcp.find(&flow) else { return None };
+        let Some(FlowTarget::Connection(slot)) = self.tcp.find(&flow) else { return None };
         if !frame.marks.checksum_unfilled {
             let length = u16::try_from(segment_bytes).unwrap_or(0);
             let sum = packet.addresses.word(length).word(u16::from(TCP)).bytes(segment);
@@ -123,11 +123,11 @@ impl<S: Storage> Stack<S> {
                 return None;
             }
         }
-        if self.tcp.sockets.get(slot)?.proven != Proof::new(self.routes_version, device) {
+        if self.tcp.sockets.get(slot)?.provenance != Provenance::new(self.routes_version, device) {
             return None;
         }
-        if !self.take_plain_segment(now, slot, segment, frame.payload, segment_bytes) {
-            return self.take_other_segment(now, device, frame, (slot, flow), segment, segment_bytes);
+        if !self.receive_fast_segment(now, slot, segment, frame.payload, segment_bytes) {
+            return self.receive_slow_segment(now, device, frame, (slot, flow), segment, segment_bytes);
         }
         self.count_received(device, frame.header.len() + payload_bytes);
         Some(Ok(()))
@@ -142,7 +142,7 @@ impl<S: Storage> Stack<S> {
 
     /// Takes a segment, the beginning of which is `segment`, if it is as most are; false: nothing has happened.
     #[inline]
-    fn take_plain_segment<P: Payload + ?Sized>(
+    fn receive_fast_segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         slot: u32,
@@ -150,38 +150,38 @@ impl<S: Storage> Stack<S> {
         rest: &P,
         segment_bytes: usize,
     ) -> bool {
-        let Some((mut plain, header_bytes)) = Header::parse_plain(segment) else { return false };
+        let Some((mut header, header_bytes)) = Header::parse_fast(segment) else { return false };
         let text = Tail { own: &segment[header_bytes..], rest, len: segment_bytes - header_bytes };
-        plain.len = u32::try_from(text.len).unwrap_or(u32::MAX);
+        header.len = u32::try_from(text.len).unwrap_or(u32::MAX);
         let tcp = &mut self.tcp;
         let Some((socket, generation)) = tcp.sockets.get_with_generation(slot) else { return false };
         let scarce = text.len > 0 && (tcp.buffers.are_scarce() || !socket.connection.has_room_for_next(text.len));
         if matches!(socket.owner, Owner::Opening(_)) || scarce {
             return false;
         }
-        let Some(acked) = socket.connection.take_plain(now, &plain, &text, &mut tcp.buffers.spare) else {
+        let Some(acked) = socket.connection.receive_fast(now, &header, &text, &mut tcp.buffers.spare) else {
             return false;
         };
         // Who waits to write, or was told of trouble, hears of what was acknowledged.
-        if acked > 0 && !socket.told.writable || socket.told.trouble {
+        if acked > 0 && !socket.announced_readiness.writable || socket.announced_readiness.error {
             self.touched(slot);
             self.deliver_loopback(now);
             return true;
         }
         tcp.buffers.recount(socket);
-        let news = text.len > 0 && !std::mem::replace(&mut socket.told.readable, true);
+        let news = text.len > 0 && !std::mem::replace(&mut socket.announced_readiness.readable, true);
         let announced = news && socket.owner == Owner::Application && !std::mem::replace(&mut socket.announced, true);
         let next = if socket.queued {
-            Next::Wait
+            NextStep::Wait
         } else if socket.connection.wants_transmit() {
-            Next::Transmit
+            NextStep::Transmit
         } else {
             tcp.wheel.rest(slot, socket)
         };
         if announced {
-            tcp.announce(News::connection(TcpId { slot, generation }));
+            tcp.announce(PackedEvent::connection(TcpId { slot, generation }));
         }
-        if next == Next::Transmit {
+        if next == NextStep::Transmit {
             self.enqueue(slot);
             self.deliver_loopback(now);
         }
@@ -190,7 +190,7 @@ impl<S: Storage> Stack<S> {
 
     /// Takes a segment that opens or ends a connection, or tells of something amiss. Its addresses and checksum are in order.
     #[inline(never)]
-    fn take_other_segment<P: Payload + ?Sized>(
+    fn receive_slow_segment<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         device: DeviceId,
@@ -203,7 +203,8 @@ impl<S: Storage> Stack<S> {
         let header_bytes = header.read(segment).ok()?;
         self.count_received(device, frame.header.len() + frame.payload.len());
         let payload = &Tail { own: &segment[header_bytes..], rest: frame.payload, len: segment_bytes - header_bytes };
-        let arrived = Arrived { flow, header: &header, payload, congestion_experienced: false, device, proves: true };
+        let arrived =
+            Arrived { flow, header: &header, payload, congestion_experienced: false, device, validates: true };
         let result = self.segment(now, slot, &arrived);
         self.deliver_loopback(now);
         Some(result)
@@ -211,7 +212,7 @@ impl<S: Storage> Stack<S> {
 
     /// Bytes of the link's header of a frame that is for this station, with marks and a length that the link agreed to.
     #[inline]
-    fn link_bytes_of_plain<P: Payload + ?Sized>(
+    fn eligible_link_bytes<P: Payload + ?Sized>(
         &self,
         device: DeviceId,
         frame: &Received<'_, P>,
@@ -326,7 +327,7 @@ mod tests {
             let (now, id) = (self.now, self.sockets[side]);
             let stack = &mut self.hosts[side];
             let before = format!("{:?} {:?} {:?}", stack.drops(), stack.counters(DEVICE), stack.poll_timeout());
-            let news = stack.poll_ready();
+            let news = stack.tcp_poll_event();
             let read = stack.tcp_receive(now, id, &mut received);
             let told = format!("{before} {news:?} {read:?} {:?}", stack.tcp_info(id));
             stack.check();
@@ -358,7 +359,7 @@ mod tests {
             world.write(0, &[7; 300]);
             let frame = world.frame(0).unwrap();
             let (header, payload) = frame.split_at(HEADER_BYTES_MAX);
-            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::unmarked(header, payload));
+            let taken = world.hosts[1].receive_fast(world.now, DEVICE, &Received::unmarked(header, payload));
             short_cuts += u32::from(taken == Some(Ok(())));
         }
         assert_eq!(short_cuts, 3, "intact frames go the short way");
@@ -371,7 +372,7 @@ mod tests {
             world.write(0, &[7; 300]);
             let frame = world.frame(0).unwrap();
             let (now, id, segment, rest) = (world.now, world.sockets[1], &frame[at..], [0; 0].as_slice());
-            assert!(world.hosts[1].take_plain_segment(now, id.slot, segment, rest, segment.len()), "IPv6 {v6}");
+            assert!(world.hosts[1].receive_fast_segment(now, id.slot, segment, rest, segment.len()), "IPv6 {v6}");
             let mut received = [0; 400];
             // Behind what came before.
             assert_eq!(world.hosts[1].tcp_receive(now, id, &mut received), Ok(Some(18 + 300)));
@@ -443,7 +444,7 @@ mod tests {
             }
             let (mut world, frame) = stage(at, (v6, false));
             let (header, payload) = frame.split_at(frame.len().min(HEADER_BYTES_MAX));
-            let taken = world.hosts[1].take_known_frame(world.now, DEVICE, &Received::unmarked(header, payload));
+            let taken = world.hosts[1].receive_fast(world.now, DEVICE, &Received::unmarked(header, payload));
             short_cuts += u32::from(taken == Some(Ok(())));
         }
         assert_eq!(short_cuts, 5, "what opens and ends a connection goes the short way too");

@@ -4,7 +4,7 @@
 //! Open addressing: an entry lies at the place that the upper bits of its hash name, or as close behind as there was room; at most
 //! half of the places are taken. A hash is keyed, so that nobody outside can choose flows that all lie at one place.
 
-use super::{Flow, Place};
+use super::{Flow, FlowTarget};
 use crate::seed::Keyed;
 use std::hash::BuildHasher;
 
@@ -27,19 +27,19 @@ const FREE: Entry = Entry { hash: 0, place: NOBODY };
 
 impl Entry {
     #[inline]
-    fn place(self) -> Option<Place> {
+    fn place(self) -> Option<FlowTarget> {
         match self.place {
             NOBODY => None,
-            place if place & WAIT == 0 => Some(Place::Connection(place)),
-            place => Some(Place::Wait(place & !WAIT)),
+            place if place & WAIT == 0 => Some(FlowTarget::Connection(place)),
+            place => Some(FlowTarget::TimeWait(place & !WAIT)),
         }
     }
 }
 
-fn number(place: Place) -> u32 {
+fn number(place: FlowTarget) -> u32 {
     match place {
-        Place::Connection(place) => place,
-        Place::Wait(place) => place | WAIT,
+        FlowTarget::Connection(place) => place,
+        FlowTarget::TimeWait(place) => place | WAIT,
     }
 }
 
@@ -63,7 +63,7 @@ impl Flows {
 
     /// Where a flow leads; `is_it` says whether it leads to a place that its hash names.
     #[inline]
-    pub(super) fn find(&self, flow: &Flow, mut is_it: impl FnMut(Place) -> bool) -> Option<Place> {
+    pub(super) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
         let hash = self.hash(flow);
         let mut at = self.home(hash);
         loop {
@@ -77,7 +77,7 @@ impl Flows {
     }
 
     /// Adds a flow that is not in the table.
-    pub(super) fn insert(&mut self, flow: &Flow, place: Place) {
+    pub(super) fn insert(&mut self, flow: &Flow, place: FlowTarget) {
         if 2 * (self.len + 1) > self.entries.len() {
             let places = (2 * self.entries.len()).max(PLACES_MIN);
             for entry in std::mem::replace(&mut self.entries, vec![FREE; places]) {
@@ -91,14 +91,14 @@ impl Flows {
     }
 
     /// Has a flow that leads to one place lead to another; nothing happens if there is none.
-    pub(super) fn replace(&mut self, flow: &Flow, from: Place, to: Place) {
+    pub(super) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
         if let Some(at) = self.place_of(flow, from) {
             self.entries[at].place = number(to);
         }
     }
 
     /// Takes out a flow that leads to this place; nothing happens if there is none.
-    pub(super) fn remove(&mut self, flow: &Flow, place: Place) {
+    pub(super) fn remove(&mut self, flow: &Flow, place: FlowTarget) {
         let Some(mut hole) = self.place_of(flow, place) else { return };
         self.len -= 1;
         // Nothing may be found behind a hole that lies between it and its home: what can move up into it does.
@@ -118,7 +118,7 @@ impl Flows {
     }
 
     /// Where the entry lies.
-    fn place_of(&self, flow: &Flow, place: Place) -> Option<usize> {
+    fn place_of(&self, flow: &Flow, place: FlowTarget) -> Option<usize> {
         let mut at = self.home(self.hash(flow));
         loop {
             match self.entries.get(at) {
@@ -182,23 +182,27 @@ mod tests {
             let number = random.below(3_000);
             if model.contains(&number) {
                 if random.below(200_000) < round {
-                    flows.remove(&flow(number), Place::Connection(number));
+                    flows.remove(&flow(number), FlowTarget::Connection(number));
                     model.remove(&number);
                 }
             } else if random.below(200_000) > round {
-                flows.insert(&flow(number), Place::Connection(number));
+                flows.insert(&flow(number), FlowTarget::Connection(number));
                 model.insert(number);
             }
             let asked = random.below(3_000);
-            let found = flows.find(&flow(asked), |place| place == Place::Connection(asked));
+            let found = flows.find(&flow(asked), |place| place == FlowTarget::Connection(asked));
             assert_eq!((found.is_some(), flows.len()), (model.contains(&asked), model.len()));
         }
         let places: Vec<u32> = model.iter().copied().collect();
         assert!(!places.is_empty() && flows.entries.len() <= 4 * 3_000);
         for number in places {
-            flows.remove(&flow(number), Place::Wait(number));
-            assert_eq!(flows.find(&flow(number), |_| true), Some(Place::Connection(number)), "another place stays");
-            flows.remove(&flow(number), Place::Connection(number));
+            flows.remove(&flow(number), FlowTarget::TimeWait(number));
+            assert_eq!(
+                flows.find(&flow(number), |_| true),
+                Some(FlowTarget::Connection(number)),
+                "another place stays"
+            );
+            flows.remove(&flow(number), FlowTarget::Connection(number));
         }
         assert!(flows.len() == 0 && flows.entries.iter().all(|entry| entry.place == NOBODY));
     }
@@ -207,7 +211,7 @@ mod tests {
     fn the_table_takes_no_more_than_is_counted_for_its_flows() {
         let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..3_000 {
-            flows.insert(&flow(number), Place::Connection(number));
+            flows.insert(&flow(number), FlowTarget::Connection(number));
             let counted = flows.len().max(PLACES_MIN / 4) * BYTES_EACH;
             assert!(flows.entries.len() * size_of::<Entry>() <= counted, "{} flows", flows.len());
         }
@@ -217,7 +221,7 @@ mod tests {
     fn flows_are_spread_over_the_table() {
         let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..3_000 {
-            flows.insert(&flow(number), Place::Connection(number));
+            flows.insert(&flow(number), FlowTarget::Connection(number));
         }
         let runs = flows.entries.split(|entry| entry.place == NOBODY);
         assert!(runs.map(<[Entry]>::len).max() < Some(50), "whoever looks for one passes many others");
@@ -227,15 +231,15 @@ mod tests {
     fn hashes_that_fall_together_are_told_apart_by_what_they_lead_to() {
         let mut flows = Flows::new(Seed::simulated(1).keyed(Purpose::FlowTable));
         for number in 0..10 {
-            flows.insert(&flow(7), Place::Connection(number));
+            flows.insert(&flow(7), FlowTarget::Connection(number));
         }
-        let find = |flows: &Flows, number| flows.find(&flow(7), |place| place == Place::Wait(number));
+        let find = |flows: &Flows, number| flows.find(&flow(7), |place| place == FlowTarget::TimeWait(number));
         assert_eq!(find(&flows, 3), None);
-        flows.insert(&flow(7), Place::Wait(3));
-        flows.remove(&flow(7), Place::Connection(3));
-        assert_eq!((find(&flows, 3), flows.len()), (Some(Place::Wait(3)), 10));
-        flows.replace(&flow(7), Place::Connection(4), Place::Wait(4));
-        flows.replace(&flow(7), Place::Connection(3), Place::Wait(5));
-        assert_eq!((find(&flows, 4), find(&flows, 5), flows.len()), (Some(Place::Wait(4)), None, 10));
+        flows.insert(&flow(7), FlowTarget::TimeWait(3));
+        flows.remove(&flow(7), FlowTarget::Connection(3));
+        assert_eq!((find(&flows, 3), flows.len()), (Some(FlowTarget::TimeWait(3)), 10));
+        flows.replace(&flow(7), FlowTarget::Connection(4), FlowTarget::TimeWait(4));
+        flows.replace(&flow(7), FlowTarget::Connection(3), FlowTarget::TimeWait(5));
+        assert_eq!((find(&flows, 4), find(&flows, 5), flows.len()), (Some(FlowTarget::TimeWait(4)), None, 10));
     }
 }

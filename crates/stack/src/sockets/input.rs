@@ -1,11 +1,11 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::{Flow, News, Next, Owner, PacketClass, Place, Proof, Socket, Way};
+use super::{Egress, Flow, FlowTarget, NextStep, Owner, PackedEvent, PacketClass, Provenance, Socket};
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::icmp::NetworkError;
 use crate::ip::path_mtu::believable;
 use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
-use crate::link::frame::{DeviceId, Kept, Packet, Payload};
+use crate::link::frame::{DeviceId, Packet, Payload, Retained};
 use crate::stack::Stack;
 use crate::tcp::{
     Belief, Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie,
@@ -41,11 +41,11 @@ impl<P: Payload + ?Sized> Payload for Tail<'_, P> {
         }
     }
 
-    fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+    fn retain(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Retained>)> {
         let own = self.own.len().saturating_sub(at);
         let len = len.checked_sub(own).filter(|len| *len > 0)?;
-        let (more, kept) = self.rest.keep((at + own) - self.own.len(), len)?;
-        Some((own + more, kept))
+        let (more, retained) = self.rest.retain((at + own) - self.own.len(), len)?;
+        Some((own + more, retained))
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Arrived<'a, P: ?Sized> {
     pub(super) congestion_experienced: bool,
     pub(super) device: DeviceId,
     /// That it came proves that others may come between its addresses.
-    pub(super) proves: bool,
+    pub(super) validates: bool,
 }
 
 impl<S: Storage> Stack<S> {
@@ -106,19 +106,19 @@ impl<S: Storage> Stack<S> {
             payload: &payload,
             congestion_experienced: service & 3 == 3,
             device: packet.device,
-            proves: judged && !is_link_local(from) && !is_link_local(to),
+            validates: judged && !is_link_local(from) && !is_link_local(to),
         };
         match self.tcp.find(&arrived.flow) {
-            Some(Place::Connection(slot)) => {
+            Some(FlowTarget::Connection(slot)) => {
                 self.segment(now, slot, &arrived)?;
-                if arrived.proves
+                if arrived.validates
                     && let Some(socket) = self.tcp.sockets.get_mut(slot)
                 {
-                    socket.proven = Proof::new(self.routes_version, arrived.device);
+                    socket.provenance = Provenance::new(self.routes_version, arrived.device);
                 }
                 Ok(())
             }
-            Some(Place::Wait(place)) => self.segment_for_wait(now, place, &arrived),
+            Some(FlowTarget::TimeWait(place)) => self.segment_for_wait(now, place, &arrived),
             // RFC 9293 MUST-63; a connection has no such other end.
             None if self.is_impossible(from) => Err(IpDrop::SourceMartian.into()),
             None => self.segment_for_listener(now, &arrived),
@@ -167,9 +167,9 @@ impl<S: Storage> Stack<S> {
     #[inline]
     pub(super) fn touched(&mut self, slot: u32) {
         match self.tcp.take_stock(slot) {
-            Next::Wait => {}
-            Next::Transmit => self.enqueue(slot),
-            Next::End => self.tcp.end(slot),
+            NextStep::Wait => {}
+            NextStep::Transmit => self.enqueue(slot),
+            NextStep::End => self.tcp.end(slot),
         }
     }
 
@@ -187,7 +187,7 @@ impl<S: Storage> Stack<S> {
         listener.opening -= 1;
         listener.waiting.push_back(slot);
         if !std::mem::replace(&mut listener.announced, true) {
-            tcp.announce(News::listener(super::ListenerId { slot: index, generation }));
+            tcp.announce(PackedEvent::listener(super::ListenerId { slot: index, generation }));
         }
     }
 
@@ -266,8 +266,8 @@ impl<S: Storage> Stack<S> {
         if many {
             listener.cookies_until = Some(now + TCP_COOKIE_TIME);
         }
-        let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
-        let config = self.config_towards(options.config, flow.remote_ip(), way);
+        let egress = self.egress_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
+        let config = self.config_towards(options.config, flow.remote_ip(), egress);
         let identity = flow.identity();
         if many {
             let cookie =
@@ -289,7 +289,7 @@ impl<S: Storage> Stack<S> {
         if let Some((_, place)) = after {
             self.tcp.remove_wait(place);
         }
-        self.admit(now, index, arrived, connection, way);
+        self.admit(now, index, arrived, connection, egress);
         Ok(())
     }
 
@@ -300,13 +300,14 @@ impl<S: Storage> Stack<S> {
         index: u32,
         arrived: &Arrived<'_, P>,
         connection: Connection<S>,
-        way: Way,
+        egress: Egress,
     ) -> Option<u32> {
         let options = self.tcp.listeners.get(index)?.options;
         let on = self.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
-        (socket.way, socket.way_version) = (way, self.routes_version);
-        socket.proven = if arrived.proves { Proof::new(self.routes_version, arrived.device) } else { Proof::NONE };
+        (socket.egress, socket.egress_version) = (egress, self.routes_version);
+        socket.provenance =
+            if arrived.validates { Provenance::new(self.routes_version, arrived.device) } else { Provenance::NONE };
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         if let Some(listener) = self.tcp.listeners.get_mut(index) {
@@ -327,9 +328,9 @@ impl<S: Storage> Stack<S> {
         let (expected, full) = (listener.cookies_until.is_some_and(|until| now < until), listener.is_full());
         let (options, flags) = (listener.options, arrived.header.flags);
         let flow = arrived.flow;
-        let way = self.way_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
+        let egress = self.egress_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
         let connection = if expected {
-            let config = self.config_towards(options.config, flow.remote_ip(), way);
+            let config = self.config_towards(options.config, flow.remote_ip(), egress);
             let cookie = SynCookie {
                 secret: self.tcp.cookies,
                 numbers: self.tcp.numbers,
@@ -350,16 +351,16 @@ impl<S: Storage> Stack<S> {
         if full || self.tcp.is_full() {
             return Err(TcpDrop::BacklogFull.into());
         }
-        let slot = self.admit(now, index, arrived, connection, way).ok_or(TcpDrop::NoConnection)?;
+        let slot = self.admit(now, index, arrived, connection, egress).ok_or(TcpDrop::NoConnection)?;
         self.segment(now, slot, arrived)
     }
 
     /// Settings with the segment sizes of a way.
-    pub(super) fn config_towards(&self, config: Config, remote: IpAddr, way: Way) -> Config {
-        let mtu = match way {
-            Way::Device { device, .. } => self.devices[usize::from(device.0)].config.mtu,
-            Way::Own => u16::MAX,
-            Way::Nowhere => MTU_IPV6_MIN,
+    pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
+        let mtu = match egress {
+            Egress::Device { device, .. } => self.devices[usize::from(device.0)].config.mtu,
+            Egress::Local => u16::MAX,
+            Egress::Unreachable => MTU_IPV6_MIN,
         };
         // RFC 9293 MUST-15, MUST-67.
         let mss_default = if remote.is_ipv4() { 536 } else { 1_220 };
@@ -383,7 +384,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<Belief, DropReason> {
         let flow = Flow::new(local.ip(), remote.ip(), local.port(), remote.port());
         // RFC 9293 MUST-54.
-        let Some(Place::Connection(slot)) = self.tcp.look_up(&flow) else {
+        let Some(FlowTarget::Connection(slot)) = self.tcp.look_up(&flow) else {
             return Err(TcpDrop::NoConnection.into());
         };
         let socket = self.tcp.sockets.get_mut(slot).ok_or(TcpDrop::NoConnection)?;
@@ -415,10 +416,10 @@ impl<S: Storage> Socket<S> {
             connection,
             flow,
             owner,
-            way: Way::Nowhere,
-            way_version: 0,
-            way_changed: false,
-            proven: Proof::NONE,
+            egress: Egress::Unreachable,
+            egress_version: 0,
+            egress_changed: false,
+            provenance: Provenance::NONE,
             on,
             class: options.class(),
             linger: options.linger,
@@ -429,8 +430,14 @@ impl<S: Storage> Socket<S> {
             announced: false,
             detached: false,
             holds_port: false,
-            reports: options.reports,
-            told: Readiness { readable: false, writable: false, closed: false, urgent: false, trouble: false },
+            report_errors: options.report_errors,
+            announced_readiness: Readiness {
+                readable: false,
+                writable: false,
+                closed: false,
+                urgent: false,
+                error: false,
+            },
             held: 0,
         }
     }
@@ -458,12 +465,12 @@ mod tests {
             into.copy_from_slice(&self.0[at..at + into.len()]);
         }
 
-        fn keep(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+        fn retain(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Retained>)> {
             Some((0, Arc::new(Self(self.0[at..at + len].to_vec()))))
         }
     }
 
-    impl Kept for Elsewhere {
+    impl Retained for Elsewhere {
         fn copy_to(&self, at: usize, into: &mut [u8]) {
             Payload::copy_to(self, at, into);
         }
@@ -476,11 +483,11 @@ mod tests {
         let tail = Tail { own: &whole[..3], rest: &rest, len: whole.len() };
         let cases = [(0, 3, None), (1, 1, None), (0, 4, Some(3)), (2, 6, Some(1)), (3, 5, Some(0)), (5, 3, Some(0))];
         for (at, len, copied) in cases {
-            let kept = tail.keep(at, len);
-            assert_eq!(kept.as_ref().map(|(copied, _)| *copied), copied, "{len} from {at} on");
-            if let Some((copied, kept)) = kept {
+            let retained = tail.retain(at, len);
+            assert_eq!(retained.as_ref().map(|(copied, _)| *copied), copied, "{len} from {at} on");
+            if let Some((copied, retained)) = retained {
                 let mut bytes = vec![0; len - copied];
-                kept.copy_to(0, &mut bytes);
+                retained.copy_to(0, &mut bytes);
                 assert_eq!(bytes, whole[at + copied..at + len]);
             }
         }

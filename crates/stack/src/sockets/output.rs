@@ -1,7 +1,7 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
 use super::input::header_bytes;
-use super::{Flow, Next, PacketClass, Socket, TcpId, Way};
+use super::{Egress, Flow, NextStep, PacketClass, Socket, TcpId};
 use crate::drops::{DropReason, IpDrop};
 use crate::ip::output::Hop;
 use crate::ip::route::Target;
@@ -10,7 +10,7 @@ use crate::link::device::{Medium, Outgoing};
 use crate::link::frame::{DeviceId, Marks};
 use crate::link::neighbour::NeighbourKey;
 use crate::stack::{Stack, Transmit};
-use crate::tcp::{Connection, HEADER_BYTES_MAX, Header, PlainSegment, Segment, SendRange, StateName, Storage};
+use crate::tcp::{Connection, FastSegment, HEADER_BYTES_MAX, Header, Segment, SendRange, StateName, Storage};
 use crate::time::Instant;
 use crate::wire::checksum::{Sum, copy_and_add};
 use crate::wire::ethernet::LINK_BYTES;
@@ -29,14 +29,14 @@ const TCP: u32 = 6;
 
 impl<S: Storage> Stack<S> {
     /// Where packets to an address leave.
-    pub(super) fn way_to(&self, remote: IpAddr, on: Option<DeviceId>) -> Way {
+    pub(super) fn egress_to(&self, remote: IpAddr, on: Option<DeviceId>) -> Egress {
         if self.is_own(remote) {
-            return Way::Own;
+            return Egress::Local;
         }
         match (on, self.routes.lookup(remote)) {
-            (Some(device), _) => Way::Device { device, next: remote },
-            (None, Some(Target::Via { device, gateway })) => Way::Device { device, next: gateway.unwrap_or(remote) },
-            (None, Some(Target::Local(_) | Target::Broadcast(_) | Target::Nobody) | None) => Way::Nowhere,
+            (Some(device), _) => Egress::Device { device, next: remote },
+            (None, Some(Target::Via { device, gateway })) => Egress::Device { device, next: gateway.unwrap_or(remote) },
+            (None, Some(Target::Local(_) | Target::Broadcast(_) | Target::Nobody) | None) => Egress::Unreachable,
         }
     }
 
@@ -45,24 +45,24 @@ impl<S: Storage> Stack<S> {
     pub(super) fn enqueue(&mut self, slot: u32) {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.queued = true;
-        let mut way = socket.way;
-        if socket.way_version != self.routes_version {
+        let mut egress = socket.egress;
+        if socket.egress_version != self.routes_version {
             let (remote, on) = (socket.flow.remote_ip(), socket.on);
-            way = self.way_to(remote, on);
+            egress = self.egress_to(remote, on);
             if let Some(socket) = self.tcp.sockets.get_mut(slot) {
-                (socket.way, socket.way_version, socket.way_changed) = (way, self.routes_version, true);
+                (socket.egress, socket.egress_version, socket.egress_changed) = (egress, self.routes_version, true);
             }
         }
-        match way {
-            Way::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
-            Way::Own | Way::Nowhere => self.tcp.own_pending.push_back(slot),
+        match egress {
+            Egress::Device { device, .. } => self.tcp.pending[usize::from(device.0)].push_back(slot),
+            Egress::Local | Egress::Unreachable => self.tcp.own_pending.push_back(slot),
         }
     }
 
     /// Has a connection that waits to send be the next that does, closed or not. Over which device; none if it does not wait.
     pub fn tcp_put_first(&mut self, id: TcpId) -> Option<DeviceId> {
         let socket = self.tcp.sockets.named(id.slot, id.generation).filter(|socket| socket.queued)?;
-        let Way::Device { device, .. } = socket.way else { return None };
+        let Egress::Device { device, .. } = socket.egress else { return None };
         let pending = &mut self.tcp.pending[usize::from(device.0)];
         // It is not far: who got something first mostly is used first.
         let at = pending.iter().position(|slot| *slot == id.slot)?;
@@ -111,14 +111,14 @@ impl<S: Storage> Stack<S> {
                 self.leave(at);
                 continue;
             };
-            if socket.way_version != self.routes_version {
+            if socket.egress_version != self.routes_version {
                 socket.queued = false;
                 self.leave(at);
                 self.enqueue(slot);
                 continue;
             }
-            if socket.way_changed {
-                socket.follow_way(now, out.config.mtu);
+            if socket.egress_changed {
+                socket.follow_egress(now, out.config.mtu);
             }
             let Some((bytes, segment_bytes)) =
                 next(now, socket, large, agreed.checksum_unfilled, &mut into[link_bytes..])
@@ -130,7 +130,7 @@ impl<S: Storage> Stack<S> {
             };
             let len = link_bytes + bytes;
             let marks = Marks { checksum_unfilled: agreed.checksum_unfilled, segment_bytes };
-            let way = socket.way;
+            let egress = socket.egress;
             self.tcp.burst += 1;
             if !socket.connection.wants_transmit() {
                 socket.queued = false;
@@ -140,7 +140,7 @@ impl<S: Storage> Stack<S> {
                 self.tcp.burst = 0;
                 self.tcp.pending[at].rotate_left(1);
             }
-            if self.address_frame(now, device, way, &mut into[..len], marks) {
+            if self.address_frame(now, device, egress, &mut into[..len], marks) {
                 self.capture_sent(now, device, &into[..len]);
                 return Some(Transmit { len, marks });
             }
@@ -178,16 +178,23 @@ impl<S: Storage> Stack<S> {
 
     #[inline]
     pub(super) fn come_to_rest(&mut self, slot: u32) {
-        if self.tcp.rest(slot) == Next::End {
+        if self.tcp.rest(slot) == NextStep::End {
             self.tcp.end(slot);
         }
     }
 
     /// Writes the link's header in front of a packet; false, if it has to wait for its neighbour's address, and so was copied.
     #[inline]
-    fn address_frame(&mut self, now: Instant, device: DeviceId, way: Way, frame: &mut [u8], marks: Marks) -> bool {
+    fn address_frame(
+        &mut self,
+        now: Instant,
+        device: DeviceId,
+        egress: Egress,
+        frame: &mut [u8],
+        marks: Marks,
+    ) -> bool {
         let out = &mut self.devices[usize::from(device.0)];
-        if let (Medium::Ethernet(_), Way::Device { next, .. }) = (out.config.medium, way) {
+        if let (Medium::Ethernet(_), Egress::Device { next, .. }) = (out.config.medium, egress) {
             let ipv4 = next.is_ipv4();
             let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: next }) else {
                 let packets = vec![Outgoing { bytes: frame.to_vec(), marks }];
@@ -213,7 +220,7 @@ impl<S: Storage> Stack<S> {
             return true;
         };
         self.tcp.own_pending.push_back(slot);
-        if let Some(socket) = self.tcp.sockets.get(slot).filter(|socket| socket.way == Way::Own) {
+        if let Some(socket) = self.tcp.sockets.get(slot).filter(|socket| socket.egress == Egress::Local) {
             let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX + segment.payload.len as usize];
             let len = build(socket, &segment, false, &mut bytes[LINK_BYTES..]);
             bytes.truncate(LINK_BYTES + len);
@@ -246,8 +253,8 @@ impl<S: Storage> Stack<S> {
 impl<S: Storage> Socket<S> {
     /// The way leads over another device, perhaps.
     #[cold]
-    fn follow_way(&mut self, now: Instant, mtu: u16) {
-        self.way_changed = false;
+    fn follow_egress(&mut self, now: Instant, mtu: u16) {
+        self.egress_changed = false;
         self.connection.set_device_mss(now, mtu - header_bytes(self.flow.remote_ip()));
     }
 }
@@ -269,9 +276,9 @@ fn next<S: Storage>(
     unfilled: bool,
     into: &mut [u8],
 ) -> Option<(usize, u16)> {
-    if let Ok(segment) = socket.connection.poll_plain(now, large) {
+    if let Ok(segment) = socket.connection.poll_fast(now, large) {
         let segment = segment?;
-        return Some((build_plain(socket, &segment, unfilled, into), segment.segment_bytes));
+        return Some((build_fast(socket, &segment, unfilled, into), segment.segment_bytes));
     }
     next_of_any_kind(now, socket, large, unfilled, into)
 }
@@ -292,8 +299,8 @@ fn next_of_any_kind<S: Storage>(
 
 /// Writes a plain segment of a connection as an IP packet; says how long it is.
 #[inline]
-fn build_plain<S: Storage>(socket: &Socket<S>, segment: &PlainSegment, unfilled: bool, into: &mut [u8]) -> usize {
-    let range = SendRange { seq: segment.plain.seq, len: segment.plain.len };
+fn build_fast<S: Storage>(socket: &Socket<S>, segment: &FastSegment, unfilled: bool, into: &mut [u8]) -> usize {
+    let range = SendRange { seq: segment.header.seq, len: segment.header.len };
     build_around(socket, segment, unfilled, into, |payload, sum| match socket.connection.private_payload(range) {
         Some(bytes) => copy_and_add(sum, bytes, payload),
         None => {
@@ -307,15 +314,15 @@ fn build_plain<S: Storage>(socket: &Socket<S>, segment: &PlainSegment, unfilled:
 #[inline]
 pub(super) fn build_around<S: Storage>(
     socket: &Socket<S>,
-    segment: &PlainSegment,
+    segment: &FastSegment,
     unfilled: bool,
     into: &mut [u8],
     fill: impl FnOnce(&mut [u8], Option<Sum>) -> Option<Sum>,
 ) -> usize {
     let Socket { flow, class, .. } = socket;
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
-    let (header_bytes, sum) = Header::emit_plain(segment, (flow.local_port, flow.remote_port), tcp);
-    let segment_bytes = header_bytes + segment.plain.len as usize;
+    let (header_bytes, sum) = Header::emit_fast(segment, (flow.local_port, flow.remote_port), tcp);
+    let segment_bytes = header_bytes + segment.header.len as usize;
     let pseudo_header = write_ip(flow, *class, segment_bytes, ip);
     let payload = &mut tcp[header_bytes..segment_bytes];
     if let Some(sum) = fill(payload, (!unfilled).then(|| sum.and(pseudo_header))) {

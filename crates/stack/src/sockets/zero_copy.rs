@@ -2,18 +2,18 @@
 //! the send buffer.
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
-use super::{TcpId, Way};
+use super::{Egress, TcpId};
 use crate::link::device::{DeviceConfig, Medium};
-use crate::link::frame::{DeviceId, Kept, Marks};
+use crate::link::frame::{DeviceId, Marks, Retained};
 use crate::stack::{Stack, Transmit};
-use crate::tcp::{Goes, Storage};
+use crate::tcp::{Storage, ZeroCopy};
 use crate::time::Instant;
 use crate::wire::checksum::copy_and_add;
 use std::sync::Arc;
 
 /// Whether bytes may go into a frame as they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Straight {
+pub enum ZeroCopySend {
     /// Into a frame of this device.
     Now(DeviceId),
     /// Once what was written before has left.
@@ -26,40 +26,40 @@ impl<S: Storage> Stack<S> {
     /// Whether bytes that an application writes now may go into a frame at once, and of which device: one without a link header
     /// that takes large segments, or else segments with at least `least` bytes of payload.
     #[inline]
-    pub fn tcp_goes_straight(&mut self, now: Instant, id: TcpId, least: usize) -> Straight {
+    pub fn tcp_zero_copy(&mut self, now: Instant, id: TcpId, least: usize) -> ZeroCopySend {
         if self.tcp.buffers.are_scarce() {
-            return Straight::Not;
+            return ZeroCopySend::Not;
         }
         let version = self.routes_version;
-        let Ok(socket) = self.socket_mut(id) else { return Straight::Not };
-        let known = socket.way_version == version && !socket.way_changed;
-        let Way::Device { device, .. } = socket.way else { return Straight::Not };
-        let goes = socket.connection.goes_straight(now);
+        let Ok(socket) = self.socket_mut(id) else { return ZeroCopySend::Not };
+        let known = socket.egress_version == version && !socket.egress_changed;
+        let Egress::Device { device, .. } = socket.egress else { return ZeroCopySend::Not };
+        let goes = socket.connection.zero_copy(now);
         let holds = socket.connection.segment_bytes() >= least;
         let Some(config) = self.devices.get(usize::from(device.0)).map(|device| &device.config) else {
-            return Straight::Not;
+            return ZeroCopySend::Not;
         };
         let takes = config.medium == Medium::Ip && (holds || config.agreed.large_segments);
         match goes {
             // What it waits to send, if anything, is an acknowledgement, which goes with them.
-            Goes::Now if known && takes => Straight::Now(device),
-            Goes::Later if known && takes => Straight::Later,
-            Goes::Now | Goes::Later | Goes::Not => Straight::Not,
+            ZeroCopy::Now if known && takes => ZeroCopySend::Now(device),
+            ZeroCopy::Later if known && takes => ZeroCopySend::Later,
+            ZeroCopy::Now | ZeroCopy::Later | ZeroCopy::Not => ZeroCopySend::Not,
         }
     }
 
-    /// Builds a frame of as many of an application's bytes as go with it, if they may ([`Stack::tcp_goes_straight`]), and
+    /// Builds a frame of as many of an application's bytes as go with it, if they may ([`Stack::tcp_zero_copy`]), and
     /// says how many these are. `into` takes a whole frame, or one of all the bytes. `keep` is told where in the frame they lie, and
     /// has them stay there.
-    pub fn tcp_send_straight(
+    pub fn tcp_send_zero_copy(
         &mut self,
         now: Instant,
         id: TcpId,
         bytes: &[u8],
         into: &mut [u8],
-        keep: impl FnOnce(&[u8]) -> Option<Arc<dyn Kept>>,
+        retain: impl FnOnce(&[u8]) -> Option<Arc<dyn Retained>>,
     ) -> Option<(Transmit, usize)> {
-        let Straight::Now(device) = self.tcp_goes_straight(now, id, 0) else { return None };
+        let ZeroCopySend::Now(device) = self.tcp_zero_copy(now, id, 0) else { return None };
         let DeviceConfig { agreed, mtu, .. } = self.devices[usize::from(device.0)].config;
         let room = into.len().min(PACKET_BYTES_MAX).saturating_sub(HEADERS_BYTES_MAX);
         let large = if agreed.large_segments { room } else { 0 };
@@ -67,15 +67,15 @@ impl<S: Storage> Stack<S> {
         let most = if whole { bytes.len() } else { bytes.len().min(room) };
         let tcp = &mut self.tcp;
         let socket = tcp.sockets.get_mut(id.slot)?;
-        let segment = socket.connection.poll_straight(now, most, large)?;
+        let segment = socket.connection.poll_zero_copy(now, most, large)?;
         socket.connection.borrow_send_buffer(&mut tcp.buffers.spare);
-        let taken = segment.plain.len as usize;
+        let taken = segment.header.len as usize;
         let unfilled = agreed.checksum_unfilled;
         let len =
             build_around(socket, &segment, unfilled, into, |payload, sum| copy_and_add(sum, &bytes[..taken], payload));
         if taken > 0 {
-            let kept = keep(&into[len - taken..len]).unwrap_or_else(|| Arc::new(Copied(bytes[..taken].into())));
-            socket.connection.keep_sent(&kept, taken);
+            let retained = retain(&into[len - taken..len]).unwrap_or_else(|| Arc::new(Copied(bytes[..taken].into())));
+            socket.connection.retain_sent(&retained, taken);
         }
         tcp.buffers.recount(socket);
         let marks = Marks { checksum_unfilled: unfilled, segment_bytes: segment.segment_bytes };
@@ -91,7 +91,7 @@ impl<S: Storage> Stack<S> {
 #[derive(Debug)]
 struct Copied(Box<[u8]>);
 
-impl Kept for Copied {
+impl Retained for Copied {
     fn copy_to(&self, at: usize, into: &mut [u8]) {
         into.copy_from_slice(&self.0[at..at + into.len()]);
     }
@@ -167,15 +167,16 @@ mod tests {
             }
         }
 
-        fn goes(&mut self) -> Straight {
-            self.hosts[0].tcp_goes_straight(self.now, self.sockets[0], 0)
+        fn goes(&mut self) -> ZeroCopySend {
+            self.hosts[0].tcp_zero_copy(self.now, self.sockets[0], 0)
         }
 
         /// A frame with bytes that go straight; what has them stay counts its copies.
         fn straight(&mut self, bytes: &[u8]) -> Option<((Vec<u8>, Marks), usize)> {
             let mut into = vec![0; 65_535];
-            let keep = |part: &[u8]| -> Option<Arc<dyn Kept>> { Some(Arc::new(Copied(part.into()))) };
-            let (sent, taken) = self.hosts[0].tcp_send_straight(self.now, self.sockets[0], bytes, &mut into, keep)?;
+            let retain = |part: &[u8]| -> Option<Arc<dyn Retained>> { Some(Arc::new(Copied(part.into()))) };
+            let (sent, taken) =
+                self.hosts[0].tcp_send_zero_copy(self.now, self.sockets[0], bytes, &mut into, retain)?;
             self.hosts[0].check();
             into.truncate(sent.len);
             Some(((into, sent.marks), taken))
@@ -204,7 +205,7 @@ mod tests {
         let text = text(40_000);
         let no_delay = Config { no_delay: true, ..Config::LINUX };
         let (mut straight, mut other) = (World::new(agreed, no_delay), World::new(agreed, no_delay));
-        assert_eq!(straight.goes(), Straight::Now(DEVICE));
+        assert_eq!(straight.goes(), ZeroCopySend::Now(DEVICE));
         let mut gone = 0;
         assert_eq!(other.hosts[0].tcp_send(other.now, other.sockets[0], &text), Ok(text.len()));
         while gone < text.len() {
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(straight.hosts[0].counters(DEVICE), other.hosts[0].counters(DEVICE));
         straight.exchange();
         assert!(straight.receive(50_000) == text);
-        assert!(straight.frame(0).is_none() && straight.goes() == Straight::Now(DEVICE));
+        assert!(straight.frame(0).is_none() && straight.goes() == ZeroCopySend::Now(DEVICE));
     }
 
     #[test]
@@ -235,17 +236,17 @@ mod tests {
             world.exchange();
         }
         assert!(world.receive(gone) == text[..gone]);
-        assert_eq!(world.goes(), Straight::Now(DEVICE), "it goes on as before");
+        assert_eq!(world.goes(), ZeroCopySend::Now(DEVICE), "it goes on as before");
     }
 
     #[test]
     fn nothing_goes_straight_before_what_was_written_before_it_has_left() {
         let mut world = World::memory(true);
         world.hosts[0].tcp_send(world.now, world.sockets[0], &text(100)).unwrap();
-        assert_eq!(world.goes(), Straight::Later);
+        assert_eq!(world.goes(), ZeroCopySend::Later);
         assert!(world.straight(&text(9_000)).is_none());
         let frame = world.frame(0).unwrap();
-        assert_eq!(world.goes(), Straight::Now(DEVICE));
+        assert_eq!(world.goes(), ZeroCopySend::Now(DEVICE));
         world.hand_over(1, &frame);
     }
 
@@ -258,7 +259,7 @@ mod tests {
         let request = world.frame(1).unwrap();
         world.hand_over(0, &request);
         assert!(world.hosts[0].wants_transmit(DEVICE));
-        assert_eq!(world.goes(), Straight::Now(DEVICE));
+        assert_eq!(world.goes(), ZeroCopySend::Now(DEVICE));
         let (response, taken) = world.straight(&text(9_000)).unwrap();
         assert_eq!(taken, 9_000);
         assert_eq!(number(&response, 8), number(&request, 4).wrapping_add(100));
@@ -280,7 +281,7 @@ mod tests {
         assert!(world.straight(&text(9_000)[taken..]).is_none());
         world.hosts[0].tcp_send(world.now, world.sockets[0], &text(9_000)[taken..]).unwrap();
         assert!(world.frame(0).is_none());
-        assert_eq!(world.goes(), Straight::Not);
+        assert_eq!(world.goes(), ZeroCopySend::Not);
         world.hand_over(1, &first);
         world.hand_over(1, &second);
         world.exchange();
@@ -292,7 +293,7 @@ mod tests {
         let mut world = World::memory_with(Config { initial_window_segments: 2, ..Config::LINUX });
         let window = world.hosts[0].tcp_info(world.sockets[0]).unwrap().unwrap().congestion_window as usize;
         assert_eq!(world.straight(&text(window)).map(|(_frame, taken)| taken), Some(window));
-        assert_eq!(world.goes(), Straight::Not, "the peer's takes more");
+        assert_eq!(world.goes(), ZeroCopySend::Not, "the peer's takes more");
     }
 
     #[test]
@@ -305,27 +306,27 @@ mod tests {
             world.exchange();
             assert!(gone < 100 << 20, "nobody reads");
         }
-        assert_ne!(world.goes(), Straight::Later, "the window would be closed for good if nothing probed it");
+        assert_ne!(world.goes(), ZeroCopySend::Later, "the window would be closed for good if nothing probed it");
         let written = world.hosts[0].tcp_send(world.now, world.sockets[0], &text(60_000)).unwrap();
         world.exchange();
-        assert_eq!(world.goes(), Straight::Later);
+        assert_eq!(world.goes(), ZeroCopySend::Later);
         assert!(written > 0 && world.hosts[0].poll_timeout().is_some());
         let mut world = World::memory(true);
         world.hosts[0].tcp_set(world.now, world.sockets[0], TcpSetting::SendBuffer(4_000)).unwrap();
         assert_eq!(world.straight(&text(9_000)).map(|(_frame, taken)| taken), Some(4_000));
-        assert_eq!(world.goes(), Straight::Not, "the windows would take more");
+        assert_eq!(world.goes(), ZeroCopySend::Not, "the windows would take more");
         let mut world = World::memory(true);
         world.hosts[0].tcp_shutdown(world.now, world.sockets[0]).unwrap();
-        assert_eq!(world.goes(), Straight::Not);
+        assert_eq!(world.goes(), ZeroCopySend::Not);
     }
 
     #[test]
     fn what_a_segment_does_not_hold_at_least_is_not_worth_it() {
-        for (large_segments, goes) in [(true, Straight::Now(DEVICE)), (false, Straight::Not)] {
+        for (large_segments, goes) in [(true, ZeroCopySend::Now(DEVICE)), (false, ZeroCopySend::Not)] {
             let mut world = World::new(Agreed { checksum_unfilled: true, large_segments }, Config::LINUX);
             let segment = usize::from(MTU) - 52;
-            for (least, expected) in [(segment, Straight::Now(DEVICE)), (segment + 1, goes)] {
-                let found = world.hosts[0].tcp_goes_straight(world.now, world.sockets[0], least);
+            for (least, expected) in [(segment, ZeroCopySend::Now(DEVICE)), (segment + 1, goes)] {
+                let found = world.hosts[0].tcp_zero_copy(world.now, world.sockets[0], least);
                 assert_eq!(found, expected, "{least} with large segments: {large_segments}");
             }
         }
@@ -336,7 +337,7 @@ mod tests {
         let mut world = World::new(Agreed { checksum_unfilled: false, large_segments: false }, Config::LINUX);
         let mut into = vec![0; usize::from(MTU)];
         let (sent, taken) =
-            world.hosts[0].tcp_send_straight(world.now, world.sockets[0], &text(20_000), &mut into, |_| None).unwrap();
+            world.hosts[0].tcp_send_zero_copy(world.now, world.sockets[0], &text(20_000), &mut into, |_| None).unwrap();
         assert_eq!((sent.len, taken), (usize::from(MTU), usize::from(MTU) - 52));
     }
 
@@ -376,7 +377,7 @@ mod tests {
         let mut into = vec![0; 5_000 + HEADERS_BYTES_MAX];
         let text = text(6_000);
         let (sent, taken) =
-            world.hosts[0].tcp_send_straight(world.now, world.sockets[0], &text, &mut into, |_| None).unwrap();
+            world.hosts[0].tcp_send_zero_copy(world.now, world.sockets[0], &text, &mut into, |_| None).unwrap();
         assert_eq!(taken, 5_000);
         world.hand_over(1, &(into[..sent.len].to_vec(), sent.marks));
         assert!(world.receive(9_000) == text[..5_000]);

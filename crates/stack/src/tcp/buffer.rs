@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::copy;
 use crate::limits::{TCP_SPARE_BYTES_MAX, TCP_SPARES_MAX};
-use crate::link::frame::{Kept, Payload};
+use crate::link::frame::{Payload, Retained};
 
 /// Memory of a buffer. Positions are below [`Storage::capacity`]; nobody asks for bytes across its end.
 pub trait Storage: fmt::Debug + Default {
@@ -32,14 +32,14 @@ pub trait Storage: fmt::Debug + Default {
         None
     }
 
-    /// Has `len` bytes, from byte `from` of what is kept on, for those at a position. Where nothing is done about it, they are
+    /// Has `len` bytes, from byte `from` of what is retained on, for those at a position. Where nothing is done about it, they are
     /// copied.
-    fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
+    fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         let mut chunk = [0; 1_024];
         let mut done = 0;
         while done < len {
             let part = chunk.len().min(len - done);
-            kept.copy_to(from + done, &mut chunk[..part]);
+            retained.copy_to(from + done, &mut chunk[..part]);
             self.write(at + done, &chunk[..part]);
             done += part;
         }
@@ -114,7 +114,7 @@ const CAPACITY_MIN: usize = 2_048;
 
 /// A queue of bytes over storage.
 #[derive(Debug)]
-pub(super) struct Ring<S> {
+pub(super) struct ByteQueue<S> {
     storage: S,
     head: usize,
     len: usize,
@@ -122,7 +122,7 @@ pub(super) struct Ring<S> {
     ahead: usize,
 }
 
-impl<S: Storage> Ring<S> {
+impl<S: Storage> ByteQueue<S> {
     pub(super) fn new(storage: S) -> Self {
         Self { storage, head: 0, len: 0, ahead: 0 }
     }
@@ -164,7 +164,7 @@ impl<S: Storage> Ring<S> {
     }
 
     /// Takes bytes for readable that `place` has put behind the readable ones, in a way of the memory's own.
-    pub(super) fn push_placed(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
+    pub(super) fn push_with(&mut self, bytes: usize, place: impl FnOnce(&mut S)) {
         place(&mut self.storage);
         self.len += bytes;
     }
@@ -190,18 +190,18 @@ impl<S: Storage> Ring<S> {
     }
 
     /// Appends readable bytes that lie elsewhere.
-    pub(super) fn push_kept(&mut self, kept: &Arc<dyn Kept>, len: usize) {
+    pub(super) fn push_retained(&mut self, retained: &Arc<dyn Retained>, len: usize) {
         self.reserve(self.len + len);
         let at = self.position(self.len);
         let first = len.min(self.storage.capacity() - at);
-        self.storage.keep(at, kept, 0, first);
+        self.storage.retain(at, retained, 0, first);
         if first < len {
-            self.storage.keep(0, kept, first, len - first);
+            self.storage.retain(0, retained, first, len - first);
         }
         self.len += len;
     }
 
-    /// Writes bytes of a payload `ahead` bytes behind the readable ones; they stay unreadable until [`Ring::extend`].
+    /// Writes bytes of a payload `ahead` bytes behind the readable ones; they stay unreadable until [`ByteQueue::extend`].
     pub(super) fn place<P: Payload + ?Sized>(&mut self, ahead: usize, payload: &P, from: usize, len: usize) {
         self.reserve(self.len + ahead + len);
         let at = self.position(self.len + ahead);
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_ring_keeps_order_over_wraps_growth_and_gaps() {
-        let mut ring = Ring::new(Heap::default());
+        let mut ring = ByteQueue::new(Heap::default());
         let bytes: Vec<u8> = (0..60_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
         let (mut written, mut read) = (0, 0);
         for round in 0..200 {
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn memory_that_nothing_is_in_serves_the_other_direction() {
-        let (mut one, mut other) = (Ring::new(Heap::default()), Ring::new(Heap::default()));
+        let (mut one, mut other) = (ByteQueue::new(Heap::default()), ByteQueue::new(Heap::default()));
         one.push(&[1; 100]);
         one.pass_on(&mut other);
         assert_eq!((one.len(), other.capacity()), (100, 0), "there is something in it");
@@ -380,7 +380,7 @@ mod tests {
         one.consume(10);
         one.pass_on(&mut other);
         assert_eq!((one.capacity(), other.capacity()), (CAPACITY_MIN, CAPACITY_MIN), "the other has its own");
-        let mut large = Ring::new(Heap::default());
+        let mut large = ByteQueue::new(Heap::default());
         large.push(&vec![3; TCP_SPARE_BYTES_MAX + 1]);
         large.consume(TCP_SPARE_BYTES_MAX + 1);
         other.release();
@@ -439,7 +439,7 @@ mod tests {
         }
     }
 
-    impl Kept for Vec<u8> {
+    impl Retained for Vec<u8> {
         fn copy_to(&self, at: usize, into: &mut [u8]) {
             into.copy_from_slice(&self[at..at + into.len()]);
         }
@@ -447,15 +447,15 @@ mod tests {
 
     #[test]
     fn memory_is_not_asked_for_what_it_was_allowed_to_let_go() {
-        let mut ring = Ring::new(Row::default());
+        let mut ring = ByteQueue::new(Row::default());
         let part: Vec<u8> = (0..90).collect();
-        let kept: Arc<dyn Kept> = Arc::new(part[60..].to_vec());
+        let retained: Arc<dyn Retained> = Arc::new(part[60..].to_vec());
         for round in 0..3 {
             ring.push(&part[..20]);
             ring.place(20, part.as_slice(), 40, 20);
             ring.place(0, part.as_slice(), 20, 20);
             ring.extend(40);
-            ring.push_kept(&kept, 30);
+            ring.push_retained(&retained, 30);
             let mut out = vec![0; 90];
             ring.peek(ring.len() - 90, &mut out);
             assert_eq!(out, part, "round {round}");
@@ -468,12 +468,12 @@ mod tests {
 
     #[test]
     fn bytes_that_lie_elsewhere_may_lie_across_the_end_of_the_memory() {
-        let mut ring = Ring::new(Heap::default());
+        let mut ring = ByteQueue::new(Heap::default());
         ring.push(&[1; 1_500]);
         ring.consume(1_000);
         let bytes: Vec<u8> = (0..1_300_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
-        let kept: Arc<dyn Kept> = Arc::new(bytes.clone());
-        ring.push_kept(&kept, bytes.len());
+        let retained: Arc<dyn Retained> = Arc::new(bytes.clone());
+        ring.push_retained(&retained, bytes.len());
         let mut out = vec![0; bytes.len()];
         ring.peek(500, &mut out);
         assert_eq!((out, ring.len(), ring.capacity()), (bytes, 1_800, CAPACITY_MIN));
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn what_is_readable_and_what_waits_ahead_of_a_gap_moves_into_other_memory() {
         let bytes: Vec<u8> = (0..6_000_u32).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
-        let mut ring = Ring::new(Heap::default());
+        let mut ring = ByteQueue::new(Heap::default());
         ring.push(&bytes[..4_000]);
         ring.consume(1_500);
         // The second half of what is ahead has come; it lies across the end of the memory.
@@ -501,6 +501,6 @@ mod tests {
 
     #[test]
     fn an_idle_ring_holds_no_memory() {
-        assert_eq!(Ring::new(Heap::default()).capacity(), 0);
+        assert_eq!(ByteQueue::new(Heap::default()).capacity(), 0);
     }
 }

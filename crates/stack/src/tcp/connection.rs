@@ -1,13 +1,13 @@
 //! A connection: its state, its two buffers, and what owner and application may do with it.
 
-use super::buffer::{Heap, Ring, Storage};
+use super::buffer::{ByteQueue, Heap, Storage};
 use super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::congestion;
-use super::fast_path::{Calm, Plain, PlainSegment};
+use super::fast_path::{Eligible, FastHeader, FastSegment};
 use super::header::{Flags, Header};
 use super::initial::Initial;
 use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
-use super::synchronized::{Arrival, Next, Phase, Synchronized};
+use super::synchronized::{Arrival, Phase, Synchronized, Transition};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
 use super::{Belief, DropReason, Effect, Failure, IcmpError, Segment, SeqNumber};
 use crate::limits::TCP_RETRIES_SUSPECT;
@@ -47,7 +47,7 @@ pub enum StateName {
     clippy::large_enum_variant,
     reason = "nearly all are open, and what lies elsewhere is another page to look up"
 )]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     SynSent(SynSent),
     SynReceived(SynReceived),
     Synchronized(Synchronized),
@@ -68,7 +68,7 @@ pub struct Readiness {
     pub urgent: bool,
     /// There is an ICMP error to take, or what was sent was repeated so often that something is wrong with the way
     /// (RFC 9293 MUST-47, SHLD-9).
-    pub trouble: bool,
+    pub error: bool,
 }
 
 /// Why nothing can be sent.
@@ -139,17 +139,17 @@ pub struct Info {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<S: Storage = Heap> {
-    pub(super) outgoing: Ring<S>,
-    incoming: Ring<S>,
+    pub(super) outgoing: ByteQueue<S>,
+    incoming: ByteQueue<S>,
     soft_error: Option<IcmpError>,
     /// The application wants to close, or has, as soon as the connection is open.
     pub(super) shut: bool,
     reader_gone: bool,
     peer_finished: bool,
-    urgent_news: bool,
+    urgent_event: bool,
     /// Bytes up to the end of urgent data that the application has not received, and whether it is to be told.
     urgent_ahead: u32,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     pub(super) base: Base,
     failure: Option<Failure>,
     /// Bytes up to the end of urgent data that was written before the connection is open.
@@ -162,7 +162,7 @@ impl<S: Storage + Default> Connection<S> {
     /// Errors: a setting that cannot be.
     pub fn connect(now: Instant, config: Config, ports: (u16, u16), initial: Initial) -> Result<Self, ConfigError> {
         config.check()?;
-        Ok(Self::new(Base::new(config, ports, initial), State::SynSent(SynSent::new(now))))
+        Ok(Self::new(Base::new(config, ports, initial), ConnectionState::SynSent(SynSent::new(now))))
     }
 
     /// Opens passively from a SYN that a listener got. Text or FIN that came with it waits until the connection is open, if
@@ -173,7 +173,7 @@ impl<S: Storage + Default> Connection<S> {
         config.check()?;
         let base = Base::new(config, (syn.destination_port, syn.source_port), initial);
         let received = SynReceived::new(now, &base, syn, true);
-        Ok(Self::new(base, State::SynReceived(received)))
+        Ok(Self::new(base, ConnectionState::SynReceived(received)))
     }
 
     /// As [`Connection::accept`], for a SYN that was answered before there was a connection.
@@ -186,15 +186,15 @@ impl<S: Storage + Default> Connection<S> {
         config.check()?;
         let base = Base::new(config, (syn.destination_port, syn.source_port), initial);
         let received = SynReceived::answered(now, &base, syn);
-        Ok(Self::new(base, State::SynReceived(received)))
+        Ok(Self::new(base, ConnectionState::SynReceived(received)))
     }
 
-    fn new(base: Base, state: State) -> Self {
+    fn new(base: Base, state: ConnectionState) -> Self {
         Self {
             base,
             state,
-            outgoing: Ring::new(S::default()),
-            incoming: Ring::new(S::default()),
+            outgoing: ByteQueue::new(S::default()),
+            incoming: ByteQueue::new(S::default()),
             shut: false,
             reader_gone: false,
             peer_finished: false,
@@ -202,7 +202,7 @@ impl<S: Storage + Default> Connection<S> {
             soft_error: None,
             urgent_written: 0,
             urgent_ahead: 0,
-            urgent_news: false,
+            urgent_event: false,
         }
     }
 }
@@ -231,51 +231,51 @@ impl<S: Storage> Connection<S> {
         }
         self.incoming.extend(size(effect.deliver));
         if effect.urgent > self.urgent_ahead {
-            (self.urgent_ahead, self.urgent_news) = (effect.urgent, true);
+            (self.urgent_ahead, self.urgent_event) = (effect.urgent, true);
         }
         outcome
     }
 
     /// Takes a segment that is plain and the next in order, with the buffers that it takes and leaves; else nothing has happened.
     #[inline]
-    pub(crate) fn take_plain<P: Payload + ?Sized>(
+    pub(crate) fn receive_fast<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
-        plain: &Plain,
+        header: &FastHeader,
         payload: &P,
         spare: &mut Vec<S>,
     ) -> Option<u32> {
-        let State::Synchronized(open) = &mut self.state else { return None };
-        let acked = open.take_predicted(now, &self.base, plain)?;
+        let ConnectionState::Synchronized(open) = &mut self.state else { return None };
+        let acked = open.receive_fast(now, &self.base, header)?;
         let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
         if acked > 0 {
             self.outgoing.consume(size(acked));
-            if plain.len > 0 {
+            if header.len > 0 {
                 self.outgoing.pass_on(&mut self.incoming);
             }
             self.outgoing.give_back(spare);
         }
-        if plain.len > 0 {
+        if header.len > 0 {
             self.incoming.borrow(spare);
-            self.incoming.place(0, payload, 0, size(plain.len));
-            self.incoming.extend(size(plain.len));
+            self.incoming.place(0, payload, 0, size(header.len));
+            self.incoming.extend(size(header.len));
         }
         Some(acked)
     }
 
     /// Something happens that header prediction does not expect.
-    fn stir(&mut self) {
-        if let State::Synchronized(open) = &mut self.state {
-            open.calm = Calm(false);
+    fn leave_fast_path(&mut self) {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.eligible = Eligible(false);
         }
     }
 
     fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
         match &mut self.state {
-            State::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
+            ConnectionState::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
                 SynSentNext::Received(mut received) => {
                     effect.place = received.take_text(&self.base, &arrival);
-                    self.state = State::SynReceived(received);
+                    self.state = ConnectionState::SynReceived(received);
                 }
                 SynSentNext::Established(agreed) => {
                     self.establish(now, &agreed);
@@ -285,7 +285,7 @@ impl<S: Storage> Connection<S> {
                 }
                 SynSentNext::Closed(failure) => self.end(Some(failure)),
             },
-            State::SynReceived(state) => {
+            ConnectionState::SynReceived(state) => {
                 effect.place = state.take_text(&self.base, &arrival);
                 match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes) {
                     Err(DropReason::Duplicate) if effect.place.is_some() => {}
@@ -301,21 +301,21 @@ impl<S: Storage> Connection<S> {
                     Ok(SynReceivedNext::Closed(failure)) => self.end(Some(failure)),
                 }
             }
-            State::Synchronized(_) => return self.synchronized(now, arrival, effect),
-            State::TimeWait { wait, answer } => {
+            ConnectionState::Synchronized(_) => return self.synchronized(now, arrival, effect),
+            ConnectionState::TimeWait { wait, answer } => {
                 match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
                     TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
                     // Whoever demultiplexes asks `time_wait` before it hands a SYN in here.
                     TimeWaitAnswer::TakeOver(_) => return Err(DropReason::SynInWindow),
                 }
             }
-            State::Closed => return Err(DropReason::Closed),
+            ConnectionState::Closed => return Err(DropReason::Closed),
         }
         Ok(())
     }
 
     fn synchronized(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
-        let State::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
+        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
         let outcome = open.handle_segment(now, &mut self.base, arrival, effect);
         self.peer_finished = open.rcv.finished;
         self.follow(now, &outcome?);
@@ -324,8 +324,8 @@ impl<S: Storage> Connection<S> {
 
     /// Urgent pointer, text and FIN of a segment whose SYN and acknowledgement were taken.
     fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
-        self.stir();
-        let State::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
+        self.leave_fast_path();
+        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
         let outcome = open.take_text(now, &mut self.base, arrival, effect);
         self.peer_finished = open.rcv.finished;
         self.follow(now, &outcome?);
@@ -347,8 +347,8 @@ impl<S: Storage> Connection<S> {
 
     /// The connection is open. It is made where it stays.
     fn establish(&mut self, now: Instant, agreed: &Agreed) {
-        self.state = State::Synchronized(agreed.open(now, &self.base));
-        let State::Synchronized(open) = &mut self.state else { return };
+        self.state = ConnectionState::Synchronized(agreed.open(now, &self.base));
+        let ConnectionState::Synchronized(open) = &mut self.state else { return };
         open.wrote(now, self.urgent_written);
         if self.urgent_written > 0 {
             open.wrote_urgent(now);
@@ -361,23 +361,23 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    fn follow(&mut self, now: Instant, next: &Next) {
+    fn follow(&mut self, now: Instant, next: &Transition) {
         match *next {
-            Next::Stay => {}
-            Next::TimeWait { acknowledge } => {
-                if let State::Synchronized(open) = &self.state {
+            Transition::Stay => {}
+            Transition::TimeWait { acknowledge } => {
+                if let ConnectionState::Synchronized(open) = &self.state {
                     let wait = open.time_wait(now, &self.base);
                     let answer = acknowledge.then(|| wait.acknowledgement(now));
-                    self.state = State::TimeWait { wait, answer };
+                    self.state = ConnectionState::TimeWait { wait, answer };
                 }
             }
-            Next::Closed(failure) => self.end(failure),
+            Transition::Closed(failure) => self.end(failure),
         }
     }
 
     fn end(&mut self, failure: Option<Failure>) {
         self.failure = self.failure.or(failure);
-        self.state = State::Closed;
+        self.state = ConnectionState::Closed;
         self.outgoing.consume(self.outgoing.len());
     }
 
@@ -388,31 +388,31 @@ impl<S: Storage> Connection<S> {
             return self.base.reset.take().map(|header| Segment::bare(*header));
         }
         match &mut self.state {
-            State::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
-            State::SynReceived(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
-            State::Synchronized(open) => {
+            ConnectionState::SynSent(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
+            ConnectionState::SynReceived(state) => state.poll_transmit(now, &self.base).map(Segment::bare),
+            ConnectionState::Synchronized(open) => {
                 let large = u32::try_from(large_bytes).unwrap_or(u32::MAX);
                 open.poll_transmit(now, &self.base, large)
             }
-            State::TimeWait { answer, .. } => answer.take().map(Segment::bare),
-            State::Closed => None,
+            ConnectionState::TimeWait { answer, .. } => answer.take().map(Segment::bare),
+            ConnectionState::Closed => None,
         }
     }
 
     /// The next segment, if all that is to be sent is plain; none if there is none. Else `Err`: [`Connection::poll_transmit`] has
     /// to be asked.
     #[inline]
-    pub(crate) fn poll_plain(&mut self, now: Instant, large_bytes: usize) -> Result<Option<PlainSegment>, ()> {
-        let State::Synchronized(open) = &mut self.state else { return Err(()) };
-        if !open.transmits_plainly(now, &self.base) {
+    pub(crate) fn poll_fast(&mut self, now: Instant, large_bytes: usize) -> Result<Option<FastSegment>, ()> {
+        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(()) };
+        if !open.sends_fast(now, &self.base) {
             return Err(());
         }
-        Ok(open.poll_plain(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
+        Ok(open.poll_fast(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
     }
 
     /// A bound of what the next segment carries, if it will be plain.
     pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
-        if let State::Synchronized(open) = &self.state { open.next_plain_max(now) } else { None }
+        if let ConnectionState::Synchronized(open) = &self.state { open.next_fast_payload_max(now) } else { None }
     }
 
     /// False: [`Connection::poll_transmit`] has nothing. True: it may have.
@@ -420,19 +420,21 @@ impl<S: Storage> Connection<S> {
     pub fn wants_transmit(&self) -> bool {
         self.base.reset.is_some()
             || match &self.state {
-                State::Synchronized(open) => open.wants_transmit(),
-                State::SynSent(_) | State::SynReceived(_) => true,
-                State::TimeWait { answer, .. } => answer.is_some(),
-                State::Closed => false,
+                ConnectionState::Synchronized(open) => open.wants_transmit(),
+                ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => true,
+                ConnectionState::TimeWait { answer, .. } => answer.is_some(),
+                ConnectionState::Closed => false,
             }
     }
 
     /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
-            State::Synchronized(open) => open.poll_timeout(&self.base),
-            State::SynSent(_) | State::SynReceived(_) | State::TimeWait { .. } => Some(self.deadline()),
-            State::Closed => None,
+            ConnectionState::Synchronized(open) => open.poll_timeout(&self.base),
+            ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } => {
+                Some(self.deadline())
+            }
+            ConnectionState::Closed => None,
         }
     }
 
@@ -440,32 +442,32 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub(crate) fn deadline(&self) -> Instant {
         match &self.state {
-            State::Synchronized(open) => open.deadline(&self.base),
-            State::SynSent(state) => state.poll_timeout(&self.base),
-            State::SynReceived(state) => state.poll_timeout(&self.base),
-            State::TimeWait { wait, .. } => wait.poll_timeout(),
-            State::Closed => Instant::NEVER,
+            ConnectionState::Synchronized(open) => open.deadline(&self.base),
+            ConnectionState::SynSent(state) => state.poll_timeout(&self.base),
+            ConnectionState::SynReceived(state) => state.poll_timeout(&self.base),
+            ConnectionState::TimeWait { wait, .. } => wait.poll_timeout(),
+            ConnectionState::Closed => Instant::NEVER,
         }
     }
 
     /// Does what is due; early calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.stir();
+        self.leave_fast_path();
         let outcome = match &mut self.state {
-            State::SynSent(state) => state.handle_timeout(now, &self.base),
-            State::SynReceived(state) => state.handle_timeout(now, &self.base),
-            State::Synchronized(open) => {
+            ConnectionState::SynSent(state) => state.handle_timeout(now, &self.base),
+            ConnectionState::SynReceived(state) => state.handle_timeout(now, &self.base),
+            ConnectionState::Synchronized(open) => {
                 let next = open.handle_timeout(now, &mut self.base);
                 self.follow(now, &next);
                 return;
             }
-            State::TimeWait { wait, .. } => {
+            ConnectionState::TimeWait { wait, .. } => {
                 if now >= wait.until {
                     self.end(None);
                 }
                 return;
             }
-            State::Closed => return,
+            ConnectionState::Closed => return,
         };
         if let Err(failure) = outcome {
             self.end(Some(failure));
@@ -477,22 +479,22 @@ impl<S: Storage> Connection<S> {
     /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1). A segment that was too big has to
     /// begin at `seq` and to be larger than the claimed size.
     pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, DropReason> {
-        self.stir();
+        self.leave_fast_path();
         let opening = match &self.state {
-            State::SynSent(_) | State::SynReceived(_) => seq == self.base.initial.seq,
-            State::Synchronized(open) => {
+            ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => seq == self.base.initial.seq,
+            ConnectionState::Synchronized(open) => {
                 if seq.before(open.snd.una) || seq.at_or_after(open.snd.nxt) {
                     return Err(DropReason::IcmpNotOutstanding);
                 }
                 false
             }
-            State::TimeWait { .. } | State::Closed => return Err(DropReason::Closed),
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => return Err(DropReason::Closed),
         };
-        if !opening && !matches!(self.state, State::Synchronized(_)) {
+        if !opening && !matches!(self.state, ConnectionState::Synchronized(_)) {
             return Err(DropReason::IcmpNotOutstanding);
         }
         match (error, &mut self.state) {
-            (IcmpError::TooBig(mss), State::Synchronized(open)) => return open.too_big(now, seq, mss),
+            (IcmpError::TooBig(mss), ConnectionState::Synchronized(open)) => return open.too_big(now, seq, mss),
             // Every path takes a SYN.
             (IcmpError::TooBig(_), _) => return Err(DropReason::IcmpNotOutstanding),
             // RFC 9293 SHLD-26.
@@ -506,31 +508,31 @@ impl<S: Storage> Connection<S> {
     /// The owner learnt how large segments the path takes: MTU less the IP and TCP headers without options. It is believed for
     /// a time.
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
-        self.stir();
+        self.leave_fast_path();
         match &mut self.state {
-            State::Synchronized(open) => open.set_path_mss(now, mss),
-            State::SynSent(_) | State::SynReceived(_) => self.base.path_mss = Some(mss),
-            State::TimeWait { .. } | State::Closed => {}
+            ConnectionState::Synchronized(open) => open.set_path_mss(now, mss),
+            ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => self.base.path_mss = Some(mss),
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
     }
 
     /// The MTU of the device has changed: what it is less the IP and TCP headers without options. Nothing larger is ever sent.
     pub fn set_device_mss(&mut self, now: Instant, mss: u16) {
-        self.stir();
+        self.leave_fast_path();
         self.base.config.mss = mss;
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.set_device_mss(now, mss);
         }
     }
 
     /// The device under the connection has a carrier again: what is outstanding is repeated at once.
     pub fn carrier_up(&mut self, now: Instant) {
-        self.stir();
+        self.leave_fast_path();
         match &mut self.state {
-            State::SynSent(state) => state.repeat(),
-            State::SynReceived(state) => state.repeat(),
-            State::Synchronized(open) => open.snd.carrier_up(now),
-            State::TimeWait { .. } | State::Closed => {}
+            ConnectionState::SynSent(state) => state.repeat(),
+            ConnectionState::SynReceived(state) => state.repeat(),
+            ConnectionState::Synchronized(open) => open.snd.carrier_up(now),
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
     }
 
@@ -541,7 +543,7 @@ impl<S: Storage> Connection<S> {
         self.may_send()?;
         let len = bytes.len().min(self.send_room());
         self.outgoing.push(&bytes[..len]);
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.wrote(now, u32::try_from(len).unwrap_or(u32::MAX));
         }
         Ok(len)
@@ -550,18 +552,18 @@ impl<S: Storage> Connection<S> {
     fn may_send(&self) -> Result<(), SendError> {
         match self.state {
             _ if self.shut => Err(SendError::ShutDown),
-            State::TimeWait { .. } | State::Closed => Err(SendError::Closed),
-            State::SynSent(_) | State::SynReceived(_) | State::Synchronized(_) => Ok(()),
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => Err(SendError::Closed),
+            ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) | ConnectionState::Synchronized(_) => Ok(()),
         }
     }
 
     /// Takes bytes to send that lie where they stay: `place` tells the send buffer's memory where. There is room for any number.
     ///
     /// Errors: this direction is over; nothing is placed.
-    pub fn send_placed(&mut self, now: Instant, bytes: usize, place: impl FnOnce(&mut S)) -> Result<(), SendError> {
+    pub fn send_with(&mut self, now: Instant, bytes: usize, place: impl FnOnce(&mut S)) -> Result<(), SendError> {
         self.may_send()?;
-        self.outgoing.push_placed(bytes, place);
-        if let State::Synchronized(open) = &mut self.state {
+        self.outgoing.push_with(bytes, place);
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.wrote(now, u32::try_from(bytes).unwrap_or(u32::MAX));
         }
         Ok(())
@@ -588,15 +590,15 @@ impl<S: Storage> Connection<S> {
     ///
     /// Errors: this direction is over.
     pub fn send_urgent(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, SendError> {
-        self.stir();
+        self.leave_fast_path();
         let len = self.send(now, bytes)?;
         if len > 0 {
             match &mut self.state {
-                State::Synchronized(open) => open.wrote_urgent(now),
-                State::SynSent(_) | State::SynReceived(_) => {
+                ConnectionState::Synchronized(open) => open.wrote_urgent(now),
+                ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => {
                     self.urgent_written = u32::try_from(self.outgoing.len()).unwrap_or(u32::MAX);
                 }
-                State::TimeWait { .. } | State::Closed => {}
+                ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
             }
         }
         Ok(len)
@@ -605,9 +607,9 @@ impl<S: Storage> Connection<S> {
     /// Bytes that [`Connection::send`] takes.
     pub fn send_room(&self) -> usize {
         let window = match &self.state {
-            State::Synchronized(open) => usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX),
-            State::SynSent(_) | State::SynReceived(_) => 0,
-            State::TimeWait { .. } | State::Closed => return 0,
+            ConnectionState::Synchronized(open) => usize::try_from(open.snd.cwnd).unwrap_or(usize::MAX),
+            ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => 0,
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => return 0,
         };
         let wanted = window.saturating_mul(2).max(SEND_BUFFER_BYTES_MIN);
         wanted.min(self.base.config.send_buffer_bytes_max).saturating_sub(self.outgoing.len())
@@ -616,7 +618,7 @@ impl<S: Storage> Connection<S> {
     /// It is open, and there is nothing to receive yet.
     #[inline]
     pub(crate) fn awaits_bytes(&self) -> bool {
-        self.incoming.len() == 0 && !self.peer_finished && matches!(self.state, State::Synchronized(_))
+        self.incoming.len() == 0 && !self.peer_finished && matches!(self.state, ConnectionState::Synchronized(_))
     }
 
     /// Moves received bytes to `into` and says how many. None and [`Connection::finished`]: the peer has closed.
@@ -634,7 +636,7 @@ impl<S: Storage> Connection<S> {
         self.incoming.consume(len);
         self.urgent_ahead = self.urgent_ahead.saturating_sub(u32::try_from(len).unwrap_or(u32::MAX));
         if len > 0
-            && let State::Synchronized(open) = &mut self.state
+            && let ConnectionState::Synchronized(open) = &mut self.state
         {
             let rtt = open.snd.rtt.smoothed();
             open.rcv.consume(now, u32::try_from(len).unwrap_or(u32::MAX), rtt);
@@ -649,8 +651,8 @@ impl<S: Storage> Connection<S> {
     }
 
     /// True once after the peer's urgent pointer came or moved on: the application is to be told (RFC 9293 MUST-32).
-    pub fn take_urgent_news(&mut self) -> bool {
-        std::mem::take(&mut self.urgent_news)
+    pub fn take_urgent_event(&mut self) -> bool {
+        std::mem::take(&mut self.urgent_event)
     }
 
     /// Bytes that [`Connection::receive`] has.
@@ -665,19 +667,19 @@ impl<S: Storage> Connection<S> {
 
     /// Ends this direction; the other stays (RFC 9293 section 3.6). A connection that is not open yet ends.
     pub fn shutdown(&mut self, now: Instant) {
-        self.stir();
+        self.leave_fast_path();
         self.shut = true;
         match &mut self.state {
-            State::SynSent(_) => self.end(None),
-            State::Synchronized(open) => open.shutdown(now),
-            State::SynReceived(_) | State::TimeWait { .. } | State::Closed => {}
+            ConnectionState::SynSent(_) => self.end(None),
+            ConnectionState::Synchronized(open) => open.shutdown(now),
+            ConnectionState::SynReceived(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
     }
 
     /// Ends both directions: what was written is still sent; what was received and not read, or comes later, is answered by a
     /// reset (RFC 2525 section 2.17). The connection goes on without an application until it is closed.
     pub fn close(&mut self, now: Instant) {
-        self.stir();
+        self.leave_fast_path();
         // RFC 9293 SHLD-3, MAY-1.
         self.reader_gone = true;
         if self.incoming.len() > 0 {
@@ -685,22 +687,22 @@ impl<S: Storage> Connection<S> {
             return;
         }
         self.shutdown(now);
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.close(now, &self.base);
         }
     }
 
     /// Ends the connection by a reset, whatever is under way (linger of no time).
     pub fn abort(&mut self) {
-        self.stir();
+        self.leave_fast_path();
         match &self.state {
-            State::Synchronized(open) => self.base.reset = Some(Box::new(open.reset_header(&self.base))),
-            State::SynReceived(state) => {
+            ConnectionState::Synchronized(open) => self.base.reset = Some(Box::new(open.reset_header(&self.base))),
+            ConnectionState::SynReceived(state) => {
                 let mut header = self.base.header(self.base.initial.seq + 1, Some(state.rcv_nxt()), 0);
                 header.flags.rst = true;
                 self.base.reset = Some(Box::new(header));
             }
-            State::SynSent(_) | State::TimeWait { .. } | State::Closed => {}
+            ConnectionState::SynSent(_) | ConnectionState::TimeWait { .. } | ConnectionState::Closed => {}
         }
         if self.state_name() != StateName::Closed {
             self.end(Some(Failure::Aborted));
@@ -711,19 +713,21 @@ impl<S: Storage> Connection<S> {
     /// There is something to receive: bytes, the end, or a failure.
     #[inline]
     pub fn is_readable(&self) -> bool {
-        self.incoming.len() > 0 || self.peer_finished || matches!(self.state, State::TimeWait { .. } | State::Closed)
+        self.incoming.len() > 0
+            || self.peer_finished
+            || matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed)
     }
 
     /// What the application may do.
     #[inline]
     pub fn readiness(&self) -> Readiness {
-        let closed = matches!(self.state, State::TimeWait { .. } | State::Closed);
+        let closed = matches!(self.state, ConnectionState::TimeWait { .. } | ConnectionState::Closed);
         Readiness {
             readable: self.is_readable(),
-            writable: !self.shut && self.send_room() > 0 && matches!(self.state, State::Synchronized(_)),
+            writable: !self.shut && self.send_room() > 0 && matches!(self.state, ConnectionState::Synchronized(_)),
             closed,
             urgent: self.urgent_ahead() > 0,
-            trouble: self.soft_error.is_some() || self.delivery_problem(),
+            error: self.soft_error.is_some() || self.delivery_problem(),
         }
     }
 
@@ -737,10 +741,10 @@ impl<S: Storage> Connection<S> {
     /// another, asks again for its neighbour, and may tell the application (SHLD-9).
     pub fn delivery_problem(&self) -> bool {
         let retries = match &self.state {
-            State::SynSent(state) => state.retries(),
-            State::SynReceived(state) => state.retries(),
-            State::Synchronized(open) => open.snd.retries,
-            State::TimeWait { .. } | State::Closed => 0,
+            ConnectionState::SynSent(state) => state.retries(),
+            ConnectionState::SynReceived(state) => state.retries(),
+            ConnectionState::Synchronized(open) => open.snd.retries,
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => 0,
         };
         retries >= TCP_RETRIES_SUSPECT
     }
@@ -752,24 +756,27 @@ impl<S: Storage> Connection<S> {
 
     /// True where the connection was begun by a peer's SYN and is not open yet: it ends without anybody being told.
     pub fn is_embryonic(&self) -> bool {
-        matches!(&self.state, State::SynReceived(state) if state.passive)
+        matches!(&self.state, ConnectionState::SynReceived(state) if state.passive)
     }
 
     /// What remains of a connection in TIME-WAIT, for an owner that keeps many: once nothing more is to be transmitted the
     /// connection itself may go.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match &self.state {
-            State::TimeWait { wait, .. } => Some(*wait),
-            State::SynSent(_) | State::SynReceived(_) | State::Synchronized(_) | State::Closed => None,
+            ConnectionState::TimeWait { wait, .. } => Some(*wait),
+            ConnectionState::SynSent(_)
+            | ConnectionState::SynReceived(_)
+            | ConnectionState::Synchronized(_)
+            | ConnectionState::Closed => None,
         }
     }
 
     /// The state.
     pub fn state_name(&self) -> StateName {
         match &self.state {
-            State::SynSent(_) => StateName::SynSent,
-            State::SynReceived(_) => StateName::SynReceived,
-            State::Synchronized(open) => match open.phase {
+            ConnectionState::SynSent(_) => StateName::SynSent,
+            ConnectionState::SynReceived(_) => StateName::SynReceived,
+            ConnectionState::Synchronized(open) => match open.phase {
                 Phase::Established => StateName::Established,
                 Phase::FinWait1 => StateName::FinWait1,
                 Phase::FinWait2 => StateName::FinWait2,
@@ -777,14 +784,14 @@ impl<S: Storage> Connection<S> {
                 Phase::Closing => StateName::Closing,
                 Phase::LastAck => StateName::LastAck,
             },
-            State::TimeWait { .. } => StateName::TimeWait,
-            State::Closed => StateName::Closed,
+            ConnectionState::TimeWait { .. } => StateName::TimeWait,
+            ConnectionState::Closed => StateName::Closed,
         }
     }
 
     /// Figures; none before the connection is open and once it is over.
     pub fn info(&self) -> Option<Info> {
-        let State::Synchronized(open) = &self.state else { return None };
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
         let (snd, rcv) = (&open.snd, &open.rcv);
         let [path_probes, path_probes_lost, black_holes] = snd.search.counts;
         Some(Info {
@@ -820,15 +827,18 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub fn buffer_bytes(&self) -> usize {
         let lists = match &self.state {
-            State::Synchronized(open) => open.snd.board.bytes() + open.rcv.gap_bytes(),
-            State::SynSent(_) | State::SynReceived(_) | State::TimeWait { .. } | State::Closed => 0,
+            ConnectionState::Synchronized(open) => open.snd.board.bytes() + open.rcv.gap_bytes(),
+            ConnectionState::SynSent(_)
+            | ConnectionState::SynReceived(_)
+            | ConnectionState::TimeWait { .. }
+            | ConnectionState::Closed => 0,
         };
         self.outgoing.held() + self.incoming.held() + lists
     }
 
     /// Bytes that the receive buffer has to have for so much payload of a segment, if that is more than it has; else 0.
     pub fn receive_growth(&self, header: &Header, payload_bytes: usize) -> usize {
-        let State::Synchronized(open) = &self.state else { return 0 };
+        let ConnectionState::Synchronized(open) = &self.state else { return 0 };
         let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
         let bytes = self.incoming.len() + usize::try_from(ahead).unwrap_or(usize::MAX).saturating_add(payload_bytes);
         if bytes > self.incoming.capacity() { bytes } else { 0 }
@@ -838,12 +848,12 @@ impl<S: Storage> Connection<S> {
     #[inline]
     pub fn has_receive_room(&self, header: &Header, payload_bytes: usize) -> bool {
         let ahead = match &self.state {
-            State::Synchronized(open) if header.seq.after(open.rcv.nxt) => header.seq.since(open.rcv.nxt),
-            State::Synchronized(_)
-            | State::SynSent(_)
-            | State::SynReceived(_)
-            | State::TimeWait { .. }
-            | State::Closed => 0,
+            ConnectionState::Synchronized(open) if header.seq.after(open.rcv.nxt) => header.seq.since(open.rcv.nxt),
+            ConnectionState::Synchronized(_)
+            | ConnectionState::SynSent(_)
+            | ConnectionState::SynReceived(_)
+            | ConnectionState::TimeWait { .. }
+            | ConnectionState::Closed => 0,
         };
         self.incoming.has_room(usize::try_from(ahead).unwrap_or(usize::MAX), payload_bytes)
     }
@@ -856,7 +866,7 @@ impl<S: Storage> Connection<S> {
 
     /// The handshake is done, and the connection is not over.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Synchronized(_))
+        matches!(self.state, ConnectionState::Synchronized(_))
     }
 
     /// The peer has ended its direction; bytes of it may still have to be received.
@@ -902,7 +912,7 @@ impl<S: Storage> Connection<S> {
 
     /// Panics unless what holds whatever happened does: for tests and fuzzers, since it looks at all that is outstanding.
     pub fn check(&self) {
-        let State::Synchronized(open) = &self.state else { return };
+        let ConnectionState::Synchronized(open) = &self.state else { return };
         open.snd.board.check();
         assert_eq!(u32::try_from(self.outgoing.len()), Ok(open.snd.buffered()));
         assert!(open.rcv.gap_count() <= crate::limits::TCP_GAPS_MAX);
@@ -913,7 +923,7 @@ impl<S: Storage> Connection<S> {
     /// RFC 9293 MUST-17.
     pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
         self.base.config.no_delay = no_delay;
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.snd.no_delay = no_delay;
             open.snd.rearm(now);
         }
@@ -924,7 +934,7 @@ impl<S: Storage> Connection<S> {
     /// Errors: no time between them, or none of them.
     /// RFC 9293 MUST-24, MAY-5.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
-        self.stir();
+        self.leave_fast_path();
         keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
         self.base.config.keepalive = keepalive;
         Ok(())
@@ -936,7 +946,7 @@ impl<S: Storage> Connection<S> {
     /// RFC 9293 MUST-21.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ConfigError> {
         check_user_timeout(timeout)?;
-        self.stir();
+        self.leave_fast_path();
         self.base.config.user_timeout = timeout;
         Ok(())
     }
@@ -947,7 +957,7 @@ impl<S: Storage> Connection<S> {
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
         check_buffer(bytes)?;
         (self.base.config.receive_buffer_bytes, self.base.config.receive_buffer_bytes_max) = (bytes, bytes);
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.rcv.set_capacity(u32::try_from(bytes).unwrap_or(u32::MAX));
         }
         Ok(())
@@ -955,7 +965,7 @@ impl<S: Storage> Connection<S> {
 
     /// Bounds what is offered to the peer from now on; what was offered before stays, and so does the buffer's own size.
     pub fn limit_window(&mut self, bytes: u32) {
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.rcv.limit_window(bytes);
         }
     }
@@ -975,7 +985,7 @@ impl<S: Storage> Connection<S> {
     pub fn set_congestion(&mut self, name: &'static str) -> Result<(), ConfigError> {
         let control = congestion::by_name(name).ok_or(ConfigError::UnknownCongestionControl)?;
         self.base.config.congestion = name;
-        if let State::Synchronized(open) = &mut self.state {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
             open.snd.control = control;
         }
         Ok(())

@@ -7,7 +7,7 @@
 use super::buffer::Storage;
 use super::config::Config;
 use super::connection::Connection;
-use super::header::{Flags, Header, Options, Timestamps};
+use super::header::{Flags, Header, HeaderOptions, Timestamps};
 use super::initial::Initial;
 use super::{SeqNumber, timestamp};
 use crate::seed::Secret;
@@ -59,12 +59,12 @@ impl SynCookie<'_> {
             ack: Some(syn.seq + 1),
             flags: Flags { syn: true, ..Flags::default() },
             window: u16::try_from(config.receive_buffer_bytes).unwrap_or(u16::MAX),
-            options: Options {
+            options: HeaderOptions {
                 mss: Some(config.mss),
                 window_scale: scale.map(|_| config.window_shift()),
                 sack_permitted: sack,
                 timestamps: theirs.map(|theirs| Timestamps { value, echo: theirs.value }),
-                ..Options::default()
+                ..HeaderOptions::default()
             },
             ..Header::default()
         }
@@ -92,12 +92,12 @@ impl SynCookie<'_> {
             seq: irs,
             window: ack.window,
             flags: Flags { syn: true, ..Flags::default() },
-            options: Options {
+            options: HeaderOptions {
                 mss: Some(*mss),
                 window_scale: scale.and_then(|scale| u8::try_from(scale.min(14)).ok()),
                 sack_permitted: bits.is_some_and(|bits| bits & 0x10 != 0),
                 timestamps: ack.options.timestamps,
-                ..Options::default()
+                ..HeaderOptions::default()
             },
             ..Header::default()
         };
@@ -189,7 +189,7 @@ mod tests {
         let offer = server.poll_transmit(now, 0).unwrap().header;
         let echo = |header: &Header| header.options.timestamps.map(|timestamps| timestamps.echo);
         assert_eq!(echo(&answer), echo(&offer));
-        let options = Options { timestamps: answer.options.timestamps, ..offer.options };
+        let options = HeaderOptions { timestamps: answer.options.timestamps, ..offer.options };
         assert_eq!(answer, Header { seq: answer.seq, options, ..offer });
     }
 
@@ -202,7 +202,8 @@ mod tests {
         }
         let mut clocks: Vec<u32> = Vec::new();
         for (secret, identity) in [(1, b"one"), (1, b"two"), (2, b"one")] {
-            let options = Options { timestamps: Some(Timestamps { value: 5, echo: 0 }), ..Options::default() };
+            let options =
+                HeaderOptions { timestamps: Some(Timestamps { value: 5, echo: 0 }), ..HeaderOptions::default() };
             let cookie = SynCookie { identity, ..cookie(secret) };
             let clock = |ms| {
                 let now = now + Duration::from_millis(ms);

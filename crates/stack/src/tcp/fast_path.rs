@@ -26,7 +26,7 @@ thread_local! {
 
 /// A segment that says nothing but what it acknowledges, and by timestamps when, beside the bytes that it carries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Plain {
+pub(crate) struct FastHeader {
     pub(crate) seq: SeqNumber,
     pub(crate) ack: SeqNumber,
     pub(crate) window: u16,
@@ -35,94 +35,98 @@ pub(crate) struct Plain {
     pub(crate) len: u32,
 }
 
-impl Plain {
+impl FastHeader {
     pub(super) fn of(segment: &Arrival<'_>) -> Option<Self> {
         let header = segment.header;
-        let plain = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
+        let eligible = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
             && header.urgent.is_none()
             && header.options.sack.as_slice().is_empty()
             && !segment.congestion_experienced;
         let (timestamps, len) = (header.options.timestamps, segment.len());
-        Some(Self { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| plain)
+        Some(Self { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| eligible)
     }
 }
 
-/// A plain segment to send.
+/// A header segment to send.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PlainSegment {
-    pub(crate) plain: Plain,
+pub(crate) struct FastSegment {
+    pub(crate) header: FastHeader,
     pub(crate) push: bool,
     pub(crate) fin: bool,
     /// See [`Segment::segment_bytes`].
     pub(crate) segment_bytes: u16,
 }
 
-impl PlainSegment {
+impl FastSegment {
     /// As any segment, of a connection between these ports.
     pub(super) fn segment(&self, base: &Base) -> Segment {
-        let Self { plain, push, fin, segment_bytes } = *self;
-        let mut header = base.header(plain.seq, Some(plain.ack), plain.window);
-        (header.flags.psh, header.flags.fin, header.options.timestamps) = (push, fin, plain.timestamps);
+        let Self { header: fast, push, fin, segment_bytes } = *self;
+        let mut header = base.header(fast.seq, Some(fast.ack), fast.window);
+        (header.flags.psh, header.flags.fin, header.options.timestamps) = (push, fin, fast.timestamps);
         let payload =
-            if plain.len > 0 || fin { SendRange { seq: plain.seq, len: plain.len } } else { SendRange::default() };
+            if fast.len > 0 || fin { SendRange { seq: fast.seq, len: fast.len } } else { SendRange::default() };
         Segment { payload, segment_bytes, ..Segment::bare(header) }
     }
 }
 
-/// What [`Synchronized::is_calm`] has found, so that segments need not ask all of it again. It is no part of what a connection is.
+/// What [`Synchronized::is_eligible`] has found, so that segments need not ask all of it again. It is no part of what a connection is.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Calm(pub(super) bool);
+pub(super) struct Eligible(pub(super) bool);
 
-impl fmt::Debug for Calm {
+impl fmt::Debug for Eligible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Calm")
+        out.write_str("Eligible")
     }
 }
 
 impl Synchronized {
     /// Nothing is lost, repeated, probed, urgent, ahead of a gap or in doubt, and no deadline is set but by segments under way.
-    /// Whatever else than plain segments and the application's reading and writing changes the connection sets
-    /// `calm` back.
+    /// Whatever else than header segments and the application's reading and writing changes the connection sets
+    /// `eligible` back.
     #[inline]
-    fn is_calm(&mut self, base: &Base) -> bool {
+    fn is_eligible(&mut self, base: &Base) -> bool {
         #[cfg(test)]
         if OFF.get() {
             return false;
         }
-        debug_assert!(!self.calm.0 || self.looks_calm(base), "{self:?}");
-        if !self.calm.0 {
-            self.calm = Calm(self.looks_calm(base));
+        debug_assert!(!self.eligible.0 || self.check_eligibility(base), "{self:?}");
+        if !self.eligible.0 {
+            self.eligible = Eligible(self.check_eligibility(base));
         }
-        self.calm.0
+        self.eligible.0
     }
 
     #[inline(never)]
-    fn looks_calm(&self, base: &Base) -> bool {
+    fn check_eligibility(&self, base: &Base) -> bool {
         let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
-        timeless && self.fin_wait_until.is_none() && base.reset.is_none() && self.snd.is_calm() && self.rcv.is_calm()
+        timeless
+            && self.fin_wait_until.is_none()
+            && base.reset.is_none()
+            && self.snd.is_eligible()
+            && self.rcv.is_eligible()
     }
 
-    /// Whatever is to be sent is plain.
+    /// Whatever is to be sent is header.
     #[inline]
-    pub(super) fn transmits_plainly(&mut self, now: Instant, base: &Base) -> bool {
-        self.is_calm(base) && now < self.snd.search.due
+    pub(super) fn sends_fast(&mut self, now: Instant, base: &Base) -> bool {
+        self.is_eligible(base) && now < self.snd.search.due
     }
 
-    /// A bound of the payload of the next segment, if it will be plain.
-    pub(super) fn next_plain_max(&self, now: Instant) -> Option<usize> {
-        let plain = self.calm.0 && now < self.snd.search.due;
-        plain.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
+    /// A bound of the payload of the next segment, if it will be header.
+    pub(super) fn next_fast_payload_max(&self, now: Instant) -> Option<usize> {
+        let header = self.eligible.0 && now < self.snd.search.due;
+        header.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
     }
 
     /// When something is due, as [`Synchronized::deadline`] tells.
     #[inline]
-    pub(super) fn calm_deadline(&self) -> Option<Instant> {
-        self.calm.0.then(|| self.snd.timer_at().min(self.rcv.ack_at()))
+    pub(super) fn fast_deadline(&self) -> Option<Instant> {
+        self.eligible.0.then(|| self.snd.timer_at().min(self.rcv.ack_at()))
     }
 
-    /// The next segment, where all are plain.
+    /// The next segment, where all are header.
     #[inline]
-    pub(super) fn poll_plain(&mut self, now: Instant, base: &Base, large: u32) -> Option<PlainSegment> {
+    pub(super) fn poll_fast(&mut self, now: Instant, base: &Base, large: u32) -> Option<FastSegment> {
         let snd = &mut self.snd;
         let max = snd.payload_max(large);
         let chunk = snd.next_fresh(now, max, snd.cwnd.saturating_sub(snd.pipe()));
@@ -138,17 +142,17 @@ impl Synchronized {
         let large = len > snd.segment_bytes;
         let segment_bytes = if large { u16::try_from(snd.segment_bytes).unwrap_or(u16::MAX) } else { 0 };
         let timestamps = self.timestamps.then(|| base.timestamps(now, self.rcv.recent()));
-        let plain = Plain { seq, ack: self.rcv.nxt, window: self.rcv.window(), timestamps, len };
+        let header = FastHeader { seq, ack: self.rcv.nxt, window: self.rcv.window(), timestamps, len };
         self.rcv.acknowledged(now, chunk.is_some());
-        Some(PlainSegment { plain, push, fin, segment_bytes })
+        Some(FastSegment { header, push, fin, segment_bytes })
     }
 
     /// The next segment of bytes that are written only as far as they go with it: none are waiting. It may be a bare
     /// acknowledgement.
-    pub(super) fn poll_straight(&mut self, now: Instant, base: &Base, bytes: u32, large: u32) -> Option<PlainSegment> {
+    pub(super) fn poll_zero_copy(&mut self, now: Instant, base: &Base, bytes: u32, large: u32) -> Option<FastSegment> {
         self.snd.end += bytes;
-        let segment = self.poll_plain(now, base, large);
-        let gone = segment.as_ref().map_or(0, |segment| segment.plain.len);
+        let segment = self.poll_fast(now, base, large);
+        let gone = segment.as_ref().map_or(0, |segment| segment.header.len);
         self.snd.end = self.snd.end - (bytes - gone);
         self.snd.rearm(now);
         segment
@@ -156,27 +160,27 @@ impl Synchronized {
 
     /// Takes a segment if it is the expected one, and says how many bytes leave the send buffer; else nothing has happened.
     #[inline]
-    pub(super) fn take_predicted(&mut self, now: Instant, base: &Base, plain: &Plain) -> Option<u32> {
-        let Plain { seq, ack, len, .. } = *plain;
+    pub(super) fn receive_fast(&mut self, now: Instant, base: &Base, header: &FastHeader) -> Option<u32> {
+        let FastHeader { seq, ack, len, .. } = *header;
         let una = self.snd.una;
-        let expected = plain.window > 0
+        let expected = header.window > 0
             && self.snd.window > 0
             && self.phase == Phase::Established
             && (ack.after(una) || (ack == una && len > 0))
             && ack.at_or_before(self.snd.nxt)
             && self.rcv.expects(seq, len)
             && !self.has_no_reader()
-            && self.is_calm(base);
+            && self.is_eligible(base);
         if !expected {
             return None;
         }
-        let timestamps = match (self.timestamps, plain.timestamps) {
+        let timestamps = match (self.timestamps, header.timestamps) {
             (false, _) => None,
             (true, None) => return None,
             (true, Some(timestamps)) if self.rcv.outdated(now, timestamps) => return None,
             (true, Some(timestamps)) => Some(timestamps),
         };
-        if self.snd.take_window(seq, ack, plain.window) && self.snd.board.is_empty() {
+        if self.snd.take_window(seq, ack, header.window) && self.snd.board.is_empty() {
             self.snd.backoff = 0;
         }
         if let Some(timestamps) = timestamps {
@@ -185,10 +189,10 @@ impl Synchronized {
         self.note_arrival(now);
         let echoed =
             timestamps.and_then(|Timestamps { echo, .. }| super::echo_ms(now, base.initial.timestamp_offset, echo));
-        let acked = self.snd.take_calm_ack(now, ack, echoed);
-        self.calm.0 &= self.snd.board.lost() == 0;
+        let acked = self.snd.receive_fast_ack(now, ack, echoed);
+        self.eligible.0 &= self.snd.board.lost() == 0;
         if len > 0 {
-            self.rcv.take_expected(now, len);
+            self.rcv.receive_in_order(now, len);
         }
         #[cfg(test)]
         TAKEN.set(TAKEN.get() + 1);
@@ -198,11 +202,11 @@ impl Synchronized {
 
 impl Sender {
     /// Nothing is lost, repeated, probed or in doubt, and nothing is to be told. What proves a reduction wrong that is over comes with
-    /// blocks, in no plain segment.
-    fn is_calm(&self) -> bool {
+    /// blocks, in no header segment.
+    fn is_eligible(&self) -> bool {
         let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
         !due && matches!(self.recovery, Recovery::Open)
-            && !self.board.tells_of_more()
+            && !self.board.has_sack_state()
             && self.dupacks == 0
             && self.frto == Frto::Off
             && self.tail_probe.is_none()
@@ -212,7 +216,7 @@ impl Sender {
 
     /// Takes what an acknowledgement in order acknowledges, which may be nothing. Says how many bytes leave the buffer.
     #[inline]
-    fn take_calm_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
+    fn receive_fast_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
         self.pto_from = now;
         if self.board.is_empty() {
             self.retries = 0;
@@ -239,7 +243,7 @@ impl Sender {
             self.reorder_due = None;
             self.grow(now, delivery.bytes, flight, delivery.rtt);
         } else {
-            self.go_on(now, delivery, flight);
+            self.continue_flight(now, delivery, flight);
         }
         self.rearm(now);
         before - self.buffered()
@@ -247,7 +251,7 @@ impl Sender {
 
     /// More is under way.
     #[inline(never)]
-    fn go_on(&mut self, now: Instant, delivery: Delivery, flight: u32) {
+    fn continue_flight(&mut self, now: Instant, delivery: Delivery, flight: u32) {
         self.find_losses(now);
         self.step(now, true, delivery, flight);
     }
@@ -255,13 +259,13 @@ impl Sender {
 
 impl Receiver {
     /// There are no gaps, and nothing is to be told but what is acknowledged.
-    fn is_calm(&self) -> bool {
+    fn is_eligible(&self) -> bool {
         !self.has_gaps() && !self.has_duplicate() && !self.echo_congestion
     }
 
     /// Takes payload that is next in order and fits, where there are no gaps.
     #[inline]
-    fn take_expected(&mut self, now: Instant, len: u32) {
+    fn receive_in_order(&mut self, now: Instant, len: u32) {
         self.advance(len);
         self.note_arrival(now, len);
         self.schedule_ack(now, false);

@@ -3,7 +3,7 @@
 //! Not by `smoltcp::wire`, as other headers: that crate keeps three of four SACK blocks, and a segment's header is read and written
 //! so often that its checks of each field show. Checksums are the owner's, who knows the addresses.
 
-use super::fast_path::{Plain, PlainSegment};
+use super::fast_path::{FastHeader, FastSegment};
 use super::{DropReason, SeqNumber};
 use crate::wire::checksum::Sum;
 
@@ -74,7 +74,7 @@ impl SackBlocks {
 
 /// The options that a connection understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct HeaderOptions {
     /// Largest payload that the sender takes (SYN only).
     pub mss: Option<u16>,
     /// Shift of the sender's windows (SYN only), 14 at most.
@@ -105,7 +105,7 @@ pub struct Header {
     /// Urgent pointer: bytes from `seq` to the first that is not urgent (RFC 9293 MUST-62); `None` without the URG bit.
     pub urgent: Option<u16>,
     /// Options.
-    pub options: Options,
+    pub options: HeaderOptions,
 }
 
 impl Header {
@@ -138,7 +138,7 @@ impl Header {
     /// Reads a header that has nothing but an acknowledgement and timestamps, or not even those, as long as it is exactly as
     /// nearly all are; says where its ports' connection stands with it, and its length. The payload's length is the caller's.
     #[inline]
-    pub(crate) fn parse_plain(bytes: &[u8]) -> Option<(Plain, usize)> {
+    pub(crate) fn parse_fast(bytes: &[u8]) -> Option<(FastHeader, usize)> {
         let fixed: &[u8; FIXED_BYTES] = bytes.first_chunk()?;
         let [_, _, _, _, e, f, g, h, i, j, k, l, offset, bits, m, n, ..] = *fixed;
         if bits & !PSH != ACK {
@@ -155,23 +155,23 @@ impl Header {
         let seq = SeqNumber(u32::from_be_bytes([e, f, g, h]));
         let ack = SeqNumber(u32::from_be_bytes([i, j, k, l]));
         let window = u16::from_be_bytes([m, n]);
-        Some((Plain { seq, ack, window, timestamps, len: 0 }, header_bytes))
+        Some((FastHeader { seq, ack, window, timestamps, len: 0 }, header_bytes))
     }
 
     /// Writes the header of a plain segment between these ports to the front of `into`, its checksum left 0. Says how long it
     /// is, and its sum: who reads what was just written in other pieces waits for it.
     #[inline]
-    pub(crate) fn emit_plain(segment: &PlainSegment, (local, remote): (u16, u16), into: &mut [u8]) -> (usize, Sum) {
-        let PlainSegment { plain, push, fin, .. } = segment;
+    pub(crate) fn emit_fast(segment: &FastSegment, (local, remote): (u16, u16), into: &mut [u8]) -> (usize, Sum) {
+        let FastSegment { header, push, fin, .. } = segment;
         let bits = ACK | if *push { PSH } else { 0 } | if *fin { FIN } else { 0 };
-        let words = usize::from(plain.timestamps.is_some()) * 3 + FIXED_BYTES / 4;
+        let words = usize::from(header.timestamps.is_some()) * 3 + FIXED_BYTES / 4;
         let offset = u32::try_from(words).unwrap_or(0) << 28;
-        let Timestamps { value, echo } = plain.timestamps.unwrap_or_default();
+        let Timestamps { value, echo } = header.timestamps.unwrap_or_default();
         let fixed = [
             u32::from(local) << 16 | u32::from(remote),
-            plain.seq.0,
-            plain.ack.0,
-            offset | u32::from(bits) << 16 | u32::from(plain.window),
+            header.seq.0,
+            header.ack.0,
+            offset | u32::from(bits) << 16 | u32::from(header.window),
             0,
         ];
         let options = [u32::from_be_bytes([1, 1, 8, 10]), value, echo];
@@ -180,7 +180,7 @@ impl Header {
         for (place, word) in places.iter_mut().zip(fixed) {
             *place = word.to_be_bytes();
         }
-        if plain.timestamps.is_some() {
+        if header.timestamps.is_some() {
             sum = options.iter().fold(sum, |sum, word| sum.long(*word));
             for (place, word) in places.iter_mut().skip(fixed.len()).zip(options) {
                 *place = word.to_be_bytes();
@@ -247,7 +247,7 @@ impl Header {
     }
 }
 
-impl Options {
+impl HeaderOptions {
     /// Reads options. Timestamps alone, as nearly all segments have them, take one look (RFC 7323 appendix A).
     #[inline]
     fn parse(&mut self, bytes: &[u8], syn: bool) -> Result<(), DropReason> {
@@ -376,8 +376,13 @@ mod tests {
 
     fn syn() -> Header {
         let timestamps = Some(Timestamps { value: 7, echo: 0 });
-        let options =
-            Options { mss: Some(1460), window_scale: Some(7), sack_permitted: true, timestamps, ..Options::default() };
+        let options = HeaderOptions {
+            mss: Some(1460),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps,
+            ..HeaderOptions::default()
+        };
         let flags = Flags { syn: true, ..Flags::default() };
         Header {
             source_port: 1,
@@ -411,8 +416,8 @@ mod tests {
         assert_eq!(Header::parse(&bytes), Err(DropReason::BadOffset));
     }
 
-    fn options(bytes: &[u8], syn: bool) -> Result<Options, DropReason> {
-        let mut options = Options::default();
+    fn options(bytes: &[u8], syn: bool) -> Result<HeaderOptions, DropReason> {
+        let mut options = HeaderOptions::default();
         options.parse(bytes, syn).map(|()| options)
     }
 
@@ -427,12 +432,12 @@ mod tests {
             assert_eq!(Header::parse(&bytes), Err(DropReason::BadOption), "{options:?}");
         }
         // An unknown kind, and a known one of a wrong length, say nothing.
-        assert_eq!(options(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(Options::default()));
+        assert_eq!(options(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(HeaderOptions::default()));
         // What belongs to a SYN says nothing elsewhere.
-        assert_eq!(options(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(Options::default()));
+        assert_eq!(options(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(HeaderOptions::default()));
         // Nor do blocks in a SYN, or half a block anywhere.
-        assert_eq!(options(&[5, 10, 0, 0, 0, 1, 0, 0, 0, 9], true), Ok(Options::default()));
-        assert_eq!(options(&[5, 14, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 20], false), Ok(Options::default()));
+        assert_eq!(options(&[5, 10, 0, 0, 0, 1, 0, 0, 0, 9], true), Ok(HeaderOptions::default()));
+        assert_eq!(options(&[5, 14, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 20], false), Ok(HeaderOptions::default()));
         assert_eq!(options(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
     }
 
@@ -454,12 +459,12 @@ mod tests {
     fn behind_the_last_option_there_is_nothing_but_zeros() {
         let timestamps = Timestamps { value: u32::MAX, echo: u32::MAX };
         for choice in 0..16 {
-            let options = Options {
+            let options = HeaderOptions {
                 mss: (choice & 1 > 0).then_some(1_460),
                 window_scale: (choice & 2 > 0).then_some(7),
                 sack_permitted: choice & 4 > 0,
                 timestamps: (choice & 8 > 0).then_some(timestamps),
-                ..Options::default()
+                ..HeaderOptions::default()
             };
             let header = Header { options, ..syn() };
             let mut bytes = [0xff; HEADER_BYTES_MAX];
@@ -473,22 +478,22 @@ mod tests {
             assert!(rest.iter().all(|byte| *byte == 0), "{choice}");
         }
         // What a peer writes behind the end of its options is not looked at.
-        assert_eq!(options(&[0, 2, 4, 5, 180, 8, 99], true), Ok(Options::default()));
+        assert_eq!(options(&[0, 2, 4, 5, 180, 8, 99], true), Ok(HeaderOptions::default()));
     }
 
     #[test]
     fn a_plain_header_is_read_in_one_look_and_no_other_is() {
         let stamped = Some(Timestamps { value: 7, echo: 8 });
         for (push, timestamps) in [(false, None), (true, None), (false, stamped), (true, stamped)] {
-            let plain = Plain { seq: SeqNumber(1), ack: SeqNumber(2), window: 3, timestamps, len: 0 };
-            let segment = PlainSegment { plain, push, fin: false, segment_bytes: 0 };
+            let fast = FastHeader { seq: SeqNumber(1), ack: SeqNumber(2), window: 3, timestamps, len: 0 };
+            let segment = FastSegment { header: fast, push, fin: false, segment_bytes: 0 };
             let mut bytes = [0; HEADER_BYTES_MAX];
-            let (len, _) = Header::emit_plain(&segment, (4, 5), &mut bytes);
-            let read = Header::parse_plain(&bytes).map(|(plain, len)| (format!("{plain:?}"), len));
-            assert_eq!(read, Some((format!("{plain:?}"), len)));
+            let (len, _) = Header::emit_fast(&segment, (4, 5), &mut bytes);
+            let read = Header::parse_fast(&bytes).map(|(header, len)| (format!("{header:?}"), len));
+            assert_eq!(read, Some((format!("{fast:?}"), len)));
             for bit in [FIN, SYN, RST, ACK, URG, ECE, CWR] {
                 bytes[13] ^= bit;
-                assert!(Header::parse_plain(&bytes).is_none(), "{bit}");
+                assert!(Header::parse_fast(&bytes).is_none(), "{bit}");
                 bytes[13] ^= bit;
             }
         }

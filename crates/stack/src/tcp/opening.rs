@@ -1,7 +1,7 @@
 //! SYN-SENT and SYN-RECEIVED: a connection before both sides agree, and the agreement.
 
 use super::config::Config;
-use super::header::{Flags, Header, Options, Timestamps};
+use super::header::{Flags, Header, HeaderOptions, Timestamps};
 use super::initial::Initial;
 use super::plpmtud::Sizes;
 use super::receiver::{self, Receiver};
@@ -53,7 +53,7 @@ impl Base {
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     irs: SeqNumber,
-    options: Options,
+    options: HeaderOptions,
     window: u16,
     ecn: bool,
 }
@@ -180,13 +180,13 @@ impl SynSent {
         let config = &base.config;
         let mut header = base.header(base.initial.seq, None, base.syn_window);
         header.flags = Flags { syn: true, ece: ecn, cwr: ecn, ..Flags::default() };
-        header.options = Options {
+        header.options = HeaderOptions {
             // RFC 9293 MUST-14, SHLD-5, MAY-3.
             mss: Some(config.mss),
             window_scale: config.window_scaling.then_some(base.window_shift),
             sack_permitted: config.sack,
             timestamps: config.timestamps.then(|| base.timestamps(now, 0)),
-            ..Options::default()
+            ..HeaderOptions::default()
         };
         Some(header)
     }
@@ -347,13 +347,13 @@ impl SynReceived {
             self.acknowledgement_due = false;
             let mut header = base.header(base.initial.seq, ack, base.syn_window);
             header.flags = Flags { syn: true, ece: peer.ecn, ..Flags::default() };
-            header.options = Options {
+            header.options = HeaderOptions {
                 // RFC 9293 MUST-14, SHLD-5, MAY-3.
                 mss: Some(config.mss),
                 window_scale: peer.options.window_scale.map(|_| base.window_shift),
                 sack_permitted: peer.options.sack_permitted,
                 timestamps,
-                ..Options::default()
+                ..HeaderOptions::default()
             };
             return Some(header);
         }

@@ -97,7 +97,7 @@ impl Sender {
             (self.backoff, self.retries) = (0, 0);
             (self.rto_from, self.progress_at) = (now, now);
         }
-        let duplicate_told = self.handle_sack(ack, &mut delivery);
+        let duplicate_reported = self.handle_sack(ack, &mut delivery);
         let rtt = delivery.rtt.or(ack.echo_rtt.filter(|_| advanced));
         if let Some(rtt) = rtt.filter(|rtt| now - *rtt >= self.carrier_at) {
             self.rtt.sample(now, rtt);
@@ -114,7 +114,7 @@ impl Sender {
         self.pto_from = now;
         let duplicate = !advanced && ack.bare && !window_changed && !self.board.is_empty();
         self.count_duplicates(advanced, duplicate, &mut delivery);
-        self.finish_tail_probe(ack, duplicate, duplicate_told);
+        self.finish_tail_probe(ack, duplicate, duplicate_reported);
         if self.undo.is_some() {
             self.judge_reduction(ack, advanced, duplicate, &delivery);
         }
@@ -183,12 +183,12 @@ impl Sender {
     }
 
     /// RFC 8985 section 7.4: a probe that repeated data and was needed hid a loss, which is to count.
-    fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_told: bool) {
+    fn finish_tail_probe(&mut self, ack: &Ack<'_>, duplicate: bool, duplicate_reported: bool) {
         let Some((end, repeated)) = self.tail_probe else { return };
         if ack.ack.before(end) {
             return;
         }
-        if !repeated || duplicate_told || (duplicate && ack.blocks.is_empty()) {
+        if !repeated || duplicate_reported || (duplicate && ack.blocks.is_empty()) {
             self.tail_probe = None;
         } else if ack.ack.after(end) {
             self.tail_probe = None;

@@ -2,13 +2,13 @@
 //! they are acknowledged. Each is copied once, when it is read. What is short is copied as it comes.
 
 use super::buffer::{Heap, Storage};
-use crate::link::frame::{Kept, Payload};
+use crate::link::frame::{Payload, Retained};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Memory of a buffer. Payloads of at least `LEAST` bytes may stay where they lie; that bounds how many pieces there are.
 #[derive(Debug, Default)]
-pub struct InPlace<const LEAST: usize> {
+pub struct RetainingHeap<const LEAST: usize> {
     heap: Heap,
     /// Nothing before this position is wanted any more.
     head: usize,
@@ -21,7 +21,7 @@ pub struct InPlace<const LEAST: usize> {
 struct Piece {
     at: usize,
     len: usize,
-    bytes: Arc<dyn Kept>,
+    bytes: Arc<dyn Retained>,
     /// The first of these bytes that is meant.
     from: usize,
 }
@@ -32,7 +32,7 @@ impl Piece {
     }
 }
 
-impl<const LEAST: usize> InPlace<LEAST> {
+impl<const LEAST: usize> RetainingHeap<LEAST> {
     /// How far behind the head a position lies.
     #[inline]
     fn behind_head(&self, at: usize) -> usize {
@@ -115,7 +115,7 @@ impl Payload for Piece {
     }
 }
 
-impl<const LEAST: usize> Storage for InPlace<LEAST> {
+impl<const LEAST: usize> Storage for RetainingHeap<LEAST> {
     fn capacity(&self) -> usize {
         self.heap.capacity()
     }
@@ -138,10 +138,10 @@ impl<const LEAST: usize> Storage for InPlace<LEAST> {
 
     fn write_payload<P: Payload + ?Sized>(&mut self, at: usize, payload: &P, from: usize, len: usize) {
         self.move_in(at, len);
-        let kept = if len < LEAST { None } else { payload.keep(from, len) };
-        let copied = kept.as_ref().map_or(len, |(copied, _)| *copied);
+        let retained = if len < LEAST { None } else { payload.retain(from, len) };
+        let copied = retained.as_ref().map_or(len, |(copied, _)| *copied);
         self.heap.write_payload(at, payload, from, copied);
-        if let Some((_, bytes)) = kept {
+        if let Some((_, bytes)) = retained {
             self.add(Piece { at: at + copied, len: len - copied, bytes, from: 0 });
         }
     }
@@ -156,9 +156,9 @@ impl<const LEAST: usize> Storage for InPlace<LEAST> {
         if self.pieces.is_empty() { self.heap.private(at, len) } else { None }
     }
 
-    fn keep(&mut self, at: usize, kept: &Arc<dyn Kept>, from: usize, len: usize) {
+    fn retain(&mut self, at: usize, retained: &Arc<dyn Retained>, from: usize, len: usize) {
         self.move_in(at, len);
-        self.add(Piece { at, len, bytes: Arc::clone(kept), from });
+        self.add(Piece { at, len, bytes: Arc::clone(retained), from });
     }
 
     #[inline]
@@ -200,12 +200,12 @@ mod tests {
             into.copy_from_slice(&self.0[at..at + into.len()]);
         }
 
-        fn keep(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Kept>)> {
+        fn retain(&self, at: usize, _len: usize) -> Option<(usize, Arc<dyn Retained>)> {
             Some((82, Arc::new(Rest(Arc::clone(&self.0), at + 82))))
         }
     }
 
-    impl Kept for Rest {
+    impl Retained for Rest {
         fn copy_to(&self, at: usize, into: &mut [u8]) {
             into.copy_from_slice(&self.0[self.1 + at..][..into.len()]);
         }
@@ -217,13 +217,13 @@ mod tests {
 
     /// A buffer, and what has to be in it.
     struct Twin {
-        own: InPlace<1_000>,
+        own: RetainingHeap<1_000>,
         all: Vec<u8>,
     }
 
     impl Twin {
         fn new() -> Self {
-            let mut own = InPlace::default();
+            let mut own = RetainingHeap::default();
             own.grow(CAPACITY);
             Self { own, all: vec![0; CAPACITY] }
         }
@@ -299,11 +299,11 @@ mod tests {
                 twin.check(at, len);
             }
             for (number, (at, len)) in places.into_iter().enumerate() {
-                let kept = || bytes.iter().flatten().map(Arc::strong_count).filter(|count| *count == 2).count();
+                let retained = || bytes.iter().flatten().map(Arc::strong_count).filter(|count| *count == 2).count();
                 twin.own.discard(at + len - 1);
-                assert_eq!(kept(), 5 - number, "{order:?}");
+                assert_eq!(retained(), 5 - number, "{order:?}");
                 twin.own.discard((at + len) % CAPACITY);
-                assert_eq!(kept(), 4 - number, "{order:?}");
+                assert_eq!(retained(), 4 - number, "{order:?}");
             }
         }
     }
@@ -331,9 +331,9 @@ mod tests {
     fn what_was_sent_is_read_where_it_stays() {
         let mut twin = Twin::new();
         let sent = Arc::new(bytes(4, 30_000));
-        let kept: Arc<dyn Kept> = Arc::new(Rest(Arc::clone(&sent), 0));
-        twin.own.keep(CAPACITY - 10_000, &kept, 0, 10_000);
-        twin.own.keep(0, &kept, 10_000, 20_000);
+        let retained: Arc<dyn Retained> = Arc::new(Rest(Arc::clone(&sent), 0));
+        twin.own.retain(CAPACITY - 10_000, &retained, 0, 10_000);
+        twin.own.retain(0, &retained, 10_000, 20_000);
         twin.all[CAPACITY - 10_000..].copy_from_slice(&sent[..10_000]);
         twin.all[..20_000].copy_from_slice(&sent[10_000..]);
         twin.check(0, CAPACITY);

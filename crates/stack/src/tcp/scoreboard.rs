@@ -252,7 +252,7 @@ impl Scoreboard {
     }
 
     /// Something is lost, or was told by SACK.
-    pub(super) fn tells_of_more(&self) -> bool {
+    pub(super) fn has_sack_state(&self) -> bool {
         self.sacked > 0 || self.lost > 0 || !self.told.as_slice().is_empty()
     }
 
@@ -318,7 +318,7 @@ impl Scoreboard {
 
     /// The peer told by DSACK that a repetition was for nothing: RACK's window was too small (RFC 8985 section 6.2 step 4). It
     /// grows once in a round trip.
-    pub(super) fn duplicate_told(&mut self, una: SeqNumber, nxt: SeqNumber) {
+    pub(super) fn duplicate_reported(&mut self, una: SeqNumber, nxt: SeqNumber) {
         // What lies behind SND.NXT was noted half a sequence space ago.
         if self.rack.widened_until.is_none_or(|until| una.at_or_after(until) || until.after(nxt)) {
             self.rack.window_mult = (self.rack.window_mult + 1).min(WINDOW_MULT_MAX);
@@ -547,7 +547,7 @@ mod tests {
         let far = 1 << 31;
         for (una, nxt) in [(0, 1000), (100, 1000), (900, 1100), (1000, 1200), (1100, 1300), (far + 1_250, far + 2_000)]
         {
-            board.duplicate_told(seq(una), seq(nxt));
+            board.duplicate_reported(seq(una), seq(nxt));
             waits.push(board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4));
         }
         assert_eq!(waits, [2, 2, 2, 3, 3, 4]);
@@ -557,7 +557,7 @@ mod tests {
     #[test]
     fn a_wait_that_was_widened_is_short_again_after_sixteen_recoveries() {
         let mut board = ten();
-        board.duplicate_told(seq(0), seq(1000));
+        board.duplicate_reported(seq(0), seq(1000));
         for recovery in 0..=16 {
             let quarters = board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4);
             assert_eq!(quarters, if recovery < 16 { 2 } else { 1 }, "after {recovery}");

@@ -3,7 +3,7 @@
 //! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
 //! received FIN lead to, which is what [`Phase`] knows.
 
-use super::fast_path::{Calm, Plain};
+use super::fast_path::{Eligible, FastHeader};
 use super::header::Header;
 use super::opening::{Base, segment_bytes};
 use super::receiver::{AckDue, Receiver, Text};
@@ -37,7 +37,7 @@ impl Phase {
 
 /// What becomes of the connection.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum Transition {
     Stay,
     TimeWait { acknowledge: bool },
     Closed(Option<Failure>),
@@ -52,7 +52,7 @@ pub(super) struct Synchronized {
     probed_at: Instant,
     pub(super) rcv: Receiver,
     pub(super) phase: Phase,
-    pub(super) calm: Calm,
+    pub(super) eligible: Eligible,
     pub(super) timestamps: bool,
     /// The application is gone: nobody reads.
     reader_gone: bool,
@@ -67,7 +67,7 @@ impl Synchronized {
     pub(super) fn new(now: Instant, snd: Sender, rcv: Receiver, timestamps: bool) -> Self {
         Self {
             phase: Phase::Established,
-            calm: Calm(false),
+            eligible: Eligible(false),
             snd,
             rcv,
             timestamps,
@@ -87,15 +87,15 @@ impl Synchronized {
         base: &mut Base,
         segment: Arrival<'_>,
         effect: &mut Effect,
-    ) -> Result<Next, DropReason> {
-        if let Some(plain) = Plain::of(&segment)
-            && let Some(acked) = self.take_predicted(now, base, &plain)
+    ) -> Result<Transition, DropReason> {
+        if let Some(fast) = FastHeader::of(&segment)
+            && let Some(acked) = self.receive_fast(now, base, &fast)
         {
-            let place = (plain.len > 0).then_some(Placement { from: 0, ahead: 0, len: plain.len });
-            *effect = Effect { acked, place, deliver: plain.len, urgent: 0 };
-            return Ok(Next::Stay);
+            let place = (fast.len > 0).then_some(Placement { from: 0, ahead: 0, len: fast.len });
+            *effect = Effect { acked, place, deliver: fast.len, urgent: 0 };
+            return Ok(Transition::Stay);
         }
-        self.calm = Calm(false);
+        self.eligible = Eligible(false);
         let header = segment.header;
         self.check_timestamp(now, &segment)?;
         self.check_sequence(now, &segment)?;
@@ -104,7 +104,7 @@ impl Synchronized {
             // RFC 5961 section 3.2: exactly the next number, or whoever sent it has to say it again.
             if header.seq == self.rcv.nxt {
                 let ended = matches!(self.phase, Phase::Closing | Phase::LastAck);
-                return Ok(Next::Closed((!ended).then_some(Failure::Reset)));
+                return Ok(Transition::Closed((!ended).then_some(Failure::Reset)));
             }
             if self.rcv.in_window(header.seq) {
                 self.challenge(now);
@@ -118,8 +118,8 @@ impl Synchronized {
         }
         self.take_ack(now, base, &segment, effect)?;
         match self.acknowledged(now, base, &segment) {
-            Next::Stay => {}
-            next @ (Next::TimeWait { .. } | Next::Closed(_)) => return Ok(next),
+            Transition::Stay => {}
+            next @ (Transition::TimeWait { .. } | Transition::Closed(_)) => return Ok(next),
         }
         if (segment.congestion_experienced || header.flags.cwr) && segment.payload_bytes > 0 {
             self.rcv.note_congestion(segment.congestion_experienced, header.flags.cwr);
@@ -223,23 +223,23 @@ impl Synchronized {
     }
 
     /// What follows from an acknowledged FIN.
-    fn acknowledged(&mut self, now: Instant, base: &Base, segment: &Arrival<'_>) -> Next {
+    fn acknowledged(&mut self, now: Instant, base: &Base, segment: &Arrival<'_>) -> Transition {
         if !self.snd.fin_acknowledged() {
-            return Next::Stay;
+            return Transition::Stay;
         }
         match self.phase {
             Phase::FinWait1 => {
                 self.phase = Phase::FinWait2;
                 self.bound_fin_wait(now, base);
-                Next::Stay
+                Transition::Stay
             }
             Phase::Closing => {
                 // RFC 9293 section 3.10.7.4: the peer's FIN is acknowledged, whether it came before this segment or comes again.
                 let again = segment.header.sequence_len(segment.payload_bytes) > 0;
-                Next::TimeWait { acknowledge: again || self.rcv.ack != AckDue::None }
+                Transition::TimeWait { acknowledge: again || self.rcv.ack != AckDue::None }
             }
-            Phase::LastAck => Next::Closed(None),
-            Phase::Established | Phase::FinWait2 | Phase::CloseWait => Next::Stay,
+            Phase::LastAck => Transition::Closed(None),
+            Phase::Established | Phase::FinWait2 | Phase::CloseWait => Transition::Stay,
         }
     }
 
@@ -256,7 +256,7 @@ impl Synchronized {
         base: &mut Base,
         segment: &Arrival<'_>,
         effect: &mut Effect,
-    ) -> Result<Next, DropReason> {
+    ) -> Result<Transition, DropReason> {
         let header = segment.header;
         // RFC 9293 MUST-30, MUST-66: at a closed window too.
         if let Some(pointer) = header.urgent {
@@ -264,7 +264,7 @@ impl Synchronized {
         }
         let text = Text { seq: header.seq, len: segment.len(), fin: header.flags.fin };
         if text.len == 0 && !text.fin {
-            return Ok(Next::Stay);
+            return Ok(Transition::Stay);
         }
         if self.rcv.finished {
             // Only repetitions can lie here, and what no honest peer sends.
@@ -275,27 +275,27 @@ impl Synchronized {
             // RFC 9293 SHLD-3, MAY-1.
             // RFC 9293 section 3.6.1, RFC 2525 section 2.17: data that nobody can read any more.
             base.reset = Some(Box::new(self.reset_header(base)));
-            return Ok(Next::Closed(Some(Failure::Aborted)));
+            return Ok(Transition::Closed(Some(Failure::Aborted)));
         }
         self.rcv.take(now, text, effect)?;
         if !self.rcv.finished {
-            return Ok(Next::Stay);
+            return Ok(Transition::Stay);
         }
         match self.phase {
             Phase::Established => self.phase = Phase::CloseWait,
             Phase::FinWait1 => self.phase = Phase::Closing,
-            Phase::FinWait2 => return Ok(Next::TimeWait { acknowledge: true }),
+            Phase::FinWait2 => return Ok(Transition::TimeWait { acknowledge: true }),
             Phase::CloseWait | Phase::Closing | Phase::LastAck => {}
         }
-        Ok(Next::Stay)
+        Ok(Transition::Stay)
     }
 
     /// The next segment, with up to `large` bytes of payload or one MSS.
     pub(super) fn poll_transmit(&mut self, now: Instant, base: &Base, large: u32) -> Option<Segment> {
-        if self.transmits_plainly(now, base) {
-            return self.poll_plain(now, base, large).map(|plain| plain.segment(base));
+        if self.sends_fast(now, base) {
+            return self.poll_fast(now, base, large).map(|fast| fast.segment(base));
         }
-        self.calm = Calm(false);
+        self.eligible = Eligible(false);
         // Whoever cuts a large segment does not move its urgent pointer.
         let large = if self.snd.urgent.is_some() { 0 } else { large };
         if let Some(chunk) = self.snd.next_chunk(now, large) {
@@ -379,7 +379,7 @@ impl Synchronized {
     /// When something is due; [`Instant::NEVER`]: nothing is.
     #[inline]
     pub(super) fn deadline(&self, base: &Base) -> Instant {
-        self.calm_deadline().or_else(|| self.poll_timeout(base)).unwrap_or(Instant::NEVER)
+        self.fast_deadline().or_else(|| self.poll_timeout(base)).unwrap_or(Instant::NEVER)
     }
 
     /// The same, where what is due at the end of time is due.
@@ -409,7 +409,7 @@ impl Synchronized {
         Some(self.snd.progress_at + base.config.user_timeout.filter(|_| self.outstanding())?)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant, base: &mut Base) -> Next {
+    pub(super) fn handle_timeout(&mut self, now: Instant, base: &mut Base) -> Transition {
         if let AckDue::By(at) = self.rcv.ack
             && now >= at
         {
@@ -417,27 +417,27 @@ impl Synchronized {
         }
         let due = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         if due(self.fin_wait_until) {
-            return Next::Closed(None);
+            return Transition::Closed(None);
         }
         let orphaned = self.reader_gone && self.snd.backoff >= TCP_ORPHAN_RETRIES;
         // RFC 9293 MUST-20, MUST-21: what the application sets is R2, be it less or more than the number of repetitions.
         let retries_max = base.config.user_timeout.is_none().then_some(TCP_RETRIES);
         if due(self.user_timeout_at(base)) || !self.snd.handle_timeout(now, retries_max) || orphaned {
             base.reset = Some(Box::new(self.reset_header(base)));
-            return Next::Closed(Some(Failure::TimedOut));
+            return Transition::Closed(Some(Failure::TimedOut));
         }
         if due(self.keepalive_at(base)) {
             let probes = base.config.keepalive.map_or(0, |keepalive| keepalive.probes);
             // RFC 9293 MUST-29: as many as were asked for have to stay without answer.
             if self.keepalive_probes >= probes {
                 base.reset = Some(Box::new(self.reset_header(base)));
-                return Next::Closed(Some(Failure::TimedOut));
+                return Transition::Closed(Some(Failure::TimedOut));
             }
             self.keepalive_probes += 1;
             self.probed_at = now;
             self.snd.probe_due = true;
         }
-        Next::Stay
+        Transition::Stay
     }
 
     /// The application wrote bytes.

@@ -77,7 +77,7 @@ impl Sender {
             return;
         }
         if self.tail_probe != Some((end, true)) {
-            self.board.duplicate_told(self.una, self.nxt);
+            self.board.duplicate_reported(self.una, self.nxt);
         }
         if let Some(undo) = &mut self.undo
             && end.after(undo.marker)
@@ -99,9 +99,9 @@ impl Sender {
         let Some(undo) = &self.undo else { return };
         let recovering = advanced && self.una.after(undo.marker) && !matches!(self.recovery, Recovery::Open);
         let before = undo.repeated_at.zip(ack.sent_before).is_some_and(|(repeated, before)| repeated >= before);
-        let all_told = undo.told > 0 && undo.told >= undo.repeated;
+        let all_duplicates_reported = undo.told > 0 && undo.told >= undo.repeated;
         let late = (recovering && before) || self.frto_original(delivery);
-        if late || all_told {
+        if late || all_duplicates_reported {
             self.undo_reduction(late);
             return;
         }

@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use siga_stack::sockets::{ListenerId, TcpId, TcpOptions};
-use siga_stack::tcp::{Flags, Header, Options, SeqNumber, StateName};
+use siga_stack::tcp::{Flags, Header, HeaderOptions, SeqNumber, StateName};
 use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
@@ -20,8 +20,8 @@ pub(crate) struct Victim {
 }
 
 /// The options of a peer that knows all but timestamps.
-pub(crate) fn usual() -> Options {
-    Options { mss: Some(1_000), window_scale: Some(7), sack_permitted: true, ..Options::default() }
+pub(crate) fn usual() -> HeaderOptions {
+    HeaderOptions { mss: Some(1_000), window_scale: Some(7), sack_permitted: true, ..HeaderOptions::default() }
 }
 
 pub(crate) fn flags(letters: &str) -> Flags {
@@ -30,7 +30,7 @@ pub(crate) fn flags(letters: &str) -> Flags {
 }
 
 /// A SYN to port 80.
-pub(crate) fn syn(port: u16, options: Options) -> Header {
+pub(crate) fn syn(port: u16, options: HeaderOptions) -> Header {
     let seq = SeqNumber(PEER_ISN);
     Header {
         source_port: port,
@@ -84,7 +84,7 @@ impl Victim {
     }
 
     /// With options of the stack's side, and of the peer's SYN.
-    pub(crate) fn with(options: TcpOptions, theirs: Options) -> Self {
+    pub(crate) fn with(options: TcpOptions, theirs: HeaderOptions) -> Self {
         let mut world = World::host();
         let listener = world.stack.tcp_listen("0.0.0.0:80".parse().unwrap(), 8, &options).unwrap();
         let (id, next) = Self::open(&mut world, listener, 1_000, theirs);
@@ -92,7 +92,7 @@ impl Victim {
     }
 
     /// Opens a connection from a port of the peer's.
-    pub(crate) fn open(world: &mut World, listener: ListenerId, port: u16, theirs: Options) -> (TcpId, Header) {
+    pub(crate) fn open(world: &mut World, listener: ListenerId, port: u16, theirs: HeaderOptions) -> (TcpId, Header) {
         let first = syn(port, theirs);
         assert_eq!(world.give_packet(0, &packet(HOST[0], ROUTER[0], &first, &[])), Outcome::Done);
         let answer = answers(world).remove(0).0;
@@ -101,7 +101,7 @@ impl Victim {
             value: first.options.timestamps.unwrap().value,
             echo: theirs.value,
         });
-        let options = Options { timestamps, ..Options::default() };
+        let options = HeaderOptions { timestamps, ..HeaderOptions::default() };
         let next = Header {
             seq: first.seq + 1,
             ack: Some(answer.seq + 1),

@@ -3,7 +3,7 @@
 use crate::net::{Net, PLAIN, content};
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
-use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
 use siga_stack::tcp::{Failure, Flags, Header, IcmpError, SeqNumber, StateName};
 use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
@@ -82,9 +82,9 @@ impl World {
         self.stack.memory().held("TCP connections")
     }
 
-    /// What poll_ready tells.
-    fn news(&mut self) -> Vec<Ready> {
-        std::iter::from_fn(|| self.stack.poll_ready()).collect()
+    /// What tcp_poll_event tells.
+    fn news(&mut self) -> Vec<TcpEvent> {
+        std::iter::from_fn(|| self.stack.tcp_poll_event()).collect()
     }
 }
 
@@ -258,7 +258,7 @@ fn a_reset_of_what_opens_is_told_to_who_asked_for_it_and_to_no_listener() {
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &theirs));
     assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynReceived));
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &reset(&theirs)));
-    assert_eq!(world.news(), [Ready::Connection(id)]);
+    assert_eq!(world.news(), [TcpEvent::Connection(id)]);
     assert_eq!(world.stack.tcp_receive(world.now, id, &mut [0]), Err(TcpError::Failed(Failure::Refused)));
 }
 
@@ -321,12 +321,12 @@ fn a_soft_error_is_told_to_its_connection_and_ends_none() {
             for _ in 0..2 {
                 assert_eq!(world.give_packet(0, &error(*kind, *code, &syn)), Outcome::Done, "{kind} {code}");
             }
-            assert_eq!(world.news(), [Ready::Connection(id)], "{kind} {code}: once");
+            assert_eq!(world.news(), [TcpEvent::Connection(id)], "{kind} {code}: once");
             assert_eq!(world.stack.tcp_state(id), Ok(StateName::SynSent), "{kind} {code}");
-            assert!(world.stack.tcp_readiness(id).unwrap().trouble);
+            assert!(world.stack.tcp_readiness(id).unwrap().error);
             assert_eq!(world.stack.tcp_take_soft_error(id), Ok(Some(IcmpError::Soft)));
             assert_eq!(world.stack.tcp_take_soft_error(id), Ok(None));
-            assert!(!world.stack.tcp_readiness(id).unwrap().trouble);
+            assert!(!world.stack.tcp_readiness(id).unwrap().error);
         }
         assert_eq!(world.stack.tcp_take_soft_error(other), Ok(None));
     }
@@ -368,16 +368,16 @@ fn an_application_that_wants_to_is_told_when_nothing_is_answered() {
         let (id, there) = net.open(false, 80, listener);
         assert_eq!(net.stream((0, id), (1, there), &content(1_000)), content(1_000));
         let now = net.now;
-        net.first().tcp_set(now, id, TcpSetting::Reports(reports)).unwrap();
+        net.first().tcp_set(now, id, TcpSetting::ReportErrors(reports)).unwrap();
         net.lost = Box::new(|_, _| true);
         net.first().tcp_send(now, id, b"?").unwrap();
         net.pass(Duration::from_millis(500));
-        while net.first().poll_ready().is_some() {}
+        while net.first().tcp_poll_event().is_some() {}
         assert_eq!(net.first().tcp_delivery_problem(id), Ok(false), "one loss is none");
         net.pass(Duration::from_secs(30));
         assert_eq!(net.first().tcp_delivery_problem(id), Ok(true));
-        let told: Vec<Ready> = std::iter::from_fn(|| net.first().poll_ready()).collect();
-        assert_eq!(told, if reports { vec![Ready::Connection(id)] } else { vec![] });
+        let told: Vec<TcpEvent> = std::iter::from_fn(|| net.first().tcp_poll_event()).collect();
+        assert_eq!(told, if reports { vec![TcpEvent::Connection(id)] } else { vec![] });
         net.lost = Box::new(|_, _| false);
         net.pass(Duration::from_secs(60));
         assert_eq!(net.first().tcp_delivery_problem(id), Ok(false), "what goes on is no problem");

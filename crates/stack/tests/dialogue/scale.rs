@@ -5,8 +5,8 @@ use siga_stack::drops::TcpDrop;
 use siga_stack::limits::{HEADER_BYTES_MAX, TCP_TIME_WAITS_MAX};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{DeviceId, Marks, Received};
-use siga_stack::sockets::{ListenerId, Ready, TcpError, TcpId, TcpOptions};
-use siga_stack::tcp::{Config, Flags, Header, Options, SeqNumber, StateName};
+use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions};
+use siga_stack::tcp::{Config, Flags, Header, HeaderOptions, SeqNumber, StateName};
 use siga_stack::time::{Duration, Instant};
 use smoltcp::wire::{IpAddress, TcpPacket};
 use std::net::{IpAddr, SocketAddr};
@@ -147,7 +147,7 @@ fn news_of_datagrams_that_nobody_asks_for_takes_no_more_room_than_sockets() {
     // One socket that lives, and the last news of others.
     let socket = stack.udp_bind(at).unwrap();
     stack.udp_send(now, socket, Some(at), b"news").unwrap();
-    assert_eq!((stack.udp_poll_ready(), stack.udp_poll_ready()), (Some(socket), None));
+    assert_eq!((stack.udp_poll_event(), stack.udp_poll_event()), (Some(socket), None));
     assert_eq!(stack.memory().held("events of UDP sockets"), 0);
 }
 
@@ -165,8 +165,8 @@ fn news_that_nobody_asks_for_takes_no_more_room_than_sockets() {
     }
     // One connection that lives, and the last news of others.
     let (here, _) = net.open(false, 80, listener);
-    let news: Vec<Ready> = std::iter::from_fn(|| net.first().poll_ready()).collect();
-    assert_eq!(news, [Ready::Connection(here)]);
+    let news: Vec<TcpEvent> = std::iter::from_fn(|| net.first().tcp_poll_event()).collect();
+    assert_eq!(news, [TcpEvent::Connection(here)]);
     let memory = net.stacks[0].memory();
     assert_eq!((memory.held("TCP connections"), memory.held("events of TCP sockets")), (1, 0));
 }
@@ -272,7 +272,7 @@ fn a_syn_flood_costs_a_backlog_and_nobody_is_shut_out() {
             seq: SeqNumber(n),
             flags: Flags { syn: true, ..Flags::default() },
             window: 1_000,
-            options: Options { mss: Some(1_460), ..Options::default() },
+            options: HeaderOptions { mss: Some(1_460), ..HeaderOptions::default() },
             ..Header::default()
         };
         give(&mut net, &packet(from, address(false, 0, 2), &header, &[]));

@@ -4,7 +4,7 @@ use crate::attack::*;
 use crate::world::*;
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::sockets::TcpOptions;
-use siga_stack::tcp::{Header, Options, StateName};
+use siga_stack::tcp::{Header, HeaderOptions, StateName};
 use siga_stack::time::Duration;
 
 fn bytes(header: &Header, payload: &[u8]) -> Vec<u8> {
@@ -110,7 +110,7 @@ fn impossible_flags_open_nothing_and_end_nothing() {
 #[test]
 fn extreme_options_of_a_syn_are_cut_to_what_can_be() {
     for (mss, scale) in [(0, 0), (1, 14), (u16::MAX, 15), (1_460, u8::MAX)] {
-        let theirs = Options { mss: Some(mss), window_scale: Some(scale), ..usual() };
+        let theirs = HeaderOptions { mss: Some(mss), window_scale: Some(scale), ..usual() };
         let mut victim = Victim::with(TcpOptions::default(), theirs);
         let info = victim.world.stack.tcp_info(victim.id).unwrap().unwrap();
         assert!((48..=1_460).contains(&info.segment_bytes), "{info:?}");
@@ -160,7 +160,7 @@ fn text_or_fin_of_a_syn_is_there_once_the_connection_is_open() {
         assert_eq!(victim.give(&first, text), Outcome::Done);
         let answer = victim.answers().remove(0).0;
         assert_eq!(answer.ack, Some(first.seq + 1), "the rest may come again");
-        let next = Header { flags: flags(""), options: Options::default(), ..first };
+        let next = Header { flags: flags(""), options: HeaderOptions::default(), ..first };
         assert_eq!(victim.give(&Header { seq: first.seq + 1, ack: Some(answer.seq + 1), ..next }, &[]), Outcome::Done);
         let (id, _) = victim.world.stack.tcp_accept(victim.listener).unwrap().unwrap();
         let (now, mut into) = (victim.world.now, [0; 9]);

@@ -7,7 +7,7 @@ use siga_stack::limits::{HEADER_BYTES_MAX, TCP_BURST_FRAMES, TCP_SOCKET_BYTES_FR
 use siga_stack::link::device::{Agreed, DeviceConfig, DeviceError, Medium};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::seed::Seed;
-use siga_stack::sockets::{Ready, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::sockets::{TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
 use siga_stack::stack::StackConfig;
 use siga_stack::tcp::{Config, ConfigError, Failure, StateName};
 use siga_stack::time::{Duration, Instant};
@@ -216,47 +216,47 @@ fn readiness_is_told_once_for_each_change() {
     let listener = net.listen(false, 80, 10);
     let here = net.connect(false, 80);
     net.cross();
-    assert_eq!((net.first().poll_ready(), net.first().poll_ready()), (Some(Ready::Connection(here)), None));
-    assert_eq!((net.last().poll_ready(), net.last().poll_ready()), (Some(Ready::Listener(listener)), None));
+    assert_eq!((net.first().tcp_poll_event(), net.first().tcp_poll_event()), (Some(TcpEvent::Connection(here)), None));
+    assert_eq!((net.last().tcp_poll_event(), net.last().tcp_poll_event()), (Some(TcpEvent::Listener(listener)), None));
     let (there, _) = net.last().tcp_accept(listener).unwrap().unwrap();
-    assert_eq!(net.last().poll_ready(), None, "what accepting told is no news");
+    assert_eq!(net.last().tcp_poll_event(), None, "what accepting told is no news");
     let now = net.now;
     for _ in 0..3 {
         net.first().tcp_send(now, here, b"abc").unwrap();
         net.cross();
     }
-    assert_eq!((net.last().poll_ready(), net.last().poll_ready()), (Some(Ready::Connection(there)), None));
+    assert_eq!((net.last().tcp_poll_event(), net.last().tcp_poll_event()), (Some(TcpEvent::Connection(there)), None));
     assert_eq!(net.last().tcp_receive(now, there, &mut [0; 4]), Ok(Some(4)));
     assert!(net.last().tcp_readiness(there).unwrap().readable);
     assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(Some(5)));
     assert_eq!(net.last().tcp_receive(now, there, &mut [0; 9]), Ok(None));
     net.first().tcp_send(now, here, b"abc").unwrap();
     net.cross();
-    assert_eq!(net.last().poll_ready(), Some(Ready::Connection(there)));
+    assert_eq!(net.last().tcp_poll_event(), Some(TcpEvent::Connection(there)));
     // A full buffer, and room in it again.
     while net.first().tcp_send(now, here, &[0; 100_000]).unwrap() > 0 {
         net.cross();
     }
-    while net.first().poll_ready().is_some() {}
+    while net.first().tcp_poll_event().is_some() {}
     let mut into = vec![0; 1 << 20];
     for _ in 0..10 {
         while net.last().tcp_receive(now, there, &mut into).unwrap().is_some() {}
         net.pass(Duration::from_millis(50));
     }
-    assert_eq!(net.first().poll_ready(), Some(Ready::Connection(here)));
+    assert_eq!(net.first().tcp_poll_event(), Some(TcpEvent::Connection(here)));
     // The end of the other direction.
-    net.last().poll_ready();
+    net.last().tcp_poll_event();
     let now = net.now;
     while net.last().tcp_receive(now, there, &mut into).unwrap().is_some() {}
     net.first().tcp_shutdown(now, here).unwrap();
     net.pass(Duration::from_secs(1));
     while net.last().tcp_receive(now, there, &mut into).unwrap().is_some_and(|count| count > 0) {}
-    assert_eq!(net.last().poll_ready(), Some(Ready::Connection(there)));
+    assert_eq!(net.last().tcp_poll_event(), Some(TcpEvent::Connection(there)));
     // A socket that is closed is no news any more.
     net.last().tcp_send(now, there, b"x").unwrap();
     net.cross();
     net.first().tcp_close(now, here).unwrap();
-    assert_eq!(net.first().poll_ready(), None);
+    assert_eq!(net.first().tcp_poll_event(), None);
 }
 
 // RFC 9293 MUST-30, MUST-32, MUST-33.
@@ -268,13 +268,16 @@ fn urgent_data_is_told_of_through_whole_stacks() {
     let now = net.now;
     net.first().tcp_send(now, here, &content(3_000)).unwrap();
     net.cross();
-    while net.last().poll_ready().is_some() {}
+    while net.last().tcp_poll_event().is_some() {}
     assert!(!net.last().tcp_readiness(there).unwrap().urgent);
     for more in [5_000, 6_000] {
         assert_eq!(net.first().tcp_send_urgent(now, here, &content(1_000)), Ok(1_000));
         net.cross();
         // It is readable as before; what is new is that it is urgent, and that there is more of it.
-        assert_eq!((net.last().poll_ready(), net.last().poll_ready()), (Some(Ready::Connection(there)), None));
+        assert_eq!(
+            (net.last().tcp_poll_event(), net.last().tcp_poll_event()),
+            (Some(TcpEvent::Connection(there)), None)
+        );
         assert_eq!(net.last().tcp_urgent_ahead(there), Ok(more - 1_000));
     }
     assert!(net.last().tcp_readiness(there).unwrap().urgent);

@@ -5,14 +5,14 @@ use crate::world::*;
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::limits::{TCP_CHALLENGE_MS_MIN, TCP_GAPS_MAX, TCP_SEGMENT_BYTES_MIN, TCP_SENT_MAX};
 use siga_stack::sockets::{TcpError, TcpOptions};
-use siga_stack::tcp::{Config, Header, Options, SeqNumber, StateName, Timestamps};
+use siga_stack::tcp::{Config, Header, HeaderOptions, SeqNumber, StateName, Timestamps};
 use siga_stack::time::Duration;
 
 /// SACK Panic, CVE-2019-11477, and its relatives -11478 and -11479: a tiny MSS, a wide window, and SACK of every other crumb.
 #[test]
 fn sack_panic_a_tiny_mss_makes_neither_crumbs_nor_long_lists() {
     for mss in [0, 1, 8, 48] {
-        let mut victim = Victim::with(TcpOptions::default(), Options { mss: Some(mss), ..usual() });
+        let mut victim = Victim::with(TcpOptions::default(), HeaderOptions { mss: Some(mss), ..usual() });
         let data = vec![1; 1 << 20];
         for round in 0..60 {
             victim.write(&data);
@@ -213,7 +213,7 @@ fn nothing_that_belongs_to_no_connection_is_amplified() {
         }
     }
     // A SYN that nobody follows up is answered six times in all, by no more bytes each than 44.
-    let request = packet(HOST[0], ROUTER[0], &syn(3_001, Options::default()), &[]);
+    let request = packet(HOST[0], ROUTER[0], &syn(3_001, HeaderOptions::default()), &[]);
     victim.world.give_packet(0, &request);
     let mut frames = victim.world.sent(0);
     for _ in 0..300 {
@@ -242,7 +242,7 @@ fn half_open_and_silent_connections_end_by_themselves() {
         victim.world.give_packet(0, &packet(HOST[0], ROUTER[0], &header, &[]));
         for (answer, _) in victim.answers() {
             let ack = Header { seq: header.seq + 1, ack: Some(answer.seq + 1), flags: flags(""), ..header };
-            victim.give(&Header { options: Options::default(), ..ack }, &[]);
+            victim.give(&Header { options: HeaderOptions::default(), ..ack }, &[]);
         }
     }
     assert_eq!(victim.world.stack.tcp_acceptable(victim.listener), Ok(8));
@@ -325,7 +325,7 @@ fn ecn_echoes_slow_a_sender_no_further_than_losses_would() {
     let answer = answers(&mut world).remove(0).0;
     assert!(answer.flags.ece, "agreed");
     let next = Header { seq: first.seq + 1, ack: Some(answer.seq + 1), flags: flags(""), ..first };
-    let next = Header { options: Options::default(), ..next };
+    let next = Header { options: HeaderOptions::default(), ..next };
     world.give_packet(0, &packet(HOST[0], ROUTER[0], &next, &[]));
     let (id, _) = world.stack.tcp_accept(listener).unwrap().unwrap();
     let mut victim = Victim { world, listener, id, next };
@@ -346,7 +346,7 @@ fn timestamps_out_of_the_blue_do_not_shut_the_peer_out() {
     let mut victim = Victim::with(TcpOptions::default(), start);
     let stamped = |victim: &Victim, value: u32| {
         let timestamps = victim.next.options.timestamps.map(|stamps| Timestamps { value, ..stamps });
-        Header { options: Options { timestamps, ..victim.next.options }, ..victim.next }
+        Header { options: HeaderOptions { timestamps, ..victim.next.options }, ..victim.next }
     };
     // The clock goes past its end.
     assert_eq!(victim.give(&stamped(&victim, 3), b"a"), Outcome::Done);
@@ -355,7 +355,7 @@ fn timestamps_out_of_the_blue_do_not_shut_the_peer_out() {
     let out = Header { seq: victim.next.seq + 1_000_000, ..stamped(&victim, 3 + 0x7fff_0000) };
     assert_eq!(victim.give(&out, b"x"), Outcome::dropped(TcpDrop::OutOfWindow));
     assert_eq!(victim.give(&stamped(&victim, u32::MAX - 9), b"x"), Outcome::dropped(TcpDrop::TimestampOld));
-    let bare = Header { options: Options::default(), ..victim.next };
+    let bare = Header { options: HeaderOptions::default(), ..victim.next };
     assert_eq!(victim.give(&bare, b"x"), Outcome::dropped(TcpDrop::TimestampMissing));
     victim.next = stamped(&victim, 4);
     victim.lives();

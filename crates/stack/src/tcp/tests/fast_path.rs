@@ -1,6 +1,6 @@
 //! Which segments are predicted. That they are taken as others are is for `random.rs` to see.
 
-use super::super::fast_path::{Plain, TAKEN};
+use super::super::fast_path::{FastHeader, TAKEN};
 use super::*;
 use crate::limits::TCP_SPARES_MAX;
 
@@ -63,8 +63,8 @@ fn memory_of_what_is_acknowledged_serves_what_comes_with_it() {
     let held = dialogue.connection.buffer_bytes();
     // As much is put aside as may be.
     let mut spare: Vec<Heap> = (0..TCP_SPARES_MAX).map(|_| Heap::default()).collect();
-    let plain = Plain { seq: SeqNumber(5_001), ack: SeqNumber(1_101), window: 60_000, timestamps: None, len: 10 };
-    let acked = dialogue.connection.take_plain(dialogue.now, &plain, [1; 10].as_slice(), &mut spare);
+    let plain = FastHeader { seq: SeqNumber(5_001), ack: SeqNumber(1_101), window: 60_000, timestamps: None, len: 10 };
+    let acked = dialogue.connection.receive_fast(dialogue.now, &plain, [1; 10].as_slice(), &mut spare);
     assert_eq!((acked, dialogue.connection.buffer_bytes(), spare.len()), (Some(100), held, TCP_SPARES_MAX));
     dialogue.ends();
 }

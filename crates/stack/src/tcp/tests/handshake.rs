@@ -80,7 +80,7 @@ fn a_receive_buffer_changed_while_opening_takes_nothing_back() {
 fn what_was_not_offered_by_both_is_not_used() {
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001");
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 536, "MUST-15");
-    assert_eq!((dialogue.last[0].options, dialogue.last[0].window), (Options::default(), u16::MAX));
+    assert_eq!((dialogue.last[0].options, dialogue.last[0].window), (HeaderOptions::default(), u16::MAX));
     dialogue.gets("- 5002:5003 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     dialogue.ends();

@@ -220,7 +220,10 @@ fn a_pair_that_is_spoofed_does_not_answer_itself_for_ever() {
         destination_port: 1,
         seq: SeqNumber(77),
         ack: Some(SeqNumber(99)),
-        options: Options { timestamps: Some(Timestamps { value: u32::MAX / 2, echo: 1 }), ..Options::default() },
+        options: HeaderOptions {
+            timestamps: Some(Timestamps { value: u32::MAX / 2, echo: 1 }),
+            ..HeaderOptions::default()
+        },
         ..Header::default()
     };
     let before = pair.counts;

@@ -47,7 +47,7 @@ fn three_repetitions_without_an_answer_are_trouble() {
             dialogue.timeout();
             assert!(dialogue.connection.poll_transmit(dialogue.now, 0).is_some());
         }
-        assert!(dialogue.connection.delivery_problem() && dialogue.connection.readiness().trouble);
+        assert!(dialogue.connection.delivery_problem() && dialogue.connection.readiness().error);
         dialogue.ends();
     }
 }

@@ -12,7 +12,7 @@ use crate::time::Instant;
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(crate) struct Wait {
+pub(crate) struct TimeWaitEntry {
     pub(crate) flow: Flow,
     pub(crate) state: TimeWait,
     pub(super) class: PacketClass,
@@ -24,13 +24,13 @@ pub(crate) struct Wait {
 
 /// The table.
 #[derive(Debug)]
-pub(crate) struct Waits {
-    slab: Slab<Wait>,
+pub(crate) struct TimeWaits {
+    slab: Slab<TimeWaitEntry>,
     oldest: u32,
     newest: u32,
 }
 
-impl Waits {
+impl TimeWaits {
     pub(crate) fn new() -> Self {
         Self { slab: Slab::default(), oldest: NOBODY, newest: NOBODY }
     }
@@ -41,21 +41,22 @@ impl Waits {
 
     /// Takes one in; says its place. Whoever calls takes the oldest out of a full table before.
     pub(super) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
-        let (place, _) = self.slab.insert(Wait { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
+        let (place, _) =
+            self.slab.insert(TimeWaitEntry { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
         self.append(place);
         place
     }
 
     #[inline]
-    pub(super) fn get(&self, place: u32) -> Option<&Wait> {
+    pub(super) fn get(&self, place: u32) -> Option<&TimeWaitEntry> {
         self.slab.get(place)
     }
 
-    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Wait> {
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut TimeWaitEntry> {
         self.slab.get_mut(place)
     }
 
-    pub(crate) fn remove(&mut self, place: u32) -> Option<Wait> {
+    pub(crate) fn remove(&mut self, place: u32) -> Option<TimeWaitEntry> {
         self.detach(place);
         self.slab.remove(place)
     }
