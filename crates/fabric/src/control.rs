@@ -1,11 +1,10 @@
-//! The control program: defines networks, authorises guests, hands out rings, watches.
+//! The control program: it starts and watches the guests of one network, and makes the ring pairs between them.
 //!
-//! It is one thread with one event loop, and waits for nobody. No frame passes through it: once a pair is linked, its guests
-//! need it no more. What it must not forget is in the state file; a successor reads it and finds the guests again.
+//! It is one thread with one event loop, and never blocks on another process. No frame passes through it: the guests of a linked
+//! pair do not need it any more. The state file has everything that a later control program needs to find the guests again.
 
 mod applications;
 mod attached;
-mod budget;
 mod cgroup;
 mod clients;
 mod guest_events;
@@ -15,8 +14,11 @@ mod log;
 mod memory;
 pub mod pairs;
 mod peer;
+mod requests;
 mod state;
+mod status;
 mod stderr;
+mod token_bucket;
 
 use crate::events::Events;
 use crate::files;
@@ -51,7 +53,7 @@ use stderr::GuestStderr;
 /// The arguments of a control program's process; the directory of all networks follows.
 pub const CONTROL_ARGUMENTS: [&str; 2] = ["net", "control"];
 
-/// The topology of a network whose control program left a state.
+/// The topology in the state file of a network; none without such a file.
 ///
 /// # Errors
 /// The state is damaged or of another version.
@@ -59,39 +61,39 @@ pub(crate) fn topology_left_in(run: &RunDir) -> Result<Option<String>> {
     Ok(State::read(run)?.map(|(state, _)| state.topology))
 }
 
-/// Whose event it is.
+/// The source of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Listener,
-    /// A guest has said something, or can be told more.
+    /// A guest has sent something, or takes more orders.
     Channel(Name),
     /// A guest's process has ended.
     Process(Name),
-    /// A guest has written to its descriptor 2.
+    /// A guest has written to its standard error.
     Stderr(Name),
     Client(u64),
 }
 
-/// What becomes of the whole.
+/// The stage of the network's life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Guests are started or found again; the starter waits.
+    /// The control program starts guests or adopts them. The process that started it waits.
     Starting {
         until: Instant,
-        /// The network is new: it comes up whole or not at all. A network that was up stays up, whatever one guest does.
+        /// A new network starts whole or not at all. A network that was up stays up, whatever one guest does.
         is_new: bool,
     },
     Up,
-    /// All guests are to end, the stubborn ones at this time.
+    /// All guests were ordered to end. At this time the rest is killed.
     Stopping {
         until: Instant,
         why: Option<Error>,
     },
-    /// All have ended.
+    /// All guests have ended.
     Down(Option<Error>),
 }
 
-/// A control program: an event loop that its owner turns. Dropping it is like its sudden death: the network stays, without one.
+/// A control program. Its owner calls [`Control::turn`] again and again. Dropped, it leaves the network behind like one that was killed.
 #[derive(Debug)]
 pub struct Control {
     run: Rc<RunDir>,
@@ -100,44 +102,43 @@ pub struct Control {
     launcher: Box<dyn Launcher>,
     events: Events<Source>,
     listener: OwnedFd,
-    /// Given up for a moment when descriptors run out.
+    /// Closed for a moment when descriptors run out, so that one connection can be accepted and closed.
     spare: Option<OwnedFd>,
     guests: BTreeMap<Name, Guest>,
     clients: BTreeMap<u64, Client>,
     pairs: RingPairs,
-    /// The doorbells of a pair, made for the first of its two orders and taken by the second.
+    /// The second half of a pair's doorbells: the first of the pair's two orders made them, and the second takes them.
     doorbells: BTreeMap<RingPairId, (OwnedFd, OwnedFd)>,
     last_application: u64,
     requests: u64,
     stage: Stage,
     attached: Attached,
-    /// Whose connection the network ends with.
+    /// The client with whose connection the network ends.
     lease: Option<u64>,
     log: Log,
-    /// The pipes behind the guests' descriptors 2, by guest.
+    /// The pipes behind the guests' standard error.
     stderr: BTreeMap<Name, GuestStderr>,
-    /// The control group of the guests, where one can be made.
+    /// The control group of the guests, if the host lets this process make one.
     cgroup: Option<Cgroup>,
-    /// The limit on the memory of each guest that runs.
+    /// The memory limit of each guest that runs.
     memory_limits: BTreeMap<Name, GuestMemory>,
-    /// Processes of each guest that had reached the limit of its control group when its process was put there.
+    /// Out-of-memory kills in each guest's control group before its process joined it.
     kills: BTreeMap<Name, u64>,
 }
 
-/// Runs a control program until its network is taken down. Its first word comes from the process that started it, over
-/// descriptor 0: what network.
+/// Runs a control program until its network is taken down. The process that started it sends the first request over descriptor 0.
 ///
 /// # Errors
-/// It cannot begin, and whoever started it is not there to be told.
+/// It cannot begin, and the process that started it is gone.
 pub fn run(base: &Path) -> Result<()> {
     let mut starter = Channel::new(launch::channel()?)?;
-    let word = first_word(&mut starter);
-    if word.is_ok() {
-        // The guests may take longer to start than a request to be taken up. A starter that is gone needs no answer.
+    let request = first_request(&mut starter);
+    if request.is_ok() {
+        // The start of guests may take longer than the time to take up a request. The send fails only if the starter is gone.
         let _ = starter.send(&Answer::TakenUp, Vec::new());
     }
-    let lease = word.as_ref().is_ok_and(|(_, _, lease)| *lease);
-    let begun = word.and_then(|(name, topology, _)| {
+    let lease = request.as_ref().is_ok_and(|(_, _, lease)| *lease);
+    let begun = request.and_then(|(name, topology, _)| {
         let mut control = Control::begin(base, name, topology, Box::new(Program::load()?))?;
         control.log.become_stderr()?;
         Ok(control)
@@ -151,28 +152,28 @@ pub fn run(base: &Path) -> Result<()> {
         Err(error) => Ok(starter.send(&Answer::Failed(error), Vec::new())?),
     };
     if lease {
-        // The process that made it may be gone. If there is another file in it, it stays.
+        // The process that made the directory may be gone. A directory with other files stays.
         let _ = rundir::remove_base(base);
     }
     outcome
 }
 
-fn first_word(starter: &mut Channel) -> Result<(Name, String, bool)> {
+fn first_request(starter: &mut Channel) -> Result<(Name, String, bool)> {
     let mut ready = [rustix::event::PollFd::new(starter, rustix::event::PollFlags::IN)];
-    rustix::event::poll(&mut ready, None).context("cannot wait for the first word")?;
+    rustix::event::poll(&mut ready, None).context("cannot wait for the first request")?;
     match starter.receive::<TimedRequest>() {
         Ok(Some((TimedRequest { request: Request::Start { name, topology, lease }, .. }, _))) => {
             Ok((name, topology, lease))
         }
-        _ => Err(Error::usage("a control program is started by `siga net up`")),
+        _ => Err(Error::usage("a control program cannot be started by hand: use `siga net up`")),
     }
 }
 
 impl Control {
-    /// Makes a network's control program: finds the guests that an earlier one left, and starts the others by `launcher`.
+    /// Makes the control program of a network. It adopts the guests that an earlier one left, and starts the others by `launcher`.
     ///
     /// # Errors
-    /// The network has a control program, or guests of another topology; its files cannot be made.
+    /// The network has a control program already, or guests of another topology; its files cannot be made.
     pub fn begin(base: &Path, name: Name, text: String, launcher: Box<dyn Launcher>) -> Result<Self> {
         isolate::raise_descriptor_limit();
         let run = Rc::new(RunDir::create(base, &name)?);
@@ -181,7 +182,7 @@ impl Control {
         let is_new = left.is_none();
         let (state, topology) = match left {
             Some((state, _)) if state.topology != text => {
-                let message = format!("network {name} has guests of another topology");
+                let message = format!("network {name} is up with another topology");
                 return Err(Error::environment(message).hint(format!("siga net down {name}")));
             }
             Some(known) => known,
@@ -217,7 +218,7 @@ impl Control {
             memory_limits: BTreeMap::new(),
             kills: BTreeMap::new(),
         };
-        // The state has the control group's place before the group is there.
+        // A successor removes the control group by the state file, so the file names the group before the group exists.
         control.write_state()?;
         control.cgroup = control.state.cgroup.clone().filter(|cgroup| cgroup.make().is_ok());
         control.begin_guests()?;
@@ -228,7 +229,7 @@ impl Control {
         self.state.write(&self.run, &self.topology, true)
     }
 
-    /// Does what is due, waits for what comes, at most for `time`, and takes it up. False once the network is down: nothing is left of it.
+    /// Does what is due, then waits for events, at most for `time`, and handles them. False once the network is down and nothing is left of it.
     pub fn turn(&mut self, time: Option<Duration>) -> bool {
         let now = Instant::now();
         self.due(now);
@@ -256,7 +257,7 @@ impl Control {
         true
     }
 
-    /// When something is due that no descriptor tells.
+    /// When the next thing is due for which no descriptor becomes ready.
     fn deadline(&self) -> Option<Instant> {
         let stage = match &self.stage {
             Stage::Starting { until, .. } | Stage::Stopping { until, .. } => Some(*until),
@@ -277,7 +278,7 @@ impl Control {
         match &self.stage {
             Stage::Starting { until, is_new: true } if now >= *until => {
                 let slow = self.slow_starter().map_or_else(String::new, Name::to_string);
-                self.begin_stop(Some(Error::environment(format!("guest {slow} does not start"))));
+                self.begin_stop(Some(Error::environment(format!("guest {slow} did not start in time"))));
             }
             Stage::Starting { until, .. } if self.slow_starter().is_none() || now >= *until => {
                 self.stage = Stage::Up;
@@ -294,13 +295,13 @@ impl Control {
         }
     }
 
-    /// A guest that has been started and does not run yet. Nobody waits for those that start themselves.
+    /// A guest that was started and does not run yet. The network does not wait for external guests.
     fn slow_starter(&self) -> Option<&Name> {
         let starts = |(name, guest): &(&Name, &Guest)| guest.is_starting() && !self.topology.guests[*name].external;
         self.guests.iter().find(starts).map(|(name, _)| name)
     }
 
-    /// Begins to end all guests, because it was asked for or because of an error.
+    /// Begins to end all guests, on request or because of an error.
     fn begin_stop(&mut self, why: Option<Error>) {
         if matches!(self.stage, Stage::Starting { .. } | Stage::Up) {
             self.log.line(&match &why {
@@ -322,7 +323,7 @@ impl Control {
         for Outgoing { to, order, with } in orders {
             let descriptors = match with {
                 With::Nothing => Ok(Vec::new()),
-                With::Doorbells(pair) if failed.contains(&pair) => Err(Error::environment("the other half failed")),
+                With::Doorbells(pair) if failed.contains(&pair) => Err(Error::environment("the other end failed")),
                 With::Doorbells(pair) => self.parts_of(pair, &order),
             };
             match (descriptors, order) {
@@ -331,8 +332,8 @@ impl Control {
                     self.log.of_guest(&to, &format!("pair {}: guest {to}: {why}", pair.0));
                     failed.push(pair);
                     self.doorbells.remove(&pair);
-                    // The partner gives up what it has of the pair; this one asks again after some time.
-                    let orders = self.pairs.lost(pair, &to, "the other half cannot be made", false);
+                    // The partner drops its end of the pair. This guest asks again after some time.
+                    let orders = self.pairs.lost(pair, &to, "the other end cannot be made", false);
                     self.send_all(cause, orders);
                     self.send_order(&to, &Order::Refused { device, member, why }, Vec::new());
                 }
@@ -341,7 +342,7 @@ impl Control {
         }
     }
 
-    /// The descriptors that a member of a pair needs for its half: a bell, an ear, and memory for its outgoing frames.
+    /// The descriptors for one end of a pair: a notify and a wake descriptor, and memory for the outgoing frames.
     fn parts_of(&mut self, pair: RingPairId, order: &Order) -> Result<Vec<OwnedFd>> {
         let Order::MakePair(held) = order else { return Ok(Vec::new()) };
         let memory = memory::of_ring(held.outbound)?;
@@ -349,7 +350,7 @@ impl Control {
         Ok(vec![notify, wake, memory])
     }
 
-    /// A bell and an ear for one member of a pair; the second time, those of the other.
+    /// The notify and wake descriptors of one end of a pair; the second call returns those of the other end.
     fn doorbells_of(&mut self, pair: RingPairId) -> Result<(OwnedFd, OwnedFd)> {
         if let Some(rest) = self.doorbells.remove(&pair) {
             return Ok(rest);
@@ -359,14 +360,14 @@ impl Control {
         Ok((notify_one, wake_one))
     }
 
-    /// Accepts some of the connections that wait. The rest is told by the next turn: a process that connects without end is not to
-    /// keep the others from being heard.
+    /// Accepts some of the waiting connections, and the rest in later turns: a process that connects without end must not keep others
+    /// from being served.
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..CONNECTIONS_AT_ONCE_MAX {
             let lost = match net::accept_with(&self.listener, flags) {
                 Ok(_) if self.clients.len() >= CLIENTS_MAX && !self.drop_idle_client() => {
-                    Error::environment("there are too many")
+                    Error::environment("there are too many connections")
                 }
                 Ok(connection) => match self.add_client(connection) {
                     Ok(()) => continue,
@@ -374,13 +375,13 @@ impl Control {
                 },
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // Whoever waits is let go of, or this loop would be woken for him without end. There may be nobody: the
-                    // kernel looks for a descriptor first.
+                    // The waiting connection would wake this loop without end, so it is accepted and closed. There may be none:
+                    // the kernel looks for a free descriptor first.
                     let waiting = net::accept_with(&self.listener, flags);
-                    let is_let_go = waiting.is_ok();
+                    let is_closed = waiting.is_ok();
                     drop(waiting);
                     self.spare = spare();
-                    if !is_let_go {
+                    if !is_closed {
                         return;
                     }
                     Error::environment("out of descriptors")
@@ -397,29 +398,29 @@ impl Control {
     }
 }
 
-/// A doorbell each way between two processes: bell and ear of the one, then of the other.
+/// A doorbell each way between two processes: the notify and wake descriptors of the one, then of the other.
 fn doorbells() -> Result<[(OwnedFd, OwnedFd); 2]> {
     let pair = || siga_ring::doorbell::pair().context("cannot make a doorbell");
     let ((notify_one, wake_other), (notify_other, wake_one)) = (pair()?, pair()?);
     Ok([(notify_one.into(), wake_one.into()), (notify_other.into(), wake_other.into())])
 }
 
-/// A descriptor of no use.
+/// A descriptor that only holds a place in the table of descriptors.
 fn spare() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// Listens at a path that nobody who lives uses.
+/// Listens at a path that no living process uses.
 fn listen(path: &Path) -> Result<OwnedFd> {
     let socket = bind(path)?;
     net::listen(&socket, 128).context(format!("cannot listen at {}", path.display()))?;
     Ok(socket)
 }
 
-/// A socket with a place, on which nobody listens yet. A socket that a process left there is replaced.
+/// A socket that is bound to a path and does not listen yet. It replaces a socket that an earlier process left there.
 fn bind(path: &Path) -> Result<OwnedFd> {
     let at = || {
-        // The path leads through an open directory; its name is the one to show.
+        // The path leads through a descriptor. The message shows the name of its directory instead.
         let directory = path.parent().and_then(|directory| std::fs::read_link(directory).ok()).unwrap_or_default();
         format!("cannot listen at {}", directory.join(path.file_name().unwrap_or_default()).display())
     };
@@ -431,7 +432,7 @@ fn bind(path: &Path) -> Result<OwnedFd> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).context(at())?;
-    // The file gets the mode that the socket has.
+    // The kernel gives the file the mode of the socket.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).context(at())?;
     net::bind(&socket, &address).context(at())?;
     Ok(socket)

@@ -32,7 +32,7 @@ pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
 /// Orders that wait for a guest because of one other guest. While there are this many, the other gets no new pair with it.
 pub const ORDERS_OF_ONE_MAX: usize = 16;
 /// Pairs that one guest may have made within a second, once it has used up its burst of `pairs_max`.
-pub const PAIRS_PER_SECOND: u32 = 100;
+pub const PAIRS_PER_SECOND: u64 = 100;
 /// Messages of one guest that are heard before others have their turn.
 pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
 /// Pairs, and applications, in one message of an inventory.

@@ -58,7 +58,7 @@ fn what_cannot_be_is_an_error_of_the_right_kind() {
     let guest = "tcpip1".parse().unwrap();
     let wrong = siga_fabric::protocol::secret::Secret::claimed("0");
     let error = Attachment::iucv_at(&network.run_dir(), &network.name, &guest, &wrong).unwrap_err();
-    assert!(error.message().contains("the secret is not that of the applications"), "{error}");
+    assert!(error.message().contains("this is not the secret of the applications"), "{error}");
 }
 
 #[test]

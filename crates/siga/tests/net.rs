@@ -201,10 +201,10 @@ fn who_has_no_right_is_refused_and_what_runs_goes_on() {
         let error = Attachment::embedded_at(&network.run_dir(), &network.name, &guest.parse().unwrap(), secret);
         error.unwrap_err().to_string()
     };
-    assert!(attach("client", &wrong).contains("the secret is not that of guest client"));
-    assert!(attach("nobody", &wrong).contains("the secret is not that of guest nobody"));
+    assert!(attach("client", &wrong).contains("this is not the secret of guest client"));
+    assert!(attach("nobody", &wrong).contains("this is not the secret of guest nobody"));
     let of_server = Secret::claimed(network.text(&["token", "rights", "server"]).trim());
-    assert!(attach("client", &of_server).contains("the secret is not"));
+    assert!(attach("client", &of_server).contains("this is not the secret"));
     let of_router = Secret::claimed(network.text(&["token", "rights", "router"]).trim());
     assert!(attach("router", &of_router).contains("is not external"));
     let _server = network.attach("server");

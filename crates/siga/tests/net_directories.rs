@@ -696,7 +696,7 @@ fn another_user_is_refused_by_credentials_where_the_directory_lets_everybody_in(
     for (path, mode) in &modes {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777)).unwrap();
     }
-    assert!(network.log().contains("it is another user's"), "{}", network.log());
+    assert!(network.log().contains("it comes from a process of another user"), "{}", network.log());
     assert!(network.pid_of("a").is_some());
 }
 

@@ -1,6 +1,6 @@
-//! Applications that use a guest's stack: admitted, given their doorbells and each other's memory, and counted until they end.
+//! Applications that use a guest's stack: the control program admits them, passes descriptors between both sides, and counts them.
 
-use super::clients::speaks;
+use super::clients::check_protocol;
 use super::{Control, doorbells, memory};
 use crate::protocol::message::{Loss, Order};
 use crate::protocol::request::Answer;
@@ -12,7 +12,7 @@ use siga_model::topology;
 use std::os::fd::OwnedFd;
 
 impl Control {
-    /// A process wants to use the stack of a guest: both are given a bell and an ear, and then say what memory they have.
+    /// Admits a process as an application of a guest. Both receive their doorbell descriptors, and then send their memory.
     pub(super) fn ask_for_application(
         &mut self,
         key: u64,
@@ -41,7 +41,7 @@ impl Control {
             vec![notify_guest, wake_guest, memory, arena],
         );
         if !self.serves(guest, application) {
-            // The guest has ended, and the client has its answer.
+            // The order failed and ended the guest, which answered the client.
             return Ok(());
         }
         let colocate = self.topology.driver.colocate;
@@ -51,14 +51,14 @@ impl Control {
     }
 
     fn may_use(&self, protocol: u32, version: &str, guest: &Name, secret: &Secret) -> Result<()> {
-        speaks(protocol, version)?;
-        let refused = || Error::usage(format!("the secret is not that of the applications of guest {guest}"));
+        check_protocol(protocol, version)?;
+        let refused = || Error::usage(format!("this is not the secret of the applications of guest {guest}"));
         let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
         if !secrets.application.is(secret) {
             return Err(refused());
         }
         if self.topology.guests[guest].external {
-            let message = format!("guest {guest} is external: its stack is its own process's alone");
+            let message = format!("guest {guest} is external: only its own process uses its stack");
             return Err(Error::usage(message));
         }
         self.running(guest)?;
@@ -67,44 +67,44 @@ impl Control {
         }
         let count = self.guests[guest].applications.len();
         if count as u64 >= u64::from(self.topology.guests[guest].applications_max) {
-            let message = format!("guest {guest} has {count} applications, as many as it may (applications_max)");
+            let message = format!("guest {guest} has {count} applications, which is its limit (applications_max)");
             return Err(Error::environment(message));
         }
         Ok(())
     }
 
-    /// An application has made its half, for its guest to map.
+    /// Passes an application's memory to its guest.
     pub(super) fn application_memory(&mut self, application: ApplicationId, guest: &Name, descriptors: Vec<OwnedFd>) {
         if self.serves(guest, application) {
             self.send_order(guest, &Order::ApplicationMemory { application }, descriptors);
         }
     }
 
-    /// A guest has made its half for an application. It goes to the client that asked this guest for it, once.
+    /// Passes a guest's memory to the client that waits for it, once.
     pub(super) fn guest_memory(&mut self, guest: &Name, application: ApplicationId, descriptors: Vec<OwnedFd>) {
         if let Some(key) = self.awaits_guest_memory(guest, application) {
             self.answer_with(key, &Answer::ApplicationMemory, descriptors);
         }
     }
 
-    /// True if the guest has this application.
+    /// True if the guest serves this application.
     fn serves(&self, guest: &Name, application: ApplicationId) -> bool {
         self.guests.get(guest).is_some_and(|guest| guest.applications.contains(&application))
     }
 
-    /// A guest serves an application no more.
+    /// A guest has stopped serving an application.
     pub(super) fn application_ended(&mut self, guest: &Name, application: ApplicationId, why: &Loss) {
         if !self.guests.get_mut(guest).is_some_and(|guest| guest.applications.remove(&application)) {
             return;
         }
         self.log.of_guest(guest, &format!("guest {guest}: application {}: ended: {why}", application.0));
         if let Some(key) = self.client_of(application) {
-            let message = format!("guest {guest} does not take this application: {why}");
+            let message = format!("guest {guest} refused this application: {why}");
             self.finish(key, Err(Error::environment(message)));
         }
     }
 
-    /// A guest is gone, and with it whatever it served.
+    /// A guest has ended, and its applications with it.
     pub(super) fn applications_gone(&mut self, guest: &Name) {
         let gone: Vec<ApplicationId> =
             self.guests.get(guest).iter().flat_map(|guest| &guest.applications).copied().collect();
@@ -113,8 +113,8 @@ impl Control {
         }
     }
 
-    /// Applications that a guest reports to have served before this control program ran. False if no control program of this network
-    /// admitted one of them for this incarnation of the guest, or if there are more than the guest may have.
+    /// Takes over the applications that an adopted guest reports. False if one has no ticket for this incarnation of the guest, or if
+    /// there are more than the guest may have.
     pub(super) fn adopt_applications(&mut self, guest: &Name, applications: &[ApplicationId]) -> bool {
         let issuer = self.state.issuer();
         let are_ours = applications.iter().all(|application| issuer.issued_application(*application, guest));

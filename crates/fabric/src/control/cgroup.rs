@@ -1,7 +1,7 @@
-//! Control groups of a network's guests, with a limit on memory each (cgroups(7), versions 1 and 2).
+//! Control groups with memory limits for the guests of a network (cgroups(7), versions 1 and 2).
 //!
-//! A network has a group of its own beside or below that of its control program, with a group for each guest in it. Groups
-//! outlive their makers: the state file has the place, and the group is removed with the network.
+//! A network has a group beside or below that of its control program, and in it a group for each guest. A group outlives the process
+//! that made it: the state file has its path, and the group is removed with the network.
 
 use crate::limits::{CGROUP_REMOVAL_WAIT, CGROUP_REMOVALS_MAX};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The names of these groups begin with this.
 const PREFIX: &str = "siga-";
 
-/// Which files a group has.
+/// The version of control groups, which decides the names of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Version {
     One,
@@ -30,12 +30,12 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Where the group of a network would be, if this process is in a group whose memory can be limited.
+    /// Chooses the path for the group of a network. None if the host has no memory controller for this process.
     pub(crate) fn place(network: &Name) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let (own, version) = own_group(&groups, &mounts)?;
-        // In version 2 a group with processes has no groups with limits in it.
+        // In version 2 a group with processes cannot contain groups with limits.
         let parent = if version == Version::Two && own.parent()?.join("cgroup.procs").exists() {
             own.parent()?.to_owned()
         } else {
@@ -47,10 +47,10 @@ impl Cgroup {
         Some(Self { directory, version })
     }
 
-    /// Makes the group, unless a predecessor did.
+    /// Makes the group; nothing happens if a predecessor made it.
     ///
     /// # Errors
-    /// The place belongs to somebody else, or memory cannot be limited there.
+    /// The directory belongs to another user, or has no memory controller.
     pub(crate) fn make(&self) -> Result<()> {
         let made = || -> std::io::Result<()> {
             make_directory(&self.directory)?;
@@ -74,7 +74,7 @@ impl Cgroup {
             match self.version {
                 Version::One => {
                     set("memory.limit_in_bytes", bytes.to_string())?;
-                    // There only where the kernel counts swap too.
+                    // This file exists only if the kernel accounts swap.
                     let _ = set("memory.memsw.limit_in_bytes", bytes.to_string());
                 }
                 Version::Two => {
@@ -87,7 +87,7 @@ impl Cgroup {
         limited().context("cannot put a guest into a control group")
     }
 
-    /// How many processes of a guest the kernel has ended because they reached the limit.
+    /// How many processes of a guest the kernel has killed at the limit.
     pub(crate) fn kills(&self, guest: &Name) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -105,27 +105,26 @@ impl Cgroup {
         };
         for pid in numbers() {
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // The number may have become another process's before it was opened: that one is not in the group.
+            // Another process may have got the id before it was opened. That process is not in the group.
             if self.is_ours() && numbers().contains(&pid) {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
         }
     }
 
-    /// The state file is the caller's own, and names nothing but a group of this kind.
+    /// True if the path from the state file names a group of this kind. Nothing else is ever changed or removed.
     fn is_ours(&self) -> bool {
         let name = self.directory.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(PREFIX))
     }
 
     fn of(&self, guest: &Name) -> PathBuf {
-        // A guest may be called like one of the group's files.
+        // The prefix keeps a guest's name apart from the names of the group's files.
         self.directory.join(format!("guest-{guest}"))
     }
 
-    /// Removes the group and those in it, whose processes have ended.
+    /// Removes the group of a network that is down, and the groups in it.
     pub(crate) fn remove(&self) {
-        // Nothing but a group of this kind goes, and only if it is empty.
         if !self.is_ours() {
             return;
         }
@@ -151,8 +150,7 @@ fn remove_directory(path: &Path) {
     }
 }
 
-/// The directory of the group with the controller of memory that a process is in, by /proc/self/cgroup and
-/// /proc/self/mountinfo.
+/// The directory of this process's group with a memory controller, from the texts of /proc/self/cgroup and /proc/self/mountinfo.
 fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
     let of = |wanted: &dyn Fn(&str) -> bool| {
         groups.lines().find_map(|line| {
@@ -163,7 +161,7 @@ fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, Version)> {
     };
     let mounted = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {
-            // Fields of a mount, a hyphen, the file system's kind, its source, its options.
+            // A line has the fields of a mount, a hyphen, then the file system's type, source and options.
             let (mount, file_system) = line.split_once(" - ")?;
             let mut file_system = file_system.split(' ');
             let is_it = file_system.next()? == kind && file_system.nth(1)?.split(',').any(|word| word == option);
@@ -196,12 +194,12 @@ mod tests {
 ";
 
     #[test]
-    fn the_group_of_a_process_is_found_in_either_version() {
+    fn the_control_group_of_a_process_is_found_in_both_versions() {
         let one = (PathBuf::from("/sys/fs/cgroup/memory/a/b"), Version::One);
         assert_eq!(own_group("9:cpu:/x\n8:memory:/a/b\n0::/c\n", MOUNTS), Some(one));
         let two = (PathBuf::from("/sys/fs/cgroup/unified/c"), Version::Two);
         assert_eq!(own_group("0::/c\n", MOUNTS), Some(two));
-        // A container sees a part of the tree alone.
+        // A container sees a part of the tree only.
         let part = "31 30 0:27 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let below = (PathBuf::from("/sys/fs/cgroup/app"), Version::Two);
         assert_eq!(own_group("0::/docker/1/app\n", part), Some(below));

@@ -1,8 +1,8 @@
-//! Messages of guests to their control program.
+//! The events that guests send to their control program.
 //!
-//! Any guest may be hostile, and each message may be a lie: out of turn, about pairs and requests of others, as long as a message can
-//! be, and sent again and again. A message counts only in its turn; a ticket only if this network's control programs issued it to this
-//! guest; an answer only from the guest that was asked. A message that cannot be honest ends its author alone.
+//! Any guest may be hostile. Its events may come out of turn, name pairs and requests of others, be as long as a message can be, and
+//! never end. An event counts only in its turn. A ticket counts only if a control program of this network issued it to this guest.
+//! An answer counts only from the guest that was asked. A guest whose event breaks the protocol is ended, and no other.
 
 use super::Control;
 use super::guests::{Guest, Phase};
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 impl GuestEvent {
-    /// How many descriptors come with it.
+    /// How many descriptors have to come with it.
     fn descriptors(&self) -> usize {
         match self {
             Self::Memory { .. } => 1,
@@ -37,7 +37,7 @@ impl GuestEvent {
         }
     }
 
-    /// Whether a guest that has come so far may say it.
+    /// Whether a guest may send it in this phase.
     fn is_in_turn(&self, phase: Phase) -> bool {
         match self {
             Self::Hello { .. } => phase == Phase::Begun,
@@ -71,13 +71,13 @@ impl Control {
             match channel.receive::<GuestEvent>() {
                 Ok(None) => return,
                 Ok(Some((event, descriptors))) => self.handle_event(name, event, descriptors),
-                Err(Ended::Malformed(what)) => self.refuse(name, &format!("it says what is no message: {what}")),
+                Err(Ended::Malformed(what)) => self.refuse(name, &format!("this is not a message: {what}")),
                 Err(Ended::Closed) => self.channel_ended(name),
             }
         }
     }
 
-    /// A guest does not obey the protocol: it ends, alone.
+    /// Ends a guest that broke the protocol.
     fn refuse(&mut self, name: &Name, what: &str) {
         self.log.of_guest(name, &format!("guest {name}: violation of the protocol: {what}"));
         self.channel_ended(name);
@@ -101,7 +101,7 @@ impl Control {
             GuestEvent::Failed(error) => self.guest_failed(name, error),
             GuestEvent::Inventory { confinement, pairs, applications, last } => {
                 if pairs.len() > INVENTORY_PART_MAX || !self.adopt_applications(name, &applications) {
-                    self.refuse(name, "an inventory of what it cannot have");
+                    self.refuse(name, "an inventory with pairs or applications that it cannot have");
                     return;
                 }
                 self.adopt_pairs(name, &pairs);
@@ -143,7 +143,7 @@ impl Control {
         let configured = if protocol == PROTOCOL {
             self.configure(name)
         } else {
-            let message = format!("its program is of another version ({version}, protocol {protocol}, not {PROTOCOL})");
+            let message = format!("its program has another version ({version}, protocol {protocol}, not {PROTOCOL})");
             Err(Error::environment(message))
         };
         if let Err(error) = configured {
@@ -160,11 +160,12 @@ impl Control {
         self.send_all(Some(name), orders);
     }
 
-    /// Pairs that an adopted guest reports. It detaches from those that cannot be.
+    /// Takes over the pairs that an adopted guest reports. The guest is ordered to end the others.
     fn adopt_pairs(&mut self, name: &Name, pairs: &[RingPairEnd]) {
         for held in pairs {
             if !self.pairs.adopt(&self.topology, self.state.issuer(), name, held) {
-                let order = Order::Unpair { pair: held.pair, why: "the control program does not know it".to_owned() };
+                let order =
+                    Order::Unpair { pair: held.pair, why: "the control program does not know this pair".to_owned() };
                 self.send_order(name, &order, Vec::new());
             }
         }
@@ -184,16 +185,16 @@ impl Control {
         }
     }
 
-    /// Whether a guest may ask for a pair with another now. A guest that asks without end, or for a partner that is far behind, is to
-    /// cost that partner nothing.
+    /// Refuses a guest that asks for pairs too often, or for a partner that is behind with its orders. A guest that asks without end must
+    /// not cost its partner anything.
     fn may_couple_now(&mut self, asker: &Name, partner: &Name) -> Result<()> {
         if let Some((_, channel)) = self.guests.get(partner).and_then(|guest| guest.channel.as_ref())
             && (channel.waiting() >= OUTBOX_MESSAGES_MAX / 2 || channel.waiting_because(asker) >= ORDERS_OF_ONE_MAX)
         {
             return Err(Error::environment(format!("guest {partner} is behind with its orders")));
         }
-        let budget = self.guests.get_mut(asker).and_then(|guest| guest.pairs.as_mut());
-        if budget.is_some_and(|budget| !budget.take(Instant::now())) {
+        let bucket = self.guests.get_mut(asker).and_then(|guest| guest.pairs.as_mut());
+        if bucket.is_some_and(|bucket| !bucket.take(1, Instant::now())) {
             return Err(Error::environment(format!("guest {asker} asks for pairs too often")));
         }
         Ok(())

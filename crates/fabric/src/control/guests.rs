@@ -1,7 +1,7 @@
 //! Guests of a control program: started, adopted, sent orders, started again, ended. `guest_events.rs` has what they say.
 
-use super::budget::Budget;
 use super::peer::Peer;
+use super::token_bucket::TokenBucket;
 use super::{Control, Source, Stage, bind};
 use crate::isolate::launch::Process;
 use crate::limits::{PAIRS_PER_SECOND, RESTART_SETTLED, RESTART_WAIT, RESTART_WAIT_MAX, START_TIME_MAX};
@@ -73,7 +73,7 @@ pub(super) struct Guest {
     /// The applications that use its stack.
     pub(super) applications: BTreeSet<ApplicationId>,
     /// How often it may have pairs made.
-    pub(super) pairs: Option<Budget>,
+    pub(super) pairs: Option<TokenBucket>,
     confinement: String,
     restarts: u32,
     /// Ends in a row, each soon after the start.
@@ -113,7 +113,7 @@ impl Guest {
         (self.process, self.channel) = (Some(process), Some(channel));
         (self.phase, self.begun, self.start_at) = (Some(phase), Some(now), None);
         // A guest that has just started asks for all its pairs at once.
-        self.pairs = Some(Budget::new(pairs_max.max(PAIRS_DEFAULT), PAIRS_PER_SECOND, now));
+        self.pairs = Some(TokenBucket::new(pairs_max.max(PAIRS_DEFAULT).into(), PAIRS_PER_SECOND, now));
     }
 }
 

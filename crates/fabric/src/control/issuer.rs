@@ -1,8 +1,8 @@
-//! The tickets of pairs and applications, and the subject that each stands for.
+//! Issues and checks the tickets of ring pairs and applications.
 //!
-//! A ticket binds its number to the guests that it is about, and to the *incarnations* of these guests. A guest has a new incarnation each
-//! time its process starts, so a ticket of an earlier process is void. The key and the incarnations lie in the state file: a successor
-//! checks a ticket without a record of the pair or the application.
+//! A ticket binds its number to its guests and to their *incarnations*. Each process of a guest is a new incarnation, so a ticket of an
+//! earlier process is void. The key and the incarnations are in the state file: a successor needs no record of the pair or the
+//! application to check a ticket.
 
 use crate::protocol::message::{Buffers, MemberId};
 use crate::protocol::ticket::ApplicationId;
@@ -12,14 +12,14 @@ use serde::Serialize;
 use siga_model::name::Name;
 use std::collections::BTreeMap;
 
-/// Issues and checks tickets, by the key and the incarnations of a state.
+/// Issues and checks tickets with the key and the incarnations of a state file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Issuer<'a> {
     pub(super) key: &'a TicketKey,
     pub(super) incarnations: &'a BTreeMap<Name, u64>,
 }
 
-/// An end of a pair: the member, and the buffers of frames that come to it.
+/// An end of a pair: the member, and the buffers of its inbound ring.
 pub(super) type EndSubject<'a> = (&'a MemberId, Buffers);
 
 #[derive(Serialize)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ticket_of_an_application_is_good_for_its_guest_and_that_process_alone() {
+    fn a_ticket_of_an_application_matches_its_guest_and_incarnation_only() {
         let (key, other_key) = (TicketKey::draw().unwrap(), TicketKey::draw().unwrap());
         let [a, b]: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
         let mut incarnations = BTreeMap::from([(a.clone(), 1), (b.clone(), 1)]);

@@ -1,15 +1,15 @@
-//! The log: a line an event, with its time, in a file that rotates.
+//! The log: one line for each event, with its time, in a file that rotates.
 //!
 //! The control program's own lines always have room. A line whose cause is a guest counts against two limits of that guest: a
-//! rate, and a share of the file. A line that a limit refuses is counted, and a later line tells the count. Every line is
-//! escaped and cut, so that no text can pass for a line of its own.
+//! rate, and a share of the file. The log leaves a line out beyond these limits, and writes later how many were left out. Each line
+//! is escaped and cut, so that no text of a guest looks like a line of its own.
 
 mod share;
 mod text;
 
 use crate::limits::{LOG_BYTES_MAX, LOG_GUESTS_BYTES_MAX, LOG_KEPT_MIN};
 use crate::rundir::RunDir;
-use share::{Left, Share};
+use share::{LeftOut, Share};
 use siga_model::error::{IoContext, Result};
 use siga_model::name::Name;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use std::time::{Instant, SystemTime};
 enum Cause {
     /// A guest of the topology.
     Guest(Name),
-    /// All processes together that ask the control program for something.
+    /// All clients of the control program together.
     Clients,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Log {
     file: File,
     /// Bytes of the file.
     bytes: u64,
-    /// Bytes that causes have put into it beyond what each of them is sure of.
+    /// Bytes that all causes have written into it beyond their reserves.
     shared_bytes: u64,
     /// When the file was begun, or found.
     begun: Instant,
@@ -44,15 +44,15 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log of a network, to be written to its end.
+    /// Opens the log of a network for appending.
     pub(super) fn open(run: &Rc<RunDir>) -> Result<Self> {
         let (file, bytes) = append(run)?;
         let (begun, shares) = (Instant::now(), BTreeMap::new());
         Ok(Self { run: Rc::clone(run), file, bytes, shared_bytes: 0, begun, shares, is_stderr: false })
     }
 
-    /// Has standard error of this process go to the log too. The process that started this one may read its messages to
-    /// their end, and is not to wait for the end of the network.
+    /// Redirects standard error of this process to the log. A process that reads the former standard error to its end need not wait
+    /// for the end of the network.
     pub(super) fn become_stderr(&mut self) -> Result<()> {
         rustix::stdio::dup2_stderr(&self.file).context("cannot write to the log")?;
         self.is_stderr = true;
@@ -64,28 +64,28 @@ impl Log {
         self.write(&text::line(text.as_bytes()));
     }
 
-    /// Writes a line whose cause is a message of a guest, or drops and counts it.
+    /// Writes a line whose cause is a guest, or leaves it out and counts it.
     pub(super) fn of_guest(&mut self, guest: &Name, text: &str) {
         self.of(&Cause::Guest(guest.clone()), &text::line(text.as_bytes()), Instant::now());
     }
 
-    /// Writes a line of a guest's own text, marked as such, or drops and counts it.
+    /// Writes a line of a guest's own text, marked as such, or leaves it out and counts it.
     pub(super) fn said_by_guest(&mut self, guest: &Name, said: &[u8]) {
         let line = format!("guest {guest}: says: {}", text::line(said));
         self.of(&Cause::Guest(guest.clone()), &line, Instant::now());
     }
 
-    /// Writes a line whose cause is a process that asked for something, or drops and counts it.
+    /// Writes a line whose cause is a client, or leaves it out and counts it.
     pub(super) fn of_clients(&mut self, text: &str) {
         self.of(&Cause::Clients, &text::line(text.as_bytes()), Instant::now());
     }
 
-    /// When a count of dropped lines is to be written.
+    /// When the next count of lines that were left out is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.shares.values().filter_map(Share::due).min()
     }
 
-    /// Writes the counts of dropped lines that are due.
+    /// Writes the counts that are due of lines that were left out.
     pub(super) fn write_due_counts(&mut self, now: Instant) {
         let due = |(cause, share): (&Cause, &Share)| (share.due()? <= now).then(|| cause.clone());
         let due: Vec<Cause> = self.shares.iter().filter_map(due).collect();
@@ -105,22 +105,22 @@ impl Log {
         self.write(line);
     }
 
-    /// Takes room for a line: from what its cause is sure of, else from what all causes share.
+    /// Takes room for a line: from the reserve of its cause, else from the bytes that all causes share.
     fn has_room(&mut self, cause: &Cause, length: u64, now: Instant) -> bool {
         if self.shared_bytes + length > LOG_GUESTS_BYTES_MAX && now.duration_since(self.begun) >= LOG_KEPT_MIN {
             self.rotate();
         }
         let has_shared = self.shared_bytes + length <= LOG_GUESTS_BYTES_MAX;
         let Some(share) = self.shares.get_mut(cause) else { return false };
-        let is_own = share.take_own(length);
-        if !is_own && has_shared {
+        let is_reserved = share.take_reserve(length);
+        if !is_reserved && has_shared {
             self.shared_bytes += length;
         }
-        is_own || has_shared
+        is_reserved || has_shared
     }
 
     fn write_left_out(&mut self, cause: &Cause, now: Instant) {
-        let Some(Left { lines, .. }) = self.shares.get(cause).and_then(Share::left) else { return };
+        let Some(LeftOut { lines, .. }) = self.shares.get(cause).and_then(Share::left_out) else { return };
         let whose = match cause {
             Cause::Guest(name) => format!("guest {name}"),
             Cause::Clients => "requests".to_owned(),
@@ -141,19 +141,19 @@ impl Log {
             self.rotate();
         }
         let time = humantime::format_rfc3339_micros(SystemTime::now());
-        // A full disk is no reason to stop a network.
+        // A full disk must not stop a network.
         if self.bytes + length <= LOG_BYTES_MAX && self.file.write_all(format!("{time} {line}\n").as_bytes()).is_ok() {
             self.bytes += length;
         }
     }
 
-    /// Begins a new file. If that cannot be, the old one is kept, and no line goes beyond its bound.
+    /// Begins a new file. If that fails, the log keeps the old file and its bound.
     fn rotate(&mut self) {
         if let Ok((file, bytes)) = self.run.rotate_log().and_then(|()| append(&self.run)) {
             (self.file, self.bytes, self.shared_bytes, self.begun) = (file, bytes, 0, Instant::now());
             self.shares.values_mut().for_each(Share::renew);
             if self.is_stderr {
-                // Else its own messages go to the former file, which is no loss.
+                // On failure this process's own messages go to the former file, which does no harm.
                 let _ = rustix::stdio::dup2_stderr(&self.file);
             }
         }
@@ -167,7 +167,7 @@ fn written_bytes(line: &str) -> u64 {
     line.len() as u64 + FRAME_BYTES
 }
 
-/// The log file, to be written to its end, and its bytes.
+/// The log file, open for appending, and its bytes.
 fn append(run: &RunDir) -> Result<(File, u64)> {
     let file = File::from(run.append_log()?);
     let bytes = file.metadata().context("cannot look at the log")?.len();

@@ -1,7 +1,7 @@
-//! The memory of guests: files for their halves of links, which guests cannot make themselves, and a limit for each process.
+//! The memory of guests: memory files for their rings, which a confined guest cannot make itself, and a limit for each process.
 //!
-//! The limit follows from the topology, or is the topology's `memory_max`. It is that of a control group where one can be made,
-//! else one on the address space. Both are in force before the guest learns what guest it is.
+//! The limit follows from the topology, or is its `memory_max`. A control group enforces it where the host allows one; otherwise a limit
+//! on the address space does. It is in force before the guest receives its configuration.
 
 use super::Control;
 use crate::application;
@@ -37,8 +37,8 @@ fn ring_bytes(buffers: Buffers) -> Option<usize> {
     Some(Shape::new(bytes, usize::from(buffers.count))?.memory_bytes())
 }
 
-/// The memory that a guest's pairs may take: for each partner the rings of both directions and what waits for the partner. Of these as
-/// many as it may have at a time, the largest.
+/// The memory that a guest's pairs may take, and their number. Each pair has rings in both directions and a backlog. A guest with
+/// more partners than `pairs_max` is counted with the largest pairs.
 fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
     let mut pairs: Vec<u64> = Vec::new();
     for own in &topology.guests[name].devices {
@@ -67,7 +67,7 @@ fn descriptors_max(topology: &Topology, name: &Name) -> u64 {
 }
 
 impl Control {
-    /// Limits what a guest's process can take, for good.
+    /// Limits the memory and the descriptors of a guest's process, for good.
     pub(super) fn limit(&mut self, name: &Name, pid: Pid) -> Result<()> {
         let max_bytes = memory_max(&self.topology, name);
         let limited = self.cgroup.as_ref().map(|cgroup| cgroup.limit(name, max_bytes, pid));
@@ -93,11 +93,11 @@ impl Control {
     }
 }
 
-/// Lowers a limit of a process that this one started. What is lower already stays.
+/// Lowers a limit of a process. A limit that is lower already stays.
 fn lower(pid: Pid, resource: Resource, most: u64) -> Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |own| own.min(most));
     match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
-        // The kernel refuses to raise a limit, as of a guest whose first control program could do less.
+        // EPERM: the limit is lower already, because the first control program of this guest had lower limits itself.
         Ok(_) | Err(Errno::PERM) => Ok(()),
         Err(error) => Err(error).context("cannot limit a guest"),
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guests_limit_is_what_its_partners_and_applications_may_take() {
+    fn a_guests_memory_limit_covers_its_partners_and_applications() {
         let text = |keys: &str| {
             format!(
                 "[network.lan]\ntype = \"hipersockets\"\nframe = \"16K\"\n\
@@ -118,7 +118,7 @@ mod tests {
             )
         };
         let max = |keys: &str| memory_max(&Topology::parse(&text(keys)).unwrap(), &"a".parse().unwrap());
-        // A page of words, and each buffer with a line before it.
+        // A page of indices, and for each buffer one cache line of header.
         let ring = |bytes: u64, count: u64| (4_096 + count * (bytes + 64)).next_multiple_of(4_096);
         let pair = |count| ring(16 << 10, 8) + ring(16 << 10, count) + (4 << 20);
         let base = MEMORY_BYTES_BASE;

@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 /// A process that this one did not start.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// Its number.
+    /// Its id.
     pub(super) pid: Pid,
-    /// Readable once it has ended. Its number may be another process's then; this never is.
+    /// Becomes readable when the process ends. Another process may get the id then, but never this descriptor.
     pub(super) pidfd: OwnedFd,
 }
 
@@ -26,8 +26,8 @@ impl Peer {
         let pid = sockopt::socket_peercred(&connection)?.pid;
         let pidfd = match sys::peer_pidfd(&connection) {
             Ok(pidfd) => pidfd,
-            // A kernel before 6.5 has only the number. While the connection is open, its process has not ended, so that the number is
-            // still its own, unless it has given the connection to another process.
+            // A kernel before 6.5 tells the id only. A process with an open connection has not ended, so the id is still its own, unless
+            // it has given the connection to another process.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
                 let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
                 if has_hung_up(&connection)? {
@@ -54,7 +54,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn the_process_at_the_other_end_is_known_until_it_hangs_up() {
+    fn the_peer_process_is_known_until_it_hangs_up() {
         let (one, other) = UnixStream::pair().unwrap();
         let peer = Peer::of(&one).unwrap();
         assert_eq!(peer.pid, rustix::process::getpid());

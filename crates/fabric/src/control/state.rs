@@ -1,4 +1,4 @@
-//! What a control program leaves to its successor: the topology, who was granted what, the secrets, what was stopped.
+//! The state file, which a control program leaves to its successor: topology, granted access, secrets and stopped guests.
 
 use super::cgroup::Cgroup;
 use super::issuer::Issuer;
@@ -22,15 +22,15 @@ pub(crate) struct State {
     pub(crate) name: Name,
     /// The topology's text.
     pub(crate) topology: String,
-    /// Who may couple to the restricted networks, as it stands.
+    /// The guests that may couple to each restricted network now.
     granted: BTreeMap<Name, BTreeSet<Name>>,
     /// The secrets of each guest.
     pub(crate) secrets: BTreeMap<Name, Secrets>,
-    /// Guests that are not to be started.
+    /// Guests that a client stopped: they are not started again.
     pub(crate) stopped: BTreeSet<Name>,
-    /// With which tickets are issued and checked.
+    /// Issues and checks tickets.
     ticket_key: TicketKey,
-    /// A number for each process of a guest, drawn anew for the next one when a process has ended.
+    /// A random number for the current process of each guest. A guest gets a new one when its process ends.
     incarnations: BTreeMap<Name, u64>,
     /// The control group of the guests, to be removed with the network.
     pub(crate) cgroup: Option<Cgroup>,
@@ -39,16 +39,16 @@ pub(crate) struct State {
 /// The secrets of a guest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Secrets {
-    /// With which a control program proves to the guest what it is.
+    /// Proves to the guest that a process is its control program.
     pub(crate) control: Secret,
-    /// With which an external guest proves to the control program which it is.
+    /// Proves to the control program that a process is this external guest.
     pub(crate) attach: Secret,
-    /// With which applications prove to the control program that they may use the guest's stack.
+    /// Proves to the control program that an application may use the guest's stack.
     pub(crate) application: Secret,
 }
 
 impl State {
-    /// That of a network that begins.
+    /// The state of a new network.
     pub(crate) fn new(name: Name, text: String, topology: &Topology) -> Result<Self> {
         let draw = || Secret::draw().context("cannot draw a secret");
         let mut secrets = BTreeMap::new();
@@ -71,7 +71,7 @@ impl State {
         })
     }
 
-    /// Has tickets of earlier processes of a guest void: its next process is another incarnation.
+    /// Draws a new incarnation for a guest, which makes the tickets of its earlier processes void.
     ///
     /// # Errors
     /// The host has no random numbers.
@@ -86,12 +86,12 @@ impl State {
         Issuer { key: &self.ticket_key, incarnations: &self.incarnations }
     }
 
-    /// What a predecessor left, if there was one, with its topology as it stands.
+    /// Reads the state that a predecessor left, and its topology with the access that is granted now; none without a predecessor.
     ///
     /// # Errors
     /// It is of another version, or damaged.
     pub(crate) fn read(run: &RunDir) -> Result<Option<(Self, Topology)>> {
-        // An empty state is that of a host that lost power: none of its guests has outlived that.
+        // The file is empty if the host lost power before the disk had it. No guest has outlived that.
         let Some(bytes) = run.read_state()?.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let damaged = |error: &dyn std::fmt::Display| {
             let message = format!("the state of {} cannot be used: {error}", run.path().display());
@@ -100,7 +100,7 @@ impl State {
         let protocol: Version = serde_json::from_slice(&bytes).map_err(|error| damaged(&error))?;
         if protocol.protocol != PROTOCOL {
             return Err(damaged(&format!(
-                "it is of another version of siga ({}, this is {PROTOCOL})",
+                "another version of siga wrote it (protocol {}, this is {PROTOCOL})",
                 protocol.protocol
             )));
         }
@@ -117,7 +117,7 @@ impl State {
         Ok(Some((state, topology)))
     }
 
-    /// Writes it, with the topology as it stands. What has to outlive no process of the network need not be `durable`.
+    /// Writes the state with the access that is granted now. A `durable` state survives a loss of power.
     ///
     /// # Errors
     /// The disk is full.

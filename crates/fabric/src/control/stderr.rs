@@ -1,8 +1,7 @@
-//! The messages that guests write to their descriptors 2, as lines of the log.
+//! The guests' standard error: the control program writes it to the log, line by line.
 //!
-//! A guest's descriptor 2 is a pipe of one page that belongs to it alone. The control program reads a page at a time, and then
-//! leaves the pipe alone for a moment, so that a guest that writes without end costs little. Neither end ever waits: what a
-//! guest writes to a full pipe, or to one that nobody reads, is lost.
+//! Each guest's standard error is a pipe of one page. The control program reads a page at a time and then pauses, so that a guest
+//! that writes without end costs little. Neither end ever blocks: bytes that do not fit into the pipe are lost.
 
 use super::{Control, Source};
 use crate::limits::{LOG_LINE_BYTES_MAX, STDERR_INTERVAL};
@@ -20,14 +19,14 @@ pub(super) struct GuestStderr {
     key: u64,
     pipe: OwnedFd,
     line: Line,
-    /// The pipe is left alone until then.
-    rests_until: Option<Instant>,
+    /// The control program does not read before this time.
+    paused_until: Option<Instant>,
 }
 
 impl GuestStderr {
-    /// When there is something to be done with it that no descriptor tells.
+    /// When reading is due again.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.rests_until
+        self.paused_until
     }
 }
 
@@ -38,7 +37,7 @@ struct Line {
 }
 
 impl Line {
-    /// Takes in what was read, and hands out the lines that end in it. A line that is too long is handed out in parts.
+    /// Adds bytes, and calls `each` with every line that they end. A line that is too long is split.
     fn take(&mut self, read: &[u8], mut each: impl FnMut(&[u8])) {
         for part in read.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
@@ -49,7 +48,7 @@ impl Line {
         }
     }
 
-    /// Hands out what there is of a line.
+    /// Calls `each` with an unfinished line.
     fn finish(&mut self, mut each: impl FnMut(&[u8])) {
         if !self.bytes.is_empty() {
             each(&self.bytes);
@@ -63,17 +62,17 @@ impl Line {
 enum Read {
     Some,
     Nothing,
-    /// Nobody is left to write.
+    /// No process has the write end any more.
     End,
 }
 
 impl Control {
-    /// A new pipe for a guest's messages; its write end.
+    /// Makes a new pipe for a guest, and returns its write end.
     pub(super) fn open_stderr(&mut self, name: &Name) -> Result<OwnedFd> {
         self.close_stderr(name);
-        let (pipe, write) = doorbell::pipe().context("cannot make a pipe for messages")?;
+        let (pipe, write) = doorbell::pipe().context("cannot make a pipe for a guest's standard error")?;
         let key = self.events.add(&pipe, Source::Stderr(name.clone()))?;
-        let stderr = GuestStderr { key, pipe, line: Line::default(), rests_until: None };
+        let stderr = GuestStderr { key, pipe, line: Line::default(), paused_until: None };
         self.stderr.insert(name.clone(), stderr);
         Ok(write)
     }
@@ -82,16 +81,16 @@ impl Control {
     pub(super) fn receive_stderr(&mut self, name: &Name) {
         if self.read_stderr(name) == Read::End {
             self.close_stderr(name);
-        } else if let Some(GuestStderr { key, pipe, rests_until, .. }) = self.stderr.get_mut(name) {
-            *rests_until = Some(Instant::now() + STDERR_INTERVAL);
+        } else if let Some(GuestStderr { key, pipe, paused_until, .. }) = self.stderr.get_mut(name) {
+            *paused_until = Some(Instant::now() + STDERR_INTERVAL);
             self.events.set_listening(*key, &*pipe, false);
         }
     }
 
-    /// Listens again to guests whose pipes were left alone for long enough.
+    /// Resumes reading from guests whose pause is over.
     pub(super) fn stderr_due(&mut self, now: Instant) {
-        for GuestStderr { key, pipe, rests_until, .. } in self.stderr.values_mut() {
-            if rests_until.take_if(|until| *until <= now).is_some() {
+        for GuestStderr { key, pipe, paused_until, .. } in self.stderr.values_mut() {
+            if paused_until.take_if(|until| *until <= now).is_some() {
                 self.events.set_listening(*key, &*pipe, true);
             }
         }
@@ -99,7 +98,7 @@ impl Control {
 
     /// Logs what is left in a guest's pipe, and closes it.
     pub(super) fn close_stderr(&mut self, name: &Name) {
-        // The first read takes all that a page holds. A guest that goes on writing meanwhile is not heard out.
+        // One read takes everything that the pipe can hold. What a guest writes after that is lost.
         self.read_stderr(name);
         let Some(mut stderr) = self.stderr.remove(name) else { return };
         stderr.line.finish(|line| self.log.said_by_guest(name, line));
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_whole_however_they_were_written() {
+    fn lines_are_whole_however_a_guest_splits_its_writes() {
         let mut line = Line::default();
         let mut lines = Vec::new();
         let long = [b'x'; LOG_LINE_BYTES_MAX];

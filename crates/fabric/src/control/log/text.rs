@@ -1,11 +1,11 @@
-//! Text made fit for one line of the log: each character is seen as what it is, and the length has a bound.
+//! Text made fit for one line of the log: every character is visible, and the length has a bound.
 
 use crate::limits::LOG_LINE_BYTES_MAX;
 use std::fmt::Write;
 
-/// Escapes everything but printable characters as Rust does in a string literal: control characters, ends of lines, terminal
-/// escapes, marks of direction, characters without width, and the backslash. Bytes that are no UTF-8 become `\xNN`. A longer
-/// text is cut, with the number of its bytes that are missing.
+/// Escapes everything but printable characters as a Rust string literal does: control characters, line ends, terminal escapes,
+/// direction marks, characters without width, and the backslash. Bytes that are not UTF-8 become `\xNN`. A longer text is cut, and
+/// ends with the number of bytes that are missing.
 pub(super) fn line(bytes: &[u8]) -> String {
     let mut line = String::new();
     let mut taken = 0;

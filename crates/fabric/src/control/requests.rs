@@ -1,0 +1,244 @@
+//! The requests of clients: the control program carries out each of them, and answers.
+
+use super::Control;
+use super::clients::{Client, Waits, check_protocol};
+use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX};
+use crate::protocol::message::{Member, MemberId, Order};
+use crate::protocol::request::{Answer, GuestState, Request};
+use crate::protocol::secret::Secret;
+use siga_model::error::{Error, Result};
+use siga_model::name::Name;
+use siga_model::topology::Access;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+impl Control {
+    pub(super) fn request(&mut self, key: u64, request: Request, mut descriptors: Vec<OwnedFd>) {
+        if let Err(error) = self.may_ask(key, &request) {
+            self.finish(key, Err(error));
+            return;
+        }
+        let outcome = match request {
+            Request::Start { .. } => Err(Error::usage("this control program has a network already")),
+            Request::Status { detail } => {
+                self.status(key, detail);
+                return;
+            }
+            Request::Report(guest) => match self.running(&guest) {
+                Ok(()) => {
+                    self.ask_for_reports(key, &BTreeSet::from([guest]));
+                    return;
+                }
+                Err(error) => Err(error),
+            },
+            Request::Down => {
+                self.wait_for(key, Waits::Down);
+                self.begin_stop(None);
+                return;
+            }
+            Request::StartGuest(name) => self.ask_to_start(key, &name).map(|()| None),
+            Request::StopGuest(name) => self.ask_to_stop(key, &name).map(|()| None),
+            Request::Grant { network, guest } => self.set_access(&network, &guest, true).map(Some),
+            Request::Revoke { network, guest } => self.set_access(&network, &guest, false).map(Some),
+            Request::Secret { guest, application } => self.secret(key, &guest, application).map(Some),
+            Request::Application { protocol, version, guest, secret } => {
+                self.ask_for_application(key, (protocol, &version), &guest, &secret).map(|()| None)
+            }
+            Request::ApplicationMemory => Err(Error::usage("this process has not asked to become an application")),
+            Request::Attach { protocol, version, guest, secret } => {
+                self.ask_to_attach(key, (protocol, &version), &guest, &secret);
+                return;
+            }
+            Request::Ping { guest, to, bytes, timeout_ms } => {
+                self.ping(key, &guest, to, bytes, timeout_ms).map(|()| None)
+            }
+            Request::Capture { guest, snap_bytes } => {
+                self.capture(key, guest, snap_bytes, descriptors.pop()).map(|()| None)
+            }
+        };
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(())) => self.finish(key, Ok(())),
+            Err(error) => self.finish(key, Err(error)),
+        }
+    }
+
+    fn known(&self, guest: &Name) -> Result<()> {
+        if self.guests.contains_key(guest) {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.guests.keys().map(Name::as_str).collect();
+        Err(Error::usage(format!("the topology has no guest {guest}")).hint(format!("guests: {}", names.join(", "))))
+    }
+
+    pub(super) fn running(&self, guest: &Name) -> Result<()> {
+        self.known(guest)?;
+        match self.status_of(guest).map(|status| status.state) {
+            Some(GuestState::Running) => Ok(()),
+            _ => Err(Error::environment(format!("guest {guest} does not run"))),
+        }
+    }
+
+    fn ask_to_start(&mut self, key: u64, name: &Name) -> Result<()> {
+        self.known(name)?;
+        if self.topology.guests[name].external {
+            return Err(Error::usage(format!("guest {name} is external: start its process, which attaches by itself")));
+        }
+        if self.guests[name].process.is_some() {
+            return Err(Error::usage(format!("guest {name} runs already")));
+        }
+        self.state.stopped.remove(name);
+        self.write_state()?;
+        self.start_guest(name);
+        let until = Instant::now() + START_TIME_MAX;
+        self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Running, until });
+        Ok(())
+    }
+
+    fn ask_to_stop(&mut self, key: u64, name: &Name) -> Result<()> {
+        self.known(name)?;
+        self.state.stopped.insert(name.clone());
+        self.write_state()?;
+        if let Some(guest) = self.guests.get_mut(name) {
+            guest.stays_ended();
+        }
+        self.send_order(name, &Order::Stop, Vec::new());
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        self.wait_for(key, Waits::Guest { name: name.clone(), state: GuestState::Ended, until });
+        Ok(())
+    }
+
+    fn set_access(&mut self, network: &Name, guest: &Name, granted: bool) -> Result<()> {
+        self.known(guest)?;
+        let before = self.members_of(guest);
+        let known = self.topology.networks.get_mut(network);
+        let known = known.ok_or_else(|| Error::usage(format!("the topology has no network {network}")))?;
+        let Access::Restricted(access) = &mut known.access else {
+            return Err(Error::usage(format!("network {network} is not restricted: every guest may use it")));
+        };
+        let changed = if granted { access.insert(guest.clone()) } else { access.remove(guest) };
+        if !changed {
+            let word = if granted { "has" } else { "does not have" };
+            return Err(Error::usage(format!("guest {guest} {word} access to network {network}")));
+        }
+        self.write_state()?;
+        self.log.line(&format!("network {network}: {} guest {guest}", if granted { "grants" } else { "revokes" }));
+        let orders = self.pairs.revoke(&self.topology, guest);
+        self.send_all(None, orders);
+        self.send_member_changes(guest, &before);
+        Ok(())
+    }
+
+    /// Sends a guest and its partners the changes of who reaches whom.
+    fn send_member_changes(&mut self, guest: &Name, before: &[(Name, Member)]) {
+        let after = self.members_of(guest);
+        for (device, member) in before.iter().filter(|known| !after.contains(known)) {
+            self.send_order(
+                guest,
+                &Order::MemberGone { device: device.clone(), member: member.id.clone() },
+                Vec::new(),
+            );
+            let own = MemberId { guest: guest.clone(), device: device.clone() };
+            let order = Order::MemberGone { device: member.id.device.clone(), member: own };
+            self.send_order(&member.id.guest, &order, Vec::new());
+        }
+        // A router's access to one network changes which sources its partners on its other networks accept.
+        let forwards = self.topology.guests[guest].forwarding;
+        for (device, member) in &after {
+            let is_new = !before.contains(&(device.clone(), member.clone()));
+            if is_new {
+                self.send_order(guest, &Order::Member { device: device.clone(), member: member.clone() }, Vec::new());
+            }
+            if !is_new && !forwards {
+                continue;
+            }
+            let partner = member.id.guest.clone();
+            for (device, own) in self.members_of(&partner) {
+                if own.id.guest == *guest {
+                    self.send_order(&partner, &Order::Member { device, member: own }, Vec::new());
+                }
+            }
+        }
+    }
+
+    fn secret(&mut self, key: u64, guest: &Name, application: bool) -> Result<()> {
+        self.known(guest)?;
+        let secrets = &self.state.secrets[guest];
+        let secret = if application { &secrets.application } else { &secrets.attach }.clone();
+        self.answer(key, &Answer::Secret(secret));
+        Ok(())
+    }
+
+    fn ask_to_attach(&mut self, key: u64, (protocol, version): (u32, &str), guest: &Name, secret: &Secret) {
+        if let Err(error) = self.may_attach(protocol, version, guest, secret) {
+            self.log.of_clients(&format!("a process that asked to become guest {guest} was refused: {error}"));
+            self.finish(key, Err(error));
+            return;
+        }
+        self.answer(key, &Answer::Welcome);
+        let Some(client) = self.clients.remove(&key) else { return };
+        if let Err(error) = self.attach(guest, key, client.channel) {
+            self.log.of_guest(guest, &format!("guest {guest}: {error}"));
+        }
+    }
+
+    fn may_attach(&self, protocol: u32, version: &str, guest: &Name, secret: &Secret) -> Result<()> {
+        check_protocol(protocol, version)?;
+        let refused = || Error::usage(format!("this is not the secret of guest {guest}"));
+        let secrets = self.state.secrets.get(guest).ok_or_else(refused)?;
+        if !secrets.attach.is(secret) {
+            return Err(refused());
+        }
+        if !self.topology.guests[guest].external {
+            return Err(Error::usage(format!("guest {guest} is not external: the control program starts its process")));
+        }
+        if self.is_stopping() {
+            return Err(Error::environment("the network is going down"));
+        }
+        if self.guests[guest].process.is_some() {
+            return Err(Error::environment(format!("guest {guest} is attached already")));
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self, key: u64, guest: &Name, to: IpAddr, bytes: u16, timeout_ms: u32) -> Result<()> {
+        self.running(guest)?;
+        self.requests += 1;
+        let request = self.requests;
+        self.send_order(guest, &Order::Ping { request, to, bytes, timeout_ms }, Vec::new());
+        let until = Instant::now() + Duration::from_millis(timeout_ms.into()) + ANSWER_TIME_MAX;
+        self.wait_for(key, Waits::Pong { request, from: guest.clone(), until });
+        Ok(())
+    }
+
+    fn capture(&mut self, key: u64, guest: Name, snap_bytes: u32, into: Option<OwnedFd>) -> Result<()> {
+        self.running(&guest)?;
+        let into = into.ok_or_else(|| Error::usage("the request to capture has no descriptor to write to"))?;
+        let others = |client: &Client| matches!(&client.waits, Waits::Capture(other) if *other == guest);
+        if self.clients.values().any(others) {
+            return Err(Error::environment(format!("a capture of guest {guest} is running already")));
+        }
+        self.send_order(&guest, &Order::Capture { snap_bytes }, vec![into]);
+        self.wait_for(key, Waits::Capture(guest));
+        Ok(())
+    }
+
+    pub(super) fn capture_ended(&mut self, guest: &Name, missed: u64) {
+        let waiting = |(key, client): (&u64, &Client)| (client.waits == Waits::Capture(guest.clone())).then_some(*key);
+        if let Some(key) = self.clients.iter().find_map(waiting) {
+            self.answer(key, &Answer::CaptureEnded { missed });
+            self.finish(key, Ok(()));
+        }
+    }
+
+    /// Passes the outcome of a ping on, if this guest was asked to send that ping.
+    pub(super) fn pong(&mut self, request: u64, guest: &Name, time_ns: Option<u64>) {
+        let asks = |client: &Client| matches!(&client.waits, Waits::Pong { request: asked, from, .. } if *asked == request && from == guest);
+        if let Some(key) = self.clients.iter().find_map(|(key, client)| asks(client).then_some(*key)) {
+            self.answer(key, &Answer::Pong { time_ns });
+            self.finish(key, Ok(()));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The status of a network, and the reports of its guests: the control program asks each guest, and passes its parts on.
+
+use super::Control;
+use super::clients::{Client, Waits};
+use crate::limits::ANSWER_TIME_MAX;
+use crate::protocol::message::{GuestDevice, Order};
+use crate::protocol::report::ReportPart;
+use crate::protocol::request::{Answer, GuestState, NetworkStatus};
+use siga_model::name::Name;
+use siga_model::topology::{Access, Device};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+impl Control {
+    pub(super) fn status(&mut self, key: u64, detail: bool) {
+        let networks: Vec<Answer> = self.topology.networks.keys().map(|name| self.network_status(name)).collect();
+        networks.iter().for_each(|answer| self.answer(key, answer));
+        let names: Vec<Name> = self.guests.keys().cloned().collect();
+        let mut running = BTreeSet::new();
+        for name in names {
+            let Some(status) = self.status_of(&name) else { continue };
+            if status.state == GuestState::Running {
+                running.insert(name);
+            }
+            self.answer(key, &Answer::Guest(status));
+        }
+        if !detail || running.is_empty() {
+            self.finish(key, Ok(()));
+            return;
+        }
+        self.ask_for_reports(key, &running);
+    }
+
+    pub(super) fn ask_for_reports(&mut self, key: u64, guests: &BTreeSet<Name>) {
+        self.requests += 1;
+        let request = self.requests;
+        let from = guests.iter().map(|name| (name.clone(), self.report_parts_max(name))).collect();
+        self.wait_for(key, Waits::Reports { request, from, until: Instant::now() + ANSWER_TIME_MAX });
+        for name in guests {
+            self.send_order(name, &Order::Report { request }, Vec::new());
+        }
+    }
+
+    /// The largest number of parts of a guest's report: its devices, a link for each partner, its applications and its stack.
+    fn report_parts_max(&self, name: &Name) -> usize {
+        let guest = &self.topology.guests[name];
+        let members = |device: &Device| self.topology.on(&device.network).count();
+        let applications = usize::try_from(guest.applications_max).unwrap_or(usize::MAX);
+        guest.devices.iter().map(|device| 1 + members(device)).sum::<usize>().saturating_add(applications + 1)
+    }
+
+    fn network_status(&self, name: &Name) -> Answer {
+        let network = &self.topology.networks[name];
+        let granted = match &network.access {
+            Access::Open => None,
+            Access::Restricted(granted) => Some(granted.iter().cloned().collect()),
+        };
+        let members: Vec<String> =
+            self.topology.on(name).map(|(guest, _, device)| format!("{guest}.{}", device.name)).collect();
+        let pairs = self.pairs.count_on(&self.topology, name);
+        Answer::Network(NetworkStatus { name: name.clone(), kind: network.kind.to_string(), granted, members, pairs })
+    }
+
+    /// Passes a part of a guest's report on, if this guest was asked for it.
+    pub(super) fn report(&mut self, request: u64, guest: &Name, mut part: ReportPart) {
+        let asks = |client: &mut Client| {
+            let Waits::Reports { request: asked, from, .. } = &mut client.waits else { return None };
+            if *asked == request { from.remove(guest) } else { None }
+        };
+        let Some((key, left)) = self.clients.iter_mut().find_map(|(key, client)| Some((*key, asks(client)?))) else {
+            return;
+        };
+        let is_last = matches!(part, ReportPart::Stack(_));
+        if left == 0 || !self.is_of_guest(guest, &mut part) {
+            self.log.of_guest(
+                guest,
+                &format!("guest {guest}: its report is too long, or is about devices that it does not have"),
+            );
+            self.answer(key, &Answer::Silent { guest: guest.clone() });
+        } else {
+            self.answer(key, &Answer::Report { guest: guest.clone(), part });
+            if !is_last && let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get_mut(&key) {
+                from.insert(guest.clone(), left - 1);
+                return;
+            }
+        }
+        self.finish_if_reported(key);
+    }
+
+    /// True if a part of a report is about a device of the guest. The guest's settings come from the topology: its own word does not count.
+    fn is_of_guest(&self, guest: &Name, part: &mut ReportPart) -> bool {
+        let device_of = |name: &Name| self.topology.guests[guest].devices.iter().find(|device| device.name == *name);
+        match part {
+            ReportPart::Device(report) => device_of(&report.device.name)
+                .map(|device| report.device = GuestDevice::of(&self.topology, device))
+                .is_some(),
+            ReportPart::Link(report) => device_of(&report.device).is_some(),
+            ReportPart::Application(_) | ReportPart::Stack(_) => true,
+        }
+    }
+
+    /// Ends the answer to a client once no report is missing.
+    pub(super) fn finish_if_reported(&mut self, key: u64) {
+        if let Some(Client { waits: Waits::Reports { from, .. }, .. }) = self.clients.get(&key)
+            && from.is_empty()
+        {
+            self.finish(key, Ok(()));
+        }
+    }
+}
