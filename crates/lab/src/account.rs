@@ -1,6 +1,6 @@
 //! CPU accounting: who spent the time of a trial.
 //!
-//! Total = wall x CPUs - idle - iowait - steal, read between two standstills. The run time of client and server comes from
+//! Total = wall x CPUs - idle - iowait - steal, read between two quiescent points. The run time of client and server comes from
 //! the scheduler and is exact. What the kernel does in softirq on a path is told apart by a [`Method`]; each says how sure
 //! it is. Reading is done here, arithmetic in `reduce`.
 

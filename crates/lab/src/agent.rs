@@ -2,23 +2,22 @@
 //!
 //! It enters its namespaces, says hello and does what it is told until its input ends. The driver runs in a thread of its
 //! own, so that the main thread can steer it without adding anything to the measured loop. With a process per pair the
-//! agent only passes orders on to processes of its own kind and adds up their answers (`crew`).
+//! agent only passes orders on to processes of its own kind and adds up their answers (`workers`).
 
-mod crew;
+mod workers;
 
 use crate::account::{Spent, guest::GuestCounters, host::HostCpu, process};
 use crate::bpf::sockmap::Sockmap;
 use crate::control::{Answer, Lines, Order, Report, VERSION, write_outcome};
-use crate::driver::client::{Client, ClientConfig, Phase, PhaseReport};
-use crate::driver::server::{Server, ServerConfig};
-use crate::driver::{Shared, UNKNOWN};
 use crate::histogram;
 use crate::limits;
+use crate::load::client::{Client, ClientConfig, Phase, PhaseReport};
+use crate::load::server::{Server, ServerConfig};
+use crate::load::{Shared, UNKNOWN};
 use crate::place;
 use crate::socket::fabric::{Fabric, FabricOptions};
 use crate::socket::kernel::{Kernel, KernelOptions};
 use crate::socket::{Sockets, SocketsOf, Waker};
-use crew::Crew;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::set_current_timer_slack;
@@ -30,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use workers::Workers;
 
 /// Where an agent goes and what it is given.
 #[derive(Debug, Clone, Default)]
@@ -86,7 +86,7 @@ enum Work {
     None,
     Client(Box<ClientThread>),
     Server(ServerThread),
-    Crew(Crew),
+    Workers(Workers),
 }
 
 #[derive(Debug)]
@@ -125,12 +125,12 @@ impl Agent {
             }
             Order::Spent => self.spent(),
             Order::Host => Ok(Answer::Host(Box::new(HostCpu::read()?))),
-            order @ (Order::Run { .. } | Order::Finish { .. } | Order::Hold { .. } | Order::Resume { .. }) => {
+            order @ (Order::Run { .. } | Order::Finish { .. } | Order::Quiesce { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
                     Work::None => Err(Error::usage("nothing to do yet")),
                     Work::Client(client) => client.obey(&order),
                     Work::Server(server) => server.obey(&order),
-                    Work::Crew(crew) => crew.obey(&order),
+                    Work::Workers(workers) => workers.obey(&order),
                 }
             }
         }
@@ -154,9 +154,9 @@ impl Agent {
     fn serve(&mut self, config: ServerConfig, sockets: SocketsOf, processes: u32, pairs: u32) -> Result<Answer> {
         place::need_descriptors(pairs, processes)?;
         if processes > 1 {
-            let mut crew = Crew::start(&self.options, processes)?;
-            let answer = crew.serve(&config, &sockets, pairs)?;
-            self.work = Work::Crew(crew);
+            let mut workers = Workers::start(&self.options, processes)?;
+            let answer = workers.serve(&config, &sockets, pairs)?;
+            self.work = Work::Workers(workers);
             return Ok(answer);
         }
         let (server, endpoint) = match sockets {
@@ -170,9 +170,9 @@ impl Agent {
     fn connect(&mut self, config: ClientConfig, sockets: SocketsOf, processes: u32) -> Result<Answer> {
         place::need_descriptors(config.pairs, processes)?;
         if processes > 1 {
-            let mut crew = Crew::start(&self.options, processes)?;
-            let answer = crew.connect(&config, &sockets)?;
-            self.work = Work::Crew(crew);
+            let mut workers = Workers::start(&self.options, processes)?;
+            let answer = workers.connect(&config, &sockets)?;
+            self.work = Work::Workers(workers);
             return Ok(answer);
         }
         let client = match sockets {
@@ -186,10 +186,10 @@ impl Agent {
     fn spent(&mut self) -> Result<Answer> {
         let mut process = process::own();
         let mut pids = vec![std::process::id()];
-        if let Work::Crew(crew) = &mut self.work {
-            let (crew_process, crew_pids) = crew.spent()?;
-            process = process.plus(crew_process);
-            pids.extend(crew_pids);
+        if let Work::Workers(workers) = &mut self.work {
+            let (worker_cpu, worker_pids) = workers.spent()?;
+            process = process.plus(worker_cpu);
+            pids.extend(worker_pids);
         }
         let report = self.guest.as_ref().map(Attachment::report).transpose().context("the guest's stack")?;
         let guest = report.map(|parts| GuestCounters::of(&parts));
@@ -253,7 +253,7 @@ impl ClientThread {
             Order::Finish { received } => self.finish(received.first().copied().unwrap_or(UNKNOWN)),
             Order::Serve { .. }
             | Order::Connect { .. }
-            | Order::Hold { .. }
+            | Order::Quiesce { .. }
             | Order::Resume { .. }
             | Order::Spent
             | Order::Host => Err(Error::usage("not an order for a client")),
@@ -269,7 +269,7 @@ impl ClientThread {
         self.finished = None;
         let dead = || Error::incomplete("the driver's thread has died");
         self.phases.send(phase).map_err(|_| dead())?;
-        let now = crate::driver::now_ns();
+        let now = crate::load::now_ns();
         let end = Duration::from_nanos(phase.start_ns.max(now) - now + phase.duration_ns);
         match self.reports.recv_timeout(end) {
             Ok(report) => self.finished = Some(report),
@@ -430,7 +430,7 @@ impl ServerThread {
 
     fn obey(&mut self, order: &Order) -> Result<Answer> {
         match order {
-            Order::Hold { received } => self.hold(received.first().copied().unwrap_or(0)),
+            Order::Quiesce { received } => self.quiesce(received.first().copied().unwrap_or(0)),
             Order::Resume { stride } => {
                 self.stride.store(*stride, Ordering::Relaxed);
                 self.until("does not go on", || self.shared.go_on(limits::WAIT_TIME_MAX).then_some(Answer::Resumed))
@@ -445,7 +445,7 @@ impl ServerThread {
     }
 
     /// Waits until `received` bytes have arrived (or no more do), then stops the driver between two operations.
-    fn hold(&mut self, received: u64) -> Result<Answer> {
+    fn quiesce(&mut self, received: u64) -> Result<Answer> {
         self.shared.ending.store(true, Ordering::Relaxed);
         let (mut progress, mut pause) = (Progress::new(), Pause::new());
         while self.shared.received.load(Ordering::Relaxed) < received
@@ -454,14 +454,14 @@ impl ServerThread {
             self.check()?;
             std::thread::sleep(pause.next());
         }
-        self.until("does not come to a standstill", || {
-            let account = self.shared.hold(&*self.waker.0, limits::WAIT_TIME_MAX)?;
-            Some(Answer::Held { accounts: vec![account] })
+        self.until("does not quiesce", || {
+            let account = self.shared.quiesce(&*self.waker.0, limits::WAIT_TIME_MAX)?;
+            Some(Answer::Quiesced { accounts: vec![account] })
         })
     }
 
     /// Tries until it succeeds, the driver fails, or it takes too long.
-    fn until(&self, complaint: &str, mut attempt: impl FnMut() -> Option<Answer>) -> Result<Answer> {
+    fn until(&self, failure: &str, mut attempt: impl FnMut() -> Option<Answer>) -> Result<Answer> {
         let begun = Instant::now();
         loop {
             if let Some(answer) = attempt() {
@@ -469,7 +469,7 @@ impl ServerThread {
             }
             self.check()?;
             if begun.elapsed() > limits::STALL_TIME_MAX {
-                return Err(Error::incomplete(format!("the server {complaint}")));
+                return Err(Error::incomplete(format!("the server {failure}")));
             }
         }
     }

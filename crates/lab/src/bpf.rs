@@ -1,13 +1,13 @@
 //! The privileged instruments: programs of our own in the kernel, loaded by the bare bpf(2) system call.
 //!
-//! [`profile`] tells in which process and for which network namespace CPU time is spent, [`burner`] plants a known cost
+//! [`profile`] tells in which process and for which network namespace CPU time is spent, [`cost_injector`] plants a known cost
 //! into a forwarding path, [`sockmap`] joins TCP sockets past TCP. Each opens with an error that says what is missing, and
 //! each has an `available` for `siga doctor`, which leaves nothing behind. Nothing is pinned: the kernel removes every
 //! program and map when the descriptors close, however the process ends.
 
 pub mod asm;
 pub mod btf;
-pub mod burner;
+pub mod cost_injector;
 pub mod profile;
 pub mod sockmap;
 pub mod symbols;

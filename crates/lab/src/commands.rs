@@ -37,11 +37,11 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
         let ends = match &route {
             Route::Places(client, server) => [client.clone(), server.clone()],
             Route::Guests(_) => {
-                add(&keeper(), format!("this program: starts a control program and guests, for path {route}"));
+                add(&holder(), format!("this program: starts a control program and guests, for path {route}"));
                 [Place::Local, Place::Local]
             }
             Route::Built(kind) => {
-                add(&keeper(), format!("this program: builds path {kind} in namespaces of its own"));
+                add(&holder(), format!("this program: builds path {kind} in namespaces of its own"));
                 [built(), built()]
             }
         };
@@ -65,15 +65,15 @@ pub fn of(plan: &Plan, matrix: &Matrix, ssh: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn keeper() -> Command {
+fn holder() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg("keep");
+    command.arg("namespace-holder");
     command
 }
 
 /// A namespace of a path that is not built yet.
 fn built() -> Place {
-    Place::Built("/proc/KEEPER/fd/N".into(), Some("/proc/KEEPER/ns/user".into()))
+    Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
 }
 
 /// What puts an agent into a place.
@@ -150,7 +150,7 @@ mod tests {
             (1, 1, 1),
             "{lines:?}"
         );
-        assert_eq!(has("agent --net /proc/KEEPER/fd/N --user /proc/KEEPER/ns/user"), 1, "{lines:?}");
+        assert_eq!(has("agent --net /proc/HOLDER/fd/N --user /proc/HOLDER/ns/user"), 1, "{lines:?}");
         assert!(lines.contains(&"/proc/self/exe agent".to_owned()), "{lines:?}");
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::account::Spent;
 use crate::account::host::HostCpu;
-use crate::driver::Held;
-use crate::driver::client::{ClientConfig, Phase};
-use crate::driver::server::ServerConfig;
 use crate::limits;
+use crate::load::Quiesced;
+use crate::load::client::{ClientConfig, Phase};
+use crate::load::server::ServerConfig;
 use crate::record::Counts;
 use crate::socket::{Endpoint, SocketsOf};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -63,7 +63,7 @@ pub enum Order {
         received: Vec<u64>,
     },
     /// Server: wait until that much has been received by each process, then hold still.
-    Hold {
+    Quiesce {
         /// Bytes the client has sent since it began, by process.
         received: Vec<u64>,
     },
@@ -104,9 +104,9 @@ pub enum Answer {
     /// The phase is over.
     Report(Box<Report>),
     /// The server holds still.
-    Held {
+    Quiesced {
         /// Its account, by process.
-        accounts: Vec<Held>,
+        accounts: Vec<Quiesced>,
     },
     /// The server goes on.
     Resumed,
@@ -272,16 +272,16 @@ fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
 
 /// A worker process that is told what to do line by line; ends with this value.
 #[derive(Debug)]
-pub struct Worker {
+pub struct ChildProcess {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<ChildStdout>,
     /// What it says on standard error, if that was asked for; looked at when it is gone.
-    complaints: Option<ChildStderr>,
+    diagnostics: Option<ChildStderr>,
 }
 
-impl Worker {
+impl ChildProcess {
     /// Starts `command` as `name`, in a process group of its own so that the terminal's Ctrl-C does not reach it.
     ///
     /// # Errors
@@ -294,8 +294,8 @@ impl Worker {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::environment(format!("{name}: started without pipes")));
         };
-        let complaints = child.stderr.take();
-        Ok(Self { name, child, input: Some(input), output: Lines::new(output), complaints })
+        let diagnostics = child.stderr.take();
+        Ok(Self { name, child, input: Some(input), output: Lines::new(output), diagnostics })
     }
 
     /// Its process id on this host.
@@ -312,7 +312,7 @@ impl Worker {
     ///
     /// # Errors
     /// It is gone.
-    pub fn say<T: Serialize>(&mut self, value: &T) -> Result<()> {
+    pub fn send<T: Serialize>(&mut self, value: &T) -> Result<()> {
         let Some(input) = &mut self.input else { return Err(self.gone()) };
         match write_line(input, value) {
             Ok(()) => Ok(()),
@@ -360,7 +360,7 @@ impl Worker {
     ///
     /// # Errors
     /// It is gone, did not answer in time, or answered nonsense; and what it reports.
-    pub fn hear<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
+    pub fn receive<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T> {
         let Some(line) = self.output.next(Some(timeout)).map_err(|error| error.at(&self.name))? else {
             return Err(self.gone());
         };
@@ -377,10 +377,10 @@ impl Worker {
     /// Says something and waits for its answer.
     ///
     /// # Errors
-    /// See `hear`.
+    /// See `receive`.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize, timeout: Duration) -> Result<T> {
-        self.say(request)?;
-        self.hear(timeout)
+        self.send(request)?;
+        self.receive(timeout)
     }
 
     /// The error for an answer that does not belong to the order.
@@ -394,8 +394,8 @@ impl Worker {
         while Instant::now() < deadline {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
-                    let complaint = self.complaint();
-                    return Error::incomplete(format!("{}: the process died ({status}){complaint}", self.name));
+                    let diagnostic = self.diagnostic();
+                    return Error::incomplete(format!("{}: the process died ({status}){diagnostic}", self.name));
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 Err(_) => break,
@@ -405,8 +405,8 @@ impl Worker {
     }
 
     /// The last thing it said on standard error.
-    fn complaint(&mut self) -> String {
-        let Some(pipe) = &mut self.complaints else { return String::new() };
+    fn diagnostic(&mut self) -> String {
+        let Some(pipe) = &mut self.diagnostics else { return String::new() };
         let mut bytes = vec![0; COMPLAINT_BYTES_MAX];
         let mut length = 0;
         // Whoever it left behind may hold the pipe open: what is there is all that is waited for.
@@ -451,7 +451,7 @@ const COMPLAINT_BYTES_MAX: usize = 64 << 10;
 /// How long a worker may take to leave before it is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
-impl Drop for Worker {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.end();
     }

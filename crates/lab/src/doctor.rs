@@ -16,7 +16,7 @@ mod timing;
 
 pub use calibrate::{Absent, Calibration, calibrate};
 pub use clean::{Cleaning, Removed, clean};
-pub use examine::{Check, Examination, Group, State, examine};
+pub use examine::{Check, CheckState, Examination, Group, examine};
 pub use experiment::{Planted, Row, Way};
 pub use overhead::Overhead;
 pub use recovery::{Ratio, Verdict};

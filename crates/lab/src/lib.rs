@@ -2,7 +2,7 @@
 //!
 //! A *plan* is a matrix of cells (path, workload, MTU, pairs, level). A *run* measures each cell in trials: it builds the
 //! path, puts an *agent* at each end, lets the *drivers* talk over the one socket trait, and reads CPU counters at
-//! standstills. Trials go into an append-only *store*; *reduction* turns them into rates, latencies and CPU per unit,
+//! quiescent points. Trials go into an append-only *store*; *reduction* turns them into rates, latencies and CPU per unit,
 //! charged to client, router and server; a *report* says it.
 
 pub mod account;
@@ -13,7 +13,7 @@ pub mod config;
 pub mod control;
 pub mod directory;
 pub mod doctor;
-pub mod driver;
+
 pub mod environment;
 pub mod export;
 pub mod histogram;
@@ -21,6 +21,7 @@ pub mod host;
 pub mod judge;
 pub mod level;
 pub mod limits;
+pub mod load;
 pub mod path;
 pub mod place;
 pub mod plan;

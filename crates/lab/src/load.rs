@@ -39,7 +39,7 @@ fn thread_cpu_ns() -> u64 {
 ///
 /// The thread's own CPU time decides, since time in which it is preempted passes by the wall clock and costs nothing;
 /// it is read by system calls, so in between the wall clock, which is not, says when to read again.
-pub fn burn(ns: u64) {
+pub fn spend_cpu(ns: u64) {
     let until_cpu = thread_cpu_ns() + ns;
     let mut left = ns;
     while left > 0 {
@@ -63,19 +63,19 @@ pub enum Close {
     Client,
 }
 
-/// A server's account at a standstill.
+/// A server's account at a quiescent point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct Quiesced {
     /// Counts since it began.
     pub counts: Counts,
-    /// When the first bytes since the last standstill arrived, on its host's monotonic clock; 0 if none have or if the
+    /// When the first bytes since the last quiescent point arrived, on its host's monotonic clock; 0 if none have or if the
     /// workload's time is the client's to tell.
     pub first_ns: u64,
     /// When the last bytes arrived; 0 as above.
     pub last_ns: u64,
 }
 
-impl Held {
+impl Quiesced {
     /// Two processes together.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -108,8 +108,8 @@ pub struct Shared {
     /// Control to server: hold still.
     pause: AtomicBool,
     /// The server's account while it holds still.
-    standstill: Mutex<Option<Held>>,
-    /// `pause` or `standstill` has changed.
+    quiesced: Mutex<Option<Quiesced>>,
+    /// `pause` or `quiesced` has changed.
     turn: Condvar,
     /// Control to server: leave.
     pub quit: AtomicBool,
@@ -135,7 +135,7 @@ impl Default for Shared {
             expected: AtomicU64::new(UNKNOWN),
             give_up: AtomicBool::new(false),
             pause: AtomicBool::new(false),
-            standstill: Mutex::new(None),
+            quiesced: Mutex::new(None),
             turn: Condvar::new(),
             quit: AtomicBool::new(false),
             sent: AtomicU64::new(0),
@@ -155,58 +155,58 @@ impl Shared {
 
     /// Control: asks the server to hold still between two operations and waits for it; `None` if that takes longer than
     /// `time`. The server may have to be woken for it.
-    pub fn hold(&self, waker: &dyn Waker, time: Duration) -> Option<Held> {
+    pub fn quiesce(&self, waker: &dyn Waker, time: Duration) -> Option<Quiesced> {
         self.pause.store(true, Ordering::Release);
         waker.wake();
         let begun = Instant::now();
-        let mut standstill = self.standstill();
-        while standstill.is_none() {
+        let mut quiesced = self.quiesced();
+        while quiesced.is_none() {
             let left = time.checked_sub(begun.elapsed())?;
-            (standstill, _) = self.turn.wait_timeout(standstill, left).unwrap_or_else(PoisonError::into_inner);
+            (quiesced, _) = self.turn.wait_timeout(quiesced, left).unwrap_or_else(PoisonError::into_inner);
         }
-        *standstill
+        *quiesced
     }
 
     /// Control: lets the server go on; false if it has not done so within `time`.
     pub fn go_on(&self, time: Duration) -> bool {
         let begun = Instant::now();
-        let mut standstill = self.standstill();
+        let mut quiesced = self.quiesced();
         self.ending.store(false, Ordering::Relaxed);
         self.pause.store(false, Ordering::Release);
         self.turn.notify_all();
-        while standstill.is_some() {
+        while quiesced.is_some() {
             let Some(left) = time.checked_sub(begun.elapsed()) else { return false };
-            (standstill, _) = self.turn.wait_timeout(standstill, left).unwrap_or_else(PoisonError::into_inner);
+            (quiesced, _) = self.turn.wait_timeout(quiesced, left).unwrap_or_else(PoisonError::into_inner);
         }
         true
     }
 
     /// Control: lets the server leave.
     pub fn quit(&self, waker: &dyn Waker) {
-        let standstill = self.standstill();
+        let quiesced = self.quiesced();
         self.quit.store(true, Ordering::Release);
         self.turn.notify_all();
-        drop(standstill);
+        drop(quiesced);
         waker.wake();
     }
 
     /// Server: holds still until the pause is over; `tend` is [`Sockets::tend`](crate::socket::Sockets::tend).
-    fn hold_still(&self, account: &Held, mut tend: impl FnMut() -> Option<Duration>) {
-        let mut standstill = self.standstill();
-        *standstill = Some(*account);
+    fn rest(&self, account: &Quiesced, mut tend: impl FnMut() -> Option<Duration>) {
+        let mut quiesced = self.quiesced();
+        *quiesced = Some(*account);
         self.turn.notify_all();
         while self.pause.load(Ordering::Acquire) && !self.quit.load(Ordering::Acquire) {
-            standstill = match tend() {
-                None => self.turn.wait(standstill).unwrap_or_else(PoisonError::into_inner),
-                Some(time) => self.turn.wait_timeout(standstill, time).unwrap_or_else(PoisonError::into_inner).0,
+            quiesced = match tend() {
+                None => self.turn.wait(quiesced).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => self.turn.wait_timeout(quiesced, time).unwrap_or_else(PoisonError::into_inner).0,
             };
         }
-        *standstill = None;
+        *quiesced = None;
         self.turn.notify_all();
     }
 
-    fn standstill(&self) -> MutexGuard<'_, Option<Held>> {
-        self.standstill.lock().unwrap_or_else(PoisonError::into_inner)
+    fn quiesced(&self) -> MutexGuard<'_, Option<Quiesced>> {
+        self.quiesced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_burn_uses_the_cpu_it_was_asked_for_beside_others_who_want_it() {
+    fn spend_cpu_uses_the_requested_cpu_time_beside_a_busy_thread() {
         let cpu = rustix::thread::sched_getcpu();
         let mut here = rustix::thread::CpuSet::new();
         here.set(cpu);
@@ -239,7 +239,7 @@ mod tests {
             let used = scope.spawn(|| {
                 rustix::thread::sched_setaffinity(None, here).unwrap();
                 let before = thread_cpu_ns();
-                burn(20_000_000);
+                spend_cpu(20_000_000);
                 thread_cpu_ns() - before
             });
             let used = used.join().unwrap();

@@ -1,13 +1,13 @@
 //! Network paths that siga builds: which types there are, what MTU they take, and what was built.
 //!
-//! A built path lives in network namespaces of its own, held by a *keeper* process (`keeper`); when the keeper is gone,
+//! A built path lives in network namespaces of its own, held by a *holder* process (`holder`); when the holder is gone,
 //! so is the path. Nothing here measures: the run takes the namespaces of a [`Built`] path and puts agents into them.
 
 mod build;
 pub mod filter;
 pub mod guest;
 mod handle;
-pub mod keeper;
+pub mod holder;
 mod namespace;
 mod netlink;
 mod raised;
@@ -255,14 +255,14 @@ pub enum Role {
     Server,
 }
 
-/// A namespace of a built path, open for as long as its keeper lives.
+/// A namespace of a built path, open for as long as its holder lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     /// Whose it is. One namespace can serve as client and server (loopback): it is then listed twice.
     pub role: Role,
-    /// A path to open and pass to setns(2) with CLONE_NEWNET (`/proc/KEEPER/fd/N`).
+    /// A path to open and pass to setns(2) with CLONE_NEWNET (`/proc/HOLDER/fd/N`).
     pub net: String,
-    /// The user namespace to enter first (`/proc/KEEPER/ns/user`); `None` if the keeper shares the caller's.
+    /// The user namespace to enter first (`/proc/HOLDER/ns/user`); `None` if the holder shares the caller's.
     pub user: Option<String>,
     /// Inode number of the network namespace: its identity in traces and records.
     pub inode: u64,

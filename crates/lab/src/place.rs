@@ -7,7 +7,7 @@
 pub(crate) mod ssh;
 
 use crate::agent::AgentOptions;
-use crate::control::{Answer, VERSION, Worker};
+use crate::control::{Answer, ChildProcess, VERSION};
 use crate::limits;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -121,7 +121,7 @@ impl Place {
 #[derive(Debug)]
 pub struct Agent {
     /// The process.
-    pub worker: Worker,
+    pub worker: ChildProcess,
     /// Addresses of its place that others can reach, best first.
     pub addresses: Vec<IpAddr>,
 }
@@ -137,8 +137,8 @@ fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
 ///
 /// # Errors
 /// Environment: out of processes.
-pub fn start_agent(options: &AgentOptions, name: &str) -> Result<Worker> {
-    Worker::start(agent_command(options), name)
+pub fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
+    ChildProcess::start(agent_command(options), name)
 }
 
 /// The command of an agent on this host.
@@ -162,8 +162,8 @@ pub(crate) fn agent_command(options: &AgentOptions) -> Command {
 ///
 /// # Errors
 /// It cannot enter its place, or is of another build.
-pub fn greet(worker: &mut Worker) -> Result<Vec<IpAddr>> {
-    let answer = worker.hear(limits::ANSWER_TIME_MAX)?;
+pub fn greet(worker: &mut ChildProcess) -> Result<Vec<IpAddr>> {
+    let answer = worker.receive(limits::ANSWER_TIME_MAX)?;
     let Answer::Hello { version, addresses } = answer else { return Err(worker.unexpected(&answer)) };
     if version != VERSION {
         let name = worker.name();

@@ -5,11 +5,11 @@
 //! each axis. A plan is checked whole before anything is built, so that a typing error costs no measuring time.
 
 use crate::account::Method;
-use crate::bpf::burner::PER_PACKET_NS_MAX;
+use crate::bpf::cost_injector::PER_PACKET_NS_MAX;
 use crate::directory;
-use crate::driver::Close;
 use crate::level::Level;
 use crate::limits;
+use crate::load::Close;
 use crate::path::{GuestPath, PathKind, check_congestion};
 use crate::place::Place;
 use crate::sys::cpu_list;

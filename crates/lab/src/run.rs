@@ -9,8 +9,8 @@
 use crate::account::Method;
 use crate::bpf::profile::Profiler;
 use crate::control;
-use crate::driver::content::mix;
 use crate::limits;
+use crate::load::content::mix;
 use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{Skipped, TrialRecord};
 use crate::stop;

@@ -1,20 +1,20 @@
-//! One trial: build the path, put the ends in place, warm up, stand still, measure, stand still.
+//! One trial: build the path, put the ends in place, warm up, quiesce, measure, quiesce.
 //!
 //! Everything belongs to the trial and goes with it, so no trial inherits anything from the one before. Payload and CPU
-//! are counted over one identical interval, between two standstills in which nothing moves.
+//! are counted over one identical interval, between two quiescent points in which nothing moves.
 
-mod scene;
+mod fixture;
 
 use crate::account::charge::charge;
 use crate::account::host::HostCpu;
 use crate::bpf::profile::Profiler;
 use crate::control::{Order, Report, interrupted};
-use crate::driver::client::Phase;
 use crate::limits;
+use crate::load::client::Phase;
 use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
 use crate::workload::Shape;
-use scene::{Reading, Scene};
+use fixture::{Fixture, Reading};
 use siga_model::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -37,7 +37,7 @@ pub struct Bench<'a> {
     pub profiler: Option<Profiler>,
 }
 
-/// What was counted between two standstills.
+/// What was counted between two quiescent points.
 #[derive(Debug)]
 struct Interval {
     report: Report,
@@ -48,7 +48,7 @@ struct Interval {
 
 impl Bench<'_> {
     /// Measures one trial of `cell`; with `check` every byte is checked first in an unmeasured phase. A trial that the host
-    /// disturbed is measured again, so that a moment's standstill costs no figure; `tell` is told.
+    /// disturbed is measured again, so that a moment without CPU time costs no figure; `progress` receives the reason.
     ///
     /// # Errors
     /// Environment: the path cannot be built or the places refuse. Incomplete: an end died or stopped answering, or the host
@@ -58,39 +58,42 @@ impl Bench<'_> {
         cell: &Cell,
         round: u32,
         check: bool,
-        tell: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&str),
     ) -> Result<(TrialRecord, PathRecord)> {
-        undisturbed(|| self.attempt(cell, round, check), |reason| tell(&format!("{cell}: measured again: {reason}")))
+        undisturbed(
+            || self.attempt(cell, round, check),
+            |reason| progress(&format!("{cell}: measured again: {reason}")),
+        )
     }
 
     fn attempt(&mut self, cell: &Cell, round: u32, check: bool) -> Result<(TrialRecord, PathRecord)> {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-        let mut scene = Scene::set(self.plan, self.matrix, self.ssh, cell)?;
+        let mut fixture = Fixture::set(self.plan, self.matrix, self.ssh, cell)?;
         if check {
-            let checked = self.phase(&mut scene, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
+            let checked = self.phase(&mut fixture, self.plan.seconds.min(CHECK_SECONDS), limits::STAMP_BYTES)?;
             sound_content(&checked, "checking every byte")?;
         }
         if self.plan.warm_up_seconds > 0.0 {
-            self.phase(&mut scene, self.plan.warm_up_seconds, limits::STAMP_STRIDE_BYTES)?;
+            self.phase(&mut fixture, self.plan.warm_up_seconds, limits::STAMP_STRIDE_BYTES)?;
         }
-        let dropped = scene.drops()?;
-        let planted = scene.planted()?;
+        let dropped = fixture.drops()?;
+        let planted = fixture.planted()?;
         // The hosts are read next to the phase, so that nothing else of this is in their total.
-        let before = scene.read(true)?;
-        let hosts_before = scene.hosts()?;
+        let before = fixture.read(true)?;
+        let hosts_before = fixture.hosts()?;
         if let Some(profiler) = &mut self.profiler {
             profiler.start()?;
         }
-        let measured = self.phase(&mut scene, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
+        let measured = self.phase(&mut fixture, self.plan.seconds, limits::STAMP_STRIDE_BYTES);
         let profile = self.profiler.as_mut().map(Profiler::stop).transpose();
         let (measured, profile) = (measured?, profile?);
-        let hosts = scene.hosts()?;
-        let after = scene.read(false)?;
-        let planted = scene.planted()?.map(|(packets, ns)| {
+        let hosts = fixture.hosts()?;
+        let after = fixture.read(false)?;
+        let planted = fixture.planted()?.map(|(packets, ns)| {
             let (packets_before, ns_before) = planted.unwrap_or_default();
             (packets - packets_before, ns - ns_before)
         });
-        let profile = profile.map(|profile| charge(&profile, &scene.owners(&after)));
+        let profile = profile.map(|profile| charge(&profile, &fixture.owners(&after)));
         let record = TrialRecord {
             cell: cell.clone(),
             round,
@@ -115,32 +118,32 @@ impl Bench<'_> {
             },
             protocol: grown(&before, &after),
             devices: after.devices_since(&before),
-            drops: (scene.drops()? + after.drops()).saturating_sub(dropped + before.drops()),
+            drops: (fixture.drops()? + after.drops()).saturating_sub(dropped + before.drops()),
         };
         if record.units() == 0.0 {
             return Err(nothing_done(&record.flags));
         }
-        Ok((record, scene.path_record(cell, &after)))
+        Ok((record, fixture.path_record(cell, &after)))
     }
 
-    /// Runs one phase from standstill to standstill.
-    fn phase(&self, scene: &mut Scene, seconds: f64, stride: u64) -> Result<Interval> {
+    /// Runs one phase from one quiescent point to the next.
+    fn phase(&self, fixture: &mut Fixture, seconds: f64, stride: u64) -> Result<Interval> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the plan's check")]
         let duration_ns = (seconds * 1e9) as u64;
         let long = Duration::from_nanos(duration_ns) + limits::STALL_TIME_MAX + limits::ANSWER_TIME_MAX;
-        let server_before = scene.held.counts;
-        scene.server_does(&Order::Resume { stride })?;
+        let server_before = fixture.quiesced.counts;
+        fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
-        let sent = scene.client_stops(&Order::Run { phase }, long)?;
+        let sent = fixture.client_stops(&Order::Run { phase }, long)?;
         // Lost datagrams never arrive; streams and connections are waited for.
-        let awaited = if scene.lossy { vec![0; sent.len()] } else { sent };
-        let held = scene.hold(awaited)?;
-        let report = scene.client_reports(&Order::Finish { received: held })?;
-        let elapsed_ns = match scene.held.span_ns() {
+        let awaited = if fixture.lossy { vec![0; sent.len()] } else { sent };
+        let held = fixture.quiesce(awaited)?;
+        let report = fixture.client_reports(&Order::Finish { received: held })?;
+        let elapsed_ns = match fixture.quiesced.span_ns() {
             0 => report.end_ns.saturating_sub(report.start_ns),
             span_ns => span_ns,
         };
-        Ok(Interval { report, elapsed_ns, server: scene.held.counts.since(server_before) })
+        Ok(Interval { report, elapsed_ns, server: fixture.quiesced.counts.since(server_before) })
     }
 
     /// How the ends of a cell work and wait.
@@ -160,10 +163,10 @@ impl Bench<'_> {
 }
 
 /// Does what the host disturbed again, some times, having told why.
-fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut tell: impl FnMut(&str)) -> Result<T> {
+fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnMut(&str)) -> Result<T> {
     for _ in 0..AGAIN_MAX {
         match attempt() {
-            Err(error) if error.is_disturbance() && !interrupted() => tell(error.message()),
+            Err(error) if error.is_disturbance() && !interrupted() => progress(error.message()),
             ended => return ended,
         }
     }

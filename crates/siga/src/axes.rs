@@ -3,7 +3,7 @@
 use clap::Args;
 use siga_lab::account::Method;
 use siga_lab::config;
-use siga_lab::driver::Close;
+use siga_lab::load::Close;
 use siga_lab::plan::Plan;
 use siga_model::error::{Error, Result};
 use siga_model::text;

@@ -149,7 +149,7 @@ Examples:
     },
     /// Hold a built path (started by siga itself).
     #[command(hide = true)]
-    Keep,
+    NamespaceHolder,
 }
 
 fn main() -> ExitCode {
@@ -180,7 +180,7 @@ fn run(command: Command) -> Result<()> {
         Command::Agent { net, user, sockmap, unlink } => {
             siga_lab::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }
-        Command::Keep => siga_lab::path::keeper::keep(),
+        Command::NamespaceHolder => siga_lab::path::holder::hold(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! takes root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
-use siga_lab::doctor::{Group, Report, State};
+use siga_lab::doctor::{CheckState, Group, Report};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -59,8 +59,8 @@ fn check_examination(output: &Output) -> Report {
     }
     for check in &examination.checks {
         assert!(!check.finding.is_empty(), "{check:?}");
-        assert_eq!(check.costs.is_some(), check.state != State::Ok, "what is not well has a cost: {check:?}");
-        assert!(check.state != State::Missing || check.way_out.is_some(), "no way out: {check:?}");
+        assert_eq!(check.costs.is_some(), check.state != CheckState::Ok, "what is not well has a cost: {check:?}");
+        assert!(check.state != CheckState::Missing || check.way_out.is_some(), "no way out: {check:?}");
     }
     assert!(!examination.timings.is_empty());
     report
@@ -71,7 +71,8 @@ fn the_host_is_examined_with_the_privilege_there_is() {
     let output = Command::new(SIGA).args(["doctor", "--format", "json"]).output().unwrap();
     let report = check_examination(&output);
     let examination = report.examination.as_ref().unwrap();
-    let has = |name: &str| examination.checks.iter().any(|check| check.name == name && check.state != State::Missing);
+    let has =
+        |name: &str| examination.checks.iter().any(|check| check.name == name && check.state != CheckState::Missing);
     assert_eq!(examination.overhead.is_some(), has("profile") && has("veth-routed"));
     let text = report.text();
     assert!(text.starts_with(&examination.summary) && text.contains("CPU accounting"), "{text}");
@@ -88,7 +89,7 @@ fn an_unprivileged_user_is_told_what_that_costs() {
     let report = check_examination(&output);
     let checks = report.examination.unwrap().checks;
     let profile = checks.iter().find(|check| check.name == "profile").unwrap();
-    assert_eq!(profile.state, State::Missing);
+    assert_eq!(profile.state, CheckState::Missing);
     assert!(profile.costs.as_ref().unwrap().contains("subtract"), "{profile:?}");
 }
 
@@ -104,9 +105,9 @@ fn age(path: &Path) {
     file.set_modified(SystemTime::now() - Duration::from_secs(3_600)).unwrap();
 }
 
-/// A keeper as siga starts it, but by a process that is not siga.
+/// A holder as siga starts it, but by a process that is not siga.
 fn orphan(program: &Path, directory: &Path) -> Child {
-    let mut command = as_user(program, directory, &["keep"]);
+    let mut command = as_user(program, directory, &["namespace-holder"]);
     command.arg0("/proc/self/exe").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
@@ -132,7 +133,7 @@ fn what_a_crash_has_left_is_removed_and_what_lives_is_not() {
     let cleaning = report(&output).cleaning.unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let found: Vec<&str> = cleaning.found.iter().map(|removed| removed.what.as_str()).collect();
-    assert_eq!(found, [format!("process {} (siga keep)", lost.id()), copy.display().to_string()]);
+    assert_eq!(found, [format!("process {} (siga namespace-holder)", lost.id()), copy.display().to_string()]);
     assert!(!copy.exists());
     assert!(lost.wait().unwrap().signal().is_some(), "the orphan was ended");
 

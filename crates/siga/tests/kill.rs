@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Does something to a run in the middle of its second trial, which its agents show by their drivers' threads; how it ended.
 fn strike(bench: &Bench, arguments: &str, act: impl Fn(&Running)) -> Ended {
     let is_measuring = |pid| {
-        // The processes of a crew are children of its agent.
+        // An agent's worker processes are its children.
         let has = |name: &str| {
             let mut parents = [pid].into_iter().chain(children(pid));
             parents.any(|parent| !children_with_thread(parent, name).is_empty())
@@ -54,9 +54,9 @@ fn a_trial_that_is_missing_is_told_even_if_its_cell_has_others() {
     }
     let arguments = "--path unix --workload rr-1-1 --clients 2 --processes --seconds 0.4 --trials 3";
     let ended = strike(&bench, arguments, |run| {
-        // One process of the server's crew.
-        let mut crew = children(run.pid()).into_iter().flat_map(|agent| children_with_thread(agent, "server"));
-        if let Some(process) = crew.next() {
+        // One worker process of the server.
+        let mut workers = children(run.pid()).into_iter().flat_map(|agent| children_with_thread(agent, "server"));
+        if let Some(process) = workers.next() {
             signal(process, Signal::KILL);
         }
     });
@@ -70,17 +70,17 @@ fn a_trial_that_is_missing_is_told_even_if_its_cell_has_others() {
 }
 
 #[test]
-fn a_run_goes_on_without_the_keeper_that_died() {
+fn a_run_goes_on_without_the_holder_that_died() {
     let bench = Bench::new();
     if !paths_build(&bench) {
         return;
     }
     let arguments = "--path veth-routed,unix --workload rr-1-1,strp-20m --clients 3 --seconds 0.3 --trials 1";
     let ended = strike(&bench, arguments, |run| {
-        let keepers = children(run.pid())
+        let holders = children(run.pid())
             .into_iter()
             .filter(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(b"keep\0")));
-        keepers.for_each(|pid| signal(pid, Signal::KILL));
+        holders.for_each(|pid| signal(pid, Signal::KILL));
     });
     let ended = ended.refused(4, &["1 of 4 cells have no figure"]);
     assert!(ended.err.contains("the process died") || ended.err.contains("stopped answering"), "{ended}");
@@ -159,7 +159,7 @@ fn kill_leaves_no_process_of_a_crew() {
             "run --path {path} --workload rr-1-1,strg-20m --clients 8 --processes --seconds 0.3 --trials 9"
         ));
         // Two agents, each with up to 8 processes.
-        run.until("crew", || bench.processes().len() > 3);
+        run.until("workers", || bench.processes().len() > 3);
         std::thread::sleep(Duration::from_micros(random() % 600_000));
         run.signal(Signal::KILL);
         run.end();
@@ -214,7 +214,7 @@ fn an_impatient_interrupt_ends_at_once_and_leaves_nothing() {
 #[test]
 fn an_agent_without_a_coordinator_leaves() {
     let bench = Bench::new();
-    for arguments in ["agent", "keep"] {
+    for arguments in ["agent", "namespace-holder"] {
         let ended = bench.run(arguments).ok();
         assert!(ended.err.is_empty(), "{ended}");
     }

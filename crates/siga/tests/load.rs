@@ -1,12 +1,12 @@
 //! The drivers over sockets that misbehave, and against peers that do: what is wrong is counted, what is right goes on,
-//! and both ends come to their standstill with the same counts.
+//! and both ends quiesce with the same counts.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 use rustix::fd::OwnedFd;
-use siga_lab::driver::client::{Client, ClientConfig, Phase, PhaseReport};
-use siga_lab::driver::server::{Server, ServerConfig};
-use siga_lab::driver::{Close, Shared, UNKNOWN};
 use siga_lab::limits;
+use siga_lab::load::client::{Client, ClientConfig, Phase, PhaseReport};
+use siga_lab::load::server::{Server, ServerConfig};
+use siga_lab::load::{Close, Shared, UNKNOWN};
 use siga_lab::record::Counts;
 use siga_lab::socket::kernel::{Kernel, KernelOptions};
 use siga_lab::socket::{Endpoint, Ready, Sockets, Token, Waker};
@@ -183,7 +183,8 @@ impl ServerEnd {
         S::Socket: Send,
         S::Listener: Send,
     {
-        let config = ServerConfig { workload, endpoint: at, close, write_bytes: 128 << 10, burn_ns: 0, delay_ns: 0 };
+        let config =
+            ServerConfig { workload, endpoint: at, close, write_bytes: 128 << 10, extra_cpu_ns: 0, delay_ns: 0 };
         let (mut server, endpoint) = Server::listen(sockets, config).unwrap();
         let (shared, stride) = (Arc::new(Shared::default()), Arc::new(AtomicU64::new(limits::STAMP_STRIDE_BYTES)));
         let waker = server.waker();
@@ -195,10 +196,10 @@ impl ServerEnd {
     }
 
     /// Waits until so much has arrived, or nothing more does, and holds still.
-    fn hold(&self, received: u64) -> Counts {
+    fn quiesce(&self, received: u64) -> Counts {
         self.shared.ending.store(true, Ordering::Relaxed);
         let _arrived = nap_until(Duration::from_secs(1), || self.shared.received.load(Ordering::Relaxed) >= received);
-        self.shared.hold(&*self.waker, SOON).expect("the server holds still").counts
+        self.shared.quiesce(&*self.waker, SOON).expect("the server holds still").counts
     }
 
     fn go_on(&self, stride: u64) {
@@ -210,7 +211,7 @@ impl ServerEnd {
     fn until(&self, what: &str, seen: impl Fn(&Counts) -> bool) -> Counts {
         let begun = Instant::now();
         loop {
-            let counts = self.hold(0);
+            let counts = self.quiesce(0);
             if seen(&counts) {
                 return counts;
             }
@@ -261,7 +262,7 @@ impl ClientEnd {
         let waker = sockets.waker();
         let endpoints = vec![to.clone()];
         let config =
-            ClientConfig { workload, pairs, first_pair: 0, endpoints, close, write_bytes: 128 << 10, burn_ns: 0 };
+            ClientConfig { workload, pairs, first_pair: 0, endpoints, close, write_bytes: 128 << 10, extra_cpu_ns: 0 };
         let mut client = Client::new(sockets, config);
         client.connect(&shared).unwrap();
         let (phases, orders) = channel();
@@ -318,13 +319,13 @@ fn phase(client: &ClientEnd, server: &ServerEnd, stride: u64) -> (PhaseReport, C
 fn phase_of(time: Duration, client: &ClientEnd, server: &ServerEnd, stride: u64) -> (PhaseReport, Counts) {
     let begun = Instant::now();
     loop {
-        let before = server.hold(0);
+        let before = server.quiesce(0);
         server.go_on(stride);
         let sent = client.run(time, stride, None);
-        let held = server.hold(sent);
-        let report = client.finish(held.sent).unwrap();
+        let quiesced = server.quiesce(sent);
+        let report = client.finish(quiesced.sent).unwrap();
         if report.counts.sent + report.counts.received > 0 {
-            return (report, held.since(before));
+            return (report, quiesced.since(before));
         }
         assert!(begun.elapsed() < SOON, "nothing moves: {:?}", report.counts);
     }
@@ -353,13 +354,18 @@ fn short_and_premature_operations_change_nothing_but_the_rate() {
             let client = ClientEnd::start(Faulty::new(faults, seed + 99), workload, close, 5, &server.endpoint);
             // Twice, so that a stream goes on where it was stopped; first with every byte checked.
             for stride in [limits::STAMP_BYTES, limits::STAMP_STRIDE_BYTES] {
-                let (report, held) = phase(&client, &server, stride);
-                assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{text}: {:?} {held:?}", report.counts);
-                assert_eq!(report.counts.sent, held.received, "{text}");
-                assert_eq!(report.counts.received, held.sent, "{text}");
+                let (report, quiesced) = phase(&client, &server, stride);
+                assert_eq!(
+                    (report.counts.errors(), quiesced.errors()),
+                    (0, 0),
+                    "{text}: {:?} {quiesced:?}",
+                    report.counts
+                );
+                assert_eq!(report.counts.sent, quiesced.received, "{text}");
+                assert_eq!(report.counts.received, quiesced.sent, "{text}");
                 if !workload.is_stream() {
-                    assert_eq!(report.counts.transactions, held.transactions, "{text}");
-                    assert_eq!(report.latency.len(), held.transactions, "{text}");
+                    assert_eq!(report.counts.transactions, quiesced.transactions, "{text}");
+                    assert_eq!(report.latency.len(), quiesced.transactions, "{text}");
                 }
             }
             server.quit();
@@ -380,16 +386,16 @@ fn changed_content_is_found_by_the_end_that_receives_it() {
             let client = ClientEnd::start(sockets, workload, Close::Server, 3, &server.endpoint);
             let begun = Instant::now();
             // Of a stream, a busy host may take longer than a phase for the first that comes to this end.
-            let (report, held) = loop {
-                let (report, held) = phase(&client, &server, limits::STAMP_BYTES);
-                let received = if at_client { report.counts.received } else { held.received };
+            let (report, quiesced) = loop {
+                let (report, quiesced) = phase(&client, &server, limits::STAMP_BYTES);
+                let received = if at_client { report.counts.received } else { quiesced.received };
                 if received > 0 || begun.elapsed() > SOON {
-                    break (report, held);
+                    break (report, quiesced);
                 }
             };
-            let found = if at_client { report.counts.wrong_content } else { held.wrong_content };
-            assert!(found > 0, "{text}, changed at the client {at_client}: {:?} {held:?}", report.counts);
-            assert!(report.counts.errors() + held.errors() > 0);
+            let found = if at_client { report.counts.wrong_content } else { quiesced.wrong_content };
+            assert!(found > 0, "{text}, changed at the client {at_client}: {:?} {quiesced:?}", report.counts);
+            assert!(report.counts.errors() + quiesced.errors() > 0);
             server.quit();
         }
     }
@@ -403,9 +409,14 @@ fn with_sound_sockets_no_content_is_wrong_at_any_size() {
             let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
             let sockets = Faulty::new(Faults::default(), 1);
             let client = ClientEnd::start(sockets, workload, Close::Server, 1, &server.endpoint);
-            let (report, held) = phase_of(Duration::from_millis(5), &client, &server, limits::STAMP_BYTES);
+            let (report, quiesced) = phase_of(Duration::from_millis(5), &client, &server, limits::STAMP_BYTES);
             assert!(report.counts.transactions > 0, "{workload}");
-            assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{workload}: {:?} {held:?}", report.counts);
+            assert_eq!(
+                (report.counts.errors(), quiesced.errors()),
+                (0, 0),
+                "{workload}: {:?} {quiesced:?}",
+                report.counts
+            );
             server.quit();
         }
     }
@@ -422,10 +433,10 @@ fn a_connection_that_breaks_is_counted_and_the_others_go_on() {
         // On a busy host, in the first phases in which as much happens that one breaks.
         let (begun, mut failed, mut transactions) = (Instant::now(), 0, 0);
         while begun.elapsed() < SOON && (failed == 0 || (transactions == 0 && !workload.is_stream())) {
-            let (report, held) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
+            let (report, quiesced) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
             failed += report.counts.resets + report.counts.short_reads;
             transactions += report.counts.transactions;
-            assert_eq!(report.counts.wrong_content + held.wrong_content, 0, "{text}");
+            assert_eq!(report.counts.wrong_content + quiesced.wrong_content, 0, "{text}");
         }
         assert!(failed > 0 && failed < 200, "{text}: {failed}");
         assert!(transactions > 0 || workload.is_stream(), "{text}");
@@ -459,11 +470,11 @@ fn transactions_with_connections_of_their_own_go_on_after_a_refusal() {
         let (begun, mut phases) = (Instant::now(), 0);
         let (mut transactions, mut resets, mut refused) = (0, 0, 0);
         while phases < 2 || (begun.elapsed() < SOON && (transactions <= 200 || resets == 0 || refused == 0)) {
-            let (report, held) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
+            let (report, quiesced) = phase(&client, &server, limits::STAMP_STRIDE_BYTES);
             let counts = report.counts;
-            assert_eq!(counts.wrong_content + held.wrong_content, 0, "{counts:?} {held:?}");
+            assert_eq!(counts.wrong_content + quiesced.wrong_content, 0, "{counts:?} {quiesced:?}");
             (transactions, resets) = (transactions + counts.transactions, resets + counts.resets);
-            (refused, phases) = (refused + held.connect_failures, phases + 1);
+            (refused, phases) = (refused + quiesced.connect_failures, phases + 1);
         }
         assert!(transactions > 200, "{transactions} in {phases}");
         assert!(resets > 0 && refused > 0, "{resets} {refused} in {phases}");
@@ -577,8 +588,8 @@ fn a_client_that_misbehaves_costs_its_own_connection_only() {
     // A busy host takes more than one phase for as many.
     while begun.elapsed() < SOON && transactions <= 10 {
         let sent = client.run(Duration::from_millis(50), limits::STAMP_STRIDE_BYTES, None);
-        let held = server.hold(counts.received + sent);
-        let report = client.finish(held.sent - counts.sent).unwrap();
+        let quiesced = server.quiesce(counts.received + sent);
+        let report = client.finish(quiesced.sent - counts.sent).unwrap();
         assert_eq!(report.counts.errors(), 0, "{:?}", report.counts);
         transactions += report.counts.transactions;
         server.go_on(limits::STAMP_STRIDE_BYTES);
@@ -603,9 +614,9 @@ fn datagrams_of_strangers_are_counted_and_answers_to_others_too() {
 
     let sockets = Faulty::new(Faults::default(), 1);
     let client = ClientEnd::start(sockets, workload, Close::Server, 4, &server.endpoint);
-    let (report, held) = phase(&client, &server, limits::STAMP_BYTES);
+    let (report, quiesced) = phase(&client, &server, limits::STAMP_BYTES);
     assert!(report.counts.transactions > 10, "{:?}", report.counts);
-    assert_eq!((report.counts.errors(), held.errors()), (0, 0), "{:?} {held:?}", report.counts);
+    assert_eq!((report.counts.errors(), quiesced.errors()), (0, 0), "{:?} {quiesced:?}", report.counts);
     server.quit();
 }
 
@@ -668,7 +679,7 @@ fn answers_too_short_too_long_late_or_never_are_told_apart() {
 
 /// What a server answers to a UDP request, with `0`s behind it.
 fn response(request: &[u8], length: usize) -> Vec<u8> {
-    use siga_lab::driver::content::{Direction, Message};
+    use siga_lab::load::content::{Direction, Message};
     let connection = u64::from_le_bytes(request[..8].try_into().unwrap());
     let mut bytes = vec![0; length];
     let message = Message { connection, number: 0, direction: Direction::Response };
@@ -682,8 +693,8 @@ fn an_open_loop_counts_from_the_planned_start() {
     let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
     let client = ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, 2, &server.endpoint);
     let sent = client.run(Duration::from_millis(100), limits::STAMP_STRIDE_BYTES, Some(1_000.0));
-    let held = server.hold(sent);
-    let report = client.finish(held.sent).unwrap();
+    let quiesced = server.quiesce(sent);
+    let report = client.finish(quiesced.sent).unwrap();
     let corrected = report.corrected.unwrap();
     let planned = report.counts.transactions + report.counts.unstarted;
     assert!((99..=101).contains(&planned), "100 in 100 ms: {:?}", report.counts);
@@ -702,8 +713,8 @@ fn more_than_can_be_done_shows_in_the_corrected_latency_and_in_what_was_never_be
     let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
     let client = ClientEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, 1, &server.endpoint);
     let sent = client.run(Duration::from_millis(100), limits::STAMP_STRIDE_BYTES, Some(1e6));
-    let held = server.hold(sent);
-    let report = client.finish(held.sent).unwrap();
+    let quiesced = server.quiesce(sent);
+    let report = client.finish(quiesced.sent).unwrap();
     assert!(report.counts.unstarted > 50_000, "{:?}", report.counts);
     let corrected = report.corrected.unwrap();
     assert!(corrected.value_at_quantile(0.5) > report.latency.value_at_quantile(0.5), "waiting counts");
@@ -711,7 +722,7 @@ fn more_than_can_be_done_shows_in_the_corrected_latency_and_in_what_was_never_be
 }
 
 #[test]
-fn a_server_holds_still_and_leaves_whatever_it_is_doing() {
+fn a_server_quiesces_and_leaves_whatever_it_is_doing() {
     for text in ["rr:200/1000", "crr:64/8k", "strg:20/20m", "strp:20m/20"] {
         let workload: Workload = text.parse().unwrap();
         let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, localhost());
@@ -722,16 +733,16 @@ fn a_server_holds_still_and_leaves_whatever_it_is_doing() {
             client
         });
         for _ in 0..50 {
-            let held = server.hold(0);
-            assert_eq!(server.hold(0), held, "{text}: nothing moves at a standstill");
+            let quiesced = server.quiesce(0);
+            assert_eq!(server.quiesce(0), quiesced, "{text}: nothing moves at a quiescent point");
             server.go_on(limits::STAMP_STRIDE_BYTES);
             thread::sleep(Duration::from_micros(500));
         }
         let client = busy.join().unwrap();
-        let held = server.hold(client.shared.sent.load(Ordering::Relaxed));
-        let report = client.finish(held.sent).unwrap();
+        let quiesced = server.quiesce(client.shared.sent.load(Ordering::Relaxed));
+        let report = client.finish(quiesced.sent).unwrap();
         assert_eq!(report.counts.errors(), 0, "{text}: {:?}", report.counts);
-        assert_eq!((report.counts.sent, report.counts.received), (held.received, held.sent), "{text}");
+        assert_eq!((report.counts.sent, report.counts.received), (quiesced.received, quiesced.sent), "{text}");
         server.quit();
     }
 }

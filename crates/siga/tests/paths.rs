@@ -1,6 +1,6 @@
-//! Network paths on the real kernel: every type is built by a keeper process, carries TCP, and leaves nothing behind.
+//! Network paths on the real kernel: every type is built by a holder process, carries TCP, and leaves nothing behind.
 //!
-//! Without the privilege to make network namespaces the keepers make user namespaces; where even those are refused, the
+//! Without the privilege to make network namespaces the holders make user namespaces; where even those are refused, the
 //! tests say so and return. Entering a namespace from a thread of the test takes root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
@@ -85,7 +85,7 @@ fn an_unprivileged_user_builds_every_type() {
             }
             Err(error) => panic!("{error}"),
         };
-        assert!(read(&format!("/proc/{}/status", path.keeper())).contains(&format!("Uid:\t{NOBODY}\t")));
+        assert!(read(&format!("/proc/{}/status", path.holder())).contains(&format!("Uid:\t{NOBODY}\t")));
         check_shape(&path.built, kind, spec.ipv6);
         if kind != PathKind::Unix {
             echo(&path.built, kind.mtu_default().unwrap());
@@ -102,7 +102,7 @@ fn a_host_without_user_namespaces_is_named_as_such() {
         exec setpriv --bounding-set=-all --inh-caps=-all \"$0\" keep";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "sh", "-c", script, SIGA]);
-    let Some((_keeper, answer)) = raw_keeper(&mut command, Parent::ThisTest, &spec(PathKind::Veth, None, false)) else {
+    let Some((_holder, answer)) = raw_holder(&mut command, Parent::ThisTest, &spec(PathKind::Veth, None, false)) else {
         return;
     };
     assert!(answer.contains(r#""kind":"environment""#), "{answer}");
@@ -296,7 +296,7 @@ fn a_host_without_nft_is_told_what_to_install() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, SIGA]).arg(empty.path());
     let spec = PathSpec { level: with_rules(REJECTING), ..spec(PathKind::VethRouted, None, false) };
-    let Some((_keeper, answer)) = raw_keeper(&mut command, Parent::ThisTest, &spec) else { return };
+    let Some((_holder, answer)) = raw_holder(&mut command, Parent::ThisTest, &spec) else { return };
     if answer.is_empty() {
         println!("skipped, because nothing can be mounted here");
         return;
@@ -307,7 +307,7 @@ fn a_host_without_nft_is_told_what_to_install() {
 }
 
 #[test]
-fn nft_goes_with_its_keeper() {
+fn nft_goes_with_its_holder() {
     let Some(_alone) = where_paths_build() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (program, pid) = (directory.path().join("nft"), directory.path().join("pid"));
@@ -316,10 +316,11 @@ fn nft_goes_with_its_keeper() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
     let spec = PathSpec { level: with_rules(REJECTING), ..spec(PathKind::VethRouted, None, false) };
-    let mut keeper = Command::new(SIGA);
-    let keeper = keeper.arg("keep").env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let keeper = Process(keeper);
-    writeln!(keeper.0.stdin.as_ref().unwrap(), "{}", request(&spec, std::process::id())).unwrap();
+    let mut holder = Command::new(SIGA);
+    let holder =
+        holder.arg("namespace-holder").env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let holder = Process(holder);
+    writeln!(holder.0.stdin.as_ref().unwrap(), "{}", request(&spec, std::process::id())).unwrap();
     let nft = loop {
         if let Ok(pid) = fs::read_to_string(&pid) {
             break pid.trim().to_owned();
@@ -332,11 +333,11 @@ fn nft_goes_with_its_keeper() {
         assert!(Instant::now() < deadline, "the program does not begin");
         thread::sleep(Duration::from_millis(5));
     }
-    drop(keeper);
+    drop(holder);
     let deadline = Instant::now() + VANISH_TIME_MAX;
     // Whoever inherits it may take a while to bury it.
     while fs::read_to_string(format!("/proc/{nft}/cmdline")).is_ok_and(|text| !text.is_empty()) {
-        assert!(Instant::now() < deadline, "nft outlives its keeper");
+        assert!(Instant::now() < deadline, "nft outlives its holder");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -388,67 +389,68 @@ fn many_paths_one_after_the_other_leave_nothing() {
     for round in 0..20 {
         let path = build(&spec(PathKind::ALL[round % PathKind::ALL.len()], None, false));
         inodes.extend(inodes_of(&path.built));
-        let keeper = path.keeper();
+        let holder = path.holder();
         path.close();
-        assert!(!fs::exists(format!("/proc/{keeper}")).unwrap(), "keeper {keeper} is still there");
+        assert!(!fs::exists(format!("/proc/{holder}")).unwrap(), "holder {holder} is still there");
     }
     assert_nothing_left(&inodes);
 }
 
 #[test]
-fn a_path_dies_with_its_keeper_and_asking_for_it_is_an_error() {
+fn a_path_dies_with_its_holder_and_asking_for_it_is_an_error() {
     let Some(_alone) = where_paths_build() else { return };
     let mut path = build(&spec(PathKind::VethRouted, None, false));
     let inodes = inodes_of(&path.built);
-    signal(path.keeper(), Signal::KILL);
+    signal(path.holder(), Signal::KILL);
     let error = path.counters().unwrap_err();
     assert!(error.message().contains("the process died"), "{error}");
     assert_nothing_left(&inodes);
 }
 
 #[test]
-fn a_keeper_that_does_not_leave_is_killed() {
+fn a_holder_that_does_not_leave_is_killed() {
     let Some(_alone) = where_paths_build() else { return };
     let path = build(&spec(PathKind::Veth, None, false));
-    let (keeper, inodes) = (path.keeper(), inodes_of(&path.built));
-    signal(keeper, Signal::STOP);
+    let (holder, inodes) = (path.holder(), inodes_of(&path.built));
+    signal(holder, Signal::STOP);
     path.close();
-    assert!(!fs::exists(format!("/proc/{keeper}")).unwrap(), "keeper {keeper} is still there");
+    assert!(!fs::exists(format!("/proc/{holder}")).unwrap(), "holder {holder} is still there");
     assert_nothing_left(&inodes);
 }
 
 #[test]
-fn a_path_dies_with_the_parent_of_its_keeper() {
+fn a_path_dies_with_the_parent_of_its_holder() {
     let Some(_alone) = where_paths_build() else { return };
-    // The shell is the keeper's parent while this test keeps the pipes open: only the parent's death can end the keeper.
+    // The shell is the holder's parent while this test keeps the pipes open: only the parent's death can end the holder.
     let mut command = Command::new("sh");
     command.args(["-c", "\"$0\" keep; true", SIGA]);
-    let (shell, answer) = raw_keeper(&mut command, Parent::Command, &spec(PathKind::Bridge, None, false)).unwrap();
+    let (shell, answer) = raw_holder(&mut command, Parent::Command, &spec(PathKind::Bridge, None, false)).unwrap();
     let mut answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let built: Built = serde_json::from_value(answer["ok"].take()).unwrap();
     let inodes = inodes_of(&built);
-    assert!(held(&inodes), "the keeper holds its namespaces");
+    assert!(held(&inodes), "the holder holds its namespaces");
     signal(shell.0.id(), Signal::KILL);
     assert_nothing_left(&inodes);
 }
 
 #[test]
-fn an_orphaned_keeper_builds_nothing() {
-    let mut keeper = Command::new(SIGA).arg("keep").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+fn an_orphaned_holder_builds_nothing() {
+    let mut holder =
+        Command::new(SIGA).arg("namespace-holder").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // Process 0 is nobody's parent.
-    writeln!(keeper.stdin.as_ref().unwrap(), "{}", request(&spec(PathKind::Veth, None, false), 0)).unwrap();
+    writeln!(holder.stdin.as_ref().unwrap(), "{}", request(&spec(PathKind::Veth, None, false), 0)).unwrap();
     let mut answer = String::new();
-    keeper.stdout.take().unwrap().read_to_string(&mut answer).unwrap();
+    holder.stdout.take().unwrap().read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "");
-    assert!(keeper.wait().unwrap().success());
+    assert!(holder.wait().unwrap().success());
 }
 
 #[test]
-fn a_keeper_does_not_hear_the_interrupt_key() {
+fn a_holder_does_not_hear_the_interrupt_key() {
     let Some(_alone) = where_paths_build() else { return };
     let path = build(&spec(PathKind::Unix, None, false));
-    let keeper = Pid::from_raw(path.keeper().try_into().unwrap());
-    assert_eq!(rustix::process::getpgid(keeper).ok(), keeper, "it leads a process group of its own");
+    let holder = Pid::from_raw(path.holder().try_into().unwrap());
+    assert_eq!(rustix::process::getpgid(holder).ok(), holder, "it leads a process group of its own");
 }
 
 fn spec(kind: PathKind, mtu: Option<u32>, ipv6: bool) -> PathSpec {
@@ -654,7 +656,7 @@ impl Unprivileged {
         Some(Self { _directory: directory, program })
     }
 
-    /// The same user can enter what its keeper made.
+    /// The same user can enter what its holder made.
     fn enters(&self, namespace: &Namespace, interface: &str) {
         let user = namespace.user.as_ref().expect("made in a user namespace");
         let output = Command::new("nsenter")
@@ -688,15 +690,15 @@ impl Drop for Process {
     }
 }
 
-/// Who becomes the parent of a keeper started by hand.
+/// Who becomes the parent of a holder started by hand.
 #[derive(Clone, Copy)]
 enum Parent {
     ThisTest,
     Command,
 }
 
-/// Starts a keeper by `command`, sends it `spec`, and returns its answer; `None` if the command is absent.
-fn raw_keeper(command: &mut Command, parent: Parent, spec: &PathSpec) -> Option<(Process, String)> {
+/// Starts a holder by `command`, sends it `spec`, and returns its answer; `None` if the command is absent.
+fn raw_holder(command: &mut Command, parent: Parent, spec: &PathSpec) -> Option<(Process, String)> {
     let Ok(child) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
         println!("skipped, because {:?} cannot be started", command.get_program());
         return None;

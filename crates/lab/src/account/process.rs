@@ -1,6 +1,6 @@
 //! CPU time of one process, exact in its total.
 
-use crate::driver::clock_ns;
+use crate::load::clock_ns;
 use crate::record::ProcessCpu;
 use crate::sys;
 use rustix::time::ClockId;

@@ -1,15 +1,15 @@
-//! A process per pair: the crew of an agent, which does together what the agent is told.
+//! The worker processes of an agent, one per pair: they carry out each order of the agent together.
 //!
 //! Orders go to all processes before the first answer is awaited, so that they work at the same time; a phase begins at a
 //! moment agreed on beforehand. Answers are added up; per-process figures stay in the order of the pairs.
 
 use super::AgentOptions;
-use crate::control::{Answer, Order, Report, Worker};
-use crate::driver::client::{ClientConfig, Phase};
-use crate::driver::now_ns;
-use crate::driver::server::ServerConfig;
+use crate::control::{Answer, ChildProcess, Order, Report};
 use crate::histogram;
 use crate::limits;
+use crate::load::client::{ClientConfig, Phase};
+use crate::load::now_ns;
+use crate::load::server::ServerConfig;
 use crate::place;
 use crate::record::ProcessCpu;
 use crate::socket::{Endpoint, SocketsOf};
@@ -17,32 +17,32 @@ use siga_model::error::{Error, Result};
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) struct Crew {
-    members: Vec<Worker>,
+pub(super) struct Workers {
+    workers: Vec<ChildProcess>,
 }
 
-impl Crew {
+impl Workers {
     /// Starts the processes; they share this process's namespaces.
     pub(super) fn start(options: &AgentOptions, processes: u32) -> Result<Self> {
         let options = AgentOptions { sockmap: options.sockmap, ..AgentOptions::default() };
         let start = |number| place::start_agent(&options, &format!("process {number}"));
-        let mut members = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
-        for member in &mut members {
-            place::greet(member)?;
+        let mut workers = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
+        for worker in &mut workers {
+            place::greet(worker)?;
         }
-        Ok(Self { members })
+        Ok(Self { workers })
     }
 
     /// Asks every process and collects the answers in order.
     fn all(&mut self, order: impl Fn(usize) -> Order, time: Duration) -> Result<Vec<Answer>> {
-        for (number, member) in self.members.iter_mut().enumerate() {
-            member.say(&order(number))?;
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            worker.send(&order(number))?;
         }
-        self.members.iter_mut().map(|member| member.hear(limits::ANSWER_TIME_MAX + time)).collect()
+        self.workers.iter_mut().map(|worker| worker.receive(limits::ANSWER_TIME_MAX + time)).collect()
     }
 
     pub(super) fn serve(&mut self, config: &ServerConfig, sockets: &SocketsOf, pairs: u32) -> Result<Answer> {
-        let processes = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let processes = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
         let answers = self.all(
             |number| Order::Serve {
                 config: ServerConfig { endpoint: nth_endpoint(&config.endpoint, number), ..config.clone() },
@@ -63,7 +63,7 @@ impl Crew {
     }
 
     pub(super) fn connect(&mut self, config: &ClientConfig, sockets: &SocketsOf) -> Result<Answer> {
-        let processes = self.members.len();
+        let processes = self.workers.len();
         let answers = self.all(
             |number| {
                 let (first, pairs) = share(config.pairs, processes, number);
@@ -83,15 +83,15 @@ impl Crew {
         match order {
             Order::Run { phase } => self.run(*phase),
             Order::Finish { received } => self.finish(received),
-            Order::Hold { received } => {
+            Order::Quiesce { received } => {
                 let part = |number: usize| vec![received.get(number).copied().unwrap_or(0)];
-                let answers = self.all(|number| Order::Hold { received: part(number) }, Duration::ZERO)?;
+                let answers = self.all(|number| Order::Quiesce { received: part(number) }, Duration::ZERO)?;
                 let mut all = Vec::new();
                 for answer in answers {
-                    let Answer::Held { accounts } = answer else { return Err(out_of_turn(&answer)) };
+                    let Answer::Quiesced { accounts } = answer else { return Err(out_of_turn(&answer)) };
                     all.extend(accounts);
                 }
-                Ok(Answer::Held { accounts: all })
+                Ok(Answer::Quiesced { accounts: all })
             }
             Order::Resume { stride } => {
                 self.all(|_| Order::Resume { stride: *stride }, Duration::ZERO)?;
@@ -105,8 +105,8 @@ impl Crew {
 
     fn run(&mut self, phase: Phase) -> Result<Answer> {
         // Time for the order to reach every process before the agreed moment.
-        let start_ns = now_ns() + 2_000_000 + 50_000 * self.members.len() as u64;
-        let processes = self.members.len() as f64;
+        let start_ns = now_ns() + 2_000_000 + 50_000 * self.workers.len() as u64;
+        let processes = self.workers.len() as f64;
         let phase = Phase { start_ns, rate: phase.rate.map(|rate| rate / processes), ..phase };
         let time = Duration::from_nanos(phase.duration_ns) + limits::STALL_TIME_MAX;
         let mut all = Vec::new();

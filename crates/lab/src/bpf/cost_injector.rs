@@ -1,9 +1,9 @@
-//! The burner: plants a known CPU cost into the forwarding path of a network namespace.
+//! The CPU-cost injector: plants a known CPU cost into the forwarding path of a network namespace.
 //!
 //! A program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time with each packet, adds up
 //! what it really spent and lets the packet go on. A packet is what the interface hands up: with segmentation offload that
 //! can be 64 KB of a stream. Contract: the cost of a packet is at least what was asked for; it exceeds it by up to one
-//! reading of the clock and by whatever interrupts the loop, and both are in [`Spent`].
+//! reading of the clock and by whatever interrupts the loop, and both are in [`Injected`].
 
 use super::asm::{
     Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if, label,
@@ -31,9 +31,9 @@ const NEXT: i32 = -1;
 
 const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capability::SysAdmin];
 
-/// What a burner used up.
+/// The cost that an injector has caused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct Injected {
     /// Packets held up.
     pub packets: u64,
     /// Nanoseconds that they were held up for, all together.
@@ -42,8 +42,8 @@ pub struct Spent {
 
 /// A planted cost; gone when dropped.
 #[derive(Debug)]
-pub struct Burner {
-    spent: Map,
+pub struct CostInjector {
+    injected: Map,
     _links: Vec<OwnedFd>,
 }
 
@@ -52,8 +52,8 @@ pub struct Burner {
 /// # Errors
 /// Environment: what is missing.
 pub fn available() -> Result<()> {
-    let spent = create_map()?;
-    let program = load_burner(&spent, 1)?;
+    let injected = create_map()?;
+    let program = load_injector(&injected, 1)?;
     // No interface has this number, and the kernel looks for it only if it knows the kind of link.
     match attach_ingress(program.as_fd(), u32::MAX >> 1) {
         Ok(_) | Err(Errno::NODEV) => Ok(()),
@@ -62,7 +62,7 @@ pub fn available() -> Result<()> {
     }
 }
 
-impl Burner {
+impl CostInjector {
     /// Makes every packet that comes in on one of `interfaces` of a network namespace (`/proc/PID/ns/net` or the like)
     /// cost `per_packet_ns` more. The caller's own namespace stays as it is.
     ///
@@ -72,24 +72,24 @@ impl Burner {
         if per_packet_ns > PER_PACKET_NS_MAX {
             return Err(Error::usage(format!("{per_packet_ns} ns a packet are more than {PER_PACKET_NS_MAX}")));
         }
-        let spent = create_map()?;
-        let program = load_burner(&spent, per_packet_ns)?;
+        let injected = create_map()?;
+        let program = load_injector(&injected, per_packet_ns)?;
         let links = in_namespace(namespace_path, || {
             let attach = |interface: &&str| attach_to(&program, interface);
             interfaces.iter().map(attach).collect::<Result<Vec<_>>>()
         });
         let links = links.and_then(|links| links).map_err(|error| error.at(namespace_path.display()))?;
-        Ok(Self { spent, _links: links })
+        Ok(Self { injected, _links: links })
     }
 
     /// What it used up so far, on all interfaces.
     ///
     /// # Errors
     /// Environment: the kernel does not say.
-    pub fn spent(&self) -> Result<Spent> {
-        let values = self.spent.get(&[0; 4]).context("cannot read what the burner spent")?.unwrap_or_default();
+    pub fn injected(&self) -> Result<Injected> {
+        let values = self.injected.get(&[0; 4]).context("cannot read what the injector spent")?.unwrap_or_default();
         let (values, _) = values.as_chunks::<8>();
-        let mut total = Spent::default();
+        let mut total = Injected::default();
         for pair in values.chunks_exact(2) {
             total.packets += u64::from_ne_bytes(pair[0]);
             total.ns += u64::from_ne_bytes(pair[1]);
@@ -113,17 +113,17 @@ pub(super) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send
 }
 
 fn create_map() -> Result<Map> {
-    Map::create(MapKind::PerCpuArray, "siga_burned", 4, 16, 1)
+    Map::create(MapKind::PerCpuArray, "siga_injected", 4, 16, 1)
         .map_err(|errno| refused("cannot create a BPF map", errno, &NEEDED))
 }
 
-fn load_burner(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
+fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
     // Without CAP_PERFMON, which CAP_SYS_ADMIN includes, the verifier would refuse the loop in words of its own.
     if !missing(&NEEDED).is_empty() {
         return Err(refused("cannot plant a cost into a network namespace", Errno::PERM, &NEEDED));
     }
     let ns = i32::try_from(per_packet_ns).map_err(|_| Error::usage(format!("{per_packet_ns} ns are too many")))?;
-    load_program(ProgramKind::Ingress, "siga_burner", &burner(spent, ns), &NEEDED)
+    load_program(ProgramKind::Ingress, "siga_injector", &program(spent, ns), &NEEDED)
 }
 
 fn attach_to(program: &OwnedFd, interface: &str) -> Result<OwnedFd> {
@@ -141,7 +141,7 @@ fn without_tcx() -> Error {
 }
 
 /// Reads the clock until `ns` have passed, then counts the packet and the time.
-fn burner(spent: &Map, ns: i32) -> Vec<Line<'_>> {
+fn program(spent: &Map, ns: i32) -> Vec<Line<'_>> {
     vec![
         call(Helper::Nanoseconds),
         copy(R6, R0),
@@ -181,18 +181,18 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn burner(path: &Path, ns: u32) -> Option<Burner> {
-        let burner = Burner::attach(path, &["left", "right"], ns);
-        burner.inspect_err(|error| eprintln!("skipped, because no burner can be attached: {error}")).ok()
+    fn injector(path: &Path, ns: u32) -> Option<CostInjector> {
+        let injector = CostInjector::attach(path, &["left", "right"], ns);
+        injector.inspect_err(|error| eprintln!("skipped, because no cost injector can be attached: {error}")).ok()
     }
 
     #[test]
     fn every_forwarded_packet_costs_what_was_asked_for_and_is_counted() {
         let Some(path) = routed() else { return };
-        let Some(burner) = burner(&path.router.path(), 5_000) else { return };
-        let before = burner.spent().unwrap();
+        let Some(injector) = injector(&path.router.path(), 5_000) else { return };
+        let before = injector.injected().unwrap();
         let rounds = ping_pong(&path, |rounds| rounds == 2_000);
-        let spent = burner.spent().unwrap();
+        let spent = injector.injected().unwrap();
         let (packets, ns) = (spent.packets - before.packets, spent.ns - before.ns);
         // One packet each way, besides those of the connection and lone acknowledgements.
         assert!((2 * rounds..4 * rounds).contains(&packets), "{packets} packets in {rounds} rounds");
@@ -200,20 +200,20 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_stays_in_its_namespace_and_a_dropped_burner_is_gone() {
+    fn the_caller_stays_in_its_namespace_and_a_dropped_cost_injector_is_gone() {
         let Some(path) = routed() else { return };
         let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
-        let Some(Burner { spent, _links }) = burner(&path.router.path(), 5_000) else { return };
+        let Some(CostInjector { injected, _links }) = injector(&path.router.path(), 5_000) else { return };
         assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), own);
-        let gone = Burner { spent, _links: Vec::new() };
+        let gone = CostInjector { injected, _links: Vec::new() };
         ping_pong(&path, |rounds| rounds == 10);
-        assert!(gone.spent().unwrap().packets >= 20);
+        assert!(gone.injected().unwrap().packets >= 20);
         drop(_links);
         // A process being started elsewhere in this test program may hold copies of the descriptors for a moment.
         let unmoved = |_| {
-            let before = gone.spent().unwrap();
+            let before = gone.injected().unwrap();
             ping_pong(&path, |rounds| rounds == 10);
-            gone.spent().unwrap() == before
+            gone.injected().unwrap() == before
         };
         assert!((0..100).any(unmoved));
     }
@@ -221,11 +221,11 @@ mod tests {
     #[test]
     fn unfit_requests_are_refused_with_their_place() {
         let Some(path) = routed() else { return };
-        let refused = |result: Result<Burner>| result.unwrap_err().message().to_owned();
-        assert!(refused(Burner::attach(&path.router.path(), &[], PER_PACKET_NS_MAX + 1)).contains("50001 ns"));
-        assert!(refused(Burner::attach(Path::new("/nonexistent"), &["left"], 1)).contains("/nonexistent"));
-        if burner(&path.router.path(), 0).is_some() {
-            assert!(refused(Burner::attach(&path.router.path(), &["middle"], 1)).contains("no interface middle"));
+        let refused = |result: Result<CostInjector>| result.unwrap_err().message().to_owned();
+        assert!(refused(CostInjector::attach(&path.router.path(), &[], PER_PACKET_NS_MAX + 1)).contains("50001 ns"));
+        assert!(refused(CostInjector::attach(Path::new("/nonexistent"), &["left"], 1)).contains("/nonexistent"));
+        if injector(&path.router.path(), 0).is_some() {
+            assert!(refused(CostInjector::attach(&path.router.path(), &["middle"], 1)).contains("no interface middle"));
         }
     }
 
@@ -239,13 +239,13 @@ mod tests {
             return;
         };
         let mut charged = |ns| {
-            let burner = burner(&path.router.path(), ns)?;
+            let injector = injector(&path.router.path(), ns)?;
             profiler.start().unwrap();
             let began = std::time::Instant::now();
             ping_pong(&path, |_| began.elapsed() > Duration::from_secs(3));
             let profile = profiler.stop().unwrap();
             let of_router = profile.time_ns(|sample| sample.namespace_inode == path.router.inode());
-            Some((of_router, burner.spent().unwrap()))
+            Some((of_router, injector.injected().unwrap()))
         };
         let mut measured = || {
             let ((plain, counted), (burnt, spent)) = (charged(0)?, charged(20_000)?);

@@ -2,7 +2,7 @@
 //!
 //! A namespace is held by a child process that reads a pipe from this one, so it ends with the test however that ends.
 
-use super::burner::in_namespace;
+use super::cost_injector::in_namespace;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;

@@ -9,7 +9,7 @@ use super::experiment::{
 };
 use super::recovery::Verdict;
 use super::timing;
-use crate::bpf::burner;
+use crate::bpf::cost_injector;
 use crate::bpf::profile::Profiler;
 use crate::config;
 use crate::control;
@@ -84,9 +84,9 @@ impl Calibration {
 }
 
 /// Why a method cannot be tried here; the methods and the instrument that plants into the router need privilege.
-fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, burner: &Result<()>) -> Option<String> {
+fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, injector: &Result<()>) -> Option<String> {
     let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
-    match (experiment.planted, burner) {
+    match (experiment.planted, injector) {
         (Planted::Router, Err(error)) => {
             return Some(format!("nothing can be planted in the router: {}", reason(error)));
         }
@@ -130,7 +130,7 @@ impl Course {
     }
 
     /// Measures a round, the large cost first in every other one.
-    fn round(&mut self, profiler: &mut Option<Profiler>, tell: &mut dyn FnMut(&str)) -> Result<()> {
+    fn round(&mut self, profiler: &mut Option<Profiler>, progress: &mut dyn FnMut(&str)) -> Result<()> {
         let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let experiment = self.experiment.varied(round);
         let mut none = None;
@@ -139,7 +139,7 @@ impl Course {
             let plan = experiment.plan(us, self.cpu);
             let matrix = plan.matrix()?;
             let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: profiler.take() };
-            let measured = bench.trial(&matrix.cells[0], round, false, tell);
+            let measured = bench.trial(&matrix.cells[0], round, false, progress);
             *profiler = bench.profiler;
             measured.map(|(trial, _)| trial)
         };
@@ -155,19 +155,19 @@ impl Course {
     }
 }
 
-/// Plants known costs and sees what is recovered; takes one to three minutes. `tell` is told what is under way.
+/// Plants known costs and sees what is recovered; takes one to three minutes. `progress` receives a line for each step.
 ///
 /// # Errors
 /// Environment: the path cannot be built. Incomplete: interrupted, or an end died.
-pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
+pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let profiler = Profiler::open();
-    let burner = burner::available();
+    let injector = cost_injector::available();
     let cpu = timing::allowed().first().copied().unwrap_or(0);
     let (mut courses, mut skipped) = (Vec::new(), Vec::new());
     for experiment in EXPERIMENTS {
         let mut ways = Vec::new();
         for &way in experiment.ways {
-            match absent(&experiment, way, &profiler, &burner) {
+            match absent(&experiment, way, &profiler, &injector) {
                 Some(reason) => skipped.push(Absent { planted_in: experiment.planted, way, reason, noisy: false }),
                 None => ways.push(way),
             }
@@ -181,8 +181,8 @@ pub fn calibrate(tell: &mut dyn FnMut(&str)) -> Result<Calibration> {
     let mut failures = 0;
     while begun.elapsed() < TIME_MAX && !courses.iter().all(Course::is_done) {
         for course in courses.iter_mut().filter(|course| !course.is_done()) {
-            tell(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
-            match course.round(&mut profiler, tell) {
+            progress(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
+            match course.round(&mut profiler, progress) {
                 // One trial gone wrong costs its round; a host where they keep going wrong is told so.
                 Err(error) if error.kind() == ErrorKind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,

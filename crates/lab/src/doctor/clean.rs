@@ -111,7 +111,7 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
 struct Process {
     pid: i32,
     parent: i32,
-    /// "keep" or "agent".
+    /// "namespace-holder" or "agent".
     role: String,
     /// Copied here by ssh, whose server started it.
     is_copy: bool,
@@ -130,7 +130,7 @@ fn process(pid: i32) -> Option<Process> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<&str> = line.split(|&byte| byte == 0).map(|word| std::str::from_utf8(word).unwrap_or("")).collect();
     let parent = i32::try_from(status_number(&pid.to_string(), "PPid:", 0)?).ok()?;
-    let [program, role @ ("keep" | "agent"), options @ ..] = &words[..] else { return None };
+    let [program, role @ ("namespace-holder" | "agent"), options @ ..] = &words[..] else { return None };
     let is_copy = options.contains(&"--unlink") && is_copied_name(Path::new(program));
     (*program == "/proc/self/exe" || is_copy).then(|| Process { pid, parent, role: (*role).into(), is_copy })
 }

@@ -38,7 +38,7 @@ impl Group {
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CheckState {
     /// As good as it gets.
     Ok,
     /// It works, at a price.
@@ -55,7 +55,7 @@ pub struct Check {
     /// What was tried: a path, a method, a tool.
     pub name: String,
     /// How it came out.
-    pub state: State,
+    pub state: CheckState,
     /// What it is, or what is wrong with it.
     pub finding: String,
     /// What its absence costs the user.
@@ -105,42 +105,42 @@ impl Examination {
         for check in self.checks.iter_mut().filter(|check| check.group == Group::Accounting && check.name == "profile")
         {
             let percent = 100.0 * (1.0 - ratio.value);
-            check.state = State::Caution;
+            check.state = CheckState::Caution;
             check.costs = Some(format!("a path that is busy all the time is {percent:.0}% slower while it is sampled"));
             check.way_out = Some("where rates matter more than who spent the time: --accounting subtract".into());
         }
     }
 
-    fn state(&self, group: Group, name: &str) -> Option<State> {
+    fn state(&self, group: Group, name: &str) -> Option<CheckState> {
         self.checks.iter().find(|check| check.group == group && check.name == name).map(|check| check.state)
     }
 
     fn has(&self, group: Group, name: &str) -> bool {
-        self.state(group, name).is_some_and(|state| state != State::Missing)
+        self.state(group, name).is_some_and(|state| state != CheckState::Missing)
     }
 }
 
-/// Examines this host. The program must be `siga`, which holds built paths by starting itself. `tell` is told what is
+/// Examines this host. The program must be `siga`, which holds built paths by starting itself. `progress` receives a line for what is
 /// under way.
 ///
 /// # Errors
 /// Environment: out of descriptors, processes or threads. Incomplete: interrupted. What is merely missing is no error.
-pub fn examine(tell: &mut dyn FnMut(&str)) -> Result<Examination> {
-    tell("the host");
+pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
+    progress("the host");
     let environment = host::environment();
-    let mut checks = probe::paths(tell);
-    tell("accounting");
+    let mut checks = probe::paths(progress);
+    progress("accounting");
     checks.extend(probe::accounting(&checks));
     checks.extend(probe::tools());
     checks.extend(probe::host(&environment));
-    tell("elementary costs");
+    progress("elementary costs");
     let timings = timing::all()?;
     let host = probe::describe(&environment);
     let mut examination = Examination { fit: false, summary: String::new(), host, checks, timings, overhead: None };
     if examination.has(Group::Paths, "veth-routed")
         && let Ok(profiler) = Profiler::open()
     {
-        let overhead = overhead::measure(profiler, tell)?;
+        let overhead = overhead::measure(profiler, progress)?;
         examination.price(&overhead);
         examination.overhead = Some(overhead);
     }
@@ -154,7 +154,7 @@ pub fn examine(tell: &mut dyn FnMut(&str)) -> Result<Examination> {
 
 fn summary(examination: &Examination) -> String {
     let paths = || examination.checks.iter().filter(|check| check.group == Group::Paths);
-    let built = paths().filter(|check| check.state != State::Missing).count();
+    let built = paths().filter(|check| check.state != CheckState::Missing).count();
     if !examination.fit {
         return format!("This host cannot measure: {built} of {} types of path can be built.", paths().count());
     }
@@ -165,7 +165,7 @@ fn summary(examination: &Examination) -> String {
     } else {
         "a router's cost cannot be told"
     };
-    let cautions = examination.checks.iter().filter(|check| check.state == State::Caution).count();
+    let cautions = examination.checks.iter().filter(|check| check.state == CheckState::Caution).count();
     let cautions = match cautions {
         0 => String::new(),
         1 => "; one thing costs accuracy".into(),
@@ -195,7 +195,7 @@ mod tests {
             (Group::Accounting, "profile"),
             (Group::Accounting, "subtract"),
         ];
-        let state = |pair: &(Group, &str)| if present.contains(pair) { State::Ok } else { State::Missing };
+        let state = |pair: &(Group, &str)| if present.contains(pair) { CheckState::Ok } else { CheckState::Missing };
         let mut examination = Examination {
             fit: present.contains(&(Group::Paths, "veth")),
             summary: String::new(),
@@ -231,9 +231,9 @@ mod tests {
         };
         let mut examination = examination(&[(Group::Accounting, "profile")]);
         examination.price(&overhead(0.94));
-        assert_eq!(examination.state(Group::Accounting, "profile"), Some(State::Ok), "its interval reaches 0.95");
+        assert_eq!(examination.state(Group::Accounting, "profile"), Some(CheckState::Ok), "its interval reaches 0.95");
         examination.price(&overhead(0.7));
-        assert_eq!(examination.state(Group::Accounting, "profile"), Some(State::Caution));
+        assert_eq!(examination.state(Group::Accounting, "profile"), Some(CheckState::Caution));
         let check = examination.checks.iter().find(|check| check.name == "profile").unwrap();
         assert!(check.costs.as_ref().unwrap().contains("30% slower"), "{check:?}");
     }

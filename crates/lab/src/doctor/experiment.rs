@@ -181,7 +181,7 @@ impl Experiment {
     fn planted_us(&self, trial: &TrialRecord, us: f64) -> f64 {
         match self.planted {
             Planted::Client | Planted::Server | Planted::Delay => us,
-            // A transaction takes as many packets as it takes, and the burner says what they really cost.
+            // A transaction takes as many packets as it takes, and the injector says what they really cost.
             Planted::Router => {
                 trial.cpu.planted_router.map_or(0.0, |(_, ns)| ns as f64 * 1e-3 / trial.units().max(1.0))
             }
@@ -389,7 +389,7 @@ mod tests {
             assert!(varied.iter().all(|factor| (0.75..1.25).contains(factor)));
         }
         let most_ns = IN_THE_ROUTER.much_us * 1.25 * 1e3;
-        assert!(most_ns <= f64::from(crate::bpf::burner::PER_PACKET_NS_MAX));
+        assert!(most_ns <= f64::from(crate::bpf::cost_injector::PER_PACKET_NS_MAX));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct Overhead {
 ///
 /// # Errors
 /// Environment: the path cannot be built. Incomplete: interrupted, or an end died.
-pub(super) fn measure(profiler: Profiler, tell: &mut dyn FnMut(&str)) -> Result<Overhead> {
+pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Result<Overhead> {
     let plan = Plan {
         paths: vec![PathKind::VethRouted.name().into()],
         workloads: vec!["rr-200-1000".into()],
@@ -48,11 +48,11 @@ pub(super) fn measure(profiler: Profiler, tell: &mut dyn FnMut(&str)) -> Result<
     let mut profiler = Some(profiler);
     let (mut logs, mut rates) = (Vec::new(), Vec::new());
     for round in 0..TRIALS {
-        tell(&format!("the cost of accounting, {} of {TRIALS}", round + 1));
+        progress(&format!("the cost of accounting, {} of {TRIALS}", round + 1));
         let mut rate = |with: bool| -> Result<f64> {
             let own = if with { profiler.take() } else { None };
             let mut bench = Bench { plan: &plan, matrix: &matrix, ssh: config::SSH, profiler: own };
-            let measured = bench.trial(cell, round, false, tell);
+            let measured = bench.trial(cell, round, false, progress);
             profiler = profiler.take().or(bench.profiler);
             Ok(measured?.0.rate())
         };

@@ -1,8 +1,8 @@
 //! The single checks of an examination. Each does the real thing, once, and undoes it.
 
-use super::examine::{Check, Group, State};
+use super::examine::{Check, CheckState, Group};
 use crate::account::host::HostCpu;
-use crate::bpf::{burner, profile, sockmap};
+use crate::bpf::{cost_injector, profile, sockmap};
 use crate::environment::Environment;
 use crate::level::{Guests, Level};
 use crate::path::{GuestPath, GuestSpec, Net, Path, PathKind, PathSpec, filter};
@@ -16,25 +16,25 @@ pub(super) const DEFAULT_PATHS: [&str; 2] = ["veth-routed", "hipersockets-routed
 
 impl Check {
     fn ok(group: Group, name: impl Into<String>, finding: impl Into<String>) -> Self {
-        Self { group, name: name.into(), state: State::Ok, finding: finding.into(), costs: None, way_out: None }
+        Self { group, name: name.into(), state: CheckState::Ok, finding: finding.into(), costs: None, way_out: None }
     }
 
-    fn with(self, state: State, costs: impl Into<String>, way_out: Option<String>) -> Self {
+    fn with(self, state: CheckState, costs: impl Into<String>, way_out: Option<String>) -> Self {
         Self { state, costs: Some(costs.into()), way_out, ..self }
     }
 
     fn missing(group: Group, name: impl Into<String>, error: &Error, costs: impl Into<String>) -> Self {
-        Self::ok(group, name, error.message()).with(State::Missing, costs, error.way_out().map(str::to_owned))
+        Self::ok(group, name, error.message()).with(CheckState::Missing, costs, error.way_out().map(str::to_owned))
     }
 }
 
 /// Builds a path of each type and takes it down again.
-pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
+pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {
     // What could not be set, and on which paths.
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     let mut checks = Vec::new();
     for kind in PathKind::ALL {
-        tell(&format!("path {kind}"));
+        progress(&format!("path {kind}"));
         match build(kind) {
             Ok(own) => {
                 checks.push(Check::ok(Group::Paths, kind.name(), kind.about()));
@@ -49,7 +49,7 @@ pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
         }
     }
     for path in GuestPath::ALL {
-        tell(&format!("path {path}"));
+        progress(&format!("path {path}"));
         let spec = GuestSpec {
             path,
             mtu: GuestPath::MTU_DEFAULT,
@@ -65,7 +65,7 @@ pub(super) fn paths(tell: &mut dyn FnMut(&str)) -> Vec<Check> {
     checks.extend(notes.into_iter().map(|(note, kinds)| {
         let on = if kinds.len() == PathKind::ALL.len() { "every path of the kernel".into() } else { kinds.join(", ") };
         Check::ok(Group::Paths, "settings", format!("on {on}: {note}")).with(
-            State::Caution,
+            CheckState::Caution,
             "figures hold for the settings in force, which every run records",
             None,
         )
@@ -101,7 +101,7 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
     let has = |kind: PathKind| {
         paths
             .iter()
-            .any(|check| check.group == Group::Paths && check.name == kind.name() && check.state != State::Missing)
+            .any(|check| check.group == Group::Paths && check.name == kind.name() && check.state != CheckState::Missing)
     };
     let profile = match profile::available() {
         Ok(()) => Check::ok(Group::Accounting, "profile", "charges client, router and server in every single trial"),
@@ -120,7 +120,7 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
         )
     } else {
         Check::ok(Group::Accounting, "subtract", "it needs the paths veth and veth-routed").with(
-            State::Missing,
+            CheckState::Missing,
             "without `profile` too, the router's cost cannot be told",
             Some("see the paths above".into()),
         )
@@ -137,7 +137,7 @@ fn totals() -> Check {
             Check::ok(Group::Accounting, name, "CPU time of the whole host, to the nanosecond")
         }
         Ok(_) => Check::ok(Group::Accounting, name, "CPU time of the whole host, in hundredths of a second").with(
-            State::Caution,
+            CheckState::Caution,
             "the total of a one-second trial is off by up to 0.8%",
             Some("longer trials (--seconds 5), or as root, who may read /proc/timer_list".into()),
         ),
@@ -147,7 +147,7 @@ fn totals() -> Check {
 
 /// Everything else that measuring, or this program, makes use of.
 pub(super) fn tools() -> Vec<Check> {
-    let planting = match burner::available() {
+    let planting = match cost_injector::available() {
         Ok(()) => Check::ok(Group::Tools, "planting", "a known cost can be planted in a router (--calibrate)"),
         Err(error) => Check::missing(
             Group::Tools,
@@ -181,7 +181,7 @@ fn user_namespaces() -> Check {
     }
     let finding = if off.is_empty() { "the kernel has none".to_owned() } else { off.join(", ") };
     Check::ok(Group::Tools, name, finding).with(
-        State::Missing,
+        CheckState::Missing,
         "only root can build paths",
         Some("run siga as root, or have the administrator change the setting".into()),
     )
@@ -208,7 +208,7 @@ fn ssh() -> Check {
             Check::ok(Group::Tools, "ssh", format!("{version}, for places on other hosts (ssh:HOST)"))
         }
         Ok(_) | Err(_) => Check::ok(Group::Tools, "ssh", "there is no ssh client").with(
-            State::Missing,
+            CheckState::Missing,
             "no places on other hosts (ssh:HOST); everything on this host is unaffected",
             Some("install OpenSSH's client, or name another command with --ssh".into()),
         ),
@@ -224,7 +224,7 @@ pub(super) fn host(environment: &Environment) -> Vec<Check> {
     let check = |warning: crate::environment::Warning| {
         // A warning says what is wrong and, after a colon, what that costs.
         let (finding, costs) = warning.message.split_once(": ").unwrap_or((&warning.message, "figures vary"));
-        Check::ok(Group::Host, "fitness", finding).with(State::Caution, costs, Some(warning.hint))
+        Check::ok(Group::Host, "fitness", finding).with(CheckState::Caution, costs, Some(warning.hint))
     };
     warnings.into_iter().map(check).collect()
 }
@@ -253,21 +253,21 @@ mod tests {
     fn subtract_needs_both_paths() {
         let path = |kind: PathKind| Check::ok(Group::Paths, kind.name(), "");
         let state = |paths: &[Check]| accounting(paths)[1].state;
-        assert_eq!(state(&[path(PathKind::Veth), path(PathKind::VethRouted)]), State::Ok);
-        assert_eq!(state(&[path(PathKind::Veth)]), State::Missing);
+        assert_eq!(state(&[path(PathKind::Veth), path(PathKind::VethRouted)]), CheckState::Ok);
+        assert_eq!(state(&[path(PathKind::Veth)]), CheckState::Missing);
     }
 
     #[test]
     fn every_warning_of_an_unfit_host_says_what_it_costs_and_the_way_out() {
         let mut environment = Environment::default();
-        assert_eq!(host(&environment)[0].state, State::Ok);
+        assert_eq!(host(&environment)[0].state, CheckState::Ok);
         environment.moment.load = Some(9.0);
         environment.cpu.online = Some(2);
         environment.program.profile = "debug".into();
         let checks = host(&environment);
         assert_eq!(checks.len(), 2);
         for check in checks {
-            assert_eq!(check.state, State::Caution);
+            assert_eq!(check.state, CheckState::Caution);
             assert!(check.costs.is_some_and(|text| !text.is_empty()) && check.way_out.is_some());
         }
     }

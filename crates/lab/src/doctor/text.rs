@@ -2,12 +2,12 @@
 
 use super::calibrate::Calibration;
 use super::clean::Cleaning;
-use super::examine::{Check, Examination, Group, State};
+use super::examine::{Check, CheckState, Examination, Group};
 use super::recovery::{Ratio, Verdict};
 use super::timing::Timing;
 use std::fmt::Write;
 
-impl State {
+impl CheckState {
     fn mark(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -173,7 +173,7 @@ mod tests {
         let missing = Check {
             group: Group::Paths,
             name: "sockmap".into(),
-            state: State::Missing,
+            state: CheckState::Missing,
             finding: "cannot create a BPF map".into(),
             costs: Some("its cells are skipped".into()),
             way_out: Some("run as root".into()),

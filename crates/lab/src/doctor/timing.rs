@@ -3,7 +3,7 @@
 //! Every figure is a median, so that a disturbed stretch does not count, and each takes at most [`TIME_MAX`]. The cost of a
 //! wake-up decides what a blocking request-response can reach; two spinning threads show what it would be without.
 
-use crate::driver::now_ns;
+use crate::load::now_ns;
 use crate::place::stay_on;
 use crate::sys::cpu_list;
 use rustix::event::{EventfdFlags, eventfd};
@@ -114,11 +114,11 @@ fn wake_up(here: u32, there: u32) -> Result<f64> {
         move || {
             median_of(1, || {
                 ring(ping);
-                hear(pong);
+                wait_on(pong);
             })
         },
         move || {
-            while hear(ping) && !over.load(Ordering::Relaxed) {
+            while wait_on(ping) && !over.load(Ordering::Relaxed) {
                 ring(pong);
             }
         },
@@ -134,7 +134,7 @@ fn ring(doorbell: &OwnedFd) {
     let _written = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
 }
 
-fn hear(doorbell: &OwnedFd) -> bool {
+fn wait_on(doorbell: &OwnedFd) -> bool {
     rustix::io::read(doorbell, &mut [0_u8; 8]).is_ok()
 }
 

@@ -6,7 +6,7 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{Close, PUBLISH_EVERY, Shared, UNKNOWN, buffer, burn, now_ns};
+use super::{Close, PUBLISH_EVERY, Shared, UNKNOWN, buffer, now_ns, spend_cpu};
 use crate::histogram;
 use crate::limits;
 use crate::record::Counts;
@@ -36,10 +36,10 @@ pub struct ClientConfig {
     /// Largest single write, and size of the receive buffer.
     pub write_bytes: u64,
     /// CPU used in user mode before each exchange (calibration).
-    pub burn_ns: u64,
+    pub extra_cpu_ns: u64,
 }
 
-/// One stretch of work between two standstills.
+/// One stretch of work between two quiescent points.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Phase {
     /// When to begin, on this host's monotonic clock; 0: at once.
@@ -72,7 +72,7 @@ pub struct PhaseReport {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PairState {
     Idle,
     Connecting,
     Sending,
@@ -85,7 +85,7 @@ enum State {
 #[derive(Debug)]
 struct Pair<S> {
     socket: Option<S>,
-    state: State,
+    state: PairState,
     message: u64,
     connection: u64,
     offset: u64,
@@ -141,7 +141,7 @@ impl<S: Sockets> Client<S> {
     pub fn new(sockets: S, config: ClientConfig) -> Self {
         let pairs = (0..config.pairs).map(|_| Pair {
             socket: None,
-            state: State::Idle,
+            state: PairState::Idle,
             message: 0,
             connection: 0,
             offset: 0,
@@ -189,8 +189,10 @@ impl<S: Sockets> Client<S> {
             self.sockets.poll(&mut self.ready, Some(limits::WAIT_TIME_MAX))?;
             for at in 0..self.ready.len() {
                 let index = self.ready[at].token.0;
-                if self.pairs.get(index).is_some_and(|pair| pair.state == State::Connecting) && self.settle(index)? {
-                    self.pairs[index].state = State::Idle;
+                if self.pairs.get(index).is_some_and(|pair| pair.state == PairState::Connecting)
+                    && self.finish_connect(index)?
+                {
+                    self.pairs[index].state = PairState::Idle;
                     (open, moved) = (open + 1, Instant::now());
                 }
             }
@@ -211,7 +213,7 @@ impl<S: Sockets> Client<S> {
         self.sockets.tend()
     }
 
-    /// Runs one phase to its standstill.
+    /// Runs one phase to its quiescent point.
     ///
     /// # Errors
     /// No pair is left, or polling failed.
@@ -236,8 +238,8 @@ impl<S: Sockets> Client<S> {
         for pair in &mut self.pairs {
             (pair.bytes, pair.transactions) = (0, 0);
         }
-        let live: Vec<_> = (0..self.pairs.len()).filter(|&at| self.pairs[at].state != State::Failed).collect();
-        self.run.busy = live.iter().filter(|&&at| self.pairs[at].state != State::Idle).count();
+        let live: Vec<_> = (0..self.pairs.len()).filter(|&at| self.pairs[at].state != PairState::Failed).collect();
+        self.run.busy = live.iter().filter(|&&at| self.pairs[at].state != PairState::Idle).count();
         if let Some(rate) = phase.rate {
             self.run.period_ns = live.len() as f64 * 1e9 / rate;
             for (turn, &index) in live.iter().enumerate() {
@@ -326,9 +328,9 @@ impl<S: Sockets> Client<S> {
     /// True if no pair has an operation to make, so that none would wait.
     fn idle(&self) -> bool {
         self.pairs.iter().all(|pair| match pair.state {
-            State::Idle | State::Failed => true,
-            State::Sending => self.run.ending && self.config.workload.is_stream(),
-            State::Connecting | State::Receiving | State::Closing => false,
+            PairState::Idle | PairState::Failed => true,
+            PairState::Sending => self.run.ending && self.config.workload.is_stream(),
+            PairState::Connecting | PairState::Receiving | PairState::Closing => false,
         })
     }
 
@@ -366,16 +368,16 @@ impl<S: Sockets> Client<S> {
     fn advance(&mut self, index: usize) -> io::Result<()> {
         for _ in 0..TURN {
             let outcome = match self.pairs[index].state {
-                State::Idle => Ok(self.start_closed(index)),
-                State::Connecting => self.settle(index).inspect(|&settled| {
-                    if settled {
-                        self.pairs[index].state = State::Sending;
+                PairState::Idle => Ok(self.start_closed(index)),
+                PairState::Connecting => self.finish_connect(index).inspect(|&connected| {
+                    if connected {
+                        self.pairs[index].state = PairState::Sending;
                     }
                 }),
-                State::Sending => self.send(index),
-                State::Receiving => self.receive(index),
-                State::Closing => self.drain(index),
-                State::Failed => Ok(false),
+                PairState::Sending => self.send(index),
+                PairState::Receiving => self.receive(index),
+                PairState::Closing => self.drain(index),
+                PairState::Failed => Ok(false),
             };
             match outcome {
                 Ok(true) => {}
@@ -416,8 +418,8 @@ impl<S: Sockets> Client<S> {
 
     /// Begins an exchange; false if it failed at once.
     fn start(&mut self, index: usize, planned: Option<u64>) -> bool {
-        if self.config.burn_ns > 0 {
-            burn(self.config.burn_ns);
+        if self.config.extra_cpu_ns > 0 {
+            spend_cpu(self.config.extra_cpu_ns);
         }
         let now = now_ns();
         self.run.busy += 1;
@@ -426,7 +428,7 @@ impl<S: Sockets> Client<S> {
         pair.started_ns = now;
         pair.planned_ns = planned.unwrap_or(now);
         pair.offset = 0;
-        pair.state = State::Sending;
+        pair.state = PairState::Sending;
         if self.config.workload.udp {
             pair.opened += 1;
             pair.connection = identity(self.config.first_pair, index, pair.opened, u64::MAX);
@@ -447,7 +449,7 @@ impl<S: Sockets> Client<S> {
     fn open(&mut self, index: usize) -> io::Result<()> {
         let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
         let pair = &mut self.pairs[index];
-        pair.state = State::Connecting;
+        pair.state = PairState::Connecting;
         pair.ended = false;
         pair.opened += 1;
         pair.message = 0;
@@ -456,11 +458,11 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    fn settle(&mut self, index: usize) -> io::Result<bool> {
+    fn finish_connect(&mut self, index: usize) -> io::Result<bool> {
         let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
-        let settled = self.sockets.connected(socket)?;
-        self.counts.connections += u64::from(settled);
-        Ok(settled)
+        let connected = self.sockets.connected(socket)?;
+        self.counts.connections += u64::from(connected);
+        Ok(connected)
     }
 
     fn send(&mut self, index: usize) -> io::Result<bool> {
@@ -482,7 +484,7 @@ impl<S: Sockets> Client<S> {
         let whole = pair.offset == workload.request;
         if whole {
             pair.offset = 0;
-            pair.state = State::Receiving;
+            pair.state = PairState::Receiving;
         }
         if workload.shape == Shape::Strp {
             let now = now_ns();
@@ -526,7 +528,7 @@ impl<S: Sockets> Client<S> {
             return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
-            (Shape::Crr, Close::Server) => pair.state = State::Closing,
+            (Shape::Crr, Close::Server) => pair.state = PairState::Closing,
             (Shape::Crr, Close::Client) => {
                 self.hang_up(index);
                 self.complete(index);
@@ -567,14 +569,14 @@ impl<S: Sockets> Client<S> {
     fn complete(&mut self, index: usize) {
         let now = now_ns();
         let pair = &mut self.pairs[index];
-        pair.state = State::Idle;
+        pair.state = PairState::Idle;
         pair.message += 1;
         pair.transactions += 1;
         pair.offset = 0;
         self.counts.transactions += 1;
         self.run.busy = self.run.busy.saturating_sub(1);
         self.run.last_ns = now;
-        // The latency of an exchange begun in an earlier phase would include the standstill.
+        // The latency of an exchange begun in an earlier phase would include the time at the quiescent point.
         if pair.started_ns >= self.run.start_ns {
             self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
             if let Some(corrected) = &mut self.run.corrected {
@@ -596,7 +598,7 @@ impl<S: Sockets> Client<S> {
 
     /// Counts a failure and decides how the pair goes on.
     fn fail(&mut self, index: usize, error: &io::Error) {
-        let connecting = self.pairs[index].state == State::Connecting;
+        let connecting = self.pairs[index].state == PairState::Connecting;
         self.hang_up(index);
         self.run.busy = self.run.busy.saturating_sub(1);
         if connecting {
@@ -607,13 +609,13 @@ impl<S: Sockets> Client<S> {
             self.counts.resets += 1;
         }
         if self.config.workload.shape != Shape::Crr {
-            self.pairs[index].state = State::Failed;
+            self.pairs[index].state = PairState::Failed;
             self.failed += 1;
             return;
         }
         // A server that refuses would otherwise be asked as fast as the CPU allows.
         std::thread::sleep(Duration::from_micros(100));
-        self.pairs[index].state = State::Idle;
+        self.pairs[index].state = PairState::Idle;
         self.plan_next(index);
         if self.run.phase.rate.is_none() {
             self.enqueue(index);
@@ -630,8 +632,9 @@ impl<S: Sockets> Client<S> {
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
-            let overdue =
-                |pair: &Pair<S::Socket>| pair.state == State::Receiving && now.saturating_sub(pair.started_ns) > limit;
+            let overdue = |pair: &Pair<S::Socket>| {
+                pair.state == PairState::Receiving && now.saturating_sub(pair.started_ns) > limit
+            };
             if !overdue(&self.pairs[index]) {
                 continue;
             }
@@ -639,7 +642,7 @@ impl<S: Sockets> Client<S> {
             self.advance(index)?;
             let pair = &mut self.pairs[index];
             if overdue(pair) {
-                pair.state = State::Idle;
+                pair.state = PairState::Idle;
                 self.counts.lost += 1;
                 self.run.busy = self.run.busy.saturating_sub(1);
                 self.plan_next(index);

@@ -5,7 +5,7 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, Held, PUBLISH_EVERY, Shared, buffer, burn, now_ns};
+use super::{Close, PUBLISH_EVERY, Quiesced, Shared, buffer, now_ns, spend_cpu};
 use crate::limits;
 use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
@@ -30,13 +30,13 @@ pub struct ServerConfig {
     /// Largest single write, and size of the receive buffer.
     pub write_bytes: u64,
     /// CPU used in user mode before each response (calibration).
-    pub burn_ns: u64,
+    pub extra_cpu_ns: u64,
     /// Time each response waits (calibration).
     pub delay_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ExchangeState {
     Receiving,
     /// The response waits until its planted delay is over.
     Delayed,
@@ -48,7 +48,7 @@ enum State {
 #[derive(Debug)]
 struct Connection<S> {
     socket: S,
-    state: State,
+    state: ExchangeState,
     identity: [u8; 8],
     message: u64,
     offset: u64,
@@ -79,9 +79,9 @@ pub struct Server<S: Sockets> {
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     stride: u64,
-    /// A stream sends nothing more until the next standstill is over.
+    /// A stream sends nothing more until the next quiescent point has passed.
     ending: bool,
-    account: Held,
+    account: Quiesced,
 }
 
 impl<S: Sockets> Server<S> {
@@ -105,7 +105,7 @@ impl<S: Sockets> Server<S> {
             inbox: buffer(0, write, workload.request + u64::from(workload.udp), workload.udp),
             stride: limits::STAMP_STRIDE_BYTES,
             ending: false,
-            account: Held::default(),
+            account: Quiesced::default(),
             config,
         };
         Ok((server, endpoint))
@@ -119,7 +119,7 @@ impl<S: Sockets> Server<S> {
         let mut ready: Vec<Ready> = Vec::new();
         while !shared.quit.load(Ordering::Relaxed) {
             if shared.pause.load(Ordering::Acquire) {
-                shared.hold_still(&self.account, || self.sockets.tend());
+                shared.rest(&self.account, || self.sockets.tend());
                 self.go_on();
                 (self.account.first_ns, self.account.last_ns) = (0, 0);
             }
@@ -155,13 +155,13 @@ impl<S: Sockets> Server<S> {
         Ok(self.account.counts)
     }
 
-    /// True if no connection has an operation to make before the standstill.
+    /// True if no connection has an operation to make before the quiescent point.
     fn idle(&self) -> bool {
         let stopped = self.ending && self.config.workload.is_stream();
-        stopped && self.connections.iter().flatten().all(|connection| connection.state == State::Sending)
+        stopped && self.connections.iter().flatten().all(|connection| connection.state == ExchangeState::Sending)
     }
 
-    /// Takes up the streams that were stopped for a standstill; their sockets will not become ready once more.
+    /// Takes up the streams that were stopped for a quiescent point; their sockets will not become ready once more.
     fn go_on(&mut self) {
         if self.config.workload.is_stream() {
             (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
@@ -213,7 +213,7 @@ impl<S: Sockets> Server<S> {
         self.account.counts.connections += 1;
         let connection = Connection {
             socket,
-            state: State::Receiving,
+            state: ExchangeState::Receiving,
             identity: [0; 8],
             message: 0,
             offset: 0,
@@ -236,10 +236,10 @@ impl<S: Sockets> Server<S> {
                 return self.enqueue(slot);
             }
             let outcome = match connection.state {
-                State::Receiving => self.receive(slot),
-                State::Delayed => return,
-                State::Sending => self.send(slot),
-                State::Closing => self.drain(slot),
+                ExchangeState::Receiving => self.receive(slot),
+                ExchangeState::Delayed => return,
+                ExchangeState::Sending => self.send(slot),
+                ExchangeState::Closing => self.drain(slot),
             };
             match outcome {
                 Ok(true) => {}
@@ -296,12 +296,12 @@ impl<S: Sockets> Server<S> {
             return Ok(received == room || connection.ended);
         }
         connection.offset = 0;
-        connection.state = State::Sending;
-        if self.config.burn_ns > 0 {
-            burn(self.config.burn_ns);
+        connection.state = ExchangeState::Sending;
+        if self.config.extra_cpu_ns > 0 {
+            spend_cpu(self.config.extra_cpu_ns);
         }
         if self.config.delay_ns > 0 {
-            connection.state = State::Delayed;
+            connection.state = ExchangeState::Delayed;
             self.delayed.push(Reverse((now_ns() + self.config.delay_ns, slot)));
         }
         Ok(true)
@@ -329,11 +329,11 @@ impl<S: Sockets> Server<S> {
         }
         connection.offset = 0;
         connection.message += 1;
-        connection.state = State::Receiving;
+        connection.state = ExchangeState::Receiving;
         self.account.counts.transactions += 1;
         match (workload.shape, self.config.close) {
             (Shape::Crr, Close::Server) => self.hang_up(slot),
-            (Shape::Crr, Close::Client) => connection.state = State::Closing,
+            (Shape::Crr, Close::Client) => connection.state = ExchangeState::Closing,
             (Shape::Rr | Shape::Strg | Shape::Strp, _) => {}
         }
         // The next request cannot be there yet; its arrival makes the connection ready.
@@ -367,7 +367,7 @@ impl<S: Sockets> Server<S> {
         {
             self.delayed.pop();
             if let Some(Some(connection)) = self.connections.get_mut(slot) {
-                connection.state = State::Sending;
+                connection.state = ExchangeState::Sending;
                 self.enqueue(slot);
             }
         }
@@ -395,8 +395,8 @@ impl<S: Sockets> Server<S> {
             let message = Message { connection: number, number: 0, direction: Direction::Request };
             self.account.counts.wrong_content += u64::from(!message.check(&self.inbox[..received], 0, self.stride));
             self.account.counts.received += received as u64;
-            if self.config.burn_ns > 0 {
-                burn(self.config.burn_ns);
+            if self.config.extra_cpu_ns > 0 {
+                spend_cpu(self.config.extra_cpu_ns);
             }
             if self.config.delay_ns > 0 {
                 self.datagrams_due.push(Reverse((now_ns() + self.config.delay_ns, from, number)));

@@ -1,6 +1,6 @@
 //! A level's packet filter: a ruleset in nft's own language, loaded into one namespace of the path and read back.
 //!
-//! The program `nft` does both, as a child of the keeper and inside the namespace; it ends with the keeper and is given
+//! The program `nft` does both, as a child of the holder and inside the namespace; it ends with the holder and is given
 //! limits of time and of what it may say. A ruleset that does not load whole, or that no packet of the path would meet, is
 //! an error: nothing is filtered in silence, nor left unfiltered.
 
@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
 /// Pause between two looks whether nft has ended; it takes ten milliseconds for a hundred rules.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Lines of a complaint that an error repeats; the first ones name the cause.
-const COMPLAINT_LINES_MAX: usize = 3;
+/// Lines of a diagnostic that an error repeats; the first ones name the cause.
+const DIAGNOSTIC_LINES_MAX: usize = 3;
 /// Letters of each of them.
-const COMPLAINT_LETTERS_MAX: usize = 160;
+const DIAGNOSTIC_LETTERS_MAX: usize = 160;
 
 /// How nft loads the ruleset on its input.
 const LOAD: [&str; 3] = ["-e", "-f", "-"];
@@ -52,7 +52,7 @@ pub fn version() -> Result<String> {
     let mut nft = Nft::find()?;
     let ran = nft.run(&["--version"], "")?;
     if !ran.status.success() {
-        return Err(Error::environment(format!("nft: {}", ran.complaint())).hint(INSTALL));
+        return Err(Error::environment(format!("nft: {}", ran.diagnostic())).hint(INSTALL));
     }
     Ok(clean(&ran.said).lines().next().unwrap_or_default().trim().to_owned())
 }
@@ -108,12 +108,12 @@ fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     node.enter_surely()?;
     let loading = nft.run(&LOAD, ruleset)?;
     if !loading.status.success() {
-        return Err(refused(node, &loading.complaint()));
+        return Err(refused(node, &loading.diagnostic()));
     }
     node.enter_surely()?;
     let reading = nft.run(&LIST, "")?;
     if !reading.status.success() {
-        return Err(Error::environment(format!("nft cannot list its rules: {}", reading.complaint()))
+        return Err(Error::environment(format!("nft cannot list its rules: {}", reading.diagnostic()))
             .hint("siga reads them as JSON, which nft may have been built without"));
     }
     let listing = Listing::parse(&reading.said)?;
@@ -134,17 +134,17 @@ fn loaded(echo: &str) -> usize {
     (rules("add rule ") + rules("insert rule ")).saturating_sub(rules("delete rule "))
 }
 
-fn refused(node: &Node, complaint: &str) -> Error {
-    let hint = if complaint.contains("Operation not permitted") {
+fn refused(node: &Node, diagnostic: &str) -> Error {
+    let hint = if diagnostic.contains("Operation not permitted") {
         "run siga as root, or where unprivileged user namespaces are allowed (in a container: --privileged)"
-    } else if complaint.contains("Message too long") {
+    } else if diagnostic.contains("Message too long") {
         "without root the kernel takes some 500 rules at once; run siga as root, or put addresses and ports into sets"
-    } else if ["Could not process", "not supported", "netlink"].iter().any(|text| complaint.contains(text)) {
+    } else if ["Could not process", "not supported", "netlink"].iter().any(|text| diagnostic.contains(text)) {
         "this kernel lacks what the rules ask for (`modprobe nf_tables` may load it); leave it out of the level"
     } else {
         "`nft -c -f FILE` checks the rules without loading them"
     };
-    Error::environment(format!("nft does not load its rules in the {} namespace: {complaint}", node.place.name()))
+    Error::environment(format!("nft does not load its rules in the {} namespace: {diagnostic}", node.place.name()))
         .hint(hint)
 }
 
@@ -218,7 +218,7 @@ struct Nft {
 struct Ran {
     status: ExitStatus,
     said: Vec<u8>,
-    complained: Vec<u8>,
+    errors: Vec<u8>,
 }
 
 impl Nft {
@@ -237,17 +237,17 @@ impl Nft {
 
     /// Runs it in the namespace the thread is in. Files in memory stand in for pipes, which would need a thread to serve.
     fn run(&mut self, arguments: &[&str], input: &str) -> Result<Ran> {
-        let (mut given, mut said, mut complained) = (memory()?, memory()?, memory()?);
+        let (mut given, mut said, mut errors) = (memory()?, memory()?, memory()?);
         given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot hand nft its rules")?;
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LC_ALL", "C").stdin(given);
-        command.stdout(again(&said)?).stderr(again(&complained)?);
+        command.stdout(again(&said)?).stderr(again(&errors)?);
         end_with_parent(&mut command);
         let child = command.spawn().map_err(|error| {
             Error::environment(format!("cannot start {}: {error}", self.program.display())).hint(INSTALL)
         })?;
-        let status = self.wait(child, &[&said, &complained])?;
-        Ok(Ran { status, said: content(&mut said)?, complained: content(&mut complained)? })
+        let status = self.wait(child, &[&said, &errors])?;
+        Ok(Ran { status, said: content(&mut said)?, errors: content(&mut errors)? })
     }
 
     fn wait(&self, mut child: Child, outputs: &[&File]) -> Result<ExitStatus> {
@@ -271,16 +271,16 @@ impl Nft {
 }
 
 impl Ran {
-    /// The first things it complained of, in one line.
-    fn complaint(&self) -> String {
-        let text = clean(&self.complained).replace("/dev/stdin:", "line ");
+    /// The first things it errors of, in one line.
+    fn diagnostic(&self) -> String {
+        let text = clean(&self.errors).replace("/dev/stdin:", "line ");
         let is_pointer = |line: &str| line.chars().all(|letter| matches!(letter, ' ' | '^' | '~'));
         let lines: Vec<String> = text
             .lines()
             .map(str::trim)
             .filter(|line| !is_pointer(line))
-            .take(COMPLAINT_LINES_MAX)
-            .map(|line| line.chars().take(COMPLAINT_LETTERS_MAX).collect())
+            .take(DIAGNOSTIC_LINES_MAX)
+            .map(|line| line.chars().take(DIAGNOSTIC_LETTERS_MAX).collect())
             .collect();
         if lines.is_empty() { format!("{}", self.status) } else { lines.join("; ") }
     }
@@ -367,17 +367,14 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_is_its_first_lines_and_cannot_steer_a_terminal() {
-        let ran = |complained: &str| Ran {
-            status: ExitStatus::default(),
-            said: Vec::new(),
-            complained: complained.as_bytes().to_vec(),
-        };
-        let complaint =
-            ran("/dev/stdin:3:25-25: Error: syntax error\n \u{1b}[2Jdropp\n   ^^^~\n\nthree\nfour\n").complaint();
-        assert_eq!(complaint, "line 3:25-25: Error: syntax error; [2Jdropp; three");
-        assert_eq!(ran(&"x".repeat(100_000)).complaint().len(), COMPLAINT_LETTERS_MAX);
-        assert!(ran("").complaint().contains("exit status"), "it says at least how it ended");
+    fn a_diagnostic_is_its_first_lines_and_cannot_steer_a_terminal() {
+        let ran =
+            |errors: &str| Ran { status: ExitStatus::default(), said: Vec::new(), errors: errors.as_bytes().to_vec() };
+        let diagnostic =
+            ran("/dev/stdin:3:25-25: Error: syntax error\n \u{1b}[2Jdropp\n   ^^^~\n\nthree\nfour\n").diagnostic();
+        assert_eq!(diagnostic, "line 3:25-25: Error: syntax error; [2Jdropp; three");
+        assert_eq!(ran(&"x".repeat(100_000)).diagnostic().len(), DIAGNOSTIC_LETTERS_MAX);
+        assert!(ran("").diagnostic().contains("exit status"), "it says at least how it ended");
     }
 
     #[test]
@@ -412,6 +409,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let ran = stand_in(&directory, "cat; cat /dev/stdin >&2; echo $1").run(&["-e"], "rules\n").unwrap();
         assert!(ran.status.success());
-        assert_eq!((&ran.said[..], &ran.complained[..]), (&b"rules\n-e\n"[..], &b"rules\n"[..]));
+        assert_eq!((&ran.said[..], &ran.errors[..]), (&b"rules\n-e\n"[..], &b"rules\n"[..]));
     }
 }

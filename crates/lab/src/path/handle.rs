@@ -1,10 +1,10 @@
-//! The coordinator's side of a built path: starts its keeper, asks it, and lets it go.
+//! The coordinator's side of a built path: starts its holder, asks it, and lets it go.
 //!
-//! A [`Path`] is a lease: dropping it ends the keeper and with it every namespace. All waiting is bounded.
+//! A [`Path`] is a lease: dropping it ends the holder and with it every namespace. All waiting is bounded.
 
-use super::keeper::Request;
+use super::holder::Request;
 use super::{Built, Counters, PathSpec};
-use crate::control::Worker;
+use crate::control::ChildProcess;
 use siga_model::error::Result;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -20,13 +20,13 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Path {
     /// What was built.
     pub built: Built,
-    keeper: Worker,
+    holder: ChildProcess,
 }
 
 impl Path {
-    /// Starts `program keep` and has it build `spec`.
+    /// Starts `program namespace-holder` and has it build `spec`.
     ///
-    /// The keeper dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path. It has a
+    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path. It has a
     /// process group of its own: an interrupt typed at the terminal does not reach it.
     ///
     /// # Errors
@@ -34,27 +34,27 @@ impl Path {
     pub fn build(program: &std::path::Path, spec: &PathSpec) -> Result<Self> {
         spec.check()?;
         let mut command = Command::new(program);
-        command.arg("keep");
-        let mut keeper = Worker::start(command, format!("path {}", spec.kind))?;
+        command.arg("namespace-holder");
+        let mut holder = ChildProcess::start(command, format!("path {}", spec.kind))?;
         let request = Request::Build { spec: Box::new(spec.clone()), parent: std::process::id() };
-        let built = keeper.ask(&request, BUILD_TIME_MAX)?;
-        Ok(Self { built, keeper })
+        let built = holder.ask(&request, BUILD_TIME_MAX)?;
+        Ok(Self { built, holder })
     }
 
     /// The counters of every interface, by the names of [`Built::interfaces`]; where connection tracking had no room for
     /// more and dropped packets, those as `router/conntrack`.
     ///
     /// # Errors
-    /// Environment: the keeper is gone or does not answer.
+    /// Environment: the holder is gone or does not answer.
     pub fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
-        self.keeper.ask(&Request::Counters, ANSWER_TIME_MAX)
+        self.holder.ask(&Request::Counters, ANSWER_TIME_MAX)
     }
 
-    /// Process id of the keeper.
-    pub fn keeper(&self) -> u32 {
-        self.keeper.pid()
+    /// Process id of the holder.
+    pub fn holder(&self) -> u32 {
+        self.holder.pid()
     }
 
-    /// Ends the path and returns when its keeper is gone; the same as dropping it.
+    /// Ends the path and returns when its holder is gone; the same as dropping it.
     pub fn close(self) {}
 }

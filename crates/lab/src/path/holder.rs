@@ -1,4 +1,4 @@
-//! The keeper: a child process that builds one path, holds its namespaces, and takes them along when it leaves.
+//! The holder: a child process that builds one path, holds its namespaces, and takes them along when it leaves.
 //!
 //! It serves the requests of its coordinator on standard input and output and leaves at the end of its input; should
 //! both processes be killed, the kernel closes the descriptors and with them the path. It puts no traffic on the path,
@@ -21,7 +21,7 @@ pub(super) enum Request {
     Build {
         /// What to build.
         spec: Box<PathSpec>,
-        /// Process id of the coordinator, so that the keeper can tell whether it was orphaned before it could watch.
+        /// Process id of the coordinator, so that the holder can tell whether it was orphaned before it could watch.
         parent: u32,
     },
     /// Read the counters of every interface.
@@ -45,8 +45,8 @@ pub(super) enum Request {
 /// Failures to build are the coordinator's to report: they are answered, and this function returns `Ok`.
 ///
 /// # Errors
-/// Usage: standard input does not speak the keeper's protocol. Environment: the pipes broke.
-pub fn keep() -> Result<()> {
+/// Usage: standard input does not speak the holder's protocol. Environment: the pipes broke.
+pub fn hold() -> Result<()> {
     watch_parent()?;
     let input = std::io::stdin();
     if input.is_terminal() {
@@ -59,8 +59,8 @@ pub fn keep() -> Result<()> {
     match next(&mut requests)? {
         None => Ok(()),
         Some(Request::Build { parent, .. } | Request::Raise { parent, .. }) if orphaned(parent) => Ok(()),
-        Some(Request::Build { spec, .. }) => keep_namespaces(&spec, &mut output, &mut requests),
-        Some(Request::Raise { spec, .. }) => raised::keep(&spec, &mut output, &mut requests),
+        Some(Request::Build { spec, .. }) => hold_namespaces(&spec, &mut output, &mut requests),
+        Some(Request::Raise { spec, .. }) => raised::hold(&spec, &mut output, &mut requests),
         Some(Request::Counters | Request::Guest { .. }) => Err(not_for_people()),
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn next(requests: &mut Lines<Stdin>) -> Result<Option<Request>> {
     }
 }
 
-fn keep_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<Stdin>) -> Result<()> {
+fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<Stdin>) -> Result<()> {
     let mut network = match Network::build(spec) {
         Ok((network, built)) => {
             write_outcome(output, Ok(built))?;
@@ -87,7 +87,7 @@ fn keep_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
         match request {
             Request::Counters => write_outcome(output, network.counters())?,
             Request::Build { .. } | Request::Raise { .. } | Request::Guest { .. } => {
-                write_outcome::<()>(output, Err(Error::usage("a keeper builds one path only")))?;
+                write_outcome::<()>(output, Err(Error::usage("a holder builds one path only")))?;
             }
         }
     }
@@ -95,10 +95,10 @@ fn keep_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
 }
 
 fn watch_parent() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie the keeper to its parent")
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie the holder to its parent")
 }
 
 fn not_for_people() -> Error {
-    Error::usage("`keep` holds the network path of a run and serves no other purpose")
+    Error::usage("`namespace-holder` holds the network path of a run and serves no other purpose")
         .hint("`siga run` starts it by itself")
 }

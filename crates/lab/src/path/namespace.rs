@@ -1,6 +1,6 @@
 //! The namespaces of a path: made here, never mounted, alive exactly as long as their descriptors.
 //!
-//! All namespaces of one path belong to one user namespace: the keeper's own where it may make network namespaces, else
+//! All namespaces of one path belong to one user namespace: the holder's own where it may make network namespaces, else
 //! one it makes for itself. A sysctl is resolved in the namespace of the thread that opens its file, so every access
 //! enters the namespace first; nothing here ever writes a sysctl of a namespace it did not make.
 
@@ -135,7 +135,7 @@ impl Node {
 
 /// Makes sure that this process may make and configure network namespaces; true if that took a user namespace of its own.
 pub(super) fn gain_privilege() -> Result<bool> {
-    let held = capabilities(None).context("cannot read the capabilities of the keeper")?.effective;
+    let held = capabilities(None).context("cannot read the capabilities of the holder")?.effective;
     if held.contains(CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN) {
         return Ok(false);
     }

@@ -1,11 +1,11 @@
-//! A siga network for one path: the keeper's side, which starts it and takes it down, and the coordinator's.
+//! A siga network for one path: the holder's side, which starts it and takes it down, and the coordinator's.
 //!
-//! The network's files lie in a directory of its own. It hangs on the keeper's connection to its control program: should
-//! the keeper be killed, the control program ends all guests and removes the directory.
+//! The network's files lie in a directory of its own. It hangs on the holder's connection to its control program: should
+//! the holder be killed, the control program ends all guests and removes the directory.
 
 use super::guest::{Attach, GuestSpec, NAMES};
-use super::keeper::{self, Request};
-use crate::control::{Lines, Worker, write_outcome};
+use super::holder::{self, Request};
+use crate::control::{ChildProcess, Lines, write_outcome};
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::Leased;
 use siga_fabric::protocol::report::ReportPart;
@@ -47,36 +47,36 @@ pub struct Raised {
 pub struct Net {
     /// What was started.
     pub raised: Raised,
-    keeper: Worker,
+    holder: ChildProcess,
 }
 
 impl Net {
-    /// Starts `program keep` and has it start the network.
+    /// Starts `program namespace-holder` and has it start the network.
     ///
-    /// The keeper dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path.
+    /// The holder dies with the calling *thread* (PR_SET_PDEATHSIG), which therefore must outlive the path.
     ///
     /// # Errors
     /// Environment: the program cannot be started, or a guest does not start.
     pub fn raise(program: &Path, spec: &GuestSpec) -> Result<Self> {
         let mut command = Command::new(program);
-        command.arg("keep");
-        let mut keeper = Worker::start(command, format!("path {}", spec.path))?;
+        command.arg("namespace-holder");
+        let mut holder = ChildProcess::start(command, format!("path {}", spec.path))?;
         let request = Request::Raise { spec: spec.clone(), parent: std::process::id() };
-        let raised = keeper.ask(&request, RAISE_TIME_MAX)?;
-        Ok(Self { raised, keeper })
+        let raised = holder.ask(&request, RAISE_TIME_MAX)?;
+        Ok(Self { raised, holder })
     }
 
     /// What a guest has counted, by its place in [`NAMES`].
     ///
     /// # Errors
-    /// Environment: the keeper or the network is gone or does not answer.
+    /// Environment: the holder or the network is gone or does not answer.
     pub fn report(&mut self, guest: usize) -> Result<Vec<ReportPart>> {
-        self.keeper.ask(&Request::Guest { guest }, ANSWER_TIME_MAX)
+        self.holder.ask(&Request::Guest { guest }, ANSWER_TIME_MAX)
     }
 }
 
 /// Serves the coordinator of one network until its input ends.
-pub(super) fn keep(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mut Lines<std::io::Stdin>) -> Result<()> {
+pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mut Lines<std::io::Stdin>) -> Result<()> {
     let mut network = match Network::start(spec) {
         Ok((network, raised)) => {
             write_outcome(output, Ok(raised))?;
@@ -84,11 +84,11 @@ pub(super) fn keep(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
         }
         Err(error) => return write_outcome::<()>(output, Err(error)),
     };
-    while let Some(request) = keeper::next(requests)? {
+    while let Some(request) = holder::next(requests)? {
         match request {
             Request::Guest { guest } => write_outcome(output, network.report(guest))?,
             Request::Build { .. } | Request::Raise { .. } | Request::Counters => {
-                write_outcome::<()>(output, Err(Error::usage("this keeper has a network of guests")))?;
+                write_outcome::<()>(output, Err(Error::usage("this holder has a network of guests")))?;
             }
         }
     }

@@ -79,7 +79,7 @@ impl Notes {
         self.refused.entry(error.to_string()).or_default().push(setting);
     }
 
-    fn say(&mut self, line: String) {
+    fn send(&mut self, line: String) {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
@@ -163,7 +163,7 @@ pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Res
         let wanted = value.split_whitespace().collect::<Vec<_>>().join(" ");
         for node in &network.nodes {
             if let Some(read) = node.sysctl(name)?.filter(|read| *read != wanted) {
-                notes.say(format!("{name} = {wanted} was set, {read} is in force"));
+                notes.send(format!("{name} = {wanted} was set, {read} is in force"));
             }
         }
     }
@@ -178,7 +178,7 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
             (Ok(()), _) => {}
             (Err(error), Some(name)) => return Err(congestion_refused(node, name, &error)),
             (Err(error), None) => {
-                notes.say(format!("reno instead of cubic ({error})"));
+                notes.send(format!("reno instead of cubic ({error})"));
                 chosen = "reno";
             }
         }
@@ -187,7 +187,7 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
         let Err(error) = node.set_sysctl(CONGESTION, chosen)? else { continue };
         // A namespace may only have an unrestricted default; reno always is one.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
-        notes.say(format!("sockets that ask for nothing get {default} instead of {chosen} ({error})"));
+        notes.send(format!("sockets that ask for nothing get {default} instead of {chosen} ({error})"));
     }
     Ok(chosen.to_owned())
 }
@@ -234,7 +234,7 @@ pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes
         }
     }
     if values.is_empty() {
-        notes.say("/proc/sys/net is hidden: no sysctl could be read back".to_owned());
+        notes.send("/proc/sys/net is hidden: no sysctl could be read back".to_owned());
     }
     Ok(values)
 }

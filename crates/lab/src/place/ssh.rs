@@ -5,7 +5,7 @@
 //! configuration. Nothing asks for a password: a place that needs one is refused.
 
 use super::{Agent, greet};
-use crate::control::Worker;
+use crate::control::ChildProcess;
 use crate::limits;
 use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
@@ -17,7 +17,7 @@ pub(super) fn agent(host: &str, name: &str, ssh: &str) -> Result<Agent> {
     let bytes = program.metadata().context("cannot read the running program")?.len();
     let mut command = command(host, ssh, bytes)?;
     command.stderr(Stdio::piped());
-    let started = Worker::start(command, name).and_then(|mut worker| {
+    let started = ChildProcess::start(command, name).and_then(|mut worker| {
         worker.feed(&mut program, limits::STALL_TIME_MAX)?;
         let addresses = greet(&mut worker)?;
         Ok(Agent { worker, addresses })

@@ -53,7 +53,7 @@ pub(crate) fn components(cpu: &Cpu, cell: &Cell) -> Vec<(&'static str, Component
 pub(crate) fn column(summary: &Summary) -> Result<Blocks<f64>> {
     let mut blocks = reduce(&counters(summary))?;
     // The rate is the driver's, as in the printed reports; all others are per unit of the interval between the readings of
-    // the CPU counters, which is longer by the standstill.
+    // the CPU counters, which is longer by the time at the quiescent points.
     if let Some(rate) = blocks.first_mut().and_then(|block| block.first_mut()) {
         rate.value = summary.rate;
     }

@@ -1,18 +1,18 @@
-//! The scene of a trial: the path and the two agents on it, and the orders they are given.
+//! The fixture of a trial: the path and the two agents on it, and the orders they are given.
 
 use crate::account::Spent;
 use crate::account::charge::Owners;
 use crate::account::guest::GuestCounters;
 use crate::account::host::HostCpu;
 use crate::account::process;
-use crate::bpf::burner::Burner;
+use crate::bpf::cost_injector::CostInjector;
 use crate::bpf::sockmap::Sockmap;
-use crate::control::{Answer, Order, Report, Worker};
-use crate::driver::Held;
-use crate::driver::client::ClientConfig;
-use crate::driver::server::ServerConfig;
+use crate::control::{Answer, ChildProcess, Order, Report};
 use crate::level::Level;
 use crate::limits;
+use crate::load::Quiesced;
+use crate::load::client::ClientConfig;
+use crate::load::server::ServerConfig;
 use crate::path::guest::NAMES;
 use crate::path::{Built, GuestPath, GuestSpec, Net, Path as BuiltPath, PathKind, PathSpec, Role};
 use crate::place::{Agent, Place};
@@ -34,17 +34,17 @@ use std::time::{Duration, Instant};
 
 /// Everything a trial stands on; goes in the order of the fields, the path last.
 #[derive(Debug)]
-pub(super) struct Scene {
-    client: Worker,
-    server: Worker,
-    burner: Option<Burner>,
+pub(super) struct Fixture {
+    client: ChildProcess,
+    server: ChildProcess,
+    injector: Option<CostInjector>,
     _sockmap: Option<Sockmap>,
     way: Way,
     inodes: Inodes,
     /// Ends that are behind ssh: client, server.
     remote: (bool, bool),
-    /// The server's account at its last standstill.
-    pub(super) held: Held,
+    /// The server's account at its last quiescent point.
+    pub(super) quiesced: Quiesced,
     /// What is sent may be lost.
     pub(super) lossy: bool,
     congestion: Option<String>,
@@ -111,8 +111,8 @@ struct Ends {
     endpoint: Option<Endpoint>,
 }
 
-impl Scene {
-    /// Builds the path of a cell and brings both ends to a first standstill with all pairs connected.
+impl Fixture {
+    /// Builds the path of a cell and brings both ends to a first quiescent point with all pairs connected.
     ///
     /// # Errors
     /// Environment: the path cannot be built, a place refuses, the peer cannot be reached.
@@ -133,23 +133,23 @@ impl Scene {
         let Agent { worker: server, addresses } = ends.server.agent("server", inherited, ssh)?;
         let Agent { worker: client, .. } = ends.client.agent("client", inherited, ssh)?;
         let plant = level.plant.unwrap_or(plan.plant);
-        let burner = burner(plant, way.built())?;
+        let injector = injector(plant, way.built())?;
         let congestion = ends.congestion.clone();
         let lossy = cell.workload.udp;
-        let mut scene = Self {
+        let mut fixture = Self {
             client,
             server,
-            burner,
+            injector,
             _sockmap: sockmap,
             way,
             inodes: ends.inodes,
             remote: (matches!(ends.client, Place::Ssh(_)), matches!(ends.server, Place::Ssh(_))),
-            held: Held::default(),
+            quiesced: Quiesced::default(),
             lossy,
             congestion,
         };
-        scene.connect(plan, matrix, cell, plant, &ends, &addresses)?;
-        Ok(scene)
+        fixture.connect(plan, matrix, cell, plant, &ends, &addresses)?;
+        Ok(fixture)
     }
 
     fn connect(
@@ -171,7 +171,7 @@ impl Scene {
             endpoint: listen,
             close: plan.close,
             write_bytes: matrix.write_bytes,
-            burn_ns: to_ns(plant.server_us),
+            extra_cpu_ns: to_ns(plant.server_us),
             delay_ns: to_ns(plant.delay_us),
         };
         let (client_cpus, server_cpus) = plan.cpus()?;
@@ -190,7 +190,7 @@ impl Scene {
             endpoints,
             close: plan.close,
             write_bytes: matrix.write_bytes,
-            burn_ns: to_ns(plant.client_us),
+            extra_cpu_ns: to_ns(plant.client_us),
         };
         let order = Order::Connect { config, sockets: ends.sockets.0.clone(), processes, cpus: client_cpus };
         let answer = self.client.ask(&order, limits::CONNECT_TIME_MAX + limits::ANSWER_TIME_MAX)?;
@@ -203,12 +203,12 @@ impl Scene {
     fn await_connections(&mut self, standing: u64, processes: u32) -> Result<()> {
         let begun = Instant::now();
         loop {
-            self.hold(vec![0; usize::try_from(processes).unwrap_or(1)])?;
-            if self.held.counts.connections >= standing {
+            self.quiesce(vec![0; usize::try_from(processes).unwrap_or(1)])?;
+            if self.quiesced.counts.connections >= standing {
                 return Ok(());
             }
             if begun.elapsed() > limits::STALL_TIME_MAX {
-                let taken = self.held.counts.connections;
+                let taken = self.quiesced.counts.connections;
                 return Err(Error::incomplete(format!("the server has taken {taken} of {standing} connections")));
             }
             self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;
@@ -230,11 +230,11 @@ impl Scene {
         Ok(sent)
     }
 
-    /// Brings the server to a standstill; bytes it has sent so far, by process.
-    pub(super) fn hold(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
-        let answer = self.server.ask(&Order::Hold { received }, limits::ANSWER_TIME_MAX)?;
-        let Answer::Held { accounts } = answer else { return Err(self.server.unexpected(&answer)) };
-        self.held = accounts.iter().fold(Held::default(), |sum, account| sum.plus(*account));
+    /// Quiesces the server; bytes it has sent so far, by process.
+    pub(super) fn quiesce(&mut self, received: Vec<u64>) -> Result<Vec<u64>> {
+        let answer = self.server.ask(&Order::Quiesce { received }, limits::ANSWER_TIME_MAX)?;
+        let Answer::Quiesced { accounts } = answer else { return Err(self.server.unexpected(&answer)) };
+        self.quiesced = accounts.iter().fold(Quiesced::default(), |sum, account| sum.plus(*account));
         Ok(accounts.iter().map(|account| account.counts.sent).collect())
     }
 
@@ -247,7 +247,7 @@ impl Scene {
 
     /// Reads what everybody on the path has counted; `first` has what is asked for it fall before what is read.
     pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
-        let read = |worker: &mut Worker| -> Result<Spent> {
+        let read = |worker: &mut ChildProcess| -> Result<Spent> {
             let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
             let Answer::Spent(spent) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*spent)
@@ -274,7 +274,7 @@ impl Scene {
 
     /// Reads the counters of each host involved. This process reads those of its own, so that no end is charged for it.
     pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
-        let remote = |worker: &mut Worker| -> Result<HostCpu> {
+        let remote = |worker: &mut ChildProcess| -> Result<HostCpu> {
             let answer = worker.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
             let Answer::Host(host) = answer else { return Err(worker.unexpected(&answer)) };
             Ok(*host)
@@ -296,7 +296,7 @@ impl Scene {
 
     /// Packets and nanoseconds that a planted router cost has used so far.
     pub(super) fn planted(&self) -> Result<Option<(u64, u64)>> {
-        let spent = self.burner.as_ref().map(Burner::spent).transpose()?;
+        let spent = self.injector.as_ref().map(CostInjector::injected).transpose()?;
         Ok(spent.map(|spent| (spent.packets, spent.ns)))
     }
 
@@ -498,12 +498,12 @@ fn inheritable(sockmap: &Sockmap) -> Result<i32> {
 }
 
 /// Plants a cost at the ingress of the router's interfaces.
-fn burner(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<Burner>> {
+fn injector(plant: Plant, path: Option<&BuiltPath>) -> Result<Option<CostInjector>> {
     let per_packet_ns = u32::try_from(to_ns(plant.router_us)).unwrap_or(u32::MAX);
     let router = path.and_then(|path| path.built.namespaces.iter().find(|namespace| namespace.role == Role::Router));
     match router {
         Some(router) if per_packet_ns > 0 => {
-            Burner::attach(Path::new(&router.net), &["siga-rc", "siga-rs"], per_packet_ns).map(Some)
+            CostInjector::attach(Path::new(&router.net), &["siga-rc", "siga-rs"], per_packet_ns).map(Some)
         }
         Some(_) | None => Ok(None),
     }
