@@ -13,7 +13,7 @@ use std::process::Command;
 use crate::command;
 
 const BUILD: &str = "cargo test --locked --release --package siga-fabric --features valgrind --lib --no-run";
-const TEST: &str = "node::lockstep::lockstep";
+const TEST: &str = "guest::tests::lockstep::lockstep";
 const FILE: &str = "crates/fabric/instructions.toml";
 /// Where Callgrind writes what each function took.
 const PROFILE: &str = "target/instructions.callgrind";
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn callgrinds_own_costs_of_functions_are_summed_with_copies_apart() {
-        let profile = "positions: line\nevents: Ir\nsummary: 170\n\nob=/program\nfl=???\nfn=siga_fabric::node::Node::take\n\
+        let profile = "positions: line\nevents: Ir\nsummary: 170\n\nob=/program\nfl=???\nfn=siga_fabric::guest::Node::take\n\
             0 51\ncfn=siga_ring::counters::CopyMeter::measure\ncalls=1 0 \n0 72\n0 46\n\n\
-            fn=siga_ring::counters::CopyMeter::measure\n0 72\n\nfn=siga_fabric::node::Node::pass\n0 1\n\ntotals: 170\n";
+            fn=siga_ring::counters::CopyMeter::measure\n0 72\n\nfn=siga_fabric::guest::Node::iterate\n0 1\n\ntotals: 170\n";
         assert_eq!(collected(profile), Some(Count { work: 98, copies: 72 }));
         assert_eq!(collected("# callgrind format\nversion: 1\ntotals: 0\n"), None);
     }

@@ -65,7 +65,7 @@ pub(crate) trait Outbound: fmt::Debug + Send {
     fn flush(&mut self, ring: &mut Producer) -> Result<usize, Violation>;
 
     /// The other side has said that it is there.
-    fn heard(&mut self);
+    fn partner_ready(&mut self);
 
     /// Whether packets can go at all: until then there is no buffer for any, and none is lost by that.
     fn is_open(&self) -> bool {

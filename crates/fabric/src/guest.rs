@@ -1,58 +1,111 @@
-//! A guest's process: confined, then one node's event loop until the control program says stop.
+//! A guest: a stack over its devices, in a process of its own or in an application that embeds it.
+//!
+//! The event loop runs *poll iterations*: each takes frames in, does what is due, and lets the stack send. Between iterations
+//! the guest waits by the ring's policy ([`siga_ring::wait`]). Nothing here takes a protocol decision: that is the stack's.
+//!
+//! The stack knows each partner as a device of its own, and this guest's end of the ring pair to it is a *link* (`peer_link`).
+//! A network that joins many has one more link without a ring: the stack sends there what is for several partners.
 
-use crate::isolate::launch;
-use crate::isolate::{Profile, confine, hide, raise_descriptor_limit};
-use crate::limits::{SLICE, START_TIME_MAX};
-use crate::node::Node;
+mod applications;
+mod backpressure;
+mod clock;
+mod event_loop;
+mod groups;
+mod links;
+mod orders;
+pub(crate) mod peer_link;
+pub mod process;
+mod report;
+mod serve;
+mod setup;
+#[cfg(test)]
+pub(crate) mod tests;
+mod wakes;
+mod zero_copy;
+
+use crate::application::memory::Memory;
 use crate::protocol::channel::Channel;
-use crate::protocol::message::{GuestConfig, GuestEvent, Order, PROTOCOL};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net;
-use siga_model::error::{Error, IoContext, Result};
-use std::os::fd::OwnedFd;
+use crate::protocol::message::{GuestConfig, RingPairEnd};
+use applications::Applications;
+use clock::Clock;
+use links::HalfPair;
+use orders::{Capture, OpenPing};
+use peer_link::Links;
+use siga_ring::clock::Ticks;
+use siga_ring::wait::Waiter;
+use siga_stack::Stack;
+use siga_stack::time::Instant;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use wakes::Wakes;
+pub(crate) use zero_copy::Written;
 
-/// Runs the guest that the control program at the other end of descriptor 0 wants.
-///
-/// # Errors
-/// The process cannot be confined, or the configuration cannot be run; the control program has been told.
-pub fn run() -> Result<()> {
-    hide()?;
-    let mut channel = Channel::new(launch::channel()?)?;
-    channel
-        .send(&GuestEvent::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }, Vec::new())?;
-    let (config, listener) = first_order(&mut channel)?;
-    // A guest has no need of the host's shortest slice; without it, it waits longer beside busy processes.
-    let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
-    raise_descriptor_limit();
-    net::listen(&listener, 4).context("cannot listen for a later control program")?;
-    let confinement = match confine(Profile::Guest) {
-        Ok(confinement) => confinement,
-        Err(error) => {
-            channel.send(&GuestEvent::Failed(error.clone()), Vec::new())?;
-            return Err(error);
-        }
-    };
-    let mut node = Node::new(config, channel, Some(listener))?;
-    node.set_confinement(confinement.to_string());
-    loop {
-        let busy = node.pass();
-        if node.stops() {
-            return Ok(());
-        }
-        if !busy {
-            node.wait(None);
-        }
-    }
+/// A guest's stack, its devices, and its channel to the control program.
+#[derive(Debug)]
+pub struct Node {
+    stack: Stack<Memory>,
+    config: GuestConfig,
+    confinement: String,
+    links: Links,
+    /// The link that stands for all partners of a device; for a point-to-point device, its only link.
+    main_links: Vec<usize>,
+    control: Option<(u64, Channel)>,
+    listener: Option<OwnedFd>,
+    reconnecting: Vec<Option<(u64, Channel)>>,
+    wakes: Wakes,
+    waiter: Waiter,
+    /// What the stack has to send waits for what an application says to the news it has.
+    owes_answers: bool,
+    /// They wait longer than one look, because the application had not been told of all that was there.
+    puts_answers_off: bool,
+    clock: Clock,
+    /// Own halves of pairs that wait for the partner's.
+    halves: Vec<HalfPair>,
+    /// The pairs that are linked, each with its link.
+    held: Vec<(usize, RingPairEnd)>,
+    applications: Applications,
+    pings: Vec<OpenPing>,
+    capture: Option<Capture>,
+    /// The next look for pairs without traffic.
+    next_idle_look: Ticks,
+    scratch: Vec<u8>,
+    /// Until then a buffer is waited for of which something is kept.
+    retained_until: Option<Ticks>,
+    runs: bool,
+    stops: bool,
 }
 
-/// What this guest is, and its socket.
-fn first_order(channel: &mut Channel) -> Result<(GuestConfig, OwnedFd)> {
-    let time = Timespec::try_from(START_TIME_MAX).context("the time to start")?;
-    poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&time)).context("cannot wait for the first order")?;
-    match channel.receive::<Order>() {
-        Ok(Some((Order::Configure(config), mut descriptors))) if descriptors.len() == 1 => {
-            Ok((*config, descriptors.remove(0)))
-        }
-        _ => Err(Error::environment("the control program did not say what guest this is")),
+impl Node {
+    /// A descriptor that is readable when there may be something to do, once [`Node::fall_asleep`] has been called.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wakes.events.descriptor()
+    }
+
+    /// The stack.
+    pub(crate) fn stack(&mut self) -> &mut Stack<Memory> {
+        &mut self.stack
+    }
+
+    /// The stack's time.
+    pub fn now(&self) -> Instant {
+        self.clock.instant(self.clock.now())
+    }
+
+    /// The guest knows all partners that there are.
+    pub fn runs(&self) -> bool {
+        self.runs
+    }
+
+    /// The guest has been told to end.
+    pub fn stops(&self) -> bool {
+        self.stops
+    }
+
+    /// An event that ends a wait when it is written to.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn wake(&mut self) -> std::io::Result<Arc<OwnedFd>> {
+        self.wakes.wake()
     }
 }

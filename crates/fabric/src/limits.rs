@@ -86,7 +86,7 @@ pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
 pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
-pub const HOLD_TIME_MAX: Duration = Duration::from_millis(4);
+pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
 /// A link that brought packets for two partners is not held for so long.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
 /// Packets for one partner that wait for buffers or a link: those that are passed on. The rest is dropped.
@@ -97,9 +97,9 @@ pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
 pub const SPARE_FRAMES_MAX: usize = 64;
 /// Payloads of at least so many bytes lie in ring buffers alone: those received until they are read, those sent until they are
 /// acknowledged, unless the buffer is needed before.
-pub const IN_PLACE_BYTES_MIN: usize = 8 << 10;
+pub const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
 /// How long who writes waits for a buffer of which something is kept, from when it was sent; then that is moved out.
-pub const KEEP_TIME_MAX: Duration = Duration::from_millis(1);
+pub const RETAIN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Packets that a stack gives to one port before others have their turn.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
 /// Frames taken from one port before others have their turn.
@@ -113,7 +113,7 @@ pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
 /// How long a pair that was refused is not asked for again.
 pub const REFUSED_TIME: Duration = Duration::from_secs(5);
 /// Control programs that may try to adopt a guest at a time.
-pub const SUITORS_MAX: usize = 4;
+pub const RECONNECTING_MAX: usize = 4;
 /// Bytes of a capture that wait for their reader.
 pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
 /// The slice of CPU time that processes of a network ask for: the shorter it is, the sooner one that wakes gets its turn.

@@ -11,9 +11,9 @@ mod provider;
 mod tests;
 
 use crate::client::Client;
+use crate::guest::Node;
 use crate::isolate;
 use crate::limits::{SLICE, START_TIME_MAX};
-use crate::node::Node;
 use crate::protocol::message::Order;
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
@@ -132,7 +132,7 @@ impl Attachment {
         // Before, packets for partners would find nobody.
         let end = Instant::now() + START_TIME_MAX;
         while !node.runs() {
-            if !node.pass() {
+            if !node.iterate() {
                 node.wait(Some(Duration::from_millis(100)));
             }
             if node.stops() || Instant::now() > end {

@@ -198,7 +198,7 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
             print(&format!("{}: {guests} guests on {networks} networks\n", topology.display()))
         }
         NetCommand::Control { base } => siga_fabric::control::run(&base),
-        NetCommand::Guest => siga_fabric::guest::run(),
+        NetCommand::Guest => siga_fabric::guest::process::run(),
     }
 }
 

@@ -5,7 +5,7 @@
 //! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
 
 use super::{BLOCK_BYTES, Extent, Extents};
-use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, IN_PLACE_BYTES_MIN, RESERVE_DIVISOR};
+use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, RESERVE_DIVISOR, ZERO_COPY_BYTES_MIN};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::link::frame::{Payload, Retained};
 use siga_stack::tcp::{RetainingHeap, Storage};
@@ -132,7 +132,7 @@ impl Hint {
 #[derive(Debug)]
 pub(crate) enum Memory {
     /// The guest's own.
-    Own(RetainingHeap<IN_PLACE_BYTES_MIN>),
+    Own(RetainingHeap<ZERO_COPY_BYTES_MIN>),
     /// An application's bytes to send.
     Sent(Box<Sent>),
     /// Bytes received for an application.

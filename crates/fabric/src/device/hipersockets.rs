@@ -33,7 +33,7 @@ impl super::Outbound for Outbound {
         Ok(0)
     }
 
-    fn heard(&mut self) {}
+    fn partner_ready(&mut self) {}
 
     fn packet_bytes_max(&self) -> usize {
         self.frame_bytes

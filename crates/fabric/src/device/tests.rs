@@ -74,7 +74,7 @@ fn open_vctc() -> (Sending, Receiving) {
     assert_eq!(send(&mut *outbound, &mut one, &[1], Marks::default()), Sent::Full, "the other side has said nothing");
     outbound.flush(&mut one.producer).unwrap();
     assert_eq!(receive(&mut *inbound, &mut other), [[Err(Inside::Hello)]]);
-    outbound.heard();
+    outbound.partner_ready();
     ((outbound, one), (inbound, other))
 }
 

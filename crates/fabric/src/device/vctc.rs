@@ -94,7 +94,7 @@ impl super::Outbound for Outbound {
         Ok(0)
     }
 
-    fn heard(&mut self) {
+    fn partner_ready(&mut self) {
         self.heard = true;
     }
 

@@ -5,8 +5,8 @@
 use super::group::GroupChange;
 use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
 use crate::application::memory::Memory;
-use crate::limits::IN_PLACE_BYTES_MIN;
-use crate::node::{Node, Written};
+use crate::guest::{Node, Written};
+use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::protocol::report::ReportPart;
 use siga_stack::Stack;
 use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
@@ -119,8 +119,8 @@ impl Provider for Embedded {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> io::Result<usize> {
         let id = connection(socket)?;
-        if bytes.len() >= IN_PLACE_BYTES_MIN {
-            match self.node.send_straight(id, bytes) {
+        if bytes.len() >= ZERO_COPY_BYTES_MIN {
+            match self.node.send_zero_copy(id, bytes) {
                 Written::Gone(0) => {}
                 Written::Gone(count) => return Ok(count),
                 Written::Wait => {
@@ -145,7 +145,7 @@ impl Provider for Embedded {
         let id = connection(socket)?;
         let now = self.node.now();
         let received = self.node.stack().tcp_receive(now, id, into).map_err(tcp_error)?;
-        if received.is_some_and(|count| count >= IN_PLACE_BYTES_MIN) {
+        if received.is_some_and(|count| count >= ZERO_COPY_BYTES_MIN) {
             self.node.give_back();
         }
         received.ok_or_else(|| ErrorKind::WouldBlock.into())
@@ -258,11 +258,11 @@ impl Provider for Embedded {
     }
 
     fn work(&mut self) -> bool {
-        self.node.pass()
+        self.node.iterate()
     }
 
     fn work_before_answers(&mut self) -> bool {
-        self.node.pass_before_answers(!self.news.is_empty())
+        self.node.iterate_before_answers(!self.news.is_empty())
     }
 
     fn poll_news(&mut self) -> Option<SocketId> {

@@ -16,11 +16,11 @@ use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBE
 use crate::application::{BLOCK_BYTES, Extent, Extents, Table, size, table};
 use crate::client::ApplicationEnd;
 use crate::convert;
+use crate::counters;
 use crate::limits::{
     ANSWER_TIME_MAX, APPLICATION_SOCKETS_MAX, CONSUMED_UNTOLD_MAX, CROWDED_FROM_BYTES, CROWDED_SEND_BYTES_MAX,
     DATAGRAM_QUEUE_BYTES_MAX, EAR_INTERVAL, EVENTS_AT_ONCE_MAX, INCOMING_MAX, SEND_AT_ONCE_MAX, SEND_BYTES_MAX,
 };
-use crate::port;
 use crate::protocol::report::{ApplicationReport, ReportPart};
 use ends::Ends;
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -877,11 +877,11 @@ impl Provider for Iucv {
 
     fn report(&mut self) -> io::Result<Vec<ReportPart>> {
         let rate = self.waiter.rate();
-        let mut counters = port::producer_counters(&self.link.commands);
+        let mut counters = counters::producer_counters(&self.link.commands);
         let taken = self.link.events.counters();
-        port::add(&mut counters, &port::consumer_counters(&self.link.events));
-        port::add(&mut counters, &port::named([("copied_bytes", self.peer.copied_bytes())]));
-        let mut times_ns = port::wait_times(&self.waiter.counters(), &rate);
+        counters::add(&mut counters, &counters::consumer_counters(&self.link.events));
+        counters::add(&mut counters, &counters::named([("copied_bytes", self.peer.copied_bytes())]));
+        let mut times_ns = counters::wait_times(&self.waiter.counters(), &rate);
         let copying = Ticks(taken.copy_ticks.0 + self.peer.copy_ticks().0);
         times_ns.insert("copying".to_owned(), rate.ns(copying));
         Ok(vec![ReportPart::Application(ApplicationReport {

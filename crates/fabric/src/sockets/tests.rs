@@ -2,7 +2,7 @@
 
 use super::embedded::Embedded;
 use super::*;
-use crate::node::lockstep::{Guest, couple};
+use crate::guest::tests::lockstep::{Guest, couple};
 use crate::protocol::channel::Channel;
 use siga_model::topology::Topology;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -8,9 +8,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::stdio::stderr;
+use siga_fabric::guest::Node;
 use siga_fabric::isolate::launch;
 use siga_fabric::isolate::{Profile, confine, hide, raise_descriptor_limit};
-use siga_fabric::node::Node;
 use siga_fabric::protocol::channel::Channel;
 use siga_fabric::protocol::message::{GuestConfig, GuestEvent, MemberId, Order, PROTOCOL};
 use siga_model::error::{Error, IoContext, Result};
@@ -57,7 +57,7 @@ fn honest(config: GuestConfig, channel: Channel, listener: OwnedFd, confinement:
     node.set_confinement(confinement);
     let mut count = 0;
     while !node.stops() {
-        if !node.pass() {
+        if !node.iterate() {
             node.wait(talks.then_some(TALK_INTERVAL));
         }
         if talks {

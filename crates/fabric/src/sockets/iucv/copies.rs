@@ -3,7 +3,7 @@
 use super::super::provider::{Provider, SocketId, SocketOptions};
 use super::{Iucv, Kind, id_of};
 use crate::application::record::Command;
-use crate::node::lockstep::{Guest, couple, figure_1};
+use crate::guest::tests::lockstep::{Guest, couple, figure_1};
 use crate::protocol::report::ReportPart;
 use std::collections::VecDeque;
 use std::io::ErrorKind;

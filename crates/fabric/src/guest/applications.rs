@@ -1,12 +1,13 @@
 //! Applications of a node: their coming, their going, and when they are looked at. What they ask for is in `serve.rs`.
 
+use super::Node;
 use super::serve::Served;
-use super::{Node, Source};
+use super::wakes::ReadyKey;
 use crate::application::memory::Area;
 use crate::application::record::{Event, GUEST_NUMBERS, Number};
 use crate::application::{ROOM, Table, shape, table};
+use crate::counters;
 use crate::limits::{APPLICATION_BUFFERS, REPLIES_MAX};
-use crate::port;
 use crate::protocol::message::{GuestEvent, Loss};
 use crate::protocol::report::ApplicationReport;
 use crate::protocol::ticket::ApplicationId;
@@ -123,15 +124,15 @@ impl Client {
     }
 
     fn report(&self, id: ApplicationId, rate: &Rate) -> ApplicationReport {
-        let mut counters = port::producer_counters(&self.events);
-        port::add(&mut counters, &port::consumer_counters(&self.commands));
-        port::add(&mut counters, &port::named([("copied_bytes", self.area.copied_bytes())]));
+        let mut counters = counters::producer_counters(&self.events);
+        counters::add(&mut counters, &counters::consumer_counters(&self.commands));
+        counters::add(&mut counters, &counters::named([("copied_bytes", self.area.copied_bytes())]));
         ApplicationReport {
             application: Some(id.0.number()),
             sockets: self.sockets.len() as u64,
             free_bytes: self.area.free_bytes() as u64,
             counters,
-            times_ns: port::named([("copying", rate.ns(Ticks(self.copy_ticks())))]),
+            times_ns: counters::named([("copying", rate.ns(Ticks(self.copy_ticks())))]),
         }
     }
 }
@@ -194,9 +195,9 @@ impl Node {
     /// Makes the own half for an application.
     pub(super) fn begin_application(&mut self, id: ApplicationId, arena_bytes: u64, descriptors: Vec<OwnedFd>) {
         match self.try_begin_application(id, arena_bytes, descriptors) {
-            Ok(memory) => self.tell(&GuestEvent::ApplicationMemory { application: id }, memory),
+            Ok(memory) => self.send_event(&GuestEvent::ApplicationMemory { application: id }, memory),
             Err(why) => {
-                self.tell(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new())
+                self.send_event(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new())
             }
         }
     }
@@ -218,7 +219,7 @@ impl Node {
         let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;
         let all = &mut self.applications.all;
         let place = all.iter().position(Option::is_none).unwrap_or(all.len());
-        let key = self.wakes.events.add(&wake_fd, Source::Application(place)).map_err(|error| error.to_string())?;
+        let key = self.wakes.events.add(&wake_fd, ReadyKey::Application(place)).map_err(|error| error.to_string())?;
         let stage = Stage::Half(Box::new((own, arena, notify_fd, bytes)));
         let application = Some(Application { id, wake_fd: (key, wake_fd), stage });
         match all.get_mut(place) {
@@ -247,7 +248,7 @@ impl Node {
             }
             Err(why) => {
                 self.wakes.events.remove(key, &wake_fd);
-                self.tell(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
+                self.send_event(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
             }
         }
     }
@@ -293,7 +294,7 @@ impl Node {
             all.of_listener.retain(|_, (of, _)| *of != place);
             all.of_datagrams.retain(|_, (of, _)| *of != place);
         }
-        self.tell(&GuestEvent::ApplicationEnded { application: application.id, why }, Vec::new());
+        self.send_event(&GuestEvent::ApplicationEnded { application: application.id, why }, Vec::new());
     }
 }
 

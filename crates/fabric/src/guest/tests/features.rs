@@ -204,10 +204,10 @@ fn what_a_router_passes_on_goes_by_way_of_its_memory_unless_it_copies_once() {
     for (off, by_way) in [(&[][..], false), (&["copy_once"], true)] {
         let mut hop = Hop::without(off);
         assert!(hop.put());
-        for port in 0..hop.router.node.ports.receivers.len() {
-            hop.router.node.receive_from(Ticks::now(), port);
+        for link in 0..hop.router.node.links.receivers.len() {
+            hop.router.node.receive_from(Ticks::now(), link);
         }
-        let waits = hop.router.node.ports.senders.iter().any(|sender| sender.has_backlog());
+        let waits = hop.router.node.links.senders.iter().any(|sender| sender.has_backlog());
         assert_eq!((waits, hop.router.count("frames_sent") == 0), (by_way, by_way), "without {off:?}");
         hop.router.turn();
         assert_eq!(take(&mut hop.server), [LARGE], "without {off:?}");

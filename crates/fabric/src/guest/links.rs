@@ -1,9 +1,10 @@
 //! Links of a node: wanted when there is something to send, put together from two halves, lost, and made anew.
 
 use super::groups::tells_of_groups;
-use super::{Node, Source, setup};
+use super::wakes::ReadyKey;
+use super::{Node, setup};
+use crate::guest::peer_link::{Partner, Sender};
 use crate::limits::REFUSED_TIME;
-use crate::port::{Partner, Sender};
 use crate::protocol::message::{Buffers, GuestDevice, GuestEvent, Loss, MemberId, RingPairEnd};
 use crate::protocol::ticket::RingPairId;
 use siga_model::name::Name;
@@ -19,9 +20,9 @@ use std::time::Duration;
 
 /// An own half of a pair that waits for the partner's.
 #[derive(Debug)]
-pub(super) struct Half {
+pub(super) struct HalfPair {
     pair: RingPairEnd,
-    port: usize,
+    link: usize,
     own: OwnMemory,
     notify_fd: NotifyFd,
     wake_fd: WakeFd,
@@ -30,12 +31,12 @@ pub(super) struct Half {
 
 impl Node {
     pub(super) fn has_links(&self) -> bool {
-        self.ports.senders.iter().any(Sender::is_linked)
+        self.links.senders.iter().any(Sender::is_linked)
     }
 
     /// There is something for a partner to whom there is no link: the control program is asked for one.
-    pub(super) fn want_link(&mut self, now: Ticks, at: Instant, port: usize, id: DeviceId) {
-        let sender = &mut self.ports.senders[port];
+    pub(super) fn want_link(&mut self, now: Ticks, at: Instant, link: usize, id: DeviceId) {
+        let sender = &mut self.links.senders[link];
         if sender.refused_until.is_some_and(|until| now < until) {
             sender.drop_backlog();
             self.drop_all(at, id);
@@ -46,24 +47,24 @@ impl Node {
         }
         if !sender.has_backlog() {
             // Only what is more than a message to the link itself is worth a pair.
-            let Some(packet) = self.next_packet(at, port, id) else { return };
+            let Some(packet) = self.next_packet(at, link, id) else { return };
             let bytes = std::mem::take(&mut self.scratch);
             let fill = &mut |into: &mut [u8]| into.copy_from_slice(&bytes[..packet.len]);
-            let kept = self.ports.senders[port].offer(packet.len, packet.marks, fill);
+            let kept = self.links.senders[link].forward(packet.len, packet.marks, fill);
             debug_assert!(kept.is_ok(), "there is no ring to break a contract of");
             self.scratch = bytes;
         }
-        let sender = &mut self.ports.senders[port];
+        let sender = &mut self.links.senders[link];
         if let Partner::Member(member) = sender.partner.clone() {
             sender.asked = true;
             let device = self.config.devices[sender.device].name.clone();
-            self.tell(&GuestEvent::Couple { device, member }, Vec::new());
+            self.send_event(&GuestEvent::Couple { device, member }, Vec::new());
         }
     }
 
-    /// The next packet for a port, in the scratch area; what tells of groups is swallowed: no querier is behind a link that is not.
-    fn next_packet(&mut self, at: Instant, port: usize, id: DeviceId) -> Option<Transmit> {
-        self.scratch.resize(self.ports.senders[port].packet_bytes_max(), 0);
+    /// The next packet for a link, in the scratch area; what tells of groups is swallowed: no querier is behind a link that is not.
+    fn next_packet(&mut self, at: Instant, link: usize, id: DeviceId) -> Option<Transmit> {
+        self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         loop {
             let packet = self.stack.poll_transmit(at, id, &mut self.scratch)?;
             if !tells_of_groups(&self.scratch[..packet.len]) {
@@ -73,38 +74,38 @@ impl Node {
     }
 
     fn drop_all(&mut self, at: Instant, id: DeviceId) {
-        let port = usize::from(id.0);
-        while self.next_packet(at, port, id).is_some() {
-            self.ports.senders[port].count_no_partner();
+        let link = usize::from(id.0);
+        while self.next_packet(at, link, id).is_some() {
+            self.links.senders[link].count_no_partner();
         }
     }
 
     /// What is for several goes to each partner; what is for one that nobody is goes nowhere.
-    pub(super) fn send_to_all(&mut self, at: Instant, port: usize, id: DeviceId) {
-        self.scratch.resize(self.ports.senders[port].packet_bytes_max(), 0);
+    pub(super) fn send_to_all(&mut self, at: Instant, link: usize, id: DeviceId) {
+        self.scratch.resize(self.links.senders[link].packet_bytes_max(), 0);
         while let Some(packet) = self.stack.poll_transmit(at, id, &mut self.scratch) {
             let bytes = std::mem::take(&mut self.scratch);
             let (packet_bytes, marks) = (&bytes[..packet.len], packet.marks);
-            let place = self.ports.senders[port].device;
+            let place = self.links.senders[link].device;
             if !is_to_many(packet_bytes, &self.config.devices[place]) {
-                self.ports.senders[port].count_no_partner();
+                self.links.senders[link].count_no_partner();
                 self.scratch = bytes;
                 continue;
             }
             // As above: it is not worth links of its own.
             let worth_links = !tells_of_groups(packet_bytes);
             let mut lost = Vec::new();
-            for (at, sender) in self.ports.senders.iter_mut().enumerate() {
+            for (at, sender) in self.links.senders.iter_mut().enumerate() {
                 let is_there = matches!(sender.partner, Partner::Member(_)) && (worth_links || sender.is_linked());
                 if sender.device == place && is_there {
                     let fill = &mut |into: &mut [u8]| into.copy_from_slice(packet_bytes);
-                    if let Err(violation) = sender.offer(packet.len, marks, fill) {
+                    if let Err(violation) = sender.forward(packet.len, marks, fill) {
                         lost.push((at, Loss::Violation(violation.to_string())));
                     }
                 }
             }
             self.scratch = bytes;
-            lost.into_iter().for_each(|(port, loss)| self.lose(port, loss));
+            lost.into_iter().for_each(|(link, loss)| self.lose(link, loss));
         }
     }
 
@@ -112,13 +113,13 @@ impl Node {
     pub(super) fn begin_pair(&mut self, held: RingPairEnd, descriptors: Vec<OwnedFd>) {
         let pair = held.pair;
         match self.try_begin(held, descriptors) {
-            Ok(memory) => self.tell(&GuestEvent::Memory { pair }, vec![memory]),
-            Err(why) => self.tell(&GuestEvent::Lost { pair, why: Loss::Failed(why) }, Vec::new()),
+            Ok(memory) => self.send_event(&GuestEvent::Memory { pair }, vec![memory]),
+            Err(why) => self.send_event(&GuestEvent::Lost { pair, why: Loss::Failed(why) }, Vec::new()),
         }
     }
 
     fn try_begin(&mut self, pair: RingPairEnd, descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
-        let port = self.port_of(&pair.device, &pair.member).ok_or("it knows no such partner")?;
+        let link = self.link_of(&pair.device, &pair.member).ok_or("it knows no such partner")?;
         let shape = |buffers: Buffers| {
             let bytes = usize::try_from(buffers.bytes).unwrap_or(usize::MAX);
             Shape::new(bytes, usize::from(buffers.count)).ok_or("no ring has such buffers")
@@ -130,8 +131,8 @@ impl Node {
             .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
         let (own, memory) =
             OwnMemory::in_file(memory, shape(pair.outbound)?).map_err(|error| format!("no memory: {error}"))?;
-        let half = Half { port, own, notify_fd, wake_fd, inbound: shape(pair.inbound)?, pair };
-        self.halves.retain(|other| other.port != port);
+        let half = HalfPair { link, own, notify_fd, wake_fd, inbound: shape(pair.inbound)?, pair };
+        self.halves.retain(|other| other.link != link);
         self.halves.push(half);
         Ok(memory)
     }
@@ -140,46 +141,46 @@ impl Node {
     pub(super) fn complete_pair(&mut self, pair: RingPairId, memory: Option<OwnedFd>) {
         let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) else { return };
         let half = self.halves.swap_remove(at);
-        let port = half.port;
+        let link = half.link;
         match memory.ok_or("the memory is missing".to_owned()).and_then(|memory| self.try_complete(half, memory)) {
             Ok(()) => {
-                self.tell(&GuestEvent::Linked { pair }, Vec::new());
-                self.stack.carrier_up(self.now(), setup::number(port));
+                self.send_event(&GuestEvent::Linked { pair }, Vec::new());
+                self.stack.carrier_up(self.now(), setup::number(link));
             }
             Err(why) => {
-                self.wait_to_ask(port);
-                self.tell(&GuestEvent::Lost { pair, why: Loss::Failed(why) }, Vec::new());
+                self.wait_to_ask(link);
+                self.send_event(&GuestEvent::Lost { pair, why: Loss::Failed(why) }, Vec::new());
             }
         }
     }
 
-    fn try_complete(&mut self, half: Half, memory: OwnedFd) -> Result<(), String> {
+    fn try_complete(&mut self, half: HalfPair, memory: OwnedFd) -> Result<(), String> {
         let peer = PeerMemory::map(memory, half.inbound).map_err(|error| error.to_string())?;
-        self.end_link(half.port);
+        self.end_link(half.link);
         let link = Link::new(half.own, peer, half.notify_fd, half.wake_fd);
-        let key = self.wakes.events.add(&link.wake_fd, Source::WakeFd(half.port)).map_err(|error| error.to_string())?;
-        self.ports.senders[half.port].link(half.pair.pair, link.producer);
-        self.ports.receivers[half.port].link(link.consumer, (key, link.wake_fd), self.clock.now());
-        self.ports.heat(half.port);
-        self.held.push((half.port, half.pair));
+        let key = self.wakes.events.add(&link.wake_fd, ReadyKey::Link(half.link)).map_err(|error| error.to_string())?;
+        self.links.senders[half.link].attach(half.pair.pair, link.producer);
+        self.links.receivers[half.link].attach(link.consumer, (key, link.wake_fd), self.clock.now());
+        self.links.heat(half.link);
+        self.held.push((half.link, half.pair));
         Ok(())
     }
 
-    /// Detaches a port from its partner, and says why.
-    pub(super) fn lose(&mut self, port: usize, why: Loss) {
-        let pair = self.ports.senders[port].pair;
-        self.end_link(port);
+    /// Detaches a link from its partner, and says why.
+    pub(super) fn lose(&mut self, link: usize, why: Loss) {
+        let pair = self.links.senders[link].pair;
+        self.end_link(link);
         if let Some(pair) = pair {
-            self.tell(&GuestEvent::Lost { pair, why }, Vec::new());
+            self.send_event(&GuestEvent::Lost { pair, why }, Vec::new());
         }
     }
 
-    /// Detaches a port; its memory is given back.
-    pub(super) fn end_link(&mut self, port: usize) {
-        self.ports.senders[port].unlink();
-        self.ports.hot.retain(|hot| *hot != port);
-        self.held.retain(|(held, _)| *held != port);
-        if let Some((key, wake_fd)) = self.ports.receivers[port].unlink() {
+    /// Detaches a link; its memory is given back.
+    pub(super) fn end_link(&mut self, link: usize) {
+        self.links.senders[link].detach();
+        self.links.hot.retain(|hot| *hot != link);
+        self.held.retain(|(held, _)| *held != link);
+        if let Some((key, wake_fd)) = self.links.receivers[link].detach() {
             self.wakes.events.remove(key, &wake_fd);
         }
     }
@@ -188,33 +189,33 @@ impl Node {
     pub(super) fn end_pair(&mut self, now: Ticks, pair: RingPairId) {
         if let Some(at) = self.halves.iter().position(|half| half.pair.pair == pair) {
             let half = self.halves.swap_remove(at);
-            self.ports.senders[half.port].asked = false;
+            self.links.senders[half.link].asked = false;
         }
-        let Some(port) = self.ports.senders.iter().position(|sender| sender.pair == Some(pair)) else { return };
-        self.ports.heat(port);
-        while self.receive_from(now, port) {}
-        self.end_link(port);
+        let Some(link) = self.links.senders.iter().position(|sender| sender.pair == Some(pair)) else { return };
+        self.links.heat(link);
+        while self.receive_from(now, link) {}
+        self.end_link(link);
     }
 
     /// Somebody has rung, or hung up.
-    pub(super) fn link_woken(&mut self, now: Ticks, port: usize) {
-        let Some((_, wake_fd)) = &self.ports.receivers[port].wake_fd else { return };
+    pub(super) fn link_woken(&mut self, now: Ticks, link: usize) {
+        let Some((_, wake_fd)) = &self.links.receivers[link].wake_fd else { return };
         let heard = wake_fd.drain();
         self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
-        self.ports.heat(port);
-        self.ports.senders[port].is_dirty = true;
+        self.links.heat(link);
+        self.links.senders[link].is_dirty = true;
         // What the partner says that it has taken is otherwise looked at when buffers run out.
-        if let Err(violation) = self.ports.senders[port].check_partner() {
-            self.lose(port, Loss::Violation(violation.to_string()));
+        if let Err(violation) = self.links.senders[link].check_partner() {
+            self.lose(link, Loss::Violation(violation.to_string()));
             return;
         }
         if heard.is_ok_and(|heard| !heard.hung_up) {
             return;
         }
         // What the partner sent before it died is whole.
-        while self.receive_from(now, port) {}
-        if self.ports.senders[port].is_linked() {
-            self.lose(port, Loss::PeerGone);
+        while self.receive_from(now, link) {}
+        if self.links.senders[link].is_linked() {
+            self.lose(link, Loss::PeerGone);
         }
     }
 
@@ -226,7 +227,7 @@ impl Node {
         let Some(least) = self.config.devices.iter().map(|device| device.idle_seconds).min() else { return };
         self.next_idle_look = Ticks(now.0 + self.clock.span(Duration::from_secs(least.into()) / 2).0);
         let mut idle = Vec::new();
-        for (sender, receiver) in self.ports.senders.iter_mut().zip(&mut self.ports.receivers) {
+        for (sender, receiver) in self.links.senders.iter_mut().zip(&mut self.links.receivers) {
             let after = Duration::from_secs(self.config.devices[sender.device].idle_seconds.into());
             let traffic = sender.frames_sent() + receiver.frames_received();
             if traffic != receiver.traffic_seen {
@@ -236,26 +237,26 @@ impl Node {
                 idle.extend(sender.pair);
             }
         }
-        idle.into_iter().for_each(|pair| self.tell(&GuestEvent::Idle { pair }, Vec::new()));
+        idle.into_iter().for_each(|pair| self.send_event(&GuestEvent::Idle { pair }, Vec::new()));
     }
 
     pub(super) fn quiesce(&mut self, pair: RingPairId) {
-        if let Some(sender) = self.ports.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
-            sender.quiet = true;
+        if let Some(sender) = self.links.senders.iter_mut().find(|sender| sender.pair == Some(pair)) {
+            sender.is_quiesced = true;
         }
-        self.tell(&GuestEvent::Quiet { pair }, Vec::new());
+        self.send_event(&GuestEvent::Quiet { pair }, Vec::new());
     }
 
     pub(super) fn refused(&mut self, device: &Name, member: &MemberId) {
-        if let Some(port) = self.port_of(device, member) {
-            self.wait_to_ask(port);
+        if let Some(link) = self.link_of(device, member) {
+            self.wait_to_ask(link);
         }
     }
 
     /// A pair could not be had: for some time none is asked for, and what is for the partner is dropped.
-    fn wait_to_ask(&mut self, port: usize) {
+    fn wait_to_ask(&mut self, link: usize) {
         let until = Ticks(self.clock.now().0 + self.clock.span(REFUSED_TIME).0);
-        let sender = &mut self.ports.senders[port];
+        let sender = &mut self.links.senders[link];
         (sender.asked, sender.refused_until) = (false, Some(until));
     }
 }

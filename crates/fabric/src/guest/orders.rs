@@ -1,11 +1,10 @@
 //! What a node hears from control programs, and what it tells them.
 
-use super::{Node, Source, setup};
-use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, SUITORS_MAX};
-use crate::port::{self, Counters};
+use super::Node;
+use super::wakes::ReadyKey;
+use crate::limits::{CAPTURE_BYTES_MAX, INVENTORY_PART_MAX, RECONNECTING_MAX};
 use crate::protocol::channel::{Channel, Ended};
 use crate::protocol::message::{GuestEvent, Order, PROTOCOL, RingPairEnd};
-use crate::protocol::report::{DeviceReport, ReportPart, StackReport};
 use rustix::io::Errno;
 use rustix::net::{self, SocketFlags};
 use siga_ring::clock::Ticks;
@@ -34,9 +33,9 @@ const ORDERS_AT_ONCE_MAX: usize = 64;
 
 impl Node {
     /// Tells the control program something. Without one, nobody hears it.
-    pub(super) fn tell(&mut self, news: &GuestEvent, descriptors: Vec<OwnedFd>) {
+    pub(super) fn send_event(&mut self, event: &GuestEvent, descriptors: Vec<OwnedFd>) {
         let Some((key, channel)) = &mut self.control else { return };
-        let sent = channel.send(news, descriptors);
+        let sent = channel.send(event, descriptors);
         self.wakes.events.set_behind(*key, &*channel, channel.is_behind());
         if sent.is_err() {
             self.control_ended();
@@ -48,7 +47,7 @@ impl Node {
         if let Some((key, channel)) = self.control.take() {
             self.wakes.events.remove(key, &channel);
         }
-        self.ports.senders.iter_mut().for_each(|sender| sender.asked = false);
+        self.links.senders.iter_mut().for_each(|sender| sender.asked = false);
         // Without a place where a successor could knock, there will be none.
         self.stops |= self.listener.is_none();
     }
@@ -56,18 +55,18 @@ impl Node {
     pub(super) fn handle_events(&mut self, now: Ticks) {
         for source in std::mem::take(&mut self.wakes.ready) {
             match source {
-                Source::Control => self.hear_control(now),
-                Source::Listener => self.let_suitors_in(),
-                Source::Suitor(at) => self.hear_suitor(at),
-                Source::WakeFd(port) => self.link_woken(now, port),
-                Source::Application(place) => self.application_heard(now, place),
-                Source::Alarm => self.wakes.clear_alarm(),
-                Source::Wake => self.wakes.clear_wake(),
+                ReadyKey::Control => self.receive_orders(now),
+                ReadyKey::Listener => self.accept_reconnecting(),
+                ReadyKey::Reconnecting(at) => self.receive_from_reconnecting(at),
+                ReadyKey::Link(link) => self.link_woken(now, link),
+                ReadyKey::Application(place) => self.application_heard(now, place),
+                ReadyKey::Alarm => self.wakes.clear_alarm(),
+                ReadyKey::Wake => self.wakes.clear_wake(),
             }
         }
     }
 
-    fn hear_control(&mut self, now: Ticks) {
+    fn receive_orders(&mut self, now: Ticks) {
         for _ in 0..ORDERS_AT_ONCE_MAX {
             let Some((key, channel)) = &mut self.control else { return };
             if channel.is_behind() && channel.flush().is_ok() {
@@ -93,12 +92,12 @@ impl Node {
             }
             Order::Member { device, member } => {
                 if let Err(error) = self.add_member(&device, &member) {
-                    self.tell(&GuestEvent::Failed(error), Vec::new());
+                    self.send_event(&GuestEvent::Failed(error), Vec::new());
                 }
             }
             Order::Run => {
                 self.runs = true;
-                self.tell(&GuestEvent::Ready { confinement: self.confinement.clone() }, Vec::new());
+                self.send_event(&GuestEvent::Ready { confinement: self.confinement.clone() }, Vec::new());
             }
             Order::MemberGone { device, member } => self.remove_member(&device, &member),
             Order::MakePair(pair) => self.begin_pair(pair, descriptors),
@@ -133,54 +132,54 @@ impl Node {
         }
     }
 
-    fn let_suitors_in(&mut self) {
+    fn accept_reconnecting(&mut self) {
         let Some(listener) = &self.listener else { return };
         while let Ok(socket) = net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            let free = self.suitors.iter().position(Option::is_none);
-            let at = free.unwrap_or(self.suitors.len());
-            if at >= SUITORS_MAX {
+            let free = self.reconnecting.iter().position(Option::is_none);
+            let at = free.unwrap_or(self.reconnecting.len());
+            if at >= RECONNECTING_MAX {
                 continue;
             }
             let Ok(channel) = Channel::new(socket) else { continue };
-            let Ok(key) = self.wakes.events.add(&channel, Source::Suitor(at)) else { continue };
+            let Ok(key) = self.wakes.events.add(&channel, ReadyKey::Reconnecting(at)) else { continue };
             match free {
-                Some(at) => self.suitors[at] = Some((key, channel)),
-                None => self.suitors.push(Some((key, channel))),
+                Some(at) => self.reconnecting[at] = Some((key, channel)),
+                None => self.reconnecting.push(Some((key, channel))),
             }
         }
     }
 
     /// Only who knows the secret becomes the control program.
-    fn hear_suitor(&mut self, at: usize) {
-        let Some((key, mut channel)) = self.suitors.get_mut(at).and_then(Option::take) else { return };
+    fn receive_from_reconnecting(&mut self, at: usize) {
+        let Some((key, mut channel)) = self.reconnecting.get_mut(at).and_then(Option::take) else { return };
         match channel.receive::<Order>() {
-            Ok(None) => self.suitors[at] = Some((key, channel)),
+            Ok(None) => self.reconnecting[at] = Some((key, channel)),
             Ok(Some((Order::Adopt { protocol: PROTOCOL, secret }, _))) if self.config.secret.is(&secret) => {
                 self.control_ended();
                 self.wakes.events.remove(key, &channel);
-                let Ok(key) = self.wakes.events.add(&channel, Source::Control) else { return };
+                let Ok(key) = self.wakes.events.add(&channel, ReadyKey::Control) else { return };
                 self.control = Some((key, channel));
-                self.tell_inventory();
+                self.send_inventory();
             }
             Ok(Some(_)) | Err(_) => self.wakes.events.remove(key, &channel),
         }
     }
 
     /// Tells a control program that has just adopted this guest what the guest has, in as many parts as it takes.
-    fn tell_inventory(&mut self) {
+    fn send_inventory(&mut self) {
         let mut pairs: Vec<RingPairEnd> = self.held.iter().map(|(_, pair)| pair.clone()).collect();
         let mut applications = self.applications.ids();
         loop {
             let rest = |count: usize| count.saturating_sub(INVENTORY_PART_MAX);
             let (pairs_left, applications_left) = (rest(pairs.len()), rest(applications.len()));
             let last = pairs_left == 0 && applications_left == 0;
-            let news = GuestEvent::Inventory {
+            let event = GuestEvent::Inventory {
                 confinement: self.confinement.clone(),
                 pairs: pairs.split_off(pairs_left),
                 applications: applications.split_off(applications_left),
                 last,
             };
-            self.tell(&news, Vec::new());
+            self.send_event(&event, Vec::new());
             if last {
                 return;
             }
@@ -194,12 +193,12 @@ impl Node {
             if let Some(at) = self.pings.iter().position(|open| open.ping == pong) {
                 let open = self.pings.swap_remove(at);
                 let time_ns = Some(self.clock.rate.ns(self.clock.now().since(open.sent)));
-                self.tell(&GuestEvent::Pong { request: open.request, time_ns }, Vec::new());
+                self.send_event(&GuestEvent::Pong { request: open.request, time_ns }, Vec::new());
             }
         }
         while let Some(at) = self.pings.iter().position(|open| open.until <= now) {
             let open = self.pings.swap_remove(at);
-            self.tell(&GuestEvent::Pong { request: open.request, time_ns: None }, Vec::new());
+            self.send_event(&GuestEvent::Pong { request: open.request, time_ns: None }, Vec::new());
         }
         self.write_capture();
     }
@@ -225,57 +224,13 @@ impl Node {
     fn stop_capture(&mut self) {
         if self.capture.take().is_some() {
             let missed = self.stack.stop_capture();
-            self.tell(&GuestEvent::CaptureEnded { missed }, Vec::new());
+            self.send_event(&GuestEvent::CaptureEnded { missed }, Vec::new());
         }
     }
 
     fn report(&mut self, request: u64) {
         for part in self.report_parts() {
-            self.tell(&GuestEvent::Report { request, part }, Vec::new());
-        }
-    }
-
-    /// What has been counted: each device with its links, then the stack.
-    pub fn report_parts(&self) -> Vec<ReportPart> {
-        let mut parts = Vec::new();
-        for place in 0..self.config.devices.len() {
-            let device = self.config.devices[place].clone();
-            let mut all = Counters::new();
-            let mut links = Vec::new();
-            for (at, (sender, receiver)) in self.ports.senders.iter().zip(&self.ports.receivers).enumerate() {
-                if sender.device != place {
-                    continue;
-                }
-                port::add(&mut all, &sender.counters());
-                port::add(&mut all, &receiver.counters());
-                if let Some(sent) = self.stack.counters(setup::number(at)) {
-                    port::add(
-                        &mut all,
-                        &port::named([("packets_sent", sent.frames_sent), ("packets_received", sent.frames_received)]),
-                    );
-                }
-                links.extend(port::report(&device.name, sender, receiver));
-            }
-            parts.push(ReportPart::Device(DeviceReport { device, counters: all }));
-            parts.extend(links.into_iter().map(ReportPart::Link));
-        }
-        parts.extend(self.applications.reports(&self.clock.rate).map(ReportPart::Application));
-        parts.push(ReportPart::Stack(self.stack_report()));
-        parts
-    }
-
-    fn stack_report(&self) -> StackReport {
-        let drops = self.stack.drops().iter().filter(|(_, count)| *count > 0);
-        let memory = self.stack.memory();
-        let copying = self.ports.receivers.iter().map(port::Receiver::copy_ticks).sum::<u64>();
-        let copying = Ticks(copying + self.applications.copy_ticks());
-        let mut times_ns = port::wait_times(&self.waiter.counters(), &self.clock.rate);
-        times_ns.insert("copying".to_owned(), self.clock.rate.ns(copying));
-        StackReport {
-            drops: drops.map(|(reason, count)| (reason.to_string(), count)).collect(),
-            memory: memory.0.iter().map(|part| (part.name.to_owned(), (part.held * part.bytes_each) as u64)).collect(),
-            times_ns,
-            connections: memory.held("TCP connections") as u64,
+            self.send_event(&GuestEvent::Report { request, part }, Vec::new());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a guest tells partners of its groups: those who are linked, whatever they ask.
 
-use super::super::lockstep::Guest;
+use super::lockstep::Guest;
 use crate::protocol::message::GuestEvent;
 use crate::sockets::group::{GroupChange, Interface};
 use siga_model::topology::Topology;

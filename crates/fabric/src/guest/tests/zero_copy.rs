@@ -1,8 +1,8 @@
 //! What lies in ring buffers while it is sent and received, and that nobody waits for that without end.
 
 use super::lockstep::{Figure1, figure_1};
-use super::straight::Written;
-use crate::limits::IN_PLACE_BYTES_MIN;
+use crate::guest::Written;
+use crate::limits::ZERO_COPY_BYTES_MIN;
 use siga_model::topology::{Full, Topology};
 use siga_ring::clock::Ticks;
 use siga_stack::sockets::TcpSetting;
@@ -25,7 +25,7 @@ fn copied(figure: &Figure1, guest: usize) -> u64 {
 
 fn write(figure: &mut Figure1, bytes: &[u8]) -> Written {
     let id = figure.client;
-    figure.guests[0].node.send_straight(id, bytes)
+    figure.guests[0].node.send_zero_copy(id, bytes)
 }
 
 /// A connection whose receiver offers more than so many parts as there are buffers.
@@ -71,7 +71,7 @@ fn what_is_read_in_time_is_copied_once_and_what_is_not_twice() {
 #[test]
 fn what_is_short_is_copied_as_it_comes() {
     let mut figure = open();
-    for (len, expected) in [(IN_PLACE_BYTES_MIN - 1, IN_PLACE_BYTES_MIN - 1), (IN_PLACE_BYTES_MIN, 0)] {
+    for (len, expected) in [(ZERO_COPY_BYTES_MIN - 1, ZERO_COPY_BYTES_MIN - 1), (ZERO_COPY_BYTES_MIN, 0)] {
         let start = copied(&figure, 2);
         let now = figure.guests[0].node.now();
         let sent = figure.guests[0].node.stack().tcp_send(now, figure.client, &text(len));
@@ -89,7 +89,7 @@ fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
     // A buffer that has yet to grow takes in what is kept.
     figure.exchange(&text(BUFFERS * LARGE), &[1]);
     let text = text(LARGE);
-    figure.guests[0].node.ports.keep_time = Ticks(u64::MAX / 4);
+    figure.guests[0].node.links.retain_time = Ticks(u64::MAX / 4);
     let mut written = 0;
     // The router takes all, and nobody acknowledges.
     while let Written::Gone(count) = write(&mut figure, &text) {
@@ -101,7 +101,7 @@ fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
     assert!(figure.guests[0].node.stalls(id));
     assert!((BUFFERS - 1..=BUFFERS).contains(&written), "{written}");
     // What has waited long enough is moved out.
-    figure.guests[0].node.ports.keep_time = Ticks(0);
+    figure.guests[0].node.links.retain_time = Ticks(0);
     assert!(!figure.guests[0].node.stalls(id));
     assert_eq!(write(&mut figure, &text), Written::Gone(LARGE));
     figure.turns(20);
@@ -109,7 +109,7 @@ fn what_is_written_goes_straight_and_waits_for_what_is_not_acknowledged() {
     assert_eq!(received.len(), (written + 1) * LARGE);
     assert!(received.chunks(LARGE).all(|part| part == text));
     let kept = |figure: &Figure1| {
-        figure.guests[0].node.ports.senders.iter().map(super::Sender::retained_buffers).sum::<usize>()
+        figure.guests[0].node.links.senders.iter().map(crate::guest::peer_link::Sender::retained_buffers).sum::<usize>()
     };
     // The last acknowledgement may wait for its time.
     let start = Instant::now();
@@ -148,10 +148,10 @@ fn copies(topology: &Topology) -> usize {
         // What is read is copied, wherever from.
         let read = figure.receive(1 << 20);
         assert!(read == text);
-        let (frames, passed_on) = (into_frames(&figure) - start.0, copied(&figure, 1) - start.1);
-        let [frames, passed_on, before_read] =
-            [frames, passed_on, before_read].map(|count| usize::try_from(count).unwrap());
-        let all = into_buffer + frames + passed_on + before_read + read.len();
+        let (frames, forwarded) = (into_frames(&figure) - start.0, copied(&figure, 1) - start.1);
+        let [frames, forwarded, before_read] =
+            [frames, forwarded, before_read].map(|count| usize::try_from(count).unwrap());
+        let all = into_buffer + frames + forwarded + before_read + read.len();
         // Else something was repeated, as it was due by the clock.
         if frames < LARGE + HEADERS {
             assert!(all % LARGE < 3 * HEADERS, "{all} for {LARGE}");

@@ -1,7 +1,7 @@
 //! What a router does with packets for a partner that has no empty buffer.
 
 use super::lockstep::{Guest, packet};
-use crate::hold::Times;
+use crate::guest::backpressure::Times;
 use siga_model::topology::Topology;
 use siga_ring::Link;
 use siga_ring::clock::Ticks;
@@ -41,7 +41,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(hold: Ticks) -> Self {
+    fn new(backpressure: Ticks) -> Self {
         let topology = Topology::parse(NETWORKS).unwrap();
         let mut router = Guest::new(&topology, "router");
         let mut link = |pair, network, name| {
@@ -49,7 +49,7 @@ impl Scene {
             router.raw_link(pair, network, &member)
         };
         let [client, slow, other] = [link(1, "link", "client"), link(2, "lan", "slow"), link(3, "lan", "other")];
-        router.node.ports.hold_times = Times { hold, mixed: FOR_EVER };
+        router.node.links.backpressure_times = Times { backpressure, mixed: FOR_EVER };
         Self { router, client, slow, other }
     }
 
@@ -110,7 +110,7 @@ fn a_partner_that_does_not_go_on_in_time_holds_nobody_until_it_has() {
     }
     scene.router.turn();
     scene.router.turn();
-    assert_eq!(scene.left(), 0, "no hold for each packet");
+    assert_eq!(scene.left(), 0, "no backpressure for each packet");
     assert_eq!(scene.send(OTHER, 10), 10);
     assert_eq!(Scene::take(&mut scene.router, &mut scene.other), 10);
     assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 60 + RING_PACKETS);
@@ -131,10 +131,10 @@ fn what_a_partner_sent_before_it_went_is_taken_in_though_it_is_held() {
     let mut scene = Scene::new(FOR_EVER);
     let sent = scene.send(SLOW, 100);
     let now = Ticks::now();
-    let port = (0..scene.router.node.ports.receivers.len())
-        .find(|port| scene.router.node.ports.receivers[*port].hold.waits_for().is_some())
+    let link = (0..scene.router.node.links.receivers.len())
+        .find(|link| scene.router.node.links.receivers[*link].backpressure.waits_for().is_some())
         .unwrap();
-    while scene.router.node.receive_from(now, port) {}
+    while scene.router.node.receive_from(now, link) {}
     assert_eq!(scene.left(), 0);
     assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), sent);
 }
@@ -149,7 +149,7 @@ fn who_has_more_to_send_than_the_partner_has_buffers_waits_for_those() {
         stack.udp_send(now, socket, Some(to), &[0; PACKET_BYTES]).unwrap();
     }
     // Only what sends takes a turn: whoever takes more keeps the partner from the CPU.
-    let turns = (0..100).take_while(|_| scene.router.node.pass()).count();
+    let turns = (0..100).take_while(|_| scene.router.node.iterate()).count();
     assert!((1..10).contains(&turns), "{turns} turns");
     assert_eq!(Scene::take(&mut scene.router, &mut scene.slow), 2 * RING_PACKETS);
 }

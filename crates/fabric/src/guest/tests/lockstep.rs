@@ -1,8 +1,8 @@
 //! Nodes that take turns on one thread: what they do does not depend on when, so that their instructions can be counted
 //! (`cargo xtask instructions`). There the clock stands but for so much a turn, and what the harness does for itself is not counted.
 
-use super::Node;
 use crate::device::{self, Inside, Sent, Whole};
+use crate::guest::Node;
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{Buffers, GuestConfig, GuestDevice, GuestEvent, Member, RingPairEnd};
 use crate::protocol::secret::Secret;
@@ -153,12 +153,12 @@ impl Guest {
 
     /// A pass that looks at every ring, however long ago it had something.
     pub(super) fn turn(&mut self) {
-        for port in 0..self.node.ports.senders.len() {
-            self.node.ports.heat(port);
+        for link in 0..self.node.links.senders.len() {
+            self.node.links.heat(link);
         }
         self.turns = self.turns.map(|turns| turns + 1);
         self.set_clock();
-        counted(|| self.node.pass());
+        counted(|| self.node.iterate());
     }
 
     /// How others know its device on a network.
@@ -289,7 +289,7 @@ impl Router {
     }
 
     /// Has a packet passed on; what came out.
-    fn pass_on(&mut self, packet: &[u8], into: &mut Vec<u8>) {
+    fn forward(&mut self, packet: &[u8], into: &mut Vec<u8>) {
         let [from, to] = &mut self.ends;
         let whole = Transmit { len: packet.len(), marks: Marks::default() };
         let fill = |place: &mut [u8]| place.copy_from_slice(packet);
@@ -323,7 +323,7 @@ pub(super) fn packet(bytes: usize, to: [u8; 4]) -> Vec<u8> {
 fn forward(bytes: usize, rounds: usize) {
     let (mut router, packet, mut out) = (Router::new(), packet(bytes, [10, 0, 2, 2]), Vec::new());
     for _ in 0..rounds {
-        router.pass_on(&packet, &mut out);
+        router.forward(&packet, &mut out);
         assert_eq!((out.len(), out[8], &out[20..]), (bytes, 63, &packet[20..]));
     }
 }

@@ -1,10 +1,10 @@
 //! Bytes that go from an application into a buffer of a ring at once, and stay there until they are acknowledged.
 
-use super::{Node, Ports};
+use super::{Links, Node};
 use crate::application::memory::Memory;
 use crate::device::{self, Sent};
-use crate::limits::IN_PLACE_BYTES_MIN;
-use crate::port::Room;
+use crate::guest::peer_link::ZeroCopyRoom;
+use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::protocol::message::Loss;
 use siga_ring::Retainer;
 use siga_stack::Stack;
@@ -59,16 +59,16 @@ impl Retained for InRing {
 
 impl Node {
     /// Sends what an application writes without a copy of it, as far as that can be.
-    pub(crate) fn send_straight(&mut self, id: TcpId, bytes: &[u8]) -> Written {
+    pub(crate) fn send_zero_copy(&mut self, id: TcpId, bytes: &[u8]) -> Written {
         let now = self.clock.now();
         let at = self.clock.instant(now);
         let (mut gone, mut used) = (0, None);
-        while bytes.len() - gone >= IN_PLACE_BYTES_MIN {
-            let device = match self.stack.tcp_zero_copy(at, id, IN_PLACE_BYTES_MIN) {
+        while bytes.len() - gone >= ZERO_COPY_BYTES_MIN {
+            let device = match self.stack.tcp_zero_copy(at, id, ZERO_COPY_BYTES_MIN) {
                 ZeroCopySend::Now(device) => device,
                 ZeroCopySend::Later if gone == 0 => {
                     self.transmit(now, at);
-                    match self.stack.tcp_zero_copy(at, id, IN_PLACE_BYTES_MIN) {
+                    match self.stack.tcp_zero_copy(at, id, ZERO_COPY_BYTES_MIN) {
                         ZeroCopySend::Now(device) => device,
                         ZeroCopySend::Later => return Written::Wait,
                         ZeroCopySend::Not => break,
@@ -76,28 +76,28 @@ impl Node {
                 }
                 ZeroCopySend::Later | ZeroCopySend::Not => break,
             };
-            let port = usize::from(device.0);
-            let sender = &mut self.ports.senders[port];
-            let retainer = match sender.room_in_place(now, self.ports.keep_time) {
-                Room::Now(retainer) => retainer,
-                Room::Soon(until) if gone == 0 => {
-                    self.keeps_until = Some(until);
+            let link = usize::from(device.0);
+            let sender = &mut self.links.senders[link];
+            let retainer = match sender.zero_copy_room(now, self.links.retain_time) {
+                ZeroCopyRoom::Now(retainer) => retainer,
+                ZeroCopyRoom::Soon(until) if gone == 0 => {
+                    self.retained_until = Some(until);
                     return Written::Wait;
                 }
-                Room::Soon(_) | Room::Never => break,
+                ZeroCopyRoom::Soon(_) | ZeroCopyRoom::Never => break,
             };
             let mut frame = Frame { stack: &mut self.stack, at, id, bytes: &bytes[gone..], retainer, taken: 0 };
-            match sender.send_in_place(&mut frame) {
-                Ok(Sent::Packet) => (gone, used) = (gone + frame.taken, Some(port)),
+            match sender.send_zero_copy(&mut frame) {
+                Ok(Sent::Packet) => (gone, used) = (gone + frame.taken, Some(link)),
                 Ok(Sent::Full) if gone == 0 => return Written::Wait,
                 Ok(Sent::Full | Sent::Nothing) => break,
-                Err(violation) => self.lose(port, Loss::Violation(violation.to_string())),
+                Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
             }
         }
-        if let Some(port) = used
-            && let Err(violation) = self.ports.senders[port].flush()
+        if let Some(link) = used
+            && let Err(violation) = self.links.senders[link].flush()
         {
-            self.lose(port, Loss::Violation(violation.to_string()));
+            self.lose(link, Loss::Violation(violation.to_string()));
         }
         Written::Gone(gone)
     }
@@ -105,24 +105,24 @@ impl Node {
     /// Whether bytes written now would have to wait for a buffer.
     pub(crate) fn stalls(&mut self, id: TcpId) -> bool {
         let now = self.clock.now();
-        let device = match self.stack.tcp_zero_copy(self.clock.instant(now), id, IN_PLACE_BYTES_MIN) {
+        let device = match self.stack.tcp_zero_copy(self.clock.instant(now), id, ZERO_COPY_BYTES_MIN) {
             ZeroCopySend::Now(device) => device,
             ZeroCopySend::Later => return true,
             ZeroCopySend::Not => return false,
         };
-        let sender = &mut self.ports.senders[usize::from(device.0)];
-        match sender.room_in_place(now, self.ports.keep_time) {
-            Room::Now(_) => !sender.has_buffer(),
-            Room::Soon(_) => true,
-            Room::Never => false,
+        let sender = &mut self.links.senders[usize::from(device.0)];
+        match sender.zero_copy_room(now, self.links.retain_time) {
+            ZeroCopyRoom::Now(_) => !sender.has_buffer(),
+            ZeroCopyRoom::Soon(_) => true,
+            ZeroCopyRoom::Never => false,
         }
     }
 
     /// Gives back buffers of which nothing is kept any more.
     pub(crate) fn give_back(&mut self) {
-        let Ports { receivers, hot, .. } = &mut self.ports;
-        for port in hot.iter() {
-            if let Some(ring) = &mut receivers[*port].ring {
+        let Links { receivers, hot, .. } = &mut self.links;
+        for link in hot.iter() {
+            if let Some(ring) = &mut receivers[*link].ring {
                 ring.give_back();
             }
         }

@@ -11,15 +11,15 @@ use siga_ring::clock::Ticks;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
     /// A hold, at most.
-    pub(crate) hold: Ticks,
+    pub(crate) backpressure: Ticks,
     /// A link that brought packets for two partners is not held for so long.
     pub(crate) mixed: Ticks,
 }
 
 /// What a router knows of the packets that one link brings.
 #[derive(Debug, Default)]
-pub(crate) struct Hold {
-    /// The port that the latest went to.
+pub(crate) struct Backpressure {
+    /// The link that the latest went to.
     to: Option<usize>,
     /// Until then there were others of late.
     mixed_until: Ticks,
@@ -27,9 +27,9 @@ pub(crate) struct Hold {
     until: Option<Ticks>,
 }
 
-impl Hold {
+impl Backpressure {
     /// A packet was passed on.
-    pub(crate) fn passed_on(&mut self, now: Ticks, times: Times, to: usize) {
+    pub(crate) fn forwarded(&mut self, now: Ticks, times: Times, to: usize) {
         if self.to.replace(to).is_some_and(|before| before != to) {
             self.mixed_until = Ticks(now.0 + times.mixed.0);
         }
@@ -38,11 +38,11 @@ impl Hold {
     /// Where the latest packet went to there is no buffer for the next, which is waited for if it may be.
     pub(crate) fn begin(&mut self, now: Ticks, times: Times) {
         if now >= self.mixed_until {
-            self.until = Some(Ticks(now.0 + times.hold.0));
+            self.until = Some(Ticks(now.0 + times.backpressure.0));
         }
     }
 
-    /// The port that is waited for, and how long.
+    /// The link that is waited for, and how long.
     pub(crate) fn waits_for(&self) -> Option<(usize, Ticks)> {
         self.to.zip(self.until)
     }
@@ -57,34 +57,34 @@ impl Hold {
 mod tests {
     use super::*;
 
-    const TIMES: Times = Times { hold: Ticks(10), mixed: Ticks(1_000) };
+    const TIMES: Times = Times { backpressure: Ticks(10), mixed: Ticks(1_000) };
 
-    fn begun(hold: &mut Hold, now: Ticks) -> Option<(usize, Ticks)> {
-        hold.begin(now, TIMES);
-        let waits_for = hold.waits_for();
-        hold.end();
-        assert_eq!(hold.waits_for(), None);
+    fn begun(backpressure: &mut Backpressure, now: Ticks) -> Option<(usize, Ticks)> {
+        backpressure.begin(now, TIMES);
+        let waits_for = backpressure.waits_for();
+        backpressure.end();
+        assert_eq!(backpressure.waits_for(), None);
         waits_for
     }
 
     #[test]
     fn a_link_for_one_partner_is_held_for_a_time() {
-        let mut hold = Hold::default();
-        hold.passed_on(Ticks(5), TIMES, 2);
-        assert_eq!(hold.waits_for(), None);
-        assert_eq!(begun(&mut hold, Ticks(6)), Some((2, Ticks(16))));
+        let mut backpressure = Backpressure::default();
+        backpressure.forwarded(Ticks(5), TIMES, 2);
+        assert_eq!(backpressure.waits_for(), None);
+        assert_eq!(begun(&mut backpressure, Ticks(6)), Some((2, Ticks(16))));
     }
 
     #[test]
     fn a_link_for_two_partners_is_not_held_until_one_is_left() {
-        let mut hold = Hold::default();
-        hold.passed_on(Ticks(5), TIMES, 2);
-        hold.passed_on(Ticks(6), TIMES, 3);
-        assert_eq!(begun(&mut hold, Ticks(7)), None);
-        hold.passed_on(Ticks(500), TIMES, 3);
-        assert_eq!(begun(&mut hold, Ticks(1_005)), None);
-        assert!(begun(&mut hold, Ticks(1_006)).is_some(), "nothing for the other came in all that time");
-        hold.passed_on(Ticks(1_007), TIMES, 2);
-        assert_eq!(begun(&mut hold, Ticks(1_008)), None, "what was for one alone is for two again");
+        let mut backpressure = Backpressure::default();
+        backpressure.forwarded(Ticks(5), TIMES, 2);
+        backpressure.forwarded(Ticks(6), TIMES, 3);
+        assert_eq!(begun(&mut backpressure, Ticks(7)), None);
+        backpressure.forwarded(Ticks(500), TIMES, 3);
+        assert_eq!(begun(&mut backpressure, Ticks(1_005)), None);
+        assert!(begun(&mut backpressure, Ticks(1_006)).is_some(), "nothing for the other came in all that time");
+        backpressure.forwarded(Ticks(1_007), TIMES, 2);
+        assert_eq!(begun(&mut backpressure, Ticks(1_008)), None, "what was for one alone is for two again");
     }
 }

@@ -1,7 +1,7 @@
-//! Groups of a node: which port stands for a network in them, and where datagrams to groups leave.
+//! Groups of a node: which link stands for a network in them, and where datagrams to groups leave.
 //!
-//! A group is joined on a network's main port, whatever partners there are: what any of them sends to several is taken in as
-//! that port's, and what goes out there goes to all of them. Partners come, go and get links anew without a membership noticing.
+//! A group is joined on a network's main link, whatever partners there are: what any of them sends to several is taken in as
+//! that link's, and what goes out there goes to all of them. Partners come, go and get links anew without a membership noticing.
 
 use super::{Node, setup};
 use crate::sockets::group::{GroupChange, Interface};
@@ -48,8 +48,8 @@ impl Node {
             }
             Interface::Number(number) => usize::try_from(number).ok().and_then(|number| number.checked_sub(1)),
         };
-        let port = place.and_then(|place| self.main_ports.get(place)).ok_or(UdpError::NoDevice)?;
-        Ok(setup::number(*port))
+        let link = place.and_then(|place| self.main_links.get(place)).ok_or(UdpError::NoDevice)?;
+        Ok(setup::number(*link))
     }
 
     /// Groups without a route of their own are on the network where everything else goes, or without that on the first.
@@ -64,7 +64,7 @@ impl Node {
             let place = everything.next().map(|route| route.device).or_else(first);
             if let (Some(place), Some(all)) = (place, Prefix::new(address, length)) {
                 let refused = |error| Error::usage(format!("the way to all groups: {error:?}"));
-                self.stack.add_route(all, setup::number(self.main_ports[place]), None).map_err(refused)?;
+                self.stack.add_route(all, setup::number(self.main_links[place]), None).map_err(refused)?;
             }
         }
         Ok(())
@@ -82,6 +82,3 @@ pub(super) fn tells_of_groups(packet: &[u8]) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests;

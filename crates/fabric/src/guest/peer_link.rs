@@ -1,31 +1,26 @@
-//! Ports: the two ways of a link to one partner, each with what its device type makes of frames.
+//! Links: the two ways of a link to one partner, each with what its device type makes of frames.
 //!
 //! A *sender* decides what happens when the partner has no empty buffer: a packet of the own stack stays there (`pending`) or is
 //! dropped and counted (`drop`); a packet that is passed on waits in a queue with a bound, so that one slow partner never
 //! holds up the others. A *receiver* is polled while there is traffic, and else has asked for a ring.
 
+use super::backpressure::{self, Backpressure};
 use crate::convert;
+use crate::counters::{self, Counters};
 use crate::device::{self, Inbound, Outbound, Sent, Source, Whole};
-use crate::hold::Hold;
 use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_FRAMES_MAX, DROPS_AT_ONCE_MAX, SPARE_FRAMES_MAX, TRANSMIT_AT_ONCE_MAX};
 use crate::protocol::message::{GuestDevice, MemberId};
-use crate::protocol::report::LinkReport;
 use crate::protocol::ticket::RingPairId;
 use siga_model::features::DriverFeatures;
-use siga_model::name::Name;
 use siga_model::topology::{Full, NetworkKind};
-use siga_ring::clock::{Rate, Ticks};
-use siga_ring::wait::WaitCounters;
+use siga_ring::clock::Ticks;
 use siga_ring::{Consumer, Producer, Retainer, Violation, WakeFd};
 use siga_stack::link::frame::Marks;
 use siga_stack::stack::Transmit;
 use siga_stack::wire::address::Prefix;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-/// Counters by name.
-pub(crate) type Counters = BTreeMap<String, u64>;
-
-/// Who is at the other end of a port.
+/// Who is at the other end of a link.
 #[derive(Debug, Clone)]
 pub(crate) enum Partner {
     /// One partner.
@@ -36,16 +31,16 @@ pub(crate) enum Partner {
 
 /// Whether there is a buffer for a frame that stays in it.
 #[derive(Debug)]
-pub(crate) enum Room {
+pub(crate) enum ZeroCopyRoom {
     /// There is, and this has what is built there stay.
     Now(Retainer),
     /// There will be, by this time at the latest: what is kept is then no reason to wait any longer.
     Soon(Ticks),
-    /// Frames of this port do not stay.
+    /// Frames of this link do not stay.
     Never,
 }
 
-/// The sending way of a port.
+/// The sending way of a link.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) partner: Partner,
@@ -66,15 +61,15 @@ pub(crate) struct Sender {
     /// Something was put into buffers, or may be now.
     pub(crate) is_dirty: bool,
     /// So many buffers have to be free before it goes on; 0: it does not wait.
-    wanted: usize,
+    awaited: usize,
     /// Packets that are passed on wait where they come from, until there is room for two buffers and nothing waits here.
-    holds: bool,
+    backpressure: bool,
     /// A hold did not help in time: there is none until nothing waits any more.
     is_slow: bool,
     /// Something was kept of all buffers; until then this is waited out.
     crowded_until: Option<Ticks>,
     /// Nothing is to be sent any more.
-    pub(crate) quiet: bool,
+    pub(crate) is_quiesced: bool,
     /// A pair was asked for.
     pub(crate) asked: bool,
     /// Until then, a pair that was refused is not asked for again.
@@ -107,11 +102,11 @@ impl Sender {
             backlog_bytes: 0,
             spare: Vec::new(),
             is_dirty: false,
-            wanted: 0,
-            holds: false,
+            awaited: 0,
+            backpressure: false,
             is_slow: false,
             crowded_until: None,
-            quiet: false,
+            is_quiesced: false,
             asked: false,
             refused_until: None,
             counters: SenderCounters::default(),
@@ -119,19 +114,19 @@ impl Sender {
         }
     }
 
-    pub(crate) fn link(&mut self, pair: RingPairId, mut ring: Producer) {
-        self.unlink();
+    pub(crate) fn attach(&mut self, pair: RingPairId, mut ring: Producer) {
+        self.detach();
         convert::prepare(&mut ring, self.driver, self.kind);
         self.outbound = device::halves(self.kind).0;
         (self.pair, self.ring) = (Some(pair), Some(ring));
-        (self.quiet, self.asked, self.is_dirty, self.wanted) = (false, false, true, 0);
+        (self.is_quiesced, self.asked, self.is_dirty, self.awaited) = (false, false, true, 0);
     }
 
-    pub(crate) fn unlink(&mut self) {
+    pub(crate) fn detach(&mut self) {
         if let Some(ring) = self.ring.take() {
-            add(&mut self.past, &producer_counters(&ring));
+            counters::add(&mut self.past, &counters::producer_counters(&ring));
         }
-        (self.pair, self.asked, self.quiet, self.wanted) = (None, false, false, 0);
+        (self.pair, self.asked, self.is_quiesced, self.awaited) = (None, false, false, 0);
         self.spare = Vec::new();
     }
 
@@ -140,20 +135,20 @@ impl Sender {
     }
 
     /// True while packets for it are better left where they come from.
-    pub(crate) fn holds(&mut self) -> bool {
-        if self.holds {
+    pub(crate) fn has_backpressure(&mut self) -> bool {
+        if self.backpressure {
             // A violation is told by the next use.
             let has_room =
                 |ring: &mut Producer| ring.in_flight().is_ok_and(|used| used + 2 <= ring.shape().buffer_count());
             let goes_on = self.backlog.is_empty() && self.ring.as_mut().is_some_and(has_room);
-            self.holds = self.ring.is_some() && !goes_on;
+            self.backpressure = self.ring.is_some() && !goes_on;
         }
-        self.holds
+        self.backpressure
     }
 
     /// It did not go on in time.
-    pub(crate) fn held_too_long(&mut self) {
-        (self.holds, self.is_slow) = (false, true);
+    pub(crate) fn backpressure_timed_out(&mut self) {
+        (self.backpressure, self.is_slow) = (false, true);
     }
 
     /// Packets wait for a link or a buffer.
@@ -161,8 +156,8 @@ impl Sender {
         !self.backlog.is_empty()
     }
 
-    pub(crate) fn heard(&mut self) {
-        self.outbound.heard();
+    pub(crate) fn partner_ready(&mut self) {
+        self.outbound.partner_ready();
         self.is_dirty = true;
     }
 
@@ -170,8 +165,13 @@ impl Sender {
     ///
     /// # Errors
     /// The partner broke the ring's contract.
-    pub(crate) fn offer(&mut self, len: usize, marks: Marks, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Violation> {
-        let straight = self.driver.copy_once && self.backlog.is_empty() && !self.quiet;
+    pub(crate) fn forward(
+        &mut self,
+        len: usize,
+        marks: Marks,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Violation> {
+        let straight = self.driver.copy_once && self.backlog.is_empty() && !self.is_quiesced;
         let drops = self.drops();
         if let Some(ring) = self.ring.as_mut().filter(|_| straight) {
             match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut *fill })? {
@@ -210,7 +210,7 @@ impl Sender {
         self.backlog_bytes += len;
         self.backlog.push_back((bytes, marks));
         self.is_dirty = true;
-        self.holds = self.full == Full::Pending && !self.is_slow && !self.quiet && self.ring.is_some();
+        self.backpressure = self.full == Full::Pending && !self.is_slow && !self.is_quiesced && self.ring.is_some();
     }
 
     /// Sends what waits, then what `build` makes, as far as there are buffers. True if anything went; a node that went on
@@ -220,7 +220,7 @@ impl Sender {
     /// The partner broke the ring's contract.
     pub(crate) fn transmit(&mut self, source: &mut dyn Source) -> Result<bool, Violation> {
         let drops = self.drops();
-        let Some(ring) = self.ring.as_mut().filter(|_| !self.quiet) else { return Ok(false) };
+        let Some(ring) = self.ring.as_mut().filter(|_| !self.is_quiesced) else { return Ok(false) };
         let (mut full, mut gone) = (false, 0);
         while let Some((bytes, marks)) = self.backlog.front() {
             let packet = Transmit { len: bytes.len(), marks: *marks };
@@ -264,25 +264,25 @@ impl Sender {
             }
         }
         let held = self.outbound.flush(ring)?;
-        self.wanted = if full { 1 } else { held };
+        self.awaited = if full { 1 } else { held };
         self.is_dirty = count == TRANSMIT_AT_ONCE_MAX;
         Ok(gone + count > 0)
     }
 
     /// Whether a frame may be built now that stays in its buffer.
-    pub(crate) fn room_in_place(&mut self, now: Ticks, keep_time: Ticks) -> Room {
-        let goes = self.driver.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.quiet;
-        let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return Room::Never };
+    pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
+        let goes = self.driver.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
+        let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return ZeroCopyRoom::Never };
         if let Some(since) = ring.next_retained_at() {
-            let until = Ticks(since.0 + keep_time.0);
+            let until = Ticks(since.0 + retain_time.0);
             self.crowded_until = (now < until).then_some(until);
         }
         // Who waits for any buffer waits until half of them are free, so that there are fewer and longer turns.
         let crowded = |until: &mut Ticks| now >= *until || 2 * ring.retained_buffers() <= ring.shape().buffer_count();
         self.crowded_until.take_if(crowded);
         match self.crowded_until {
-            Some(until) => Room::Soon(until),
-            None => Room::Now(ring.retainer()),
+            Some(until) => ZeroCopyRoom::Soon(until),
+            None => ZeroCopyRoom::Now(ring.retainer()),
         }
     }
 
@@ -296,11 +296,11 @@ impl Sender {
     ///
     /// # Errors
     /// The partner broke the ring's contract.
-    pub(crate) fn send_in_place(&mut self, source: &mut dyn Source) -> Result<Sent, Violation> {
+    pub(crate) fn send_zero_copy(&mut self, source: &mut dyn Source) -> Result<Sent, Violation> {
         let Some(ring) = self.ring.as_mut() else { return Ok(Sent::Nothing) };
         let sent = self.outbound.send(ring, source)?;
         if sent == Sent::Full {
-            self.wanted = 1;
+            self.awaited = 1;
         }
         Ok(sent)
     }
@@ -317,16 +317,16 @@ impl Sender {
     /// The partner broke the ring's contract.
     pub(crate) fn flush(&mut self) -> Result<(), Violation> {
         if let Some(ring) = &mut self.ring {
-            self.wanted = self.wanted.max(self.outbound.flush(ring)?);
+            self.awaited = self.awaited.max(self.outbound.flush(ring)?);
         }
         Ok(())
     }
 
     /// Whether it can go on that waited for buffers.
     pub(crate) fn has_room(&mut self) -> bool {
-        let Some(ring) = self.ring.as_mut().filter(|_| self.wanted > 0 && !self.quiet) else { return false };
+        let Some(ring) = self.ring.as_mut().filter(|_| self.awaited > 0 && !self.is_quiesced) else { return false };
         // A violation is told by the next use.
-        ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.wanted)
+        ring.in_flight().is_ok_and(|in_flight| ring.shape().buffer_count() - in_flight >= self.awaited)
     }
 
     /// Looks at what the partner has given back, whether anything waits for that or not.
@@ -338,12 +338,12 @@ impl Sender {
     }
 
     /// Asks the partner to ring when it can go on; false if it can.
-    pub(crate) fn want_room(&mut self) -> bool {
-        let waits = self.wanted > 0 || self.holds;
-        let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.quiet) else { return true };
+    pub(crate) fn request_room(&mut self) -> bool {
+        let waits = self.awaited > 0 || self.backpressure;
+        let Some(ring) = self.ring.as_mut().filter(|_| waits && !self.is_quiesced) else { return true };
         // Who waits for any buffer waits for half of them: so the partner rings less often, and does not run dry.
-        let wanted = if self.wanted <= 1 { ring.shape().buffer_count() / 2 } else { self.wanted };
-        ring.want_room(wanted).unwrap_or(false)
+        let awaited = if self.awaited <= 1 { ring.shape().buffer_count() / 2 } else { self.awaited };
+        ring.want_room(awaited).unwrap_or(false)
     }
 
     /// Drops what waits, because there is nobody to send it to.
@@ -366,20 +366,20 @@ impl Sender {
         self.outbound.packet_bytes_max()
     }
 
-    /// What was counted over all links of this port.
+    /// What was counted over all links of this link.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
-            add(&mut counters, &producer_counters(ring));
+            counters::add(&mut counters, &counters::producer_counters(ring));
         }
         let own = &self.counters;
         let own = [("backlog_full", own.backlog_full), ("too_long", own.too_long), ("no_partner", own.no_partner)];
-        add(&mut counters, &named(own));
+        counters::add(&mut counters, &counters::named(own));
         counters
     }
 }
 
-/// The receiving way of a port.
+/// The receiving way of a link.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pub(crate) ring: Option<Consumer>,
@@ -388,7 +388,7 @@ pub(crate) struct Receiver {
     kind: NetworkKind,
     /// It is polled; else it has asked for a ring, or has no link.
     pub(crate) is_hot: bool,
-    pub(crate) hold: Hold,
+    pub(crate) backpressure: Backpressure,
     pub(crate) last_traffic: Ticks,
     pub(crate) malformed: u64,
     /// Frames both ways when traffic was last looked for, and when that number changed.
@@ -407,7 +407,7 @@ impl Receiver {
             inbound: device::halves(kind).1,
             kind,
             is_hot: false,
-            hold: Hold::default(),
+            backpressure: Backpressure::default(),
             last_traffic: Ticks(0),
             malformed: 0,
             traffic_seen: 0,
@@ -417,27 +417,27 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn link(&mut self, ring: Consumer, wake_fd: (u64, WakeFd), now: Ticks) {
+    pub(crate) fn attach(&mut self, ring: Consumer, wake_fd: (u64, WakeFd), now: Ticks) {
         self.inbound = device::halves(self.kind).1;
         (self.ring, self.wake_fd) = (Some(ring), Some(wake_fd));
         (self.last_traffic, self.last_look, self.traffic_seen, self.told_idle) = (now, now, 0, false);
     }
 
-    pub(crate) fn unlink(&mut self) -> Option<(u64, WakeFd)> {
+    pub(crate) fn detach(&mut self) -> Option<(u64, WakeFd)> {
         if let Some(ring) = self.ring.take() {
-            add(&mut self.past, &consumer_counters(&ring));
+            counters::add(&mut self.past, &counters::consumer_counters(&ring));
         }
-        (self.is_hot, self.hold) = (false, Hold::default());
+        (self.is_hot, self.backpressure) = (false, Backpressure::default());
         self.wake_fd.take()
     }
 
-    /// What was counted over all links of this port.
+    /// What was counted over all links of this link.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
-            add(&mut counters, &consumer_counters(ring));
+            counters::add(&mut counters, &counters::consumer_counters(ring));
         }
-        add(&mut counters, &named([("malformed", self.malformed)]));
+        counters::add(&mut counters, &counters::named([("malformed", self.malformed)]));
         counters
     }
 
@@ -453,65 +453,50 @@ impl Receiver {
     }
 }
 
-/// The report of a port that has a partner of its own.
-pub(crate) fn report(device: &Name, sender: &Sender, receiver: &Receiver) -> Option<LinkReport> {
-    let Partner::Member(member) = &sender.partner else { return None };
-    let mut counters = sender.counters();
-    add(&mut counters, &receiver.counters());
-    Some(LinkReport {
-        device: device.clone(),
-        member: member.clone(),
-        pair: sender.pair.map(|pair| pair.0.number()),
-        counters,
-    })
+/// The links, by the stack's numbers of devices.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) senders: Vec<Sender>,
+    pub(super) receivers: Vec<Receiver>,
+    /// The receivers that are polled.
+    pub(super) hot: Vec<usize>,
+    pub(super) backpressure_times: backpressure::Times,
+    /// See [`crate::limits::RETAIN_TIME_MAX`].
+    pub(super) retain_time: Ticks,
+    /// In this pass a packet came that was larger than [`HELD_ANSWER_BYTES_MAX`].
+    pub(super) took_large: bool,
 }
 
-pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
-    counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// What a wait has cost, by name, in nanoseconds.
-pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
-    named([
-        ("waiting", rate.ns(counters.wait_ticks)),
-        ("yielding", rate.ns(counters.yield_ticks)),
-        ("given_away", rate.ns(counters.given_away_ticks)),
-        ("asleep", rate.ns(counters.sleep_ticks)),
-        ("colocated", rate.ns(counters.colocated_ticks)),
-    ])
-}
-
-/// Adds counters up.
-pub(crate) fn add(all: &mut Counters, more: &Counters) {
-    for (name, value) in more {
-        *all.entry(name.clone()).or_default() += value;
+impl Links {
+    /// Nothing is to be taken from a link yet.
+    pub(super) fn is_held(&mut self, link: usize, now: Ticks) -> bool {
+        let Some((to, until)) = self.receivers[link].backpressure.waits_for() else { return false };
+        let backpressure = self.senders[to].has_backpressure();
+        if backpressure && now < until {
+            return true;
+        }
+        if backpressure {
+            self.senders[to].backpressure_timed_out();
+        }
+        self.receivers[link].backpressure.end();
+        false
     }
-}
 
-pub(crate) fn producer_counters(ring: &Producer) -> Counters {
-    let counters = ring.counters();
-    named([
-        ("frames_sent", counters.frames),
-        ("bytes_sent", counters.bytes),
-        ("buffers_sent", counters.buffers),
-        ("target_full", counters.target_full),
-        ("pending", counters.pending),
-        ("doorbells_sent", counters.doorbells.sent),
-        ("doorbells_suppressed", counters.doorbells.suppressed),
-        ("violations", counters.violations),
-    ])
-}
+    /// Has a link's ring polled.
+    pub(super) fn heat(&mut self, link: usize) {
+        let receiver = &mut self.receivers[link];
+        if let Some(ring) = receiver.ring.as_mut().filter(|_| !receiver.is_hot) {
+            ring.awake();
+            receiver.is_hot = true;
+            self.hot.push(link);
+        }
+    }
 
-pub(crate) fn consumer_counters(ring: &Consumer) -> Counters {
-    let counters = ring.counters();
-    named([
-        ("frames_received", counters.frames),
-        ("bytes_received", counters.bytes),
-        ("buffers_received", counters.buffers),
-        ("doorbells_sent", counters.doorbells.sent),
-        ("doorbells_suppressed", counters.doorbells.suppressed),
-        ("violations", counters.violations),
-        ("copied_bytes", counters.copied_bytes),
-        ("copy_ticks", counters.copy_ticks.0),
-    ])
+    /// True if a ring had no frame for so long that it is better asked to ring, and it was.
+    pub(super) fn falls_asleep(&mut self, link: usize, now: Ticks, after: Ticks) -> bool {
+        let receiver = &mut self.receivers[link];
+        let cold = now.since(receiver.last_traffic) >= after;
+        // A violation is told by the next use.
+        cold && receiver.ring.as_mut().is_none_or(|ring| ring.declare_asleep().unwrap_or(false))
+    }
 }

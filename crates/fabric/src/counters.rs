@@ -1,0 +1,59 @@
+//! Counters by name, as reports have them, of rings, waits and links.
+
+use siga_ring::clock::Rate;
+use siga_ring::wait::WaitCounters;
+use siga_ring::{Consumer, Producer};
+use std::collections::BTreeMap;
+
+/// Counters by name.
+pub(crate) type Counters = BTreeMap<String, u64>;
+
+pub(crate) fn named<const N: usize>(counters: [(&str, u64); N]) -> Counters {
+    counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// What a wait has cost, by name, in nanoseconds.
+pub(crate) fn wait_times(counters: &WaitCounters, rate: &Rate) -> Counters {
+    named([
+        ("waiting", rate.ns(counters.wait_ticks)),
+        ("yielding", rate.ns(counters.yield_ticks)),
+        ("given_away", rate.ns(counters.given_away_ticks)),
+        ("asleep", rate.ns(counters.sleep_ticks)),
+        ("colocated", rate.ns(counters.colocated_ticks)),
+    ])
+}
+
+/// Adds counters up.
+pub(crate) fn add(all: &mut Counters, more: &Counters) {
+    for (name, value) in more {
+        *all.entry(name.clone()).or_default() += value;
+    }
+}
+
+pub(crate) fn producer_counters(ring: &Producer) -> Counters {
+    let counters = ring.counters();
+    named([
+        ("frames_sent", counters.frames),
+        ("bytes_sent", counters.bytes),
+        ("buffers_sent", counters.buffers),
+        ("target_full", counters.target_full),
+        ("pending", counters.pending),
+        ("doorbells_sent", counters.doorbells.sent),
+        ("doorbells_suppressed", counters.doorbells.suppressed),
+        ("violations", counters.violations),
+    ])
+}
+
+pub(crate) fn consumer_counters(ring: &Consumer) -> Counters {
+    let counters = ring.counters();
+    named([
+        ("frames_received", counters.frames),
+        ("bytes_received", counters.bytes),
+        ("buffers_received", counters.buffers),
+        ("doorbells_sent", counters.doorbells.sent),
+        ("doorbells_suppressed", counters.doorbells.suppressed),
+        ("violations", counters.violations),
+        ("copied_bytes", counters.copied_bytes),
+        ("copy_ticks", counters.copy_ticks.0),
+    ])
+}

@@ -1,0 +1,47 @@
+//! Time for the stack, from the ring's clock.
+
+use siga_ring::clock::{Rate, Ticks};
+use siga_stack::time::Instant;
+use std::time::Duration;
+
+/// Time for the stack, from the ring's clock.
+#[derive(Debug)]
+pub(super) struct Clock {
+    start: Ticks,
+    pub(super) rate: Rate,
+    /// The moment at which a test has it stand.
+    #[cfg(test)]
+    pub(super) stands: Option<Ticks>,
+}
+
+impl Clock {
+    pub(super) fn new(start: Ticks, rate: Rate) -> Self {
+        Self {
+            start,
+            rate,
+            #[cfg(test)]
+            stands: None,
+        }
+    }
+
+    /// This moment.
+    pub(super) fn now(&self) -> Ticks {
+        #[cfg(test)]
+        if let Some(moment) = self.stands {
+            return moment;
+        }
+        Ticks::now()
+    }
+
+    pub(super) fn instant(&self, now: Ticks) -> Instant {
+        Instant::from_ns(self.rate.ns(now.since(self.start)))
+    }
+
+    pub(super) fn ticks(&self, at: Instant) -> Ticks {
+        Ticks(self.start.0 + self.rate.ticks(at.as_ns()).0)
+    }
+
+    pub(super) fn span(&self, time: Duration) -> Ticks {
+        self.rate.ticks(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+}

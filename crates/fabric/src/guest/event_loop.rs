@@ -1,0 +1,441 @@
+//! The event loop of a guest: a poll iteration, what goes in and out during it, and the wait between iterations.
+
+use super::applications::Applications;
+use super::peer_link::{Links, Partner, Receiver, Sender};
+use super::wakes::Wakes;
+use super::zero_copy::InRing;
+use super::{Node, groups, links, setup};
+use crate::application::memory::Memory;
+use crate::device::{self, Inside};
+use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
+use crate::protocol::message::{GuestDevice, Loss};
+use siga_model::waiting::Waiting;
+use siga_ring::Frame;
+use siga_ring::clock::Ticks;
+use siga_ring::wait::Sources;
+use siga_stack::Stack;
+use siga_stack::ip::forward::Forward;
+use siga_stack::limits::HEADER_BYTES_MAX;
+use siga_stack::link::frame::{DeviceId, Payload, Received, Retained};
+use siga_stack::sockets::TcpId;
+use siga_stack::stack::{Handled, Transmit};
+use siga_stack::time::Instant;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When what the stack has to answer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    AtOnce,
+    WithTheApplications,
+}
+
+/// The part of a frame that the stack has not for itself.
+struct Rest<'a> {
+    frame: &'a Frame<'a>,
+    at: usize,
+    len: usize,
+    /// It may stay in the ring until it is read.
+    keeps: bool,
+}
+
+impl Payload for Rest<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.frame.copy_to(self.at + at, into);
+    }
+
+    fn retain(&self, at: usize, len: usize) -> Option<(usize, Arc<dyn Retained>)> {
+        self.keeps
+            .then(|| -> (usize, Arc<dyn Retained>) { (0, Arc::new(InRing(self.frame.retain(self.at + at, len)))) })
+    }
+}
+
+/// What the stack has for a link.
+struct Own<'a> {
+    stack: &'a mut Stack<Memory>,
+    at: Instant,
+    id: DeviceId,
+    /// What others have waits.
+    only: Option<TcpId>,
+}
+
+impl device::Source for Own<'_> {
+    fn bytes_max(&mut self) -> usize {
+        if self.only.is_some_and(|connection| !self.stack.tcp_is_first(connection, self.id)) {
+            return 0;
+        }
+        self.stack.next_frame_bytes_max(self.at, self.id)
+    }
+
+    fn build(&mut self, into: &mut [u8]) -> Option<Transmit> {
+        match self.only {
+            Some(connection) => self.stack.poll_transmit_of(self.at, self.id, connection, into),
+            None => self.stack.poll_transmit(self.at, self.id, into),
+        }
+    }
+}
+
+impl Node {
+    /// Takes in what has come, does what is due, and sends. True if there was anything.
+    pub fn iterate(&mut self) -> bool {
+        self.answer();
+        self.iterate_and(Answers::AtOnce)
+    }
+
+    /// The same for an application that asks again when it has done what the news is for. Where it sleeps, what the stack has
+    /// to answer goes with what the application says, and is no wake-up of its own for everybody on the way. What it had to answer
+    /// before goes first, unless there is news that the application is `untold`; twice in a row that is no reason.
+    pub fn iterate_before_answers(&mut self, untold: bool) -> bool {
+        if self.config.waiting != Waiting::Block {
+            return self.iterate();
+        }
+        self.puts_answers_off = untold && self.owes_answers && !self.puts_answers_off;
+        if !self.puts_answers_off {
+            self.answer();
+        }
+        self.iterate_and(Answers::WithTheApplications)
+    }
+
+    fn iterate_and(&mut self, answers: Answers) -> bool {
+        let now = self.clock.now();
+        self.links.took_large = false;
+        if now >= self.wakes.next_look {
+            self.wakes.wait(Some(Duration::ZERO));
+        }
+        self.handle_events(now);
+        let at = self.clock.instant(now);
+        let mut busy = self.receive(now, at);
+        if self.stack.poll_timeout().is_some_and(|due| due <= at) {
+            self.stack.handle_timeout(at);
+            busy = true;
+        }
+        busy |= self.serve(now, at);
+        // Whoever sends much at a time may wait for its acknowledgement.
+        let wait = answers == Answers::WithTheApplications && (self.stack.tcp_has_events() || self.puts_answers_off);
+        self.owes_answers = wait && !self.links.took_large;
+        if !self.owes_answers {
+            busy |= self.transmit(now, at);
+        }
+        busy |= self.retained_until.take_if(|until| now >= *until).is_some();
+        self.background(now);
+        if busy {
+            self.waiter.had_traffic();
+        }
+        busy
+    }
+
+    /// Waits until there is something to do, at most for `time`.
+    pub fn wait(&mut self, time: Option<Duration>) {
+        self.answer();
+        let deadline = self.deadline(time);
+        let mut waits =
+            Waits { links: &mut self.links, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
+        let Ok(_woken) = self.waiter.wait(&mut waits, deadline);
+    }
+
+    /// Has the descriptor woken by everybody, and when something is due. False if there is something to do.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn fall_asleep(&mut self) -> std::io::Result<bool> {
+        self.answer();
+        let mut waits =
+            Waits { links: &mut self.links, applications: &mut self.applications, wakes: &mut self.wakes, looks: 0 };
+        let Ok(asleep) = waits.declare_asleep();
+        let due = self.deadline(None);
+        let time = due.map(|due| Duration::from_nanos(self.clock.rate.ns(due.since(self.clock.now()))));
+        self.wakes.set_alarm(time)?;
+        // Somebody else waits, so the next pass has to ask what for.
+        self.wakes.next_look = Ticks(0);
+        Ok(asleep)
+    }
+
+    /// Lets the stack send what an application has just given it.
+    pub fn send_now(&mut self) {
+        let now = self.clock.now();
+        let at = self.clock.instant(now);
+        self.owes_answers = false;
+        self.transmit(now, at);
+    }
+
+    /// The same for one connection: what waits for what the application says to others goes on waiting.
+    pub(crate) fn send_now_of(&mut self, connection: TcpId) {
+        if !(self.owes_answers && self.transmit_of(connection)) {
+            self.send_now();
+        }
+    }
+
+    /// Lets a connection send what it has; false if it has none, or more than goes.
+    fn transmit_of(&mut self, connection: TcpId) -> bool {
+        let at = self.now();
+        let Some(id) = self.stack.tcp_put_first(connection) else { return false };
+        let link = usize::from(id.0);
+        let sender = &mut self.links.senders[link];
+        if !sender.is_linked() {
+            return false;
+        }
+        let mut own = Own { stack: &mut self.stack, at, id, only: Some(connection) };
+        if let Err(violation) = sender.transmit(&mut own) {
+            self.lose(link, Loss::Violation(violation.to_string()));
+        }
+        self.stack.tcp_put_first(connection).is_none()
+    }
+
+    /// Sends what was to go with what an application says.
+    fn answer(&mut self) {
+        if self.owes_answers {
+            self.send_now();
+        }
+    }
+
+    fn deadline(&self, time: Option<Duration>) -> Option<Ticks> {
+        let own = time.map(|time| Ticks(self.clock.now().0 + self.clock.span(time).0));
+        let stack = self.stack.poll_timeout().map(|at| self.clock.ticks(at));
+        let pings = self.pings.iter().map(|ping| ping.until).min();
+        let idle = self.has_links().then_some(self.next_idle_look);
+        let held = |link: &usize| self.links.receivers[*link].backpressure.waits_for().map(|(_, until)| until);
+        let held = self.links.hot.iter().filter_map(held).min();
+        [own, stack, pings, idle, held, self.retained_until].into_iter().flatten().min()
+    }
+
+    /// Takes frames from the rings that are polled.
+    fn receive(&mut self, now: Ticks, at: Instant) -> bool {
+        let mut busy = false;
+        let mut place = 0;
+        while let Some(link) = self.links.hot.get(place).copied() {
+            if self.links.is_held(link, now) {
+                place += 1;
+                continue;
+            }
+            match self.take(now, at, link) {
+                Ok(0) if self.links.falls_asleep(link, now, self.clock.span(HOT_TIME)) => {
+                    self.links.receivers[link].is_hot = false;
+                    self.links.hot.swap_remove(place);
+                    continue;
+                }
+                Ok(0) => {}
+                Ok(_) => {
+                    self.links.receivers[link].last_traffic = now;
+                    busy = true;
+                }
+                Err((broken, loss)) => {
+                    self.lose(broken, loss);
+                    busy = true;
+                    continue;
+                }
+            }
+            place += 1;
+        }
+        busy
+    }
+
+    /// Takes frames of one link in, held or not; true if there may be more.
+    pub(super) fn receive_from(&mut self, now: Ticks, link: usize) -> bool {
+        self.links.receivers[link].backpressure.end();
+        match self.take(now, self.clock.instant(now), link) {
+            Ok(count) => count > 0,
+            Err((broken, loss)) => {
+                self.lose(broken, loss);
+                false
+            }
+        }
+    }
+
+    fn take(&mut self, now: Ticks, at: Instant, link: usize) -> Result<usize, (usize, Loss)> {
+        let place = self.links.senders[link].device;
+        let network = (self.main_links[place], &self.config.devices[place]);
+        take(&mut self.stack, &mut self.links, (now, at), link, network)
+    }
+
+    /// Lets the stack send, and whatever waited.
+    pub(super) fn transmit(&mut self, now: Ticks, at: Instant) -> bool {
+        let mut busy = false;
+        for link in 0..self.links.senders.len() {
+            let id = setup::number(link);
+            let sender = &mut self.links.senders[link];
+            let wants = self.stack.wants_transmit(id);
+            if sender.is_linked() {
+                if !(wants || sender.is_dirty || sender.has_room()) {
+                    continue;
+                }
+                match sender.transmit(&mut Own { stack: &mut self.stack, at, id, only: None }) {
+                    Ok(any) => busy |= any,
+                    Err(violation) => self.lose(link, Loss::Violation(violation.to_string())),
+                }
+            } else if wants || sender.has_backlog() {
+                match sender.partner {
+                    Partner::Group => {
+                        self.send_to_all(at, link, id);
+                        busy = true;
+                    }
+                    Partner::Member(_) => self.want_link(now, at, link, id),
+                }
+            }
+        }
+        busy
+    }
+}
+
+/// Takes frames of one link into the stack, and passes on those for others. How many there were, or which link is to go.
+fn take(
+    stack: &mut Stack<Memory>,
+    links: &mut Links,
+    (now, at): (Ticks, Instant),
+    link: usize,
+    (main, device): (usize, &GuestDevice),
+) -> Result<usize, (usize, Loss)> {
+    let times = links.backpressure_times;
+    let Receiver { ring: Some(ring), inbound, malformed, backpressure, .. } = &mut links.receivers[link] else {
+        return Ok(0);
+    };
+    let half = ring.shape().buffer_count() / 2;
+    // Who could have read what is kept has had its turn.
+    if ring.count_unreturned() >= if inbound.is_waited_for() { 1 } else { half } {
+        ring.move_out();
+    }
+    let mut count = 0;
+    let broken = |link: usize| move |violation: siga_ring::Violation| (link, Loss::Violation(violation.to_string()));
+    while count < RECEIVE_AT_ONCE_MAX && backpressure.waits_for().is_none() && ring.count_unreturned() < half {
+        let Some(frame) = ring.next_frame().map_err(broken(link))? else { break };
+        count += 1;
+        let mut done = 0;
+        loop {
+            let part = match inbound.next(&frame, &mut done) {
+                Inside::Packet(part) => part,
+                Inside::End => break,
+                Inside::Hello => {
+                    links.senders[link].partner_ready();
+                    break;
+                }
+                Inside::Malformed => {
+                    *malformed += 1;
+                    break;
+                }
+            };
+            let mut header = [0; HEADER_BYTES_MAX];
+            links.took_large |= part.len > HELD_ANSWER_BYTES_MAX;
+            let head = part.len.min(HEADER_BYTES_MAX);
+            frame.copy_to(part.at, &mut header[..head]);
+            let header = &header[..head];
+            let keeps = device.driver.zero_copy;
+            let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
+            let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
+            let (from, received) = (setup::number(link), Received { header, payload: &rest, marks: part.marks });
+            let handled = if for_all {
+                stack.handle_group_frame(at, setup::number(main), from, received)
+            } else {
+                stack.handle_frame(at, from, received)
+            };
+            if let Handled::Forward(forward) = handled {
+                let to = usize::from(forward.device.0);
+                pass_packet(&mut links.senders[to], forward, header, &rest).map_err(broken(to))?;
+                backpressure.forwarded(now, times, to);
+                if links.senders[to].has_backpressure() {
+                    backpressure.begin(now, times);
+                }
+            }
+        }
+    }
+    if backpressure.waits_for().is_some() {
+        // Nobody asks for the next frame, which is when a buffer is given back else.
+        ring.give_back();
+    }
+    Ok(count)
+}
+
+/// Passes a packet on, whole or cut, from ring to ring.
+fn pass_packet(
+    sender: &mut Sender,
+    mut forward: Forward<'_, Rest<'_>>,
+    header: &[u8],
+    rest: &Rest<'_>,
+) -> Result<(), siga_ring::Violation> {
+    while let Some(piece) = forward.next_piece() {
+        let own = piece.range.start.min(header.len())..piece.range.end.min(header.len());
+        let behind = piece.range.start.max(header.len())..piece.range.end.max(header.len());
+        let len = piece.header.len() + piece.range.len();
+        let mut fill = |into: &mut [u8]| {
+            let (first, into) = into.split_at_mut(piece.header.len());
+            first.copy_from_slice(piece.header);
+            let (first, into) = into.split_at_mut(own.len());
+            first.copy_from_slice(&header[own.clone()]);
+            rest.copy_to(behind.start - header.len(), into);
+        };
+        if matches!(sender.partner, Partner::Group) {
+            sender.count_no_partner();
+        } else {
+            sender.forward(len, piece.marks, &mut fill)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a node waits for.
+struct Waits<'a> {
+    links: &'a mut Links,
+    applications: &'a mut Applications,
+    wakes: &'a mut Wakes,
+    looks: u32,
+}
+
+/// A look at the kernel's side of things is as dear as so many at memory.
+const LOOKS_A_SYSTEM_CALL: u32 = 64;
+
+impl Sources for Waits<'_> {
+    type Error = Infallible;
+
+    fn is_ready(&mut self) -> Result<bool, Infallible> {
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS_A_SYSTEM_CALL) {
+            self.wakes.wait(Some(Duration::ZERO));
+        }
+        let Links { receivers, senders, hot, .. } = &mut *self.links;
+        // A violation is told by the next use.
+        let mut readable = |link: &usize| {
+            let Receiver { ring, backpressure, .. } = &mut receivers[*link];
+            match backpressure.waits_for() {
+                Some((to, _)) => !senders[to].has_backpressure(),
+                None => ring.as_mut().is_some_and(|ring| ring.is_ready().unwrap_or(true)),
+            }
+        };
+        Ok(!self.wakes.ready.is_empty()
+            || hot.iter().any(&mut readable)
+            || senders.iter_mut().any(Sender::has_room)
+            || self.applications.are_ready())
+    }
+
+    fn declare_asleep(&mut self) -> Result<bool, Infallible> {
+        let Links { receivers, senders, hot, .. } = &mut *self.links;
+        // Who is held rings for nothing; the partner that is waited for does, when it has room.
+        let mut held = Vec::new();
+        while let Some(link) = hot.pop() {
+            let Receiver { ring, backpressure, is_hot, .. } = &mut receivers[link];
+            let waits = backpressure.waits_for().is_some_and(|(to, _)| senders[to].has_backpressure());
+            if waits {
+                held.push(link);
+            } else if ring.as_mut().is_some_and(|ring| !ring.declare_asleep().unwrap_or(false)) {
+                hot.push(link);
+                hot.append(&mut held);
+                return Ok(false);
+            } else {
+                *is_hot = false;
+            }
+        }
+        hot.append(&mut held);
+        Ok(self.applications.fall_asleep()
+            && self.links.senders.iter_mut().all(Sender::request_room)
+            && self.wakes.ready.is_empty())
+    }
+
+    fn sleep(&mut self, time: Option<Duration>) -> Result<(), Infallible> {
+        self.wakes.wait(time);
+        Ok(())
+    }
+
+    fn awake(&mut self) {}
+}

@@ -1,0 +1,70 @@
+//! What a guest reports: each device with its links, its applications, and the stack.
+
+use super::peer_link::{Partner, Receiver, Sender};
+use super::{Node, setup};
+use crate::counters::{self, Counters};
+use crate::protocol::report::{DeviceReport, LinkReport, ReportPart, StackReport};
+use siga_model::name::Name;
+use siga_ring::clock::Ticks;
+
+impl Node {
+    /// What has been counted: each device with its links, then the stack.
+    pub fn report_parts(&self) -> Vec<ReportPart> {
+        let mut parts = Vec::new();
+        for place in 0..self.config.devices.len() {
+            let device = self.config.devices[place].clone();
+            let mut all = Counters::new();
+            let mut links = Vec::new();
+            for (at, (sender, receiver)) in self.links.senders.iter().zip(&self.links.receivers).enumerate() {
+                if sender.device != place {
+                    continue;
+                }
+                counters::add(&mut all, &sender.counters());
+                counters::add(&mut all, &receiver.counters());
+                if let Some(sent) = self.stack.counters(setup::number(at)) {
+                    counters::add(
+                        &mut all,
+                        &counters::named([
+                            ("packets_sent", sent.frames_sent),
+                            ("packets_received", sent.frames_received),
+                        ]),
+                    );
+                }
+                links.extend(report(&device.name, sender, receiver));
+            }
+            parts.push(ReportPart::Device(DeviceReport { device, counters: all }));
+            parts.extend(links.into_iter().map(ReportPart::Link));
+        }
+        parts.extend(self.applications.reports(&self.clock.rate).map(ReportPart::Application));
+        parts.push(ReportPart::Stack(self.stack_report()));
+        parts
+    }
+
+    fn stack_report(&self) -> StackReport {
+        let drops = self.stack.drops().iter().filter(|(_, count)| *count > 0);
+        let memory = self.stack.memory();
+        let copying = self.links.receivers.iter().map(Receiver::copy_ticks).sum::<u64>();
+        let copying = Ticks(copying + self.applications.copy_ticks());
+        let mut times_ns = counters::wait_times(&self.waiter.counters(), &self.clock.rate);
+        times_ns.insert("copying".to_owned(), self.clock.rate.ns(copying));
+        StackReport {
+            drops: drops.map(|(reason, count)| (reason.to_string(), count)).collect(),
+            memory: memory.0.iter().map(|part| (part.name.to_owned(), (part.held * part.bytes_each) as u64)).collect(),
+            times_ns,
+            connections: memory.held("TCP connections") as u64,
+        }
+    }
+}
+
+/// The report of a link that has a partner of its own.
+pub(crate) fn report(device: &Name, sender: &Sender, receiver: &Receiver) -> Option<LinkReport> {
+    let Partner::Member(member) = &sender.partner else { return None };
+    let mut counters = sender.counters();
+    counters::add(&mut counters, &receiver.counters());
+    Some(LinkReport {
+        device: device.clone(),
+        member: member.clone(),
+        pair: sender.pair.map(|pair| pair.0.number()),
+        counters,
+    })
+}

@@ -1,0 +1,7 @@
+//! Guests without processes: they take turns on one thread, over rings of this process.
+
+mod backpressure;
+mod features;
+mod groups;
+pub(crate) mod lockstep;
+mod zero_copy;
