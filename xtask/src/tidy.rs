@@ -77,8 +77,8 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
 
     let tree = command::output(command::command(root, budget::TREE))?;
     let count = budget::count(&tree);
-    eprintln!("tidy: the default build of siga takes {count} crates, the limit is {}", budget::CRATES_MAX);
-    findings.extend(budget::check(count));
+    eprintln!("tidy: the default build of siga takes {count} crates of others, the limit is {}", budget::CRATES_MAX);
+    findings.extend(budget::check(&tree));
     eprintln!("tidy: {} files looked at", files.len());
     Ok(findings)
 }
@@ -113,7 +113,7 @@ mod tests {
         let depends = "[dependencies]\nsiga-lab.workspace = true\n";
         write(root, "crates/siga/Cargo.toml", &format!("{}{depends}", package("siga")));
         write(root, "crates/siga/src/lib.rs", "//! The program.\n#[test]\nfn it_works() {}\n");
-        write(root, "SPECIFICATION.md", "| Promise | Test |\n|---|---|\n| works | `siga::it_works` |\n");
+        write(root, "SPECIFICATION.md", "| id | Promise | Test |\n|---|---|---|\n| A-1 | works | `siga::it_works` |\n");
         for line in ["git init --quiet", "cargo generate-lockfile --offline"] {
             command::output(command::command(root, line)).unwrap();
         }
@@ -132,7 +132,11 @@ mod tests {
         let dir = workspace();
         let root = dir.path();
         write(root, "crates/lab/src/lib.rs", "//! The library. \nfn f() { unsafe { g() } }\n");
-        write(root, "SPECIFICATION.md", "| Promise | Test |\n|---|---|\n| works | `siga::it_does_not` |\n");
+        write(
+            root,
+            "SPECIFICATION.md",
+            "| id | Promise | Test |\n|---|---|---|\n| A-1 | works | `siga::it_does_not` |\n",
+        );
         let package = "[package]\nname = \"siga-other\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
         let depends = "[dependencies]\nsiga-lab = { path = \"../lab\" }\n";
         write(root, "crates/other/Cargo.toml", &format!("{package}{depends}"));

@@ -1,11 +1,22 @@
-//! The tests that SPECIFICATION.md and SECURITY.md name must exist: a promise is worth what its test is.
+//! Promises: the tests that SPECIFICATION.md and SECURITY.md name must exist, since a promise without a test cannot be relied on.
 //!
-//! Looked at is the last column of each table that is headed `Test`. Every name in backticks there, `test_name` or
-//! `crate::module::test_name`, has to be a function marked as a test, in a file of that crate and those modules. Words
-//! outside backticks ("none yet") and commands (with a space) are left to the reader; an empty cell is a finding.
+//! The rules read the last column of each table whose heading there is `Test`. Every name in backticks, `test_name` or
+//! `crate::module::test_name`, has to be a function marked as a test, in a file of that crate and those modules. Words outside
+//! backticks ("none yet") and commands (with a space) are left to the reader. An empty cell is a finding.
+//!
+//! In SPECIFICATION.md each such row has an id in its first column, which no other row has, and at most three tests. An id lets
+//! code, reviews and other documents refer to a promise. With more than three tests, a promise is several.
+
+use std::collections::HashSet;
 
 use super::tree::File;
 use super::{Finding, rust};
+
+/// The page whose promises have ids.
+const WITH_IDS: &str = "SPECIFICATION.md";
+
+/// The most tests of a promise with an id.
+const TESTS_MAX: usize = 3;
 
 /// A test and where it stands: the crate, then the parts of the file's path.
 struct Test {
@@ -22,7 +33,23 @@ pub(crate) fn check(specification: &File, files: &[File]) -> Vec<Finding> {
         return vec![Finding::new(path, "it has no table whose last column is headed `Test`")];
     }
     let mut findings = Vec::new();
-    for (line, cell) in cells {
+    let mut ids = HashSet::new();
+    for Row { line, id, cell } in cells {
+        if path == WITH_IDS {
+            let count = names(cell).count();
+            if count > TESTS_MAX {
+                findings.push(Finding::at(
+                    path,
+                    line,
+                    format!("{count} tests of one promise, the limit is {TESTS_MAX}"),
+                ));
+            }
+            if !is_id(id) {
+                findings.push(Finding::at(path, line, format!("`{id}` is no id like STACK-1")));
+            } else if !ids.insert(id) {
+                findings.push(Finding::at(path, line, format!("{id} is the id of another promise")));
+            }
+        }
         if cell.is_empty() {
             findings.push(Finding::at(path, line, "a promise without a test says so in words"));
         }
@@ -33,23 +60,40 @@ pub(crate) fn check(specification: &File, files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The last cells, with the numbers of their lines, of all rows in tables whose last column is headed `Test`.
-fn test_cells(text: &str) -> Vec<(usize, &str)> {
+/// A row of a table of promises.
+struct Row<'a> {
+    line: usize,
+    /// The first cell.
+    id: &'a str,
+    /// The last cell.
+    cell: &'a str,
+}
+
+/// All rows in tables whose last column is headed `Test`.
+fn test_cells(text: &str) -> Vec<Row<'_>> {
     let mut cells = Vec::new();
     let mut heading: Option<&str> = None;
-    for (number, line) in (1..).zip(text.lines()) {
-        let Some(row) = line.trim().strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
+    for (line, text) in (1..).zip(text.lines()) {
+        let Some(row) = text.trim().strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
             heading = None;
             continue;
         };
         let cell = row.rsplit('|').next().unwrap_or_default().trim();
+        let id = row.split('|').next().unwrap_or_default().trim();
         match heading {
             None => heading = Some(cell),
-            Some("Test") if !is_rule(row) => cells.push((number, cell)),
+            Some("Test") if !is_rule(row) => cells.push(Row { line, id, cell }),
             Some(_) => {}
         }
     }
     cells
+}
+
+/// Whether `id` is a word in capitals and a number.
+fn is_id(id: &str) -> bool {
+    id.split_once('-').is_some_and(|(group, number)| {
+        !group.is_empty() && group.chars().all(|c| c.is_ascii_uppercase()) && number.parse::<u32>().is_ok()
+    })
 }
 
 /// Whether the row is the line of dashes under a table's heading.
@@ -105,7 +149,7 @@ mod tests {
     }
 
     fn row(cell: &str) -> String {
-        format!("# A\n\n| Promise | Test |\n| --- | ---: |\n| a | {cell} |\n")
+        format!("# A\n\n| id | Promise | Test |\n| --- | --- | ---: |\n| A-1 | a | {cell} |\n")
     }
 
     #[test]
@@ -123,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_nothing_are_found() {
+    fn a_name_that_is_no_test_is_found() {
         for name in ["left_dirty", "helper", "in_prose", "siga::left_clean", "siga_lab::veth::net::left_clean", "a-b"] {
             let cell = format!("`exit_status` and `{name}`");
             assert_eq!(found(&row(&cell)), [format!("SPECIFICATION.md:5: there is no test `{name}`")]);
@@ -143,7 +187,25 @@ mod tests {
 
     #[test]
     fn every_table_is_read_and_other_tables_are_not() {
-        let text = format!("{}\n| Name | Unit |\n|---|---|\n| a | `b` |\n\n{}", row("none"), row("`gone`"));
+        let other = row("`gone`").replace("A-1", "A-2");
+        let text = format!("{}\n| Name | Unit |\n|---|---|\n| a | `b` |\n\n{other}", row("none"));
         assert_eq!(found(&text), ["SPECIFICATION.md:15: there is no test `gone`"]);
+    }
+
+    #[test]
+    fn an_id_that_is_missing_or_taken_is_found() {
+        for id in ["", "a", "A1", "a-1", "A-x", "-1"] {
+            let text = row("none yet").replace("A-1", id);
+            assert_eq!(found(&text), [format!("SPECIFICATION.md:5: `{id}` is no id like STACK-1")]);
+        }
+        let twice = format!("{}| A-1 | b | none yet |\n", row("none yet"));
+        assert_eq!(found(&twice), ["SPECIFICATION.md:6: A-1 is the id of another promise"]);
+    }
+
+    #[test]
+    fn a_promise_with_more_than_three_tests_is_found() {
+        let cell = ["`exit_status`"; TESTS_MAX + 1].join(", ");
+        assert_eq!(found(&row(&cell)), ["SPECIFICATION.md:5: 4 tests of one promise, the limit is 3"]);
+        assert_eq!(found(&row(&cell["`exit_status`, ".len()..])), [""; 0]);
     }
 }
