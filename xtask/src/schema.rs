@@ -12,7 +12,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<(), String> {
     for (name, file) in SCHEMAS {
         let output = Command::new(env!("CARGO"))
             .current_dir(root)
-            .args(["run", "--quiet", "--package", "siga-lab", "--features", "schema", "--example", "schema", name])
+            .args(["run", "--quiet", "--package", "siga-plan", "--features", "schema", "--example", "schema", name])
             .output()
             .map_err(|error| format!("cannot run cargo: {error}"))?;
         if !output.status.success() {

@@ -12,35 +12,6 @@ pub mod process;
 use crate::record::ProcessCpu;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// How softirq work on the path was told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Method {
-    /// Samples of every CPU by its clock, each with the process and the network namespace whose packet was in hand.
-    Profile,
-    /// The same workload over the path without the router, interleaved; the router is the difference.
-    Subtract,
-    /// The scheduler's run times with the kernel's tick-based split; the router is not seen.
-    Tick,
-    /// On siga's own networks: every component is a process with an exact run time. No choice: it is the only one there.
-    #[serde(skip_deserializing)]
-    #[cfg_attr(feature = "schema", schemars(skip))]
-    Processes,
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Profile => "profile",
-            Self::Subtract => "subtract",
-            Self::Tick => "tick",
-            Self::Processes => "processes",
-        })
-    }
-}
 
 /// What one end of a path has counted up to a moment; the host as a whole is read apart (`host`).
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,11 +3,15 @@
 //! The commands are made by the same functions that start them; only what is known once a path stands is left open.
 
 use crate::agent::AgentOptions;
-use crate::path::{PathKind, filter};
-use crate::place::{Place, agent_command, ssh};
-use crate::plan::{Matrix, Plan, Route};
+use crate::path::filter;
+use crate::place::{agent_command, ssh};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_plan::matrix::Matrix;
+use siga_plan::path::PathKind;
+use siga_plan::place::Place;
+use siga_plan::plan::Plan;
+use siga_plan::route::Route;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -18,9 +18,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use siga_plan::file;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -166,7 +167,7 @@ impl Directory {
         let name = name.as_ref();
         let file = File::from(openat(&self.descriptor, part(name)?, READ, Mode::empty()).map_err(no_link)?);
         let stat = fstat(&file)?;
-        need_regular(&stat)?;
+        file::need_regular(&stat)?;
         self.check(&stat, &self.place(name))?;
         Ok(file)
     }
@@ -176,7 +177,7 @@ impl Directory {
     /// # Errors
     /// As `open_file`; it is longer, or no text.
     pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> io::Result<String> {
-        read(&self.open_file(name)?, most)
+        file::read_bounded(&self.open_file(name)?, most)
     }
 
     /// Opens a regular file of the caller's to add to its end, and makes it if it is not there.
@@ -189,7 +190,7 @@ impl Directory {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(openat(&self.descriptor, part(name)?, flags, FILE_MODE).map_err(no_link)?);
         let stat = fstat(&file)?;
-        need_regular(&stat)?;
+        file::need_regular(&stat)?;
         self.check(&stat, &self.place(name))?;
         if stat.st_nlink > 1 {
             return Err(io::Error::other("it has another name elsewhere (a hard link)"));
@@ -293,28 +294,17 @@ impl Entry {
     }
 }
 
-/// The whole text of a file that the caller, or a plan of the caller's, has named: links are followed, and it is a regular
-/// file of up to `most` bytes.
+/// The text of a file that names what to execute: a regular file of up to `most` bytes; it belongs to the caller or to root, and nobody else may write to it.
 ///
 /// # Errors
-/// It is none, or no text. Else the kernel's.
-pub fn read_named(path: &Path, most: u64) -> io::Result<String> {
-    let file = File::from(openat(CWD, path, READ.difference(OFlags::NOFOLLOW), Mode::empty())?);
-    need_regular(&fstat(&file)?)?;
-    read(&file, most)
-}
-
-/// The same of a file that tells siga what to execute: it belongs to the caller or to root, and nobody else may write to it.
-///
-/// # Errors
-/// As `read_named`; others could have written it.
+/// As [`file::read_named`]; others could have written it.
 pub fn read_trusted(path: &Path, most: u64) -> io::Result<String> {
     let file = File::from(openat(CWD, path, READ.difference(OFlags::NOFOLLOW), Mode::empty())?);
     let stat = fstat(&file)?;
-    need_regular(&stat)?;
+    file::need_regular(&stat)?;
     let owner = if stat.st_uid == 0 { 0 } else { geteuid().as_raw() };
     need_own(&stat, owner, path)?;
-    read(&file, most)
+    file::read_bounded(&file, most)
 }
 
 /// Fails unless `owner` alone may write to what was opened at `place`.
@@ -328,48 +318,21 @@ fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read(file: &File, most: u64) -> io::Result<String> {
-    let too_long = || io::Error::other(format!("it has more than {most} bytes"));
-    if file.metadata()?.len() > most {
-        return Err(too_long());
-    }
-    let mut text = String::new();
-    // It may grow meanwhile.
-    file.take(most + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > most { Err(too_long()) } else { Ok(text) }
-}
-
 /// A name of one part, which leads to nothing but an entry.
 fn part(name: &OsStr) -> io::Result<&OsStr> {
     let is_part = !name.is_empty() && name != "." && name != ".." && !name.as_bytes().contains(&b'/');
     is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it is no name of a file"))
 }
 
-fn need_regular(stat: &Stat) -> io::Result<()> {
-    let file_type = FileType::from_raw_mode(stat.st_mode);
-    if file_type == FileType::RegularFile {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("it is {}, no regular file", kind(file_type))))
-}
-
 fn need_device(stat: &Stat) -> io::Result<()> {
     let file_type = FileType::from_raw_mode(stat.st_mode);
     if !matches!(file_type, FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice | FileType::Socket) {
-        return Err(io::Error::other(format!("it is {}", kind(file_type))));
+        return Err(io::Error::other(format!("it is {}", file::type_name(file_type))));
     }
-    if is_trusted(stat) { Ok(()) } else { Err(io::Error::other(format!("it is {} of another user", kind(file_type)))) }
-}
-
-fn kind(file_type: FileType) -> &'static str {
-    match file_type {
-        FileType::RegularFile => "a regular file",
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a symbolic link",
-        FileType::Fifo => "a pipe",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "of an unknown kind",
+    if is_trusted(stat) {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("it is {} of another user", file::type_name(file_type))))
     }
 }
 
@@ -479,9 +442,14 @@ mod tests {
         let directory = Directory::open(place.path()).unwrap();
         assert_eq!(directory.read("file", 5).unwrap(), "12345");
         assert!(directory.read("file", 4).unwrap_err().to_string().contains("more than 4 bytes"));
-        assert!(read_named(&place.path().join("file"), 4).unwrap_err().to_string().contains("more than 4 bytes"));
+        assert!(file::read_named(&place.path().join("file"), 4).unwrap_err().to_string().contains("more than 4 bytes"));
         // A file without a length of its own, as /proc has them.
-        assert!(read_named(Path::new("/proc/self/status"), 10).unwrap_err().to_string().contains("more than 10 bytes"));
+        assert!(
+            file::read_named(Path::new("/proc/self/status"), 10)
+                .unwrap_err()
+                .to_string()
+                .contains("more than 10 bytes")
+        );
     }
 
     #[test]

@@ -10,10 +10,10 @@ mod trials;
 
 pub use output::Output;
 
-use crate::account::Method;
 use crate::store::Run;
 use siga_model::error::{Error, Result};
 use siga_model::text::field;
+use siga_plan::accounting::Method;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -22,10 +22,10 @@ pub use metric::{Metric, Mode, Part};
 pub(crate) use partners::pairs;
 pub(crate) use rounds::Rounds;
 
-use crate::plan::Cell;
 use crate::store::Run;
 use partners::{Sides, partners, subjects};
 use siga_model::error::{Error, Result};
+use siga_plan::matrix::Cell;
 use std::collections::{BTreeSet, HashSet};
 
 /// Two runs, cell by cell. Where each has a single level, these may go by different names.

@@ -10,7 +10,6 @@ pub mod client;
 pub mod content;
 pub mod server;
 
-use crate::limits;
 use crate::record::Counts;
 use crate::socket::Waker;
 use rustix::time::{ClockId, clock_gettime};
@@ -49,18 +48,6 @@ pub fn spend_cpu(ns: u64) {
         }
         left = until_cpu.saturating_sub(thread_cpu_ns());
     }
-}
-
-/// Which side ends a connection of the CRR workload first (and is left with its TIME-WAIT).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Close {
-    /// The server, after its response.
-    #[default]
-    Server,
-    /// The client, after the whole response.
-    Client,
 }
 
 /// A server's account at a quiescent point.
@@ -213,7 +200,11 @@ impl Shared {
 /// A buffer for messages of `bytes`: a stream's is as long as its longest write, a datagram goes whole whatever that is.
 /// To receive datagrams into, one byte more than they have shows those that are too long.
 fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
-    let most = if datagram { limits::DATAGRAM_BYTES_MAX + 1 } else { write_bytes.min(limits::WRITE_BYTES_MAX) };
+    let most = if datagram {
+        siga_plan::limits::DATAGRAM_BYTES_MAX + 1
+    } else {
+        write_bytes.min(siga_plan::limits::WRITE_BYTES_MAX)
+    };
     vec![fill; usize::try_from(bytes.clamp(1, most)).unwrap_or(usize::MAX)]
 }
 

@@ -1,7 +1,6 @@
-//! Places: where the two ends of a path are, and how to put an agent there.
+//! How an agent is put into a place.
 //!
-//! A place is this host, a named network namespace, the namespace of a process (a container), a namespace of a built path,
-//! or another host behind ssh. An agent enters it, and leaves nothing there when it goes: its program file on a remote
+//! An agent enters its place, and leaves nothing there when it goes: its program file on a remote
 //! host is removed before the agent says hello.
 
 pub(crate) mod ssh;
@@ -14,107 +13,38 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use siga_model::error::{Error, IoContext, Result};
-use siga_model::text::is_unseen;
+use siga_plan::place::Place;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 
-/// Where an end of the path is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// This host as it is.
-    Local,
-    /// A network namespace named by `ip netns`.
-    Netns(String),
-    /// The network namespace of a process.
-    Pid(u32),
-    /// Another host, by the system's ssh.
-    Ssh(String),
-    /// A namespace of a path that siga built: network namespace, user namespace.
-    Built(PathBuf, Option<PathBuf>),
-}
-
-impl FromStr for Place {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let bad = || {
-            Error::usage(format!("`{}` is no place", text.escape_debug()))
-                .hint("places: local, netns:NAME, pid:PID, ssh:[USER@]HOST")
-        };
-        if text.contains(is_unseen) {
-            return Err(bad());
+/// Starts an agent in `place` as `name` and waits until it is there.
+///
+/// # Errors
+/// Environment: the place does not exist or refuses.
+pub fn agent_in(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<Agent> {
+    let inside = |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
+    let options = match place {
+        Place::Local => AgentOptions { sockmap, ..AgentOptions::default() },
+        Place::Netns(namespace) => {
+            let path = Path::new("/run/netns").join(namespace);
+            need_file(&path, "no such network namespace", "`ip netns list` shows those there are")
+                .map_err(|error| error.at(place))?;
+            inside(path, None)
         }
-        if text == "local" {
-            return Ok(Self::Local);
+        Place::Pid(pid) => {
+            let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
+            need_file(&path, "no such process", "give the id of a process that runs in the container")
+                .map_err(|error| error.at(place))?;
+            inside(path, Some(PathBuf::from(format!("/proc/{pid}/ns/user"))))
         }
-        match text.split_once(':') {
-            // A name is a file below /run/netns, an option-like host would be taken for one by ssh.
-            Some(("netns", name)) if !name.is_empty() && !name.contains('/') && name != ".." && name != "." => {
-                Ok(Self::Netns(name.into()))
-            }
-            Some(("pid", pid)) => match pid.parse() {
-                Ok(pid) if pid > 0 => Ok(Self::Pid(pid)),
-                Ok(_) | Err(_) => Err(bad()),
-            },
-            Some(("ssh", host)) if is_host(host) => Ok(Self::Ssh(host.into())),
-            Some(_) | None => Err(bad()),
-        }
-    }
-}
-
-/// A host as ssh takes it, `[USER@]HOST` or a URI, in which nothing is an option or means something to a shell: ssh puts
-/// names into commands of its own configuration (ProxyCommand).
-fn is_host(text: &str) -> bool {
-    let is_letter = |letter: char| letter.is_alphanumeric() || "._-+@:/[]%".contains(letter);
-    let is_option = text.split(['@', '/']).any(|part| part.starts_with('-'));
-    !text.is_empty() && text.chars().all(is_letter) && !is_option
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local => f.write_str("local"),
-            Self::Netns(name) => write!(f, "netns:{name}"),
-            Self::Pid(pid) => write!(f, "pid:{pid}"),
-            Self::Ssh(host) => write!(f, "ssh:{host}"),
-            Self::Built(net, _) => write!(f, "{}", net.display()),
-        }
-    }
-}
-
-impl Place {
-    /// Starts an agent in this place as `name` and waits until it is there.
-    ///
-    /// # Errors
-    /// Environment: the place does not exist or refuses.
-    pub fn agent(&self, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<Agent> {
-        let inside =
-            |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
-        let options = match self {
-            Self::Local => AgentOptions { sockmap, ..AgentOptions::default() },
-            Self::Netns(namespace) => {
-                let path = Path::new("/run/netns").join(namespace);
-                need_file(&path, "no such network namespace", "`ip netns list` shows those there are")
-                    .map_err(|error| error.at(self))?;
-                inside(path, None)
-            }
-            Self::Pid(pid) => {
-                let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
-                need_file(&path, "no such process", "give the id of a process that runs in the container")
-                    .map_err(|error| error.at(self))?;
-                inside(path, Some(PathBuf::from(format!("/proc/{pid}/ns/user"))))
-            }
-            Self::Built(net, user) => inside(net.clone(), user.clone()),
-            Self::Ssh(host) => return ssh::agent(host, name, ssh),
-        };
-        let mut worker = start_agent(&options, name)?;
-        let addresses = greet(&mut worker).map_err(|error| error.at(self))?;
-        Ok(Agent { worker, addresses })
-    }
+        Place::Built(net, user) => inside(net.clone(), user.clone()),
+        Place::Ssh(host) => return ssh::agent(host, name, ssh),
+    };
+    let mut worker = start_agent(&options, name)?;
+    let addresses = greet(&mut worker).map_err(|error| error.at(place))?;
+    Ok(Agent { worker, addresses })
 }
 
 /// An agent that is in its place.
@@ -345,36 +275,6 @@ pub fn protocol_counters() -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn places_read_back_as_written_and_others_are_refused() {
-        for text in ["local", "netns:blue", "pid:17", "ssh:root@host", "ssh:[fe80::1%eth0]", "ssh:ssh://me@host:22"] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
-        }
-        for text in [
-            "",
-            "netns:",
-            "netns:../x",
-            "netns:..",
-            "pid:0",
-            "pid:x",
-            "ssh:",
-            "ssh:-oProxyCommand=x",
-            "ssh:root@-oProxyCommand=x",
-            "ssh:ssh://-oProxyCommand=x",
-            "ssh:a b",
-            "ssh:$(touch x)",
-            "ssh:`x`",
-            "ssh:a;b",
-            "ssh:a|b",
-            "ssh:a'b",
-            "netns:\u{202e}x",
-            "netns:\u{1b}[31m",
-            "lan:x",
-        ] {
-            assert_eq!(text.parse::<Place>().unwrap_err().exit_status(), 2, "{text}");
-        }
-    }
 
     #[test]
     fn local_addresses_are_found_in_the_kernels_tables() {

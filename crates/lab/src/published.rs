@@ -4,13 +4,13 @@
 //! printed precision, and compared with the cell as printed. The counters were never published; they were read off or
 //! inferred from the tables (see `published/README.md`), so agreement proves the arithmetic, not the measurement.
 
-use crate::path::GuestPath;
-use crate::path::guest::Medium;
-use crate::plan::Cell;
 use crate::report::Format;
-use crate::workload::Unit;
 use data::Table;
 use siga_model::error::{Error, Result};
+use siga_plan::matrix::Cell;
+use siga_plan::path::guest::GuestPath;
+use siga_plan::path::guest::Medium;
+use siga_plan::workload::Unit;
 
 pub(crate) use layout::align;
 

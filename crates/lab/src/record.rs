@@ -5,8 +5,8 @@ mod counters;
 pub(crate) use counters::total;
 pub use counters::{Counts, DEVICE_COUNTERS, GuestTimes, ProcessCpu};
 
-use crate::plan::Cell;
 use serde::{Deserialize, Serialize};
+use siga_plan::matrix::Cell;
 use std::collections::BTreeMap;
 
 /// One timed repetition of one cell. One JSON line in `trials.jsonl`.

@@ -9,9 +9,9 @@
 //! time a guest (or a user process) ran its own code, "CP" what the hypervisor (or kernel) did on its behalf.
 //! Nothing here measures, averages over trials or judges.
 
-use crate::workload::Unit;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_plan::workload::Unit;
 use std::str::FromStr;
 
 /// A number in one of the two precisions. Never negative: it is a time, a rate, a percentage or a ratio.

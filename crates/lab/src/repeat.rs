@@ -11,9 +11,7 @@ pub(crate) mod tests;
 
 pub(crate) use findings::{Judged, Speaks, Spoken, Verdict};
 
-use crate::account::Method;
 use crate::judge::{self, Figures};
-use crate::plan::Cell;
 use crate::published::findings::LEVELS;
 use crate::published::{Shown, shown};
 use crate::record::Slot;
@@ -22,6 +20,8 @@ use crate::store::Run;
 use crate::summary::Reduced;
 use rows::Rows;
 use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 /// A run beside the published tables.

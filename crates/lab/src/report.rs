@@ -12,11 +12,11 @@ mod words;
 mod worth;
 mod zvm;
 
-use crate::account::Method;
 use crate::repeat::Repeat;
 use crate::store::Run;
 use crate::summary;
 use siga_model::error::{Error, Result};
+use siga_plan::accounting::Method;
 use std::fmt;
 use std::str::FromStr;
 

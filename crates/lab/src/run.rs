@@ -6,17 +6,18 @@
 //! path cannot be built is skipped with its reason and the run goes on; an end that dies costs its trial. An interrupt
 //! ends the run between two lines of the record.
 
-use crate::account::Method;
 use crate::bpf::profile::Profiler;
 use crate::control;
 use crate::limits;
 use crate::load::content::mix;
-use crate::plan::{Cell, Matrix, Plan};
 use crate::record::{Skipped, TrialRecord};
 use crate::stop;
 use crate::store::{Run, Store};
 use crate::trial::Bench;
 use siga_model::error::{Error, ErrorKind, Result};
+use siga_plan::accounting::Method;
+use siga_plan::matrix::{Cell, Matrix};
+use siga_plan::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

@@ -5,13 +5,13 @@
 //! does not compare is settled with the fewest trials that have an interval.
 
 use crate::judge::{Judgement, Metric, Rounds, pairs};
-use crate::level::Level;
 use crate::limits;
-use crate::plan::Cell;
 use crate::record::TrialRecord;
 use crate::stats::adjust::trials_least;
 use crate::store::Run;
 use crate::summary::{base_of, cpu_ms};
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
 use std::collections::HashSet;
 
 /// Half a 95% interval as a part of the ratio that is narrow enough.

@@ -10,15 +10,16 @@
 
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
-use crate::level::Level;
 use crate::limits;
-use crate::plan::{Cell, Plan};
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
+use siga_plan::plan::Plan;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -99,7 +100,7 @@ impl Store {
         let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
         write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
         // The plan comes last: a directory without it is no run yet.
-        write_whole(&store.directory, PLAN, &plan.to_toml()?, limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
+        write_whole(&store.directory, PLAN, &plan.to_toml()?, siga_plan::limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
         // From the open directory: another may have taken its path meanwhile.
         let (run, _) = Run::read(&store.directory)?;
         Ok((store, run))
@@ -336,7 +337,7 @@ fn open_run(directory: &Path) -> Result<Directory> {
 }
 
 fn read_plan(directory: &Directory) -> Result<Plan> {
-    let text = directory.read(PLAN, limits::PLAN_BYTES_MAX).map_err(|error| match has_plan(directory) {
+    let text = directory.read(PLAN, siga_plan::limits::PLAN_BYTES_MAX).map_err(|error| match has_plan(directory) {
         true => unreadable(directory, PLAN, &error),
         false => no_run(directory.path(), &error),
     })?;

@@ -19,13 +19,13 @@ pub(crate) use hop::{base_of, cpu_ms, has_router};
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;
 
-use crate::account::Method;
 use crate::histogram::{self, Percentiles};
-use crate::plan::Cell;
 use crate::record::{Skipped, TrialRecord, total};
 use crate::stats::{Estimate, estimate, lower_median};
 use crate::store::Run;
 use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
 
 /// One cell of a run, reduced.
 #[derive(Debug, Clone)]

@@ -11,11 +11,13 @@ use crate::bpf::profile::Profiler;
 use crate::control::{Order, Report, interrupted};
 use crate::limits;
 use crate::load::client::Phase;
-use crate::plan::{Cell, Matrix, Plan, Route};
 use crate::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
-use crate::workload::Shape;
 use fixture::{Fixture, Reading};
 use siga_model::error::{Error, Result};
+use siga_plan::matrix::{Cell, Matrix};
+use siga_plan::plan::Plan;
+use siga_plan::route::Route;
+use siga_plan::workload::Shape;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 

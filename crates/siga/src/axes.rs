@@ -1,13 +1,13 @@
 //! The axes of a plan as command-line options; what is given here replaces what the plan says.
 
 use clap::Args;
-use siga_lab::account::Method;
 use siga_lab::config;
-use siga_lab::load::Close;
-use siga_lab::plan::Plan;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_model::waiting::Waiting;
+use siga_plan::accounting::Method;
+use siga_plan::plan::Plan;
+use siga_plan::workload::Close;
 use std::net::IpAddr;
 use std::path::Path;
 

@@ -3,11 +3,11 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siga_lab::histogram;
-use siga_lab::plan::Cell;
 use siga_lab::record::{Skipped, TrialRecord};
 use siga_lab::report;
 use siga_lab::run::{Progress, Watch};
 use siga_lab::store::Run;
+use siga_plan::matrix::Cell;
 use std::time::Duration;
 
 /// The live view.

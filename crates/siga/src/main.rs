@@ -11,12 +11,12 @@ mod report;
 
 use axes::{Axes, Reach};
 use clap::{Parser, Subcommand};
-use siga_lab::account::Method;
 use siga_lab::agent::AgentOptions;
 use siga_lab::report::{Format, Layout};
 use siga_lab::store::Run;
 use siga_model::error::{Error, Result};
 use siga_model::text;
+use siga_plan::accounting::Method;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;

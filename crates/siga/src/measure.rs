@@ -6,12 +6,12 @@ use crate::{parse, print, tell};
 use clap::Args;
 use siga_lab::bpf::profile::Profiler;
 use siga_lab::commands::{self, Step};
-use siga_lab::plan::Plan;
 use siga_lab::report::{self, Format, Layout};
 use siga_lab::run::{self, Ended};
 use siga_lab::store::{Run, Store};
 use siga_lab::{control, host, place};
 use siga_model::error::{Error, Result};
+use siga_plan::plan::Plan;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -154,7 +154,8 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use siga_lab::path::{GuestPath, PathKind};
+    use siga_plan::path::PathKind;
+    use siga_plan::path::guest::GuestPath;
 
     #[test]
     fn the_help_text_names_every_path() {

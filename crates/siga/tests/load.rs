@@ -6,12 +6,13 @@ use rustix::fd::OwnedFd;
 use siga_lab::limits;
 use siga_lab::load::client::{Client, ClientConfig, Phase, PhaseReport};
 use siga_lab::load::server::{Server, ServerConfig};
-use siga_lab::load::{Close, Shared, UNKNOWN};
+use siga_lab::load::{Shared, UNKNOWN};
 use siga_lab::record::Counts;
 use siga_lab::socket::kernel::{Kernel, KernelOptions};
 use siga_lab::socket::{Endpoint, Ready, Sockets, Token, Waker};
-use siga_lab::workload::Workload;
 use siga_model::waiting::Waiting;
+use siga_plan::workload::Close;
+use siga_plan::workload::Workload;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -625,7 +626,8 @@ fn an_answer_that_came_is_not_lost_where_the_client_had_no_cpu_for_long() {
     let workload: Workload = "udp-rr:64/64".parse().unwrap();
     let any = Endpoint::Udp((Ipv4Addr::LOCALHOST, 0).into());
     let server = ServerEnd::start(Faulty::new(Faults::default(), 1), workload, Close::Server, any);
-    let late = Faults { delay: limits::DATAGRAM_LOST_AFTER + Duration::from_millis(100), ..Faults::default() };
+    let late =
+        Faults { delay: siga_plan::limits::DATAGRAM_LOST_AFTER + Duration::from_millis(100), ..Faults::default() };
     let client = ClientEnd::start(Faulty::new(late, 1), workload, Close::Server, 3, &server.endpoint);
     let (report, _) = phase_of(Duration::from_millis(700), &client, &server, limits::STAMP_STRIDE_BYTES);
     let counts = report.counts;

@@ -7,9 +7,11 @@
 use rustix::net::sockopt;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
-use siga_lab::level::Level;
-use siga_lab::path::{Built, Namespace, Path, PathKind, PathSpec, Role};
+use siga_lab::path::{Built, Namespace, Path, Role};
 use siga_model::error::ErrorKind;
+use siga_plan::level::Level;
+use siga_plan::path::PathKind;
+use siga_plan::spec::PathSpec;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::Finding;
 
 /// Each crate of the workspace with those directly below it.
-const BELOW: [(&str, &[&str]); 13] = [
-    ("siga", &["siga-lab", "siga-measure", "siga-report"]),
+const BELOW: [(&str, &[&str]); 14] = [
+    ("siga", &["siga-lab", "siga-measure", "siga-report", "siga-plan"]),
     // What is left of it becomes `siga-measure`.
-    ("siga-lab", &["siga-report", "siga-results", "siga-fabric"]),
+    ("siga-lab", &["siga-report", "siga-results", "siga-fabric", "siga-plan"]),
     ("siga-measure", &["siga-results", "siga-fabric"]),
     ("siga-report", &["siga-results"]),
     ("siga-results", &["siga-plan"]),
@@ -22,6 +22,7 @@ const BELOW: [(&str, &[&str]); 13] = [
     ("siga-model", &[]),
     ("siga-ring", &[]),
     ("siga-stack", &[]),
+    ("siga-plan", &["siga-model"]),
     ("siga-sim", &["siga-stack"]),
     ("xtask", &["siga-sim"]),
 ];

@@ -4,10 +4,10 @@
 //! read (root), the same sums are there in nanoseconds, but for the stretch of a CPU that is idle at that moment: while
 //! it is read, a thread keeps each other CPU awake. The record says how far its source can be off.
 
-use crate::sys::cpu_list;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::cpus::cpu_list;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -16,11 +16,9 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::limits::PER_PACKET_NS_MAX;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-
-/// Most that one packet can be made to cost, in nanoseconds.
-pub const PER_PACKET_NS_MAX: u32 = 50_000;
 
 /// Readings of the clock in one packet, which ends the loop for the verifier. A reading with the call around it takes
 /// 25 ns, so this does not end it early.

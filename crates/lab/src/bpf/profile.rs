@@ -329,7 +329,7 @@ mod tests {
     fn on_busy_cpus_the_samples_of_all_processes_add_up_to_the_wall_time() {
         let Some(mut profiler) = open() else { return };
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-        let online = crate::sys::cpu_list(&online).unwrap();
+        let online = siga_plan::cpus::cpu_list(&online).unwrap();
         let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let mut busy: Vec<_> = online.iter().map(|_| spin()).collect();
         std::thread::sleep(Duration::from_millis(200));

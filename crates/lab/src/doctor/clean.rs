@@ -315,7 +315,7 @@ mod tests {
     fn a_line_cut_off_is_removed_once_nobody_writes() {
         let runs = tempfile::tempdir().unwrap();
         let directory = runs.path().join("run");
-        let plan = crate::plan::Plan::default();
+        let plan = siga_plan::plan::Plan::default();
         drop(Store::create(&directory, &plan, &crate::environment::Environment::default()).unwrap());
         let trials = directory.join("trials.jsonl");
         fs::write(&trials, "{\"cell\":").unwrap();

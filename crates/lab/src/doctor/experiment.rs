@@ -3,13 +3,14 @@
 //! Everything here is arithmetic over trial records that were measured elsewhere.
 
 use super::recovery::{Ratio, Verdict};
-use crate::account::Method;
 use crate::histogram;
-use crate::path::PathKind;
-use crate::plan::{Plan, Plant};
 use crate::record::TrialRecord;
 use crate::summary;
 use serde::{Deserialize, Serialize};
+use siga_plan::accounting::Method;
+use siga_plan::path::PathKind;
+use siga_plan::plan::Plan;
+use siga_plan::plant::Plant;
 use std::fmt;
 
 /// The path, which has a router.
@@ -389,7 +390,7 @@ mod tests {
             assert!(varied.iter().all(|factor| (0.75..1.25).contains(factor)));
         }
         let most_ns = IN_THE_ROUTER.much_us * 1.25 * 1e3;
-        assert!(most_ns <= f64::from(crate::bpf::cost_injector::PER_PACKET_NS_MAX));
+        assert!(most_ns <= f64::from(siga_plan::limits::PER_PACKET_NS_MAX));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use super::recovery::Ratio;
 use crate::bpf::profile::Profiler;
 use crate::config;
 use crate::control;
-use crate::path::PathKind;
-use crate::plan::Plan;
 use crate::stats::lower_median;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_plan::path::PathKind;
+use siga_plan::plan::Plan;
 
 /// Trials of each kind.
 const TRIALS: u32 = 10;

@@ -4,10 +4,13 @@ use super::examine::{Check, CheckState, Group};
 use crate::account::host::HostCpu;
 use crate::bpf::{cost_injector, profile, sockmap};
 use crate::environment::Environment;
-use crate::level::{Guests, Level};
-use crate::path::{GuestPath, GuestSpec, Net, Path, PathKind, PathSpec, filter};
+use crate::path::{Net, Path, filter};
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
+use siga_plan::level::{Guests, Level};
+use siga_plan::path::PathKind;
+use siga_plan::path::guest::GuestPath;
+use siga_plan::spec::{GuestSpec, PathSpec};
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
@@ -274,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_default_plan_has_the_paths_that_decide_fitness() {
-        let plan = crate::plan::Plan::load("default").unwrap();
+        let plan = siga_plan::plan::Plan::load("default").unwrap();
         assert_eq!(plan.paths, DEFAULT_PATHS);
     }
 }

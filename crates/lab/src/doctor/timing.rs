@@ -5,11 +5,11 @@
 
 use crate::load::now_ns;
 use crate::place::stay_on;
-use crate::sys::cpu_list;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{IoContext, Result};
+use siga_plan::cpus::cpu_list;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 

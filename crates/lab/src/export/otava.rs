@@ -6,14 +6,14 @@
 
 use super::nothing;
 use super::output::{Output, cannot};
-use crate::account::Method;
 use crate::judge::Figures;
 use crate::judge::Metric;
-use crate::plan::Cell;
 use crate::stats::lower_median;
 use crate::store::Run;
 use siga_model::error::{Error, Result};
 use siga_model::text::field;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write;

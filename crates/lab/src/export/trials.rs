@@ -2,13 +2,13 @@
 
 use super::nothing;
 use super::output::{Output, cannot};
-use crate::account::Method;
 use crate::judge::Figures;
 use crate::judge::Metric;
 use crate::record::TrialRecord;
 use crate::store::Run;
 use siga_model::error::Result;
 use siga_model::text::field;
+use siga_plan::accounting::Method;
 
 /// The columns. Readers go by them: a later version adds at the end and changes none.
 const HEAD: [&str; 21] = [

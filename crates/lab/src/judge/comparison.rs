@@ -2,8 +2,8 @@
 
 use super::metric::Metric;
 use crate::environment::Difference;
-use crate::plan::Cell;
 use serde::{Deserialize, Serialize};
+use siga_plan::matrix::Cell;
 use std::path::PathBuf;
 
 /// What the two sides differ in.

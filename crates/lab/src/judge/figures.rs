@@ -6,13 +6,13 @@
 
 use super::metric::{Metric, Mode, Part};
 use super::rounds::Rounds;
-use crate::account::Method;
 use crate::histogram::{self, Percentiles};
-use crate::plan::Cell;
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
 use crate::summary::{Component, Cpu, base_of, by_processes, by_profile, by_tick, cpu_ms};
 use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
 use std::collections::HashMap;
 
 /// A run whose trials can be asked for their figures.

@@ -1,6 +1,6 @@
 //! The figures that are compared, with their names and units.
 
-use crate::workload::Unit;
+use siga_plan::workload::Unit;
 
 /// A figure that is compared. Everything but the rate is better when it is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

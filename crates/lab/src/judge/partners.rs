@@ -1,9 +1,9 @@
 //! Which cells of a run, or of two runs, are compared with each other.
 
 use super::comparison::Subject;
-use crate::level::{Level, Variant};
-use crate::plan::Cell;
 use crate::summary::{base_of, kernel_path_of};
+use siga_plan::level::{Level, Variant};
+use siga_plan::matrix::Cell;
 use std::collections::{HashMap, HashSet};
 
 /// The level that a further one of a run is judged against: the one that its name is a variant of, by as few features as the

@@ -1,8 +1,8 @@
 //! The trials of a run by cell, and which of them stood side by side in time.
 
-use crate::plan::Cell;
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
+use siga_plan::matrix::Cell;
 use std::collections::{BTreeMap, HashMap};
 
 /// The trials of each cell.

@@ -5,11 +5,12 @@
 
 use super::comparison::Subject;
 use crate::environment::Difference;
-use crate::level::Level;
-use crate::plan::{Cell, Plan};
 use crate::store::Run;
 use serde_json::Value;
 use siga_model::features::DriverFeatures;
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
+use siga_plan::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The first few settings that differ and are not what is compared, in words; `None` if there are none.

@@ -10,15 +10,16 @@ use super::figures::Figures;
 use super::metric::{Metric, Mode, Part};
 use super::values::{Values, log_ratios, side_by_side};
 use super::{noise, settings};
-use crate::account::Method;
 use crate::environment::{Difference, differences};
-use crate::level::Level;
-use crate::plan::{Cell, Route};
 use crate::record::Slot;
 use crate::stats::adjust::{benjamini_hochberg, trials_least};
 use crate::stats::lower_median;
 use crate::store::Run;
 use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
 use std::collections::HashSet;
 
 /// A noise floor above this part of the ratio is worth a word.

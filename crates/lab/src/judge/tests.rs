@@ -1,9 +1,9 @@
 //! Tests of comparisons as a whole: from the trials of made-up runs to their verdicts.
 
 use super::*;
-use crate::level::Level;
 use crate::record::{PathRecord, TrialRecord};
 use crate::summary::trial_of;
+use siga_plan::level::Level;
 
 /// A trial of a veth pair that takes `ms` for its 1,000 transactions.
 fn trial(level: &str, round: u32, ms: u64) -> TrialRecord {

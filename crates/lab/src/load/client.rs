@@ -6,14 +6,15 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{Close, PUBLISH_EVERY, Shared, UNKNOWN, buffer, now_ns, spend_cpu};
+use super::{PUBLISH_EVERY, Shared, UNKNOWN, buffer, now_ns, spend_cpu};
 use crate::histogram;
 use crate::limits;
 use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
-use crate::workload::{Shape, Workload};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use siga_plan::workload::Close;
+use siga_plan::workload::{Shape, Workload};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -630,7 +631,7 @@ impl<S: Sockets> Client<S> {
         }
         // Not after every answer: it takes a look at each pair.
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
-        let limit = u64::try_from(limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
+        let limit = u64::try_from(siga_plan::limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
             let overdue = |pair: &Pair<S::Socket>| {
                 pair.state == PairState::Receiving && now.saturating_sub(pair.started_ns) > limit

@@ -5,12 +5,13 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{Close, PUBLISH_EVERY, Quiesced, Shared, buffer, now_ns, spend_cpu};
+use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, now_ns, spend_cpu};
 use crate::limits;
 use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
-use crate::workload::{Shape, Workload};
 use serde::{Deserialize, Serialize};
+use siga_plan::workload::Close;
+use siga_plan::workload::{Shape, Workload};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;

@@ -8,12 +8,14 @@
 use super::filter;
 use super::namespace::{Node, Place, gain_privilege};
 use super::settings::{self, Notes};
-use super::{Built, Counters, Namespace, PathKind, PathSpec};
+use super::{Built, Counters, Namespace};
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
     LinkMessage, MacVlanMode, State, Stats64,
 };
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::path::PathKind;
+use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};

@@ -6,12 +6,13 @@
 
 use super::build::Network;
 use super::namespace::{Node, Place};
-use super::{PathKind, PathSpec};
 use crate::limits;
 use crate::sys::end_with_parent;
 use rustix::fs::{Access, MemfdFlags, access, memfd_create};
 use serde_json::Value;
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::path::PathKind;
+use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};

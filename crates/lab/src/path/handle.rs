@@ -3,9 +3,10 @@
 //! A [`Path`] is a lease: dropping it ends the holder and with it every namespace. All waiting is bounded.
 
 use super::holder::Request;
-use super::{Built, Counters, PathSpec};
+use super::{Built, Counters};
 use crate::control::ChildProcess;
 use siga_model::error::Result;
+use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;

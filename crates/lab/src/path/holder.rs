@@ -5,12 +5,12 @@
 //! makes no thread and mounts nothing. Of other programs it runs nft alone, for a level that has a ruleset.
 
 use super::build::Network;
-use super::guest::GuestSpec;
-use super::{PathSpec, raised};
+use super::raised;
 use crate::control::{Lines, write_outcome};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::spec::{GuestSpec, PathSpec};
 use std::io::{IsTerminal, Stdin, Stdout};
 
 /// What the coordinator asks for.

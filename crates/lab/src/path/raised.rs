@@ -3,7 +3,6 @@
 //! The network's files lie in a directory of its own. It hangs on the holder's connection to its control program: should
 //! the holder be killed, the control program ends all guests and removes the directory.
 
-use super::guest::{Attach, GuestSpec, NAMES};
 use super::holder::{self, Request};
 use crate::control::{ChildProcess, Lines, write_outcome};
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,8 @@ use siga_fabric::protocol::secret::Secret;
 use siga_fabric::rundir::{self, RunDir};
 use siga_model::error::{Error, Result};
 use siga_model::name::Name;
+use siga_plan::path::guest::{Attach, NAMES};
+use siga_plan::spec::GuestSpec;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

@@ -3,15 +3,15 @@
 //! siga's own defaults are set first and a level's settings over them. A level's setting that cannot be had is an error;
 //! one of siga's own wishes that cannot be had is a note. What the kernel made of everything is read back and recorded.
 
-use super::PathKind;
-use super::PathSpec;
 use super::build::{Interface, Network};
 use super::namespace::{Node, Place};
-use crate::level::Level;
 use crate::sys::ethtool::{Offload, offload, set_offload};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::level::Level;
+use siga_plan::path::PathKind;
+use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;

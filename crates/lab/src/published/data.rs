@@ -5,10 +5,10 @@
 //! business.
 
 use crate::reduce::{self, Blocks, Component, CpuTime, Exact, Figure, RawCounters, Transfer, ratio, reduce_transfer};
-use crate::workload::Unit;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use siga_model::error::{Error, Result};
+use siga_plan::workload::Unit;
 use std::collections::HashMap;
 
 pub(super) const PRINTED: &str = include_str!("../../../../published/published.csv");

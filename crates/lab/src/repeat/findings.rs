@@ -7,9 +7,6 @@
 
 use super::{Location, Pair};
 use crate::judge::LEVEL;
-use crate::path::GuestPath;
-use crate::path::guest::Attach;
-use crate::plan::Cell;
 use crate::published::findings::{Case, Finding, LEVELS, Term, findings};
 use crate::published::{Shown, metric};
 use crate::record::Slot;
@@ -18,6 +15,9 @@ use crate::stats::signed_rank;
 use crate::store::Run;
 use crate::summary::Reduced;
 use siga_model::error::Result;
+use siga_plan::matrix::Cell;
+use siga_plan::path::guest::Attach;
+use siga_plan::path::guest::GuestPath;
 use std::collections::{BTreeMap, HashSet};
 
 /// A finding and what a run says of it.

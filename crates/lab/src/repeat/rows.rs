@@ -5,15 +5,15 @@
 //! Where they have not, an end is `client` or `server`, since nothing tells its stack from its application.
 
 use crate::judge::{Figures, Metric, Mode, Part};
-use crate::path::GuestPath;
-use crate::path::guest::{Attach, NAMES};
-use crate::plan::Cell;
 use crate::published::metric as named;
 use crate::record::{Slot, TrialRecord};
 use crate::reduce::{self, Blocks, CpuTime, Figure, RawCounters, reduce};
 use crate::summary::{Component, Cpu, Summary, by_processes};
-use crate::workload::Unit;
 use siga_model::error::Result;
+use siga_plan::matrix::Cell;
+use siga_plan::path::guest::GuestPath;
+use siga_plan::path::guest::{Attach, NAMES};
+use siga_plan::workload::Unit;
 use std::collections::BTreeMap;
 
 /// The figures of a cell's sound trials by row.

@@ -1,11 +1,14 @@
 //! Runs made of the published tables, whose findings are therefore known, and what changes them.
 
 use super::*;
-use crate::level::Level;
 use crate::published::metric;
 use crate::record::{GuestTimes, GuestsRecord, ProcessCpu, Skipped, TrialRecord};
 use crate::summary::{self, trial_of};
-use crate::workload::Unit;
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
+use siga_plan::plan::Plan;
+use siga_plan::workload::Unit;
+use std::collections::HashSet;
 
 /// The tables that siga measures anew: number, path, workload, MTU.
 const TABLES: [(&str, &str, &str, u32); 7] = [
@@ -123,6 +126,15 @@ fn reason(case: &Spoken) -> &str {
         Speaks::Neither { reason } => reason,
         Speaks::For | Speaks::Against => "",
     }
+}
+
+#[test]
+fn the_published_tables_are_measured_anew_each_with_its_numbers_of_pairs_and_both_levels() {
+    let matrix = Plan::load("zvm430-memory").unwrap().matrix().unwrap();
+    let cells: HashSet<&Cell> = matrix.cells.iter().collect();
+    let tables = like_tables(1).cells();
+    assert_eq!((cells.len(), matrix.skipped.len()), (7 * 3 * 2, 0));
+    assert_eq!(cells, tables.iter().collect());
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use super::findings;
 use crate::histogram::Percentiles;
-use crate::path::guest::NAMES;
 use crate::reduce::{Blocks, Figure};
 use crate::repeat::rows::column;
 use crate::repeat::{Pair, Repeat};
@@ -11,6 +10,7 @@ use crate::summary::{Beside, Component, Cpu, Hop, Reduced, Summary};
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
+use siga_plan::path::guest::NAMES;
 
 /// The report as one JSON object.
 pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {

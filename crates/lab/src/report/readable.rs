@@ -3,9 +3,9 @@
 //! what programs read.
 
 use crate::judge::{Comparison, Verdict};
-use crate::plan::Cell;
 use crate::summary::Reduced;
 use siga_model::text;
+use siga_plan::matrix::Cell;
 
 /// The same comparison, to be read.
 pub(super) fn comparison(comparison: &Comparison, markdown: bool) -> Comparison {

@@ -2,13 +2,13 @@
 
 use super::verdicts;
 use super::words::{cpu_scale, headline, number, pairs, spread};
-use crate::account::Method;
-use crate::plan::Cell;
 use crate::store::Run;
 use crate::summary::{Component, Cpu, Reduced, Summary};
-use crate::workload::Unit;
 use comfy_table::{CellAlignment, Table, presets};
 use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
+use siga_plan::workload::Unit;
 use std::fmt::Write;
 
 /// Characters of the longest bar.

@@ -1,10 +1,10 @@
 //! Sentences and numbers for people.
 
-use crate::account::Method;
-use crate::plan::Cell;
 use crate::stats::Estimate;
 use crate::summary::{Beside, Hop, Reduced, Summary};
-use crate::workload::{Shape, Unit};
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
+use siga_plan::workload::{Shape, Unit};
 
 /// A number with three significant digits and commas between thousands.
 pub(super) fn number(value: f64) -> String {

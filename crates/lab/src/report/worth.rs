@@ -4,10 +4,10 @@
 //! is the ratio of the variant to the level it varies, as the comparison of the two judges it.
 
 use crate::judge::{Comparison, Metric, Row, Subject, Verdict};
-use crate::level::Variant;
-use crate::plan::Cell;
 use comfy_table::{Table, presets};
 use siga_model::text;
+use siga_plan::level::Variant;
+use siga_plan::matrix::Cell;
 use std::fmt::Write;
 
 /// What stands above the table.
@@ -149,10 +149,10 @@ fn name(cell: &Cell, all: &[&Cell]) -> String {
 mod tests {
     use super::*;
     use crate::judge::within;
-    use crate::level::Level;
     use crate::report::{Format, Layout, html, render};
     use crate::store::Run;
     use crate::summary::trial_of;
+    use siga_plan::level::Level;
 
     /// Twelve rounds of levels whose trials take so many milliseconds, at one pair and ten.
     fn run(levels: &[(&str, u64)]) -> Run {

@@ -2,7 +2,6 @@
 //! to the base and the ratio that is published of the same; the rows of the printed reports, then what these lack.
 
 use super::findings;
-use crate::plan::Cell;
 use crate::published::align;
 use crate::reduce::Blocks;
 use crate::repeat::rows::{column, names};
@@ -11,6 +10,7 @@ use crate::store::Run;
 use crate::summary::{Reduced, Summary};
 use siga_model::error::Result;
 use siga_model::text::name;
+use siga_plan::matrix::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -4,11 +4,11 @@
 //! polls, yields and sleeps by the policy that the network's topology gives it. While a driver rests between operations nothing in this process would move, so it has to `tend`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
-use crate::path::guest::Attach;
 use serde::{Deserialize, Serialize};
 use siga_fabric::protocol::secret;
 use siga_fabric::sockets::{self, Attachment, Poller, SocketId, SocketOptions, TcpListener, TcpStream, UdpSocket};
 use siga_model::name::Name;
+use siga_plan::path::guest::Attach;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -2,9 +2,10 @@
 
 use super::Summary;
 use super::hop::{cpu_ms, ratio, rounds};
-use crate::plan::{Cell, Route};
 use crate::record::TrialRecord;
 use crate::stats::Estimate;
+use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
 
 /// A path over siga's own network beside the kernel's path through as many nodes, for one workload and number of pairs.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,9 @@
 //! CPU time per unit of one trial, charged to components by one of three methods.
 
 use super::hop;
-use crate::account::Method;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
 use crate::store::Run;
+use siga_plan::accounting::Method;
 
 /// CPU milliseconds per unit of one cell.
 #[derive(Debug, Clone, PartialEq)]
@@ -269,8 +269,8 @@ fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
 pub(crate) mod tests {
     use super::*;
     use crate::histogram;
-    use crate::plan::Cell;
     use crate::record::{Counts, CpuRecord};
+    use siga_plan::matrix::Cell;
 
     /// A trial of 1,000 transactions in one second on two CPUs.
     pub(crate) fn trial(path: &str, round: u32, busy_ms: u64, profile: Option<ProfileRecord>) -> TrialRecord {

@@ -1,9 +1,10 @@
 //! What the node in the middle costs: a path against the same path without it, trial by trial.
 
 use super::Summary;
-use crate::plan::{Cell, Route};
 use crate::record::TrialRecord;
 use crate::stats::{Estimate, estimate};
+use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
 
 /// The cost of one hop for one workload and number of pairs, by difference.
 #[derive(Debug, Clone, PartialEq)]

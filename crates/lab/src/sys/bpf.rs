@@ -355,7 +355,7 @@ pub fn attach_ingress(program: BorrowedFd<'_>, interface_index: u32) -> Result<O
 /// Number of CPUs that a per-CPU map has values for.
 fn possible_cpus() -> Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").map_err(|_| Errno::NOENT)?;
-    let last = super::cpu_list(&text).and_then(|list| list.last().copied()).ok_or(Errno::INVAL)?;
+    let last = siga_plan::cpus::cpu_list(&text).and_then(|list| list.last().copied()).ok_or(Errno::INVAL)?;
     // The kernel counts the members of the mask, and there may be holes in it; too large a buffer does no harm.
     usize::try_from(last).ok().and_then(|last| last.checked_add(1)).ok_or(Errno::OVERFLOW)
 }

@@ -7,10 +7,10 @@
 
 use super::super::refused;
 use super::{NEEDED, Watched};
-use crate::sys::cpu_list;
 use crate::sys::perf::CpuClock;
 use rustix::time::{ClockId, clock_getres};
 use siga_model::error::{Error, IoContext, Result};
+use siga_plan::cpus::cpu_list;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 

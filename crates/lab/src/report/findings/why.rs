@@ -1,7 +1,6 @@
 //! Why a finding holds or not, read off what was measured: the cases that decide, the components whose CPU time differs, and
 //! what the devices counted. Every word beside a figure names that figure; no cause is told that is not a figure.
 
-use crate::path::guest::NAMES;
 use crate::published::findings::Finding;
 use crate::record::{DEVICE_COUNTERS, total};
 use crate::repeat::rows::components;
@@ -9,7 +8,8 @@ use crate::repeat::{Judged, Pair, Repeat, Speaks, Spoken, Verdict};
 use crate::report::words::{cpu_scale, number};
 use crate::report::zvm::ratio_text;
 use crate::summary::{Component, Reduced, Summary};
-use crate::workload::Unit;
+use siga_plan::path::guest::NAMES;
+use siga_plan::workload::Unit;
 
 /// Cases that are explained.
 const EXPLAINED_MAX: usize = 2;

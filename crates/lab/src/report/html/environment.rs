@@ -4,10 +4,10 @@ use super::Shown;
 use super::page::{columns, heads, table};
 use crate::environment::Environment;
 use crate::judge::Comparison;
-use crate::level::Level;
 use crate::record::PathRecord;
 use maud::{Markup, html};
 use serde_json::Value;
+use siga_plan::level::Level;
 
 /// The section of all runs.
 pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {

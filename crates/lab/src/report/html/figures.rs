@@ -15,9 +15,9 @@ use crate::histogram::{at_quantile, decode};
 use crate::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
 use crate::report::words::{cpu_scale, number, pairs};
 use crate::summary::Summary;
-use crate::workload::{Unit, Workload};
 use maud::{Markup, html};
 use siga_model::error::Result;
+use siga_plan::workload::{Unit, Workload};
 
 /// Rows of one chart.
 const ROWS_MAX: usize = 40;

@@ -2,8 +2,6 @@
 
 use super::html;
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
-use crate::level::Level;
-use crate::plan::Cell;
 use crate::record::{PathRecord, Skipped, TrialRecord};
 use crate::repeat::tests::{at_430, dearer_router, like_tables};
 use crate::report::{Format, Layout, render};
@@ -12,6 +10,8 @@ use crate::summary::trial_of;
 use serde_json::Value;
 use siga_model::error::ErrorKind;
 use siga_model::text::is_unseen;
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
 
 fn run(trials: Vec<TrialRecord>) -> Run {
     Run::of("runs/made-up", trials)

@@ -6,8 +6,8 @@ use crate::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::report::verdicts::{cell_name, how, probability, sentences, summary};
 use crate::report::words::{cpu_scale, headline, number};
 use crate::report::worth;
-use crate::workload::Unit;
 use maud::{Markup, html};
+use siga_plan::workload::Unit;
 
 /// What is said before anything else.
 pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {

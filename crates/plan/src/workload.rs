@@ -24,6 +24,18 @@ pub enum Shape {
     Strp,
 }
 
+/// Which side ends a connection of the CRR workload first (and is left with its TIME-WAIT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Close {
+    /// The server, after its response.
+    #[default]
+    Server,
+    /// The client, after the whole response.
+    Client,
+}
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {

@@ -1,8 +1,8 @@
 //! Prints the JSON Schema of a plan or a level: `cargo xtask schema` keeps the published files equal to this.
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
-use siga_lab::level::Level;
-use siga_lab::plan::Plan;
+use siga_plan::level::Level;
+use siga_plan::plan::Plan;
 
 fn main() -> Result<(), String> {
     let schema = match std::env::args().nth(1).as_deref() {

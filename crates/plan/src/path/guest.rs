@@ -5,13 +5,9 @@
 //! (`embedded`), or applications of guests that are processes of their own (`iucv`).
 
 use super::PathKind;
-use crate::level::{Guests, Level};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
-use siga_model::waiting::Waiting;
 use std::fmt;
-use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// The guests' names, as z/VM's reports have them: client, router, server.
@@ -113,19 +109,6 @@ impl GuestPath {
         }
     }
 
-    /// What a level sets that there is not here, as a reason for not building it; `None` if it has all.
-    pub fn lacks(self, level: &Level) -> Option<String> {
-        let of_kernel: Vec<_> =
-            level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
-        if !of_kernel.is_empty() {
-            return Some(format!("level {} sets {} of the kernel's networks", level.name, of_kernel.join(", ")));
-        }
-        match level.congestion.as_deref() {
-            None | Some("cubic" | "reno") => None,
-            Some(other) => Some(format!("level {} asks for {other}, and siga's stack has cubic and reno", level.name)),
-        }
-    }
-
     /// The kernel's path that leads through as many nodes.
     pub fn of_kernel(self) -> PathKind {
         if self.routed { PathKind::VethRouted } else { PathKind::Veth }
@@ -149,118 +132,5 @@ impl FromStr for GuestPath {
     fn from_str(text: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|path| path.name() == text);
         found.ok_or_else(|| Error::usage(format!("unknown path `{text}`")))
-    }
-}
-
-/// What to start.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GuestSpec {
-    /// The path.
-    pub path: GuestPath,
-    /// MTU of every device.
-    pub mtu: u32,
-    /// Addresses of the path are IPv6.
-    pub ipv6: bool,
-    /// How every guest waits for traffic, if the level says nothing else.
-    pub wait: Waiting,
-    /// What the level sets on every guest.
-    pub guests: Guests,
-}
-
-impl GuestSpec {
-    /// Address of the client.
-    pub fn client_address(&self) -> IpAddr {
-        address(self.ipv6, 1, 1)
-    }
-
-    /// The address the server listens on.
-    pub fn server_address(&self) -> IpAddr {
-        if self.path.routed { address(self.ipv6, 2, 2) } else { address(self.ipv6, 1, 2) }
-    }
-
-    /// The topology's text.
-    pub fn topology(&self) -> String {
-        let medium = match self.path.medium {
-            Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
-            Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
-        };
-        let mut text = String::from("[driver]\n");
-        for (feature, is_on) in self.guests.driver.features() {
-            let _ = writeln!(text, "{feature} = {is_on}");
-        }
-        let _ = writeln!(text, "[network.lan]\n{medium}");
-        let [client, router, server] = NAMES;
-        let end = match self.path.attach {
-            Attach::Embedded => "external = true",
-            Attach::Iucv => "external = false",
-        };
-        if self.path.routed {
-            text += "[network.link]\ntype = \"vctc\"\nbuffer = 65535\n";
-            self.guest(&mut text, client, end, &[("link", 1, 1)], &[(2, 1, 2)]);
-            self.guest(&mut text, router, "forwarding = true", &[("link", 1, 2), ("lan", 2, 1)], &[]);
-            self.guest(&mut text, server, end, &[("lan", 2, 2)], &[(1, 2, 1)]);
-        } else {
-            self.guest(&mut text, client, end, &[("lan", 1, 1)], &[]);
-            self.guest(&mut text, server, end, &[("lan", 1, 2)], &[]);
-        }
-        text
-    }
-
-    /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
-    fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
-        let waiting = self.guests.wait(self.wait).name();
-        let full = self.guests.full.name();
-        let bits = if self.ipv6 { 64 } else { 24 };
-        let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
-        for &(network, number, host) in devices {
-            let own = address(self.ipv6, number, host);
-            let _ = writeln!(
-                text,
-                "[[guest.{name}.device]]\nname = \"{network}\"\nnetwork = \"{network}\"\naddresses = [\"{own}/{bits}\"]\nmtu = {}\nfull = \"{full}\"",
-                self.mtu
-            );
-            if let Some(buffers) = self.guests.buffer_count {
-                let _ = writeln!(text, "buffer_count = {buffers}");
-            }
-        }
-        for &(to, number, host) in routes {
-            let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
-            let _ = writeln!(text, "[[guest.{name}.route]]\nto = \"{to}/{bits}\"\nvia = \"{via}\"");
-        }
-    }
-}
-
-/// An address of the blocks set aside for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
-fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
-    if ipv6 {
-        Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()
-    } else {
-        Ipv4Addr::new(198, 18, network, host).into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use siga_model::topology::Topology;
-
-    #[test]
-    fn every_path_has_a_topology_that_holds_at_each_end_of_its_range() {
-        for path in GuestPath::ALL {
-            assert_eq!(path.name().parse::<GuestPath>().unwrap(), path);
-            for ipv6 in [false, true] {
-                let (least, most) = path.mtu_range(ipv6);
-                assert!((least..=most).contains(&GuestPath::MTU_DEFAULT));
-                for mtu in [least, 1_500, most] {
-                    let spec =
-                        GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Waiting::Poll, guests: Guests::default() };
-                    let topology = Topology::parse(&spec.topology()).unwrap();
-                    assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
-                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll));
-                    let external = topology.guests.values().filter(|guest| guest.external).count();
-                    assert_eq!(external, if path.attach == Attach::Embedded { 2 } else { 0 });
-                }
-            }
-        }
     }
 }

@@ -4,10 +4,12 @@
 //! level leaves out keeps the laboratory's default, which is the kernel at its ordinary best: cubic (or reno where cubic is
 //! restricted), offloads on, 64 KB segments. A level says what to set; `path` sets it in every namespace and reads it back.
 
-use crate::directory;
+use crate::file;
+use crate::kernel_setting::{check_congestion, check_sysctl};
 use crate::limits;
-use crate::path::{PathKind, check_congestion, check_sysctl};
-use crate::plan::Plant;
+use crate::path::PathKind;
+use crate::plant::Plant;
+use crate::shipped::LEVELS;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::features::DriverFeatures;
@@ -81,18 +83,18 @@ pub struct Guests {
 
 /// What a level's name says that it is: another level with one feature more or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Variant<'a> {
+pub struct Variant<'a> {
     /// The other level, which may be a variant itself.
-    pub(crate) base: &'a str,
+    pub base: &'a str,
     /// The feature.
-    pub(crate) feature: &'static str,
+    pub feature: &'static str,
     /// It is there (`+`), or left out (`-`).
-    pub(crate) with: bool,
+    pub with: bool,
 }
 
 impl<'a> Variant<'a> {
     /// Reads a name such as `430-packing`; `None` if it names no variant.
-    pub(crate) fn of(name: &'a str) -> Option<Self> {
+    pub fn of(name: &'a str) -> Option<Self> {
         let names = Guests::FEATURES.into_iter().map(|feature| (feature, feature)).chain(Guests::FORMER_FEATURES);
         names.into_iter().find_map(|(spelling, feature)| {
             let rest = name.strip_suffix(spelling)?;
@@ -105,7 +107,7 @@ impl<'a> Variant<'a> {
 
 impl Guests {
     /// What can be switched by a level's name.
-    pub(crate) const FEATURES: [&str; 9] = [
+    pub const FEATURES: [&str; 9] = [
         "packing",
         "suppress_doorbells",
         "copy_once",
@@ -121,7 +123,7 @@ impl Guests {
     const FORMER_FEATURES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
     /// How guests wait where the plan's sockets wait like this.
-    pub(crate) fn wait(&self, of_plan: Waiting) -> Waiting {
+    pub fn wait(&self, of_plan: Waiting) -> Waiting {
         self.waiting.unwrap_or(of_plan)
     }
 
@@ -137,23 +139,6 @@ impl Guests {
     }
 }
 
-const SHIPPED: [(&str, &str); 14] = [
-    ("plain", include_str!("../../../levels/plain.toml")),
-    ("aa", include_str!("../../../levels/aa.toml")),
-    ("420", include_str!("../../../levels/420.toml")),
-    ("430", include_str!("../../../levels/430.toml")),
-    ("bigtcp", include_str!("../../../levels/bigtcp.toml")),
-    ("gro-on", include_str!("../../../levels/gro-on.toml")),
-    ("gro-off", include_str!("../../../levels/gro-off.toml")),
-    ("reno", include_str!("../../../levels/reno.toml")),
-    ("cubic", include_str!("../../../levels/cubic.toml")),
-    ("bbr", include_str!("../../../levels/bbr.toml")),
-    ("mtu-1500", include_str!("../../../levels/mtu-1500.toml")),
-    ("mtu-8992", include_str!("../../../levels/mtu-8992.toml")),
-    ("nft-100-rules", include_str!("../../../levels/nft-100-rules.toml")),
-    ("conntrack", include_str!("../../../levels/conntrack.toml")),
-];
-
 impl Level {
     /// The level that changes nothing.
     pub fn plain() -> Self {
@@ -165,7 +150,7 @@ impl Level {
     /// # Errors
     /// Usage: the name is unknown, the file is missing or malformed, or a value is out of range.
     pub fn load(name_or_file: &str) -> Result<Self> {
-        if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_file) {
+        if let Some((_, text)) = LEVELS.iter().find(|(name, _)| *name == name_or_file) {
             return Self::parse(text, name_or_file);
         }
         if let Some(level) = Self::varied(name_or_file) {
@@ -175,7 +160,7 @@ impl Level {
             return Err(Error::usage(format!("unknown level `{name_or_file}`"))
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", "))));
         }
-        let text = directory::read_named(Path::new(name_or_file), limits::LEVEL_BYTES_MAX).map_err(|error| {
+        let text = file::read_named(Path::new(name_or_file), limits::LEVEL_BYTES_MAX).map_err(|error| {
             Error::usage(format!("cannot read level {name_or_file}: {error}"))
                 .hint(format!("levels: {}; or the path of a .toml file", Self::names().join(", ")))
         })?;
@@ -206,7 +191,7 @@ impl Level {
 
     /// Names of the shipped levels.
     pub fn names() -> Vec<&'static str> {
-        SHIPPED.iter().map(|(name, _)| *name).collect()
+        LEVELS.iter().map(|(name, _)| *name).collect()
     }
 
     /// What it sets on a path, by the names of its fields; planted costs are on no path.

@@ -1,0 +1,44 @@
+//! Checks of what becomes a name or a value in the kernel: congestion controls and sysctls.
+
+use crate::limits;
+use siga_model::error::{Error, Result};
+
+/// Longest name of a congestion control (TCP_CA_NAME_MAX without its terminating zero).
+const CONGESTION_BYTES_MAX: usize = 15;
+
+/// Fails unless this can be the name of a congestion control: the kernel looks for a module of that name.
+///
+/// # Errors
+/// Usage: it cannot.
+pub fn check_congestion(name: &str) -> Result<()> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if (1..=CONGESTION_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_letter) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("`{}` is no congestion control", name.escape_debug()))
+        .hint("/proc/sys/net/ipv4/tcp_available_congestion_control lists those of this host"))
+}
+
+/// Fails unless this is a sysctl of a network namespace: its name becomes a path below /proc/sys.
+///
+/// # Errors
+/// Usage: it is none, or its value is not one line.
+pub fn check_sysctl(name: &str, value: &str) -> Result<()> {
+    let is_word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    if !name.starts_with("net.") || !name.split('.').all(is_word) {
+        return Err(Error::usage(format!("`{}` is no sysctl of a network namespace", name.escape_debug()))
+            .hint("only net.* names can be set, as `net.ipv4.tcp_rmem`"));
+    }
+    if name == "net.ipv4.tcp_congestion_control" {
+        return Err(Error::usage(format!("sysctl {name} would not reach the sockets of the workload"))
+            .hint("use `congestion = \"...\"` in the level"));
+    }
+    let is_line = value.len() <= limits::SYSCTL_BYTES_MAX && !value.contains(|c: char| c.is_control() && c != '\t');
+    if value.trim().is_empty() || !is_line {
+        return Err(Error::usage(format!("`{}` is no value for sysctl {name}", value.escape_debug()))
+            .hint(format!("a value is one line of up to {} bytes", limits::SYSCTL_BYTES_MAX)));
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The paths that siga builds of the kernel's networks: their names and what MTU they take.
+
+pub mod guest;
+
+use guest::GuestPath;
+use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// The types of path siga can build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum PathKind {
+    /// TCP or UDP over `lo` in one namespace.
+    Loopback,
+    /// Stream sockets of the AF_UNIX family in one namespace.
+    Unix,
+    /// Two namespaces joined by one veth pair.
+    Veth,
+    /// Three namespaces: client, router, server, joined by two veth pairs; the router forwards.
+    VethRouted,
+    /// Client and server on two ports of a bridge in a namespace of its own.
+    Bridge,
+    /// Client and server on two macvlan interfaces (bridge mode) over one parent.
+    Macvlan,
+    /// As `veth`, with established TCP sockets short-cut by BPF socket redirection.
+    Sockmap,
+}
+
+impl PathKind {
+    /// All types, in the order of help texts.
+    pub const ALL: [Self; 7] =
+        [Self::Loopback, Self::Unix, Self::Veth, Self::VethRouted, Self::Bridge, Self::Macvlan, Self::Sockmap];
+
+    /// The name used on the command line and in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Unix => "unix",
+            Self::Veth => "veth",
+            Self::VethRouted => "veth-routed",
+            Self::Bridge => "bridge",
+            Self::Macvlan => "macvlan",
+            Self::Sockmap => "sockmap",
+        }
+    }
+
+    /// One line for help texts.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Loopback => "one namespace, interface lo",
+            Self::Unix => "one namespace, AF_UNIX stream sockets",
+            Self::Veth => "two namespaces, one veth pair",
+            Self::VethRouted => "client, router and server in three namespaces, two veth pairs",
+            Self::Bridge => "client and server on two ports of a bridge",
+            Self::Macvlan => "client and server on two macvlan interfaces of one parent",
+            Self::Sockmap => "two namespaces, TCP sockets joined by BPF redirection (needs privilege)",
+        }
+    }
+
+    /// The MTU when none is asked for; `None` where the type has no frames.
+    pub fn mtu_default(self) -> Option<u32> {
+        match self {
+            Self::Loopback => Some(65_536),
+            Self::Unix => None,
+            Self::Veth | Self::VethRouted | Self::Bridge | Self::Macvlan | Self::Sockmap => Some(1_500),
+        }
+    }
+
+    /// Smallest and largest MTU the type takes; `None` where it has none.
+    ///
+    /// IPv6 needs at least 1,280 (RFC 8200, section 5). Over IPv4 the kernel takes 68 and more, but sends TCP segments of
+    /// 48 bytes at least (`net.ipv4.tcp_min_snd_mss`): with less room than they and their headers take, streams stall.
+    pub fn mtu_range(self, ipv6: bool) -> Option<(u32, u32)> {
+        let least = if ipv6 { 1_280 } else { 88 };
+        match self {
+            Self::Loopback => Some((least, 65_536)),
+            Self::Unix => None,
+            Self::Veth | Self::VethRouted | Self::Bridge | Self::Macvlan | Self::Sockmap => Some((least, 65_535)),
+        }
+    }
+
+    /// The path that differs from this one only by the absence of the node in the middle.
+    pub fn without_router(self) -> Option<Self> {
+        match self {
+            Self::VethRouted | Self::Bridge => Some(Self::Veth),
+            Self::Loopback | Self::Unix | Self::Veth | Self::Macvlan | Self::Sockmap => None,
+        }
+    }
+}
+
+impl fmt::Display for PathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for PathKind {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names = Self::ALL.iter().map(|kind| kind.name()).chain(GuestPath::ALL.iter().map(|path| path.name()));
+            let names: Vec<_> = names.collect();
+            Error::usage(format!("unknown path `{text}`")).hint(format!("paths: {}", names.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_mtu_of_every_type_is_within_its_range() {
+        for kind in PathKind::ALL {
+            for ipv6 in [false, true] {
+                let range = kind.mtu_range(ipv6).map(|(least, most)| least..=most);
+                assert_eq!(range.is_some(), kind.mtu_default().is_some(), "{kind}");
+                assert!(range.zip(kind.mtu_default()).is_none_or(|(range, mtu)| range.contains(&mtu)), "{kind}");
+            }
+        }
+    }
+}

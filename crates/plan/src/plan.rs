@@ -1,0 +1,310 @@
+//! Plans: the matrix of what to measure, and how.
+//!
+//! A plan is TOML (`plans/*.toml` are shipped inside the program; `plans/plan.schema.json` describes the form). Every
+//! combination of its axes is a *cell*; `exclude` takes cells away, `include` adds single ones. The command line can set
+//! each axis. A plan is checked whole before anything is built, so that a typing error costs no measuring time.
+
+mod check;
+mod layout;
+
+use crate::accounting::Method;
+use crate::cpus::cpu_list;
+use crate::file;
+use crate::level::Level;
+use crate::limits;
+use crate::matrix::{Cell, Matrix};
+use crate::place::Place;
+use crate::plant::Plant;
+use crate::route::Route;
+use crate::shipped::PLANS;
+use crate::workload::{Close, Workload};
+use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
+use siga_model::waiting::Waiting;
+use std::path::Path;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Plan {
+    /// A name for tables and the run directory.
+    pub name: String,
+    /// Paths that siga builds (`veth-routed`, `hipersockets-routed`, …), or two existing places as `PLACE>PLACE` (client, server).
+    pub paths: Vec<String>,
+    /// Workloads: presets or `rr:REQUEST/RESPONSE`, `crr:`, `strg:`, `strp:`, `udp-rr:`.
+    pub workloads: Vec<String>,
+    /// MTUs in bytes; empty: each path type's own default. A level that has an MTU is measured with that one.
+    pub mtus: Vec<u32>,
+    /// Numbers of client-server pairs.
+    pub clients: Vec<u32>,
+    /// Levels: shipped names or TOML files.
+    pub levels: Vec<String>,
+    /// Trials of each cell; absent: as many rounds as the budget allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trials: Option<u32>,
+    /// Measured time of one trial in seconds.
+    pub seconds: f64,
+    /// Unmeasured time before it, on the same connections.
+    pub warm_up_seconds: f64,
+    /// Time for the whole run; the first round is always finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_seconds: Option<f64>,
+    /// IPv6 instead of IPv4 on built paths.
+    pub ipv6: bool,
+    /// A process per pair instead of all pairs in one epoll process.
+    pub processes: bool,
+    /// While nothing can go on: sleep (`block`), ask again and again (`poll`), or ask while that pays and then sleep
+    /// (`adaptive`: siga's own networks alone).
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub wait: Waiting,
+    /// Who closes a CRR connection first.
+    pub close: Close,
+    /// Largest single write in bytes ("128k").
+    pub write: String,
+    /// Transactions per second of all pairs together (open loop); absent: closed loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// CPUs the client runs on ("0", "0-3,8"); absent: the scheduler's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cpus: Option<String>,
+    /// CPUs the server runs on; absent: the scheduler's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpus: Option<String>,
+    /// CPU accounting; absent: the best the host allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accounting: Option<Method>,
+    /// Known costs to plant, for calibration.
+    #[serde(skip_serializing_if = "Plant::is_none")]
+    pub plant: Plant,
+    /// How existing places are reached.
+    #[serde(skip_serializing_if = "Reach::is_default")]
+    pub reach: Reach,
+    /// Labelled as a smoke run: figures show that it works, no more.
+    pub smoke: bool,
+    /// Seed of the order of trials; absent: chosen and recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Single cells to add.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<Pick>,
+    /// Cells to leave out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<Pick>,
+}
+
+/// How existing places are reached. The command that reaches another host is no part of a plan: a plan executes nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Reach {
+    /// Address the client connects to; absent: the first the server's place has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_address: Option<std::net::IpAddr>,
+    /// Port the server listens on; 0: any free one.
+    pub port: u16,
+    /// Congestion control of sockets in existing places; absent: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+}
+
+impl Reach {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Cells by their values. As `include` it is one cell, and what is absent takes the first value of the axis; as `exclude`
+/// it is every cell that equals the values given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Pick {
+    /// Path.
+    pub path: Option<String>,
+    /// Workload.
+    pub workload: Option<String>,
+    /// MTU in bytes.
+    pub mtu: Option<u32>,
+    /// Pairs.
+    pub clients: Option<u32>,
+    /// Level.
+    pub level: Option<String>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            name: "plan".into(),
+            paths: vec!["veth".into(), "veth-routed".into()],
+            workloads: vec!["rr-200-1000".into()],
+            mtus: Vec::new(),
+            clients: vec![1],
+            levels: vec!["plain".into()],
+            trials: None,
+            seconds: 1.0,
+            warm_up_seconds: 0.25,
+            budget_seconds: None,
+            ipv6: false,
+            processes: false,
+            wait: Waiting::Block,
+            close: Close::Server,
+            write: "128k".into(),
+            rate: None,
+            client_cpus: None,
+            server_cpus: None,
+            accounting: None,
+            plant: Plant::default(),
+            reach: Reach::default(),
+            smoke: false,
+            seed: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// Reads a plan by its shipped name or from a TOML file.
+    ///
+    /// # Errors
+    /// Usage: unknown name, unreadable file, unknown key or wrong type (with line and column).
+    pub fn load(name_or_file: &str) -> Result<Self> {
+        if let Some((_, text)) = PLANS.iter().find(|(name, _)| *name == name_or_file) {
+            return Self::parse(text, name_or_file);
+        }
+        if !name_or_file.ends_with(".toml") {
+            return Err(Error::usage(format!("unknown plan `{name_or_file}`"))
+                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", "))));
+        }
+        let text = file::read_named(Path::new(name_or_file), limits::PLAN_BYTES_MAX).map_err(|error| {
+            Error::usage(format!("cannot read plan {name_or_file}: {error}"))
+                .hint(format!("plans: {}; or the path of a .toml file", Self::names().join(", ")))
+        })?;
+        Self::parse(&text, name_or_file)
+    }
+
+    /// Names of the shipped plans.
+    pub fn names() -> Vec<&'static str> {
+        PLANS.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Reads a plan from text; `place` names it in messages.
+    ///
+    /// # Errors
+    /// Usage: unknown key or wrong type (with line and column), or a command to execute.
+    pub fn parse(text: &str, place: &str) -> Result<Self> {
+        match without_command(text) {
+            Some(_) => Err(Error::usage(format!(
+                "plan {place}: `ssh` below [reach] names a command, and a plan executes none"
+            ))
+            .hint("take it out of the plan; give --ssh COMMAND, or write it into ~/.config/siga/config.toml")),
+            None => toml::from_str(text).map_err(|error| malformed(place, &error)),
+        }
+    }
+
+    /// Reads the plan of a run directory. Where an earlier version has recorded the command that reached other hosts, it is
+    /// left out: a run directory names nothing to execute.
+    ///
+    /// # Errors
+    /// Usage: unknown key or wrong type.
+    pub fn of_run(text: &str, place: &str) -> Result<Self> {
+        match without_command(text) {
+            Some(table) => table.try_into().map_err(|error| malformed(place, &error)),
+            None => toml::from_str(text).map_err(|error| malformed(place, &error)),
+        }
+    }
+
+    /// Hosts that the plan reaches by ssh, each once.
+    pub fn hosts(&self, matrix: &Matrix) -> Vec<String> {
+        let mut hosts = Vec::new();
+        for cell in &matrix.cells {
+            let Ok(Route::Places(client, server)) = cell.path.parse() else { continue };
+            for place in [client, server] {
+                match place {
+                    Place::Ssh(host) if !hosts.contains(&host) => hosts.push(host),
+                    Place::Ssh(_) | Place::Local | Place::Netns(_) | Place::Pid(_) | Place::Built(..) => {}
+                }
+            }
+        }
+        hosts
+    }
+
+    /// The plan as TOML.
+    ///
+    /// # Errors
+    /// Environment: out of memory.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string_pretty(self).map_err(|error| Error::environment(format!("cannot write the plan: {error}")))
+    }
+
+    /// CPUs of the client and of the server; empty: the scheduler's choice.
+    ///
+    /// # Errors
+    /// Usage: no list of CPUs.
+    pub fn cpus(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        let list = |text: &Option<String>| match text {
+            None => Ok(Vec::new()),
+            Some(text) => cpu_list(text)
+                .ok_or_else(|| Error::usage(format!("`{text}` is no list of CPUs")).hint("write 0, or 0-3,8")),
+        };
+        Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
+    }
+
+    /// Where guests do not wait as the plan says, because their level does; `None` if all wait as it says.
+    pub fn waits_otherwise(&self, matrix: &Matrix) -> Option<String> {
+        let has_guests = |level: &Level| {
+            let of_level = matrix.cells.iter().filter(|cell| cell.level == level.name);
+            of_level.into_iter().any(|cell| matches!(cell.path.parse(), Ok(Route::Guests(_))))
+        };
+        let others = Waiting::ALL.into_iter().filter(|wait| *wait != self.wait).filter_map(|wait| {
+            let is_so = |level: &&Level| level.guests.is_some_and(|guests| guests.wait(self.wait) == wait);
+            let levels = matrix.levels.iter().filter(is_so).filter(|level| has_guests(level));
+            let names: Vec<&str> = levels.map(|level| level.name.as_str()).collect();
+            let words = match names.as_slice() {
+                [] => return None,
+                [first, .., last] if names.len() > 3 => format!("{first}, …, {last} ({} levels)", names.len()),
+                few => few.join(", "),
+            };
+            Some(format!("by `{}` at {words}", wait.name()))
+        });
+        let others: Vec<String> = others.collect();
+        let wait = self.wait.name();
+        (!others.is_empty())
+            .then(|| format!("guests wait {}, and not by `{wait}`: these levels say how", others.join(", ")))
+    }
+}
+
+/// A plan without the command below [reach]; `None` if it has none.
+fn without_command(text: &str) -> Option<toml::Table> {
+    let mut table: toml::Table = toml::from_str(text).ok()?;
+    table.get_mut("reach")?.as_table_mut()?.remove("ssh")?;
+    Some(table)
+}
+
+fn malformed(place: &str, error: &toml::de::Error) -> Error {
+    Error::usage(format!("plan {place}: {error}")).hint("`siga plan --schema` prints the form of a plan")
+}
+
+impl Pick {
+    /// A typing error in a value would match nothing and go unnoticed.
+    fn check(&self) -> Result<()> {
+        self.path.as_deref().map(str::parse::<Route>).transpose()?;
+        self.workload.as_deref().map(str::parse::<Workload>).transpose()?;
+        Ok(())
+    }
+
+    fn matches(&self, cell: &Cell) -> bool {
+        let same = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        // The workload takes longest to read, so it comes last.
+        let workload = || self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));
+        same(&self.path, &cell.path)
+            && self.mtu.is_none_or(|mtu| Some(mtu) == cell.mtu)
+            && self.clients.is_none_or(|clients| clients == cell.clients)
+            && same(&self.level, &cell.level)
+            && workload()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Refuses plans that cannot be measured, before anything is built.
+
+use super::{Plan, Reach};
+use crate::kernel_setting::check_congestion;
+use crate::level::Level;
+use crate::limits;
+use crate::matrix::{Cell, Matrix};
+use crate::plant::{Plant, within};
+use crate::route::Route;
+use siga_model::error::{Error, Result};
+
+impl Plan {
+    /// Refuses axes that would take for ever to go through, whatever comes of their combinations.
+    pub(super) fn check_lengths(&self) -> Result<()> {
+        let axes = [
+            ("paths", self.paths.len()),
+            ("workloads", self.workloads.len()),
+            ("mtus", self.mtus.len()),
+            ("clients", self.clients.len()),
+            ("levels", self.levels.len()),
+        ];
+        let lists =
+            [("include", self.include.len(), limits::CELLS_MAX), ("exclude", self.exclude.len(), limits::EXCLUDES_MAX)];
+        let axes_long = axes.into_iter().map(|(name, length)| (name, length, limits::CELLS_MAX));
+        if let Some((name, length, most)) = axes_long.chain(lists).find(|(_, length, most)| length > most) {
+            return Err(Error::usage(format!("`{name}` of the plan has {length} entries"))
+                .hint(format!("it takes up to {most}")));
+        }
+        let combinations = axes.into_iter().fold(1_usize, |all, (_, length)| all.saturating_mul(length.max(1)));
+        if combinations > limits::COMBINATIONS_MAX {
+            let most = limits::COMBINATIONS_MAX;
+            return Err(Error::usage(format!("the plan's axes have {combinations} combinations"))
+                .hint(format!("they may have up to {most}; shorten them, or spread them over several plans")));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_times(&self) -> Result<()> {
+        within("seconds", self.seconds, 0.01, limits::TRIAL_SECONDS_MAX)?;
+        within("warm_up_seconds", self.warm_up_seconds, 0.0, limits::TRIAL_SECONDS_MAX)?;
+        if let Some(budget) = self.budget_seconds {
+            within("budget_seconds", budget, 0.1, 1e7)?;
+        }
+        if let Some(rate) = self.rate {
+            within("rate", rate, 0.001, 1e8)?;
+        }
+        if let Some(trials) = self.trials {
+            within("trials", f64::from(trials), 1.0, f64::from(limits::TRIALS_MAX))?;
+        }
+        self.plant.check()?;
+        if let Some(seed) = self.seed.filter(|&seed| i64::try_from(seed).is_err()) {
+            // TOML's integers are signed.
+            return Err(Error::usage(format!("seed = {seed}")).hint(format!("seed goes from 0 to {}", i64::MAX)));
+        }
+        Ok(())
+    }
+
+    /// Refuses settings that would do nothing in any cell.
+    pub(super) fn check_settings(&self, matrix: &Matrix) -> Result<()> {
+        let routes: Vec<Route> = matrix.cells.iter().map(|cell| cell.path.parse()).collect::<Result<_>>()?;
+        self.check_plants(matrix, &routes)?;
+        let existing = |route: &Route| matches!(route, Route::Places(..));
+        let default = Reach::default();
+        for (what, set) in [
+            ("server address", self.reach.server_address != default.server_address),
+            ("congestion control", self.reach.congestion != default.congestion),
+        ] {
+            if set && !routes.iter().any(existing) {
+                return Err(Error::usage(format!("a {what} is given, and no path is between existing places"))
+                    .hint("give --client and --server, or leave it out"));
+            }
+        }
+        self.reach.congestion.as_deref().map_or(Ok(()), check_congestion)
+    }
+
+    /// Refuses planted costs, the plan's and those of levels, that no cell would have.
+    fn check_plants(&self, matrix: &Matrix, routes: &[Route]) -> Result<()> {
+        let cells_of = |wanted: &dyn Fn(&Level) -> bool| -> Vec<(&Cell, &Route)> {
+            let is_of = |cell: &Cell| matrix.levels.iter().any(|level| level.name == cell.level && wanted(level));
+            matrix.cells.iter().zip(routes).filter(|(cell, _)| is_of(cell)).collect()
+        };
+        let cells = cells_of(&|level| level.plant.is_none());
+        if cells.is_empty() && !self.plant.is_none() {
+            return Err(Error::usage("the plan plants costs, and every level has its own instead")
+                .hint("leave out --plant, or the `plant` of a level"));
+        }
+        self.plant.check_use(&cells)?;
+        for level in &matrix.levels {
+            let Some(plant) = level.plant else { continue };
+            let cells = cells_of(&|other| other.name == level.name);
+            if !cells.is_empty() {
+                plant.check_use(&cells).map_err(|error| error.at(format!("level {}", level.name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses numbers of pairs that the drivers cannot serve.
+    pub(super) fn check_pairs(&self, clients: u32) -> Result<()> {
+        let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
+        if clients == 0 || clients > limits::PAIRS_MAX {
+            return refused(format!("{clients} clients"), format!("--clients takes 1 to {} pairs", limits::PAIRS_MAX));
+        }
+        if self.processes && clients > limits::PROCESSES_MAX {
+            let most = limits::PROCESSES_MAX;
+            return refused(
+                format!("{clients} clients with a process each"),
+                format!("--processes takes up to {most} pairs; without it {} can be had", limits::PAIRS_MAX),
+            );
+        }
+        if self.processes && self.reach.port > 0 && clients > u32::from(u16::MAX - self.reach.port) + 1 {
+            return refused(
+                format!("{clients} servers on ports from {} on", self.reach.port),
+                "give a lower --port: each process listens on a port of its own".into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Plant {
+    /// Fails if none of the cells that it is for would have it; `routes` are theirs.
+    fn check_use(&self, cells: &[(&Cell, &Route)]) -> Result<()> {
+        let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
+        if self.router_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {
+            return Err(Error::usage("a cost is planted in the router, and no path has one")
+                .hint("add a path such as veth-routed, or leave out plant router="));
+        }
+        let lost_us = limits::DATAGRAM_LOST_AFTER.as_micros() as f64;
+        if self.delay_us >= lost_us && cells.iter().any(|(cell, _)| cell.workload.udp) {
+            return Err(Error::usage(format!("plant.delay_us = {} with a UDP workload", self.delay_us))
+                .hint(format!("datagrams without an answer for {lost_us} us are lost; plant less than that")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! Lays out the cells of a plan.
+
+use super::{Pick, Plan};
+use crate::level::Level;
+use crate::limits;
+use crate::matrix::{Cell, Matrix};
+use crate::path::PathKind;
+use crate::path::guest::GuestPath;
+use crate::route::Route;
+use crate::workload::{Workload, parse_size};
+use siga_model::error::{Error, Result};
+use siga_model::waiting::Waiting;
+use std::collections::HashMap;
+
+impl Plan {
+    /// Checks everything and lays out the cells.
+    ///
+    /// # Errors
+    /// Usage: the first thing that cannot be.
+    pub fn matrix(&self) -> Result<Matrix> {
+        self.check_lengths()?;
+        let loaded =
+            self.level_names().map(|name| Ok((name, Level::load(name)?))).collect::<Result<HashMap<_, _>>>()?;
+        let mut levels: Vec<Level> = Vec::new();
+        for level in self.level_names().filter_map(|name| loaded.get(name)) {
+            match levels.iter().find(|other| other.name == level.name) {
+                Some(other) if other != level => {
+                    return Err(Error::usage(format!("two levels are named `{}`", level.name))
+                        .hint("give one of their files another `name`"));
+                }
+                Some(_) => {}
+                None => levels.push(level.clone()),
+            }
+        }
+        self.lay_out(levels, &loaded.iter().map(|(name, level)| (*name, level)).collect())
+    }
+
+    /// The same with the levels of an earlier matrix of this plan: no file that it names is opened, so that it does not
+    /// matter where that happens or what has become of them.
+    ///
+    /// # Errors
+    /// Usage: something that cannot be, or levels that are not those of this plan.
+    pub fn matrix_with(&self, levels: &[Level]) -> Result<Matrix> {
+        self.check_lengths()?;
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.level_names() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        // Levels stand in the order in which they are named first. A file may hold a level of any name.
+        let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
+        if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
+            return Err(Error::usage("these are not the levels that the plan names"));
+        }
+        self.lay_out(levels.to_vec(), &names.into_iter().zip(levels).collect())
+    }
+
+    /// The levels as the plan names them: by name or file.
+    fn level_names(&self) -> impl Iterator<Item = &str> {
+        let included = self.include.iter().filter_map(|include| include.level.as_ref());
+        self.levels.iter().chain(included).map(String::as_str)
+    }
+
+    /// Checks everything and lays out the cells; `named` has each level by what the plan calls it.
+    fn lay_out(&self, levels: Vec<Level>, named: &HashMap<&str, &Level>) -> Result<Matrix> {
+        self.check_times()?;
+        self.cpus()?;
+        self.exclude.iter().try_for_each(Pick::check)?;
+        let level_of = |name: &str| {
+            named.get(name).copied().ok_or_else(|| Error::usage(format!("level {name} is not among those of the plan")))
+        };
+        let mut matrix = Matrix { cells: Vec::new(), levels, write_bytes: self.write_bytes()?, skipped: Vec::new() };
+        for path in &self.paths {
+            for workload in &self.workloads {
+                for mtu in self.mtu_axis() {
+                    for &clients in &self.clients {
+                        for level in &self.levels {
+                            self.add(&mut matrix, path, workload, mtu, clients, level_of(level)?)?;
+                        }
+                    }
+                }
+            }
+        }
+        for include in &self.include {
+            let path = include.path.as_ref().or(self.paths.first());
+            let workload = include.workload.as_ref().or(self.workloads.first());
+            let level = include.level.as_ref().or(self.levels.first());
+            let (Some(path), Some(workload), Some(level)) = (path, workload, level) else {
+                return Err(Error::usage("an `include` needs a path, a workload and a level"));
+            };
+            let clients = include.clients.or(self.clients.first().copied()).unwrap_or(1);
+            let first = || self.mtu_axis().into_iter().next().flatten();
+            let level = level_of(level)?;
+            let mtu = include.mtu.or(level.mtu).or_else(first);
+            self.add(&mut matrix, path, workload, mtu, clients, level)?;
+        }
+        match (matrix.cells.as_slice(), matrix.skipped.first()) {
+            ([], None) => {
+                let hint = "give at least one path, workload and number of clients that is not excluded";
+                Err(Error::usage("the plan has no cells").hint(hint))
+            }
+            ([], Some((cell, reason))) => Err(Error::usage(format!("no cell of the plan can be: {cell}: {reason}"))
+                .hint("`siga plan` with the same options shows all of them")),
+            _ => self.check_settings(&matrix).map(|()| matrix),
+        }
+    }
+
+    fn mtu_axis(&self) -> Vec<Option<u32>> {
+        if self.mtus.is_empty() { vec![None] } else { self.mtus.iter().copied().map(Some).collect() }
+    }
+
+    fn write_bytes(&self) -> Result<u64> {
+        let bytes = parse_size(&self.write).map_err(|error| error.at("write"))?;
+        if bytes == 0 || bytes > limits::WRITE_BYTES_MAX {
+            return Err(Error::usage(format!("a write of {bytes} bytes"))
+                .hint(format!("--write takes 1 to {} bytes", limits::WRITE_BYTES_MAX)));
+        }
+        Ok(bytes)
+    }
+
+    /// Adds a cell unless it is there, excluded, or not possible on its path.
+    fn add(
+        &self,
+        matrix: &mut Matrix,
+        path: &str,
+        workload: &str,
+        mtu: Option<u32>,
+        clients: u32,
+        level: &Level,
+    ) -> Result<()> {
+        let route: Route = path.parse()?;
+        let workload: Workload = workload.parse()?;
+        self.check_pairs(clients)?;
+        if self.rate.is_some() && workload.is_stream() {
+            return Err(Error::usage(format!("workload {workload} has no transactions to plan"))
+                .hint("--rate goes with rr and crr workloads"));
+        }
+        let asked = mtu.or(level.mtu);
+        let known = match route {
+            Route::Built(kind) => asked.or(kind.mtu_default()).filter(|_| kind.mtu_default().is_some()),
+            Route::Guests(_) => asked.or(Some(GuestPath::MTU_DEFAULT)),
+            Route::Places(..) => None,
+        };
+        let cell = Cell { path: route.to_string(), workload, mtu: known, clients, level: level.name.clone() };
+        if self.exclude.iter().any(|exclude| exclude.matches(&cell)) || matrix.cells.contains(&cell) {
+            return Ok(());
+        }
+        if let Some(reason) = self.impossible(&route, &cell, asked, level)? {
+            if !matrix.skipped.iter().any(|(other, _)| *other == cell) {
+                matrix.skipped.push((cell, reason));
+            }
+            return Ok(());
+        }
+        if matrix.cells.len() == limits::CELLS_MAX {
+            return Err(Error::usage(format!("the plan has more than {} cells", limits::CELLS_MAX))
+                .hint("shorten its axes, or spread them over several plans"));
+        }
+        matrix.cells.push(cell);
+        Ok(())
+    }
+
+    /// Why a cell of the matrix makes no sense on its path; an error where the user asked for just this.
+    fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
+        let adaptive =
+            || format!("ends of {route} sleep (block) or ask (poll); only siga's own networks do either as it pays");
+        let (lacks, range) = match route {
+            Route::Built(kind) => (kind.lacks(level), kind.mtu_range(self.ipv6)),
+            Route::Guests(path) => (self.lacks(*path, level), Some(path.mtu_range(self.ipv6))),
+            Route::Places(..) => {
+                if self.wait == Waiting::Adaptive {
+                    return Ok(Some(adaptive()));
+                }
+                let settings = level.settings();
+                return Ok(if !settings.is_empty() {
+                    let settings = settings.join(", ");
+                    Some(format!("siga sets nothing in existing places, and level {} sets {settings}", level.name))
+                } else {
+                    asked_mtu.map(|_| "siga does not set the MTU of a path it has not built".to_owned())
+                });
+            }
+        };
+        if lacks.is_some() {
+            return Ok(lacks);
+        }
+        if self.wait == Waiting::Adaptive && !matches!(route, Route::Guests(_)) {
+            return Ok(Some(adaptive()));
+        }
+        if let (Some(asked), Some(own)) = (asked_mtu, level.mtu)
+            && asked != own
+        {
+            return Ok(Some(format!("level {} has an MTU of its own, {own}", level.name)));
+        }
+        if let (Some(mtu), Some((least, most))) = (asked_mtu, range)
+            && !(least..=most).contains(&mtu)
+        {
+            let text = format!("{route} takes an MTU of {least} to {most} bytes, not {mtu}");
+            let elsewhere = self.paths.iter().any(|path| {
+                let range = match path.parse() {
+                    Ok(Route::Built(kind)) => kind.mtu_range(self.ipv6),
+                    Ok(Route::Guests(path)) => Some(path.mtu_range(self.ipv6)),
+                    Ok(Route::Places(..)) | Err(_) => None,
+                };
+                range.is_some_and(|(l, m)| (l..=m).contains(&mtu))
+            });
+            let hint = match level.mtu {
+                Some(_) => format!("leave level {} out, or give it another `mtu`", level.name),
+                None => "give another --mtu".into(),
+            };
+            return if elsewhere { Ok(Some(text)) } else { Err(Error::usage(text).hint(hint)) };
+        }
+        let stream_sockets_only = matches!(route, Route::Built(PathKind::Unix | PathKind::Sockmap));
+        if cell.workload.udp && stream_sockets_only {
+            return Ok(Some(format!("{route} has no UDP")));
+        }
+        if self.ipv6 && *route == Route::Built(PathKind::Unix) {
+            return Ok(Some(format!("{route} has no addresses, so no IPv6")));
+        }
+        Ok(None)
+    }
+
+    /// What the plan or a level wants that a path over siga's own network has not.
+    fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
+        if self.processes {
+            return Some(format!("each end of {path} is one guest, and a guest is one process"));
+        }
+        if path.routed && level.plant.unwrap_or(self.plant).router_us > 0.0 {
+            return Some(format!("a cost can be planted in the kernel's routers alone, not in that of {path}"));
+        }
+        path.lacks(level)
+    }
+}

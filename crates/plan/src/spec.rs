@@ -1,0 +1,292 @@
+//! What is to be built for a cell: one path with its MTU, addresses and level, checked before anything is built.
+
+use crate::kernel_setting::{check_congestion, check_sysctl};
+use crate::level::{Guests, Level};
+use crate::path::PathKind;
+use crate::path::guest::{Attach, GuestPath, Medium, NAMES};
+use serde::{Deserialize, Serialize};
+use siga_model::error::{Error, Result};
+use siga_model::waiting::Waiting;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+impl PathKind {
+    /// What a level sets that the type does not have, as a reason for not building it; `None` if it has all.
+    pub fn lacks(self, level: &Level) -> Option<String> {
+        let name = &level.name;
+        if level.guests.is_some() {
+            return Some(format!("level {name} sets siga's own guests, and {self} is the kernel's"));
+        }
+        match self {
+            Self::Unix if level.mtu.is_some() => Some(format!("unix has no frames, and level {name} sets their MTU")),
+            Self::Unix if level.nftables.is_some() => {
+                Some(format!("unix has no packets, and level {name} filters them"))
+            }
+            Self::Sockmap if level.nftables.is_some() => {
+                Some(format!("payload on sockmap is in no packets, and level {name} filters them"))
+            }
+            Self::Unix
+            | Self::Sockmap
+            | Self::Loopback
+            | Self::Veth
+            | Self::VethRouted
+            | Self::Bridge
+            | Self::Macvlan => None,
+        }
+    }
+}
+
+impl GuestPath {
+    /// What a level sets that there is not here, as a reason for not building it; `None` if it has all.
+    pub fn lacks(self, level: &Level) -> Option<String> {
+        let of_kernel: Vec<_> =
+            level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
+        if !of_kernel.is_empty() {
+            return Some(format!("level {} sets {} of the kernel's networks", level.name, of_kernel.join(", ")));
+        }
+        match level.congestion.as_deref() {
+            None | Some("cubic" | "reno") => None,
+            Some(other) => Some(format!("level {} asks for {other}, and siga's stack has cubic and reno", level.name)),
+        }
+    }
+}
+
+/// What to build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PathSpec {
+    /// The type.
+    pub kind: PathKind,
+    /// MTU of every interface on the path; `None`: the level's, the type's default, or no frames.
+    pub mtu: Option<u32>,
+    /// Addresses of the path are IPv6.
+    pub ipv6: bool,
+    /// What the level sets.
+    pub level: Level,
+}
+
+impl PathSpec {
+    /// Checks everything that can be known before anything is built.
+    ///
+    /// # Errors
+    /// Usage: an MTU or address family that the type does not take, a malformed sysctl or congestion control.
+    pub fn check(&self) -> Result<()> {
+        self.check_mtu()?;
+        if let Some(reason) = self.kind.lacks(&self.level) {
+            return Err(Error::usage(reason).hint("leave out the level for it"));
+        }
+        if self.kind == PathKind::Unix && self.ipv6 {
+            return Err(Error::usage("path unix has no addresses").hint("leave out IPv6 for it"));
+        }
+        self.level.congestion.as_deref().map_or(Ok(()), check_congestion)?;
+        self.level.sysctl.iter().try_for_each(|(name, value)| check_sysctl(name, value))
+    }
+
+    /// The MTU of every interface; `None` where the type has no frames.
+    pub fn frame_mtu(&self) -> Option<u32> {
+        self.mtu.or(self.level.mtu).or_else(|| self.kind.mtu_default())
+    }
+
+    fn check_mtu(&self) -> Result<()> {
+        let Some(mtu) = self.mtu.or(self.level.mtu) else { return Ok(()) };
+        if let Some(other) = self.level.mtu.filter(|&other| other != mtu) {
+            return Err(Error::usage(format!("MTU {mtu} for level {}, whose own is {other}", self.level.name)));
+        }
+        let Some((least, most)) = self.kind.mtu_range(self.ipv6) else {
+            return Err(Error::usage(format!("path {} has no frames, so it takes no MTU", self.kind))
+                .hint("leave out the MTU for it"));
+        };
+        if (least..=most).contains(&mtu) {
+            return Ok(());
+        }
+        let family = if self.ipv6 { " with IPv6" } else { "" };
+        Err(Error::usage(format!("MTU {mtu} is outside {least}..={most}, the range of path {}{family}", self.kind)))
+    }
+}
+
+/// What to start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestSpec {
+    /// The path.
+    pub path: GuestPath,
+    /// MTU of every device.
+    pub mtu: u32,
+    /// Addresses of the path are IPv6.
+    pub ipv6: bool,
+    /// How every guest waits for traffic, if the level says nothing else.
+    pub wait: Waiting,
+    /// What the level sets on every guest.
+    pub guests: Guests,
+}
+
+impl GuestSpec {
+    /// Address of the client.
+    pub fn client_address(&self) -> IpAddr {
+        address(self.ipv6, 1, 1)
+    }
+
+    /// The address the server listens on.
+    pub fn server_address(&self) -> IpAddr {
+        if self.path.routed { address(self.ipv6, 2, 2) } else { address(self.ipv6, 1, 2) }
+    }
+
+    /// The topology's text.
+    pub fn topology(&self) -> String {
+        let medium = match self.path.medium {
+            Medium::Hipersockets => "type = \"hipersockets\"\nframe = \"64K\"",
+            Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
+        };
+        let mut text = String::from("[driver]\n");
+        for (feature, is_on) in self.guests.driver.features() {
+            let _ = writeln!(text, "{feature} = {is_on}");
+        }
+        let _ = writeln!(text, "[network.lan]\n{medium}");
+        let [client, router, server] = NAMES;
+        let end = match self.path.attach {
+            Attach::Embedded => "external = true",
+            Attach::Iucv => "external = false",
+        };
+        if self.path.routed {
+            text += "[network.link]\ntype = \"vctc\"\nbuffer = 65535\n";
+            self.guest(&mut text, client, end, &[("link", 1, 1)], &[(2, 1, 2)]);
+            self.guest(&mut text, router, "forwarding = true", &[("link", 1, 2), ("lan", 2, 1)], &[]);
+            self.guest(&mut text, server, end, &[("lan", 2, 2)], &[(1, 2, 1)]);
+        } else {
+            self.guest(&mut text, client, end, &[("lan", 1, 1)], &[]);
+            self.guest(&mut text, server, end, &[("lan", 1, 2)], &[]);
+        }
+        text
+    }
+
+    /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
+    fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
+        let waiting = self.guests.wait(self.wait).name();
+        let full = self.guests.full.name();
+        let bits = if self.ipv6 { 64 } else { 24 };
+        let _ = writeln!(text, "[guest.{name}]\n{kind}\nwaiting = \"{waiting}\"");
+        for &(network, number, host) in devices {
+            let own = address(self.ipv6, number, host);
+            let _ = writeln!(
+                text,
+                "[[guest.{name}.device]]\nname = \"{network}\"\nnetwork = \"{network}\"\naddresses = [\"{own}/{bits}\"]\nmtu = {}\nfull = \"{full}\"",
+                self.mtu
+            );
+            if let Some(buffers) = self.guests.buffer_count {
+                let _ = writeln!(text, "buffer_count = {buffers}");
+            }
+        }
+        for &(to, number, host) in routes {
+            let (to, via) = (address(self.ipv6, to, 0), address(self.ipv6, number, host));
+            let _ = writeln!(text, "[[guest.{name}.route]]\nto = \"{to}/{bits}\"\nvia = \"{via}\"");
+        }
+    }
+}
+
+/// An address of the blocks set aside for benchmarks: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+fn address(ipv6: bool, network: u8, host: u8) -> IpAddr {
+    if ipv6 {
+        Ipv6Addr::new(0x2001, 2, 0, network.into(), 0, 0, 0, host.into()).into()
+    } else {
+        Ipv4Addr::new(198, 18, network, host).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siga_model::topology::Topology;
+
+    fn check(change: impl FnOnce(&mut PathSpec)) -> Result<()> {
+        let mut spec = PathSpec { kind: PathKind::Veth, mtu: None, ipv6: false, level: Level::plain() };
+        change(&mut spec);
+        spec.check()
+    }
+
+    fn check_sysctl(name: &str, value: &str) -> Result<()> {
+        check(|spec| spec.level.sysctl = [(name.to_owned(), value.to_owned())].into())
+    }
+
+    #[test]
+    fn a_spec_without_mtu_has_its_types_frames() {
+        let spec = |kind| PathSpec { kind, mtu: None, ipv6: false, level: Level::plain() };
+        assert_eq!(spec(PathKind::Loopback).frame_mtu(), Some(65_536));
+        assert_eq!(spec(PathKind::Unix).frame_mtu(), None);
+    }
+
+    #[test]
+    fn unix_takes_neither_mtu_nor_ipv6() {
+        assert!(check(|spec| spec.kind = PathKind::Unix).is_ok());
+        assert!(check(|spec| (spec.kind, spec.mtu) = (PathKind::Unix, Some(1_500))).is_err());
+        assert!(check(|spec| (spec.kind, spec.ipv6) = (PathKind::Unix, true)).is_err());
+    }
+
+    #[test]
+    fn a_spec_has_the_mtu_of_its_level_and_no_other() {
+        let level = || Level { mtu: Some(8_992), ..Level::plain() };
+        let spec = PathSpec { kind: PathKind::Veth, mtu: None, ipv6: false, level: level() };
+        assert_eq!(spec.frame_mtu(), Some(8_992));
+        assert!(check(|spec| (spec.mtu, spec.level) = (Some(8_992), level())).is_ok());
+        assert!(check(|spec| (spec.mtu, spec.level) = (Some(1_500), level())).is_err());
+        assert!(check(|spec| spec.level.mtu = Some(65_536)).is_err());
+    }
+
+    #[test]
+    fn what_a_type_lacks_is_refused_and_not_left_out() {
+        let ruleset = || Level { nftables: Some("flush ruleset".into()), ..Level::plain() };
+        let jumbo = || Level { mtu: Some(8_992), ..Level::plain() };
+        for kind in PathKind::ALL {
+            let filters = !matches!(kind, PathKind::Unix | PathKind::Sockmap);
+            assert_eq!(check(|spec| (spec.kind, spec.level) = (kind, ruleset())).is_ok(), filters, "{kind}");
+            assert_eq!(
+                check(|spec| (spec.kind, spec.level) = (kind, jumbo())).is_ok(),
+                kind != PathKind::Unix,
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn sysctl_names_cannot_leave_the_network_part() {
+        assert!(check_sysctl("net.ipv4.conf.siga-c.rp_filter", "1").is_ok());
+        for name in ["kernel.panic", "net", "net.", "net..ipv4", "net.ipv4/../../kernel/panic", "net.ipv4.tcp_rmem\n"] {
+            let error = check_sysctl(name, "1").unwrap_err();
+            assert_eq!(error.kind(), siga_model::error::ErrorKind::Usage, "{name}");
+        }
+    }
+
+    #[test]
+    fn sysctl_values_are_one_line() {
+        assert!(check_sysctl("net.ipv4.tcp_rmem", "4096\t65536 1000000").is_ok());
+        assert!(check_sysctl("net.ipv4.tcp_sack", "").is_err());
+        assert!(check_sysctl("net.ipv4.tcp_sack", "1\n0").is_err());
+    }
+
+    #[test]
+    fn congestion_control_is_chosen_by_its_own_setting() {
+        let error = check_sysctl("net.ipv4.tcp_congestion_control", "reno").unwrap_err();
+        assert!(error.to_string().contains("congestion = "), "{error}");
+        assert!(check(|spec| spec.level.congestion = Some("reno".into())).is_ok());
+        for name in ["", "two words", "longer-than-the-kernel-takes"] {
+            assert!(check(|spec| spec.level.congestion = Some(name.into())).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_path_has_a_topology_that_holds_at_each_end_of_its_range() {
+        for path in GuestPath::ALL {
+            assert_eq!(path.name().parse::<GuestPath>().unwrap(), path);
+            for ipv6 in [false, true] {
+                let (least, most) = path.mtu_range(ipv6);
+                assert!((least..=most).contains(&GuestPath::MTU_DEFAULT));
+                for mtu in [least, 1_500, most] {
+                    let spec =
+                        GuestSpec { path, mtu: mtu.min(57_344), ipv6, wait: Waiting::Poll, guests: Guests::default() };
+                    let topology = Topology::parse(&spec.topology()).unwrap();
+                    assert_eq!(topology.guests.len(), if path.routed { 3 } else { 2 });
+                    assert!(topology.guests.values().all(|guest| guest.waiting == Waiting::Poll));
+                    let external = topology.guests.values().filter(|guest| guest.external).count();
+                    assert_eq!(external, if path.attach == Attach::Embedded { 2 } else { 0 });
+                }
+            }
+        }
+    }
+}
