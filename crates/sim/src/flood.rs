@@ -3,10 +3,10 @@
 //!
 //! It speaks plain IPv4 over a link of two ends, and answers nothing: what it sends is forgotten, what it gets is ignored.
 
+use siga_stack::wire::tcp::{Flags, Header, SeqNumber};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use siga_stack::link::frame::{DeviceId, Marks};
-use siga_stack::tcp::{Flags, Header, SeqNumber};
 use siga_stack::time::{Duration, Instant};
 
 use crate::node::{Built, LinkState, Node, Outgoing};

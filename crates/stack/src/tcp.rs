@@ -14,23 +14,18 @@ mod connection;
 mod cookie;
 mod fast_path;
 mod gaps;
-mod header;
 mod hystart;
 mod icmp;
 mod initial;
 mod opening;
-#[cfg(test)]
-mod pair;
 mod payload;
 mod plpmtud;
 mod queue;
 mod receiver;
 mod recovery;
-mod retaining;
 mod rtt;
 mod scoreboard;
 mod sender;
-mod seq;
 mod synchronized;
 #[cfg(test)]
 mod tests;
@@ -44,18 +39,16 @@ pub use config::{Config, ConfigError, Keepalive};
 pub use connection::{Connection, Info, Readiness, SendError, StateName};
 pub use cookie::SynCookie;
 pub(crate) use fast_path::FastSegment;
-pub use header::{Block, Flags, HEADER_BYTES_MAX, Header, HeaderOptions, SackBlocks, Timestamps};
 pub use icmp::{Belief, IcmpError};
 pub use initial::Initial;
 pub use plpmtud::PathProbing;
-pub use retaining::RetainingHeap;
-pub use seq::SeqNumber;
 pub use time_wait::{TimeWait, TimeWaitAnswer};
+pub use zero_copy::RetainingHeap;
 pub(crate) use zero_copy::ZeroCopy;
 
-pub use crate::drops::TcpDrop as DropReason;
 use crate::limits::TCP_CHALLENGE_MS_MIN;
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Header, SeqNumber};
 
 /// Why a connection ended other than by both sides closing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,3 +6,4 @@ pub(crate) mod checksum;
 pub mod ethernet;
 pub(crate) mod ipv4;
 pub(crate) mod ipv6;
+pub mod tcp;

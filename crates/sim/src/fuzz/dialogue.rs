@@ -6,11 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
 use siga_stack::limits::TCP_SENT_MAX;
-use siga_stack::tcp::{
-    Config, Connection, Header, HeaderOptions, IcmpError, Initial, Keepalive, Secret, SeqNumber, StateName, SynCookie,
-    Timestamps,
-};
+use siga_stack::tcp::{Config, Connection, IcmpError, Initial, Keepalive, Secret, StateName, SynCookie};
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::tcp::{Header, HeaderOptions, SeqNumber, Timestamps};
 
 use super::contents;
 use super::input::Input;

@@ -10,11 +10,12 @@ use crate::link::frame::DeviceId;
 use crate::multicast::mld;
 use crate::seed::Random;
 use crate::stack::{Input, Stack};
-use crate::tcp::{Belief, SeqNumber, Storage};
+use crate::tcp::{Belief, Storage};
 use crate::time::{Duration, Instant};
 use crate::wire::checksum::Sum;
 use crate::wire::ipv4::Ipv4Build;
 use crate::wire::ipv6::{self, Ipv6Build};
+use crate::wire::tcp::SeqNumber;
 use smoltcp::wire::{Icmpv4Message, Icmpv6Message, IpProtocol};
 use std::net::{IpAddr, SocketAddr};
 

@@ -15,6 +15,7 @@ use crate::link::neighbour::NeighbourKey;
 use crate::stack::Stack;
 use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
 use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
 
 impl TcpOptions {
@@ -115,7 +116,7 @@ impl<S: Storage> Stack<S> {
         now: Instant,
         local: SocketAddr,
         remote: SocketAddr,
-    ) -> Result<(Flow, Option<crate::tcp::SeqNumber>), TcpError> {
+    ) -> Result<(Flow, Option<SeqNumber>), TcpError> {
         let flow = |port| Flow::new(local.ip(), remote.ip(), port, remote.port());
         if local.port() != 0 {
             let flow = flow(local.port());
@@ -139,7 +140,7 @@ impl<S: Storage> Stack<S> {
     }
 
     /// Makes way for a connection: there is none of that name, or one in TIME-WAIT that it may follow (RFC 6191).
-    fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<crate::tcp::SeqNumber>, ()> {
+    fn free(&mut self, now: Instant, flow: &Flow) -> Result<Option<SeqNumber>, ()> {
         match self.tcp.look_up(flow) {
             None => Ok(None),
             Some(FlowTarget::Connection(_)) => Err(()),

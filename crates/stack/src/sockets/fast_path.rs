@@ -13,10 +13,11 @@ use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::link::device::Medium;
 use crate::link::frame::{DeviceId, Payload, Received};
 use crate::stack::Stack;
-use crate::tcp::{Header, Storage};
+use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::tcp::{FastHeader, Header};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const TCP: u8 = 6;
@@ -150,7 +151,7 @@ impl<S: Storage> Stack<S> {
         rest: &P,
         segment_bytes: usize,
     ) -> bool {
-        let Some((mut header, header_bytes)) = Header::parse_fast(segment) else { return false };
+        let Some((mut header, header_bytes)) = FastHeader::parse(segment) else { return false };
         let text = Tail { own: &segment[header_bytes..], rest, len: segment_bytes - header_bytes };
         header.len = u32::try_from(text.len).unwrap_or(u32::MAX);
         let tcp = &mut self.tcp;

@@ -8,12 +8,12 @@ use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::{DeviceId, Packet, Payload, Retained};
 use crate::stack::Stack;
 use crate::tcp::{
-    Belief, Config, Connection, Header, IcmpError, Initial, Readiness, SeqNumber, StateName, Storage, SynCookie,
-    TimeWaitAnswer,
+    Belief, Config, Connection, IcmpError, Initial, Readiness, StateName, Storage, SynCookie, TimeWaitAnswer,
 };
 use crate::time::Instant;
 use crate::wire::address::is_link_local;
 use crate::wire::checksum::Sum;
+use crate::wire::tcp::{Header, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 

@@ -10,10 +10,11 @@ use crate::link::device::{Medium, Outgoing};
 use crate::link::frame::{DeviceId, Marks};
 use crate::link::neighbour::NeighbourKey;
 use crate::stack::{Stack, Transmit};
-use crate::tcp::{Connection, FastSegment, HEADER_BYTES_MAX, Header, Segment, SendRange, StateName, Storage};
+use crate::tcp::{Connection, FastSegment, Segment, SendRange, StateName, Storage};
 use crate::time::Instant;
 use crate::wire::checksum::{Sum, copy_and_add};
 use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::tcp::{CHECKSUM, HEADER_BYTES_MAX, Header, Ports};
 use smoltcp::wire::EthernetProtocol;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -321,7 +322,8 @@ pub(super) fn build_around<S: Storage>(
 ) -> usize {
     let Socket { flow, class, .. } = socket;
     let (ip, tcp) = into.split_at_mut(ip_bytes(flow));
-    let (header_bytes, sum) = Header::emit_fast(segment, (flow.local_port, flow.remote_port), tcp);
+    let ports = Ports { source: flow.local_port, destination: flow.remote_port };
+    let (header_bytes, sum) = segment.header.emit(ports, segment.push, segment.fin, tcp);
     let segment_bytes = header_bytes + segment.header.len as usize;
     let pseudo_header = write_ip(flow, *class, segment_bytes, ip);
     let payload = &mut tcp[header_bytes..segment_bytes];
@@ -358,8 +360,7 @@ fn finish(flow: &Flow, class: PacketClass, segment_bytes: usize, unfilled: bool,
 /// RFC 9293 MUST-2; a device that agreed to fill it in does so.
 #[inline]
 fn fill_checksum(tcp: &mut [u8], sum: Sum) {
-    const PLACE: std::ops::Range<usize> = 16..18;
-    tcp[PLACE].copy_from_slice(&sum.checksum().to_be_bytes());
+    tcp[CHECKSUM].copy_from_slice(&sum.checksum().to_be_bytes());
 }
 
 /// Writes the IP header of a segment; says the sum of its pseudo-header. The packet must not be fragmented, so an identification is

@@ -3,16 +3,17 @@
 use super::buffer::{ByteQueue, Heap, Storage};
 use super::config::{Config, ConfigError, Keepalive, check_buffer, check_user_timeout};
 use super::congestion;
-use super::fast_path::{Eligible, FastHeader, FastSegment};
-use super::header::{Flags, Header};
+use super::fast_path::{Eligible, FastSegment};
 use super::initial::Initial;
 use super::opening::{Agreed, Base, Early, SynReceived, SynReceivedNext, SynSent, SynSentNext};
 use super::synchronized::{Arrival, Phase, Synchronized, Transition};
 use super::time_wait::{TimeWait, TimeWaitAnswer};
-use super::{Belief, DropReason, Effect, Failure, IcmpError, Segment, SeqNumber};
+use super::{Belief, Effect, Failure, IcmpError, Segment};
+use crate::drops::TcpDrop;
 use crate::limits::TCP_RETRIES_SUSPECT;
 use crate::link::frame::Payload;
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{FastHeader, Flags, Header, SeqNumber};
 
 /// Least room that a send buffer has, if its limit allows.
 const SEND_BUFFER_BYTES_MIN: usize = 64 << 10;
@@ -219,7 +220,7 @@ impl<S: Storage> Connection<S> {
         congestion_experienced: bool,
         payload: &P,
         offset: usize,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), TcpDrop> {
         let arrival = Arrival { header, payload_bytes: payload.len().saturating_sub(offset), congestion_experienced };
         let mut effect = Effect::default();
         let outcome = self.dispatch(now, arrival, &mut effect);
@@ -270,7 +271,7 @@ impl<S: Storage> Connection<S> {
         }
     }
 
-    fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
+    fn dispatch(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         match &mut self.state {
             ConnectionState::SynSent(state) => match state.handle_segment(now, &mut self.base, arrival.header)? {
                 SynSentNext::Received(mut received) => {
@@ -288,7 +289,7 @@ impl<S: Storage> Connection<S> {
             ConnectionState::SynReceived(state) => {
                 effect.place = state.take_text(&self.base, &arrival);
                 match state.handle_segment(now, &mut self.base, arrival.header, arrival.payload_bytes) {
-                    Err(DropReason::Duplicate) if effect.place.is_some() => {}
+                    Err(TcpDrop::Duplicate) if effect.place.is_some() => {}
                     Err(reason) => return Err(reason),
                     Ok(SynReceivedNext::Established(agreed)) => {
                         let early = state.early();
@@ -306,16 +307,16 @@ impl<S: Storage> Connection<S> {
                 match wait.handle_segment(now, arrival.header, arrival.payload_bytes)? {
                     TimeWaitAnswer::Acknowledge(header) => *answer = Some(header),
                     // Whoever demultiplexes asks `time_wait` before it hands a SYN in here.
-                    TimeWaitAnswer::TakeOver(_) => return Err(DropReason::SynInWindow),
+                    TimeWaitAnswer::TakeOver(_) => return Err(TcpDrop::SynInWindow),
                 }
             }
-            ConnectionState::Closed => return Err(DropReason::Closed),
+            ConnectionState::Closed => return Err(TcpDrop::Closed),
         }
         Ok(())
     }
 
-    fn synchronized(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
-        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
+    fn synchronized(&mut self, now: Instant, arrival: Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
+        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.handle_segment(now, &mut self.base, arrival, effect);
         self.peer_finished = open.rcv.finished;
         self.follow(now, &outcome?);
@@ -323,9 +324,9 @@ impl<S: Storage> Connection<S> {
     }
 
     /// Urgent pointer, text and FIN of a segment whose SYN and acknowledgement were taken.
-    fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), DropReason> {
+    fn take_text(&mut self, now: Instant, arrival: &Arrival<'_>, effect: &mut Effect) -> Result<(), TcpDrop> {
         self.leave_fast_path();
-        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(DropReason::Closed) };
+        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(TcpDrop::Closed) };
         let outcome = open.take_text(now, &mut self.base, arrival, effect);
         self.peer_finished = open.rcv.finished;
         self.follow(now, &outcome?);
@@ -478,25 +479,25 @@ impl<S: Storage> Connection<S> {
     ///
     /// Errors: nothing of the kind is outstanding, so it is ignored (RFC 5927 section 4.1). A segment that was too big has to
     /// begin at `seq` and to be larger than the claimed size.
-    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, DropReason> {
+    pub fn handle_icmp(&mut self, now: Instant, seq: SeqNumber, error: IcmpError) -> Result<Belief, TcpDrop> {
         self.leave_fast_path();
         let opening = match &self.state {
             ConnectionState::SynSent(_) | ConnectionState::SynReceived(_) => seq == self.base.initial.seq,
             ConnectionState::Synchronized(open) => {
                 if seq.before(open.snd.una) || seq.at_or_after(open.snd.nxt) {
-                    return Err(DropReason::IcmpNotOutstanding);
+                    return Err(TcpDrop::IcmpNotOutstanding);
                 }
                 false
             }
-            ConnectionState::TimeWait { .. } | ConnectionState::Closed => return Err(DropReason::Closed),
+            ConnectionState::TimeWait { .. } | ConnectionState::Closed => return Err(TcpDrop::Closed),
         };
         if !opening && !matches!(self.state, ConnectionState::Synchronized(_)) {
-            return Err(DropReason::IcmpNotOutstanding);
+            return Err(TcpDrop::IcmpNotOutstanding);
         }
         match (error, &mut self.state) {
             (IcmpError::TooBig(mss), ConnectionState::Synchronized(open)) => return open.too_big(now, seq, mss),
             // Every path takes a SYN.
-            (IcmpError::TooBig(_), _) => return Err(DropReason::IcmpNotOutstanding),
+            (IcmpError::TooBig(_), _) => return Err(TcpDrop::IcmpNotOutstanding),
             // RFC 9293 SHLD-26.
             (IcmpError::Hard, _) if opening => self.end(Some(Failure::Unreachable)),
             // RFC 9293 MUST-56, SHLD-25.

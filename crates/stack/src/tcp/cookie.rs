@@ -7,11 +7,11 @@
 use super::buffer::Storage;
 use super::config::Config;
 use super::connection::Connection;
-use super::header::{Flags, Header, HeaderOptions, Timestamps};
 use super::initial::Initial;
-use super::{SeqNumber, timestamp};
+use super::timestamp;
 use crate::seed::Secret;
 use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 use subtle::ConstantTimeEq;
 
 /// MSS values that three bits can name; the largest that is not above the peer's is taken.
@@ -124,8 +124,9 @@ impl SynCookie<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DropReason, Heap, StateName};
+    use super::super::{Heap, StateName};
     use super::*;
+    use crate::drops::TcpDrop;
     use crate::time::Duration;
 
     const CONFIG: Config = Config {
@@ -261,7 +262,7 @@ mod tests {
         let mut server: Connection = cookie(1).accept(now, &ack).unwrap();
         assert!(server.poll_transmit(now, 0).is_none(), "its SYN-ACK has gone already");
         let old = Header { seq: ack.seq - 10, ..ack };
-        assert_eq!(server.handle_segment(now, &old, false, [].as_slice(), 0), Err(DropReason::OutOfWindow));
+        assert_eq!(server.handle_segment(now, &old, false, [].as_slice(), 0), Err(TcpDrop::OutOfWindow));
     }
 
     #[test]

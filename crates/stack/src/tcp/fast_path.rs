@@ -1,10 +1,12 @@
-//! Header prediction: the segment that nearly all are, the next in order on an open connection where nothing is amiss, is taken
-//! without the questions that only others need to be asked.
+//! The fast path of a connection: header prediction (RFC 1122 section 4.2.2, Jacobson's "TCP in 30 instructions").
 //!
-//! It is a short cut, not another set of rules: what it does for such a segment is what [`Synchronized::handle_segment`]
-//! does, and a test has both do the same over many exchanges. Whatever it does not expect it leaves alone.
+//! Nearly all segments are the next in order of an open connection on which nothing unusual happens. A connection that is
+//! *eligible* receives and sends these with few questions. The fast path has no rules of its own: what it does to such a
+//! segment is what [`Synchronized::handle_segment`] does, and `tests/random.rs` compares both over many exchanges. It leaves any
+//! other segment untouched for the slow path.
+//!
+//! Why it exists: an exchange of small messages costs instructions and lines of the instruction cache (decision 011).
 
-use super::header::{Flags, Timestamps};
 use super::opening::Base;
 use super::receiver::{AckDue, Receiver};
 use super::recovery::Recovery;
@@ -12,42 +14,31 @@ use super::scoreboard::Delivery;
 use super::sender::Sender;
 use super::synchronized::{Arrival, Phase, Synchronized};
 use super::undo::Frto;
-use super::{Segment, SendRange, SeqNumber};
+use super::{Segment, SendRange};
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{FastHeader, Flags, SeqNumber, Timestamps};
 use std::fmt;
 
 #[cfg(test)]
 thread_local! {
-    /// Every segment goes the long way.
+    /// Every segment takes the slow path.
     pub(super) static OFF: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    /// Segments that went the short way.
+    /// Segments that took the fast path.
     pub(super) static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A segment that says nothing but what it acknowledges, and by timestamps when, beside the bytes that it carries.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FastHeader {
-    pub(crate) seq: SeqNumber,
-    pub(crate) ack: SeqNumber,
-    pub(crate) window: u16,
-    pub(crate) timestamps: Option<Timestamps>,
-    /// Bytes of payload.
-    pub(crate) len: u32,
+/// The fast form of an arrived segment's header. `None` if it carries anything that only the slow path understands.
+pub(super) fn fast_header(segment: &Arrival<'_>) -> Option<FastHeader> {
+    let header = segment.header;
+    let eligible = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
+        && header.urgent.is_none()
+        && header.options.sack.as_slice().is_empty()
+        && !segment.congestion_experienced;
+    let (timestamps, len) = (header.options.timestamps, segment.len());
+    Some(FastHeader { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| eligible)
 }
 
-impl FastHeader {
-    pub(super) fn of(segment: &Arrival<'_>) -> Option<Self> {
-        let header = segment.header;
-        let eligible = header.flags == Flags { psh: header.flags.psh, ..Flags::default() }
-            && header.urgent.is_none()
-            && header.options.sack.as_slice().is_empty()
-            && !segment.congestion_experienced;
-        let (timestamps, len) = (header.options.timestamps, segment.len());
-        Some(Self { seq: header.seq, ack: header.ack?, window: header.window, timestamps, len }).filter(|_| eligible)
-    }
-}
-
-/// A header segment to send.
+/// A segment that the fast path sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FastSegment {
     pub(crate) header: FastHeader,
@@ -58,7 +49,7 @@ pub(crate) struct FastSegment {
 }
 
 impl FastSegment {
-    /// As any segment, of a connection between these ports.
+    /// The same segment in the form of the slow path.
     pub(super) fn segment(&self, base: &Base) -> Segment {
         let Self { header: fast, push, fin, segment_bytes } = *self;
         let mut header = base.header(fast.seq, Some(fast.ack), fast.window);
@@ -69,7 +60,11 @@ impl FastSegment {
     }
 }
 
-/// What [`Synchronized::is_eligible`] has found, so that segments need not ask all of it again. It is no part of what a connection is.
+/// The remembered answer of [`Synchronized::check_eligibility`], so that not every segment asks its dozen questions again.
+///
+/// `true` stays true until something other than the fast path or the application's reading and writing changes the
+/// connection: every such method sets it to `false` first ([`Connection::leave_fast_path`](super::Connection)). `Debug` leaves
+/// the value out, because tests compare connections that did and did not use the fast path.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Eligible(pub(super) bool);
 
@@ -80,9 +75,8 @@ impl fmt::Debug for Eligible {
 }
 
 impl Synchronized {
-    /// Nothing is lost, repeated, probed, urgent, ahead of a gap or in doubt, and no deadline is set but by segments under way.
-    /// Whatever else than header segments and the application's reading and writing changes the connection sets
-    /// `eligible` back.
+    /// Whether the fast path may be used: nothing is lost, retransmitted, probed, urgent, ahead of a gap or in doubt, and no timer
+    /// runs except those of outstanding segments and delayed acknowledgements.
     #[inline]
     fn is_eligible(&mut self, base: &Base) -> bool {
         #[cfg(test)]
@@ -96,6 +90,7 @@ impl Synchronized {
         self.eligible.0
     }
 
+    /// Out of line: an eligible connection does not ask again.
     #[inline(never)]
     fn check_eligibility(&self, base: &Base) -> bool {
         let timeless = base.config.keepalive.is_none() && base.config.user_timeout.is_none();
@@ -106,25 +101,25 @@ impl Synchronized {
             && self.rcv.is_eligible()
     }
 
-    /// Whatever is to be sent is header.
+    /// True if [`Synchronized::poll_fast`] can build whatever is to be sent now: no path probe is due.
     #[inline]
     pub(super) fn sends_fast(&mut self, now: Instant, base: &Base) -> bool {
         self.is_eligible(base) && now < self.snd.search.due
     }
 
-    /// A bound of the payload of the next segment, if it will be header.
+    /// An upper bound for the payload of the next segment. `None` if the fast path might not send it.
     pub(super) fn next_fast_payload_max(&self, now: Instant) -> Option<usize> {
-        let header = self.eligible.0 && now < self.snd.search.due;
-        header.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
+        let fast = self.eligible.0 && now < self.snd.search.due;
+        fast.then(|| usize::try_from(self.snd.unsent()).unwrap_or(usize::MAX))
     }
 
-    /// When something is due, as [`Synchronized::deadline`] tells.
+    /// The connection's deadline, as in [`Synchronized::deadline`]. An eligible connection has two timers, not ten.
     #[inline]
     pub(super) fn fast_deadline(&self) -> Option<Instant> {
         self.eligible.0.then(|| self.snd.timer_at().min(self.rcv.ack_at()))
     }
 
-    /// The next segment, where all are header.
+    /// The next segment to send. The caller has checked [`Synchronized::sends_fast`].
     #[inline]
     pub(super) fn poll_fast(&mut self, now: Instant, base: &Base, large: u32) -> Option<FastSegment> {
         let snd = &mut self.snd;
@@ -135,7 +130,7 @@ impl Synchronized {
                 snd.rearm(now);
                 (chunk.seq, chunk.len, chunk.last && chunk.len > 0, chunk.fin)
             }
-            // RFC 9293 MUST-58, MUST-59: one for all that was taken before the device asked for frames.
+            // RFC 9293 MUST-58, MUST-59: one acknowledgement for all that was received before the device asked for frames.
             None if self.rcv.ack == AckDue::Now => (snd.acceptable_seq(), 0, false, false),
             None => return None,
         };
@@ -147,22 +142,14 @@ impl Synchronized {
         Some(FastSegment { header, push, fin, segment_bytes })
     }
 
-    /// The next segment of bytes that are written only as far as they go with it: none are waiting. It may be a bare
-    /// acknowledgement.
-    pub(super) fn poll_zero_copy(&mut self, now: Instant, base: &Base, bytes: u32, large: u32) -> Option<FastSegment> {
-        self.snd.end += bytes;
-        let segment = self.poll_fast(now, base, large);
-        let gone = segment.as_ref().map_or(0, |segment| segment.header.len);
-        self.snd.end = self.snd.end - (bytes - gone);
-        self.snd.rearm(now);
-        segment
-    }
-
-    /// Takes a segment if it is the expected one, and says how many bytes leave the send buffer; else nothing has happened.
+    /// Receives a segment if it is the expected one, and returns how many bytes leave the send buffer. `None`: nothing has
+    /// changed, and the slow path has to receive it.
     #[inline]
     pub(super) fn receive_fast(&mut self, now: Instant, base: &Base, header: &FastHeader) -> Option<u32> {
         let FastHeader { seq, ack, len, .. } = *header;
         let una = self.snd.una;
+        // Expected: both windows are open, the segment acknowledges something new or brings payload, acknowledges nothing
+        // that was not sent, and is the next in order.
         let expected = header.window > 0
             && self.snd.window > 0
             && self.phase == Phase::Established
@@ -174,6 +161,7 @@ impl Synchronized {
         if !expected {
             return None;
         }
+        // RFC 7323 section 3.2: once negotiated, every segment carries timestamps.
         let timestamps = match (self.timestamps, header.timestamps) {
             (false, _) => None,
             (true, None) => return None,
@@ -201,8 +189,8 @@ impl Synchronized {
 }
 
 impl Sender {
-    /// Nothing is lost, repeated, probed or in doubt, and nothing is to be told. What proves a reduction wrong that is over comes with
-    /// blocks, in no header segment.
+    /// Nothing is lost, retransmitted, probed or in doubt, and the next segment needs no mark. An earlier reduction of the
+    /// window may still prove wrong, but only by SACK blocks, which take the slow path.
     fn is_eligible(&self) -> bool {
         let due = self.tail_probe_due || self.probe_due || self.cwr_due || self.ecn;
         !due && matches!(self.recovery, Recovery::Open)
@@ -214,7 +202,7 @@ impl Sender {
             && self.urgent.is_none()
     }
 
-    /// Takes what an acknowledgement in order acknowledges, which may be nothing. Says how many bytes leave the buffer.
+    /// Takes what a segment in order acknowledges, perhaps nothing. Returns how many bytes leave the send buffer.
     #[inline]
     fn receive_fast_ack(&mut self, now: Instant, ack: SeqNumber, echoed_ms: Option<u64>) -> u32 {
         self.pto_from = now;
@@ -249,7 +237,7 @@ impl Sender {
         before - self.buffered()
     }
 
-    /// More is under way.
+    /// Segments are still in flight after an acknowledgement. Out of line: an exchange of single messages never comes here.
     #[inline(never)]
     fn continue_flight(&mut self, now: Instant, delivery: Delivery, flight: u32) {
         self.find_losses(now);
@@ -258,7 +246,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// There are no gaps, and nothing is to be told but what is acknowledged.
+    /// There are no gaps, and acknowledgements carry neither SACK blocks nor marks.
     fn is_eligible(&self) -> bool {
         !self.has_gaps() && !self.has_duplicate() && !self.echo_congestion
     }

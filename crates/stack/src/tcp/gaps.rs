@@ -2,9 +2,8 @@
 //!
 //! Its work per segment is a binary search and a move of at most [`TCP_GAPS_MAX`] entries, whatever a peer sends.
 
-use super::SeqNumber;
-use super::header::Block;
 use crate::limits::TCP_GAPS_MAX;
+use crate::wire::tcp::{Block, SeqNumber};
 
 /// Intervals that neither touch nor overlap, all ahead of RCV.NXT and within 2^31 of it.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 //! A round trip that grew may have grown by chance, so growth is slowed for some rounds (conservative slow start) and goes on as
 //! before if round trips shrink again. Windows are counted in bytes; acknowledgements of many segments count whole, as in Linux.
 
-use super::SeqNumber;
 use crate::time::Duration;
+use crate::wire::tcp::SeqNumber;
 
 /// MIN_RTT_THRESH and MAX_RTT_THRESH: what counts as growth at least and at most.
 const RISE_MIN: Duration = Duration::from_millis(4);

@@ -2,9 +2,9 @@
 //!
 //! Both come from a secret and the addresses and ports of both ends by SipHash-2-4, the keyed hash that Linux uses for it.
 
-use super::SeqNumber;
 use crate::seed::Secret;
 use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
 
 /// Where a connection's numbers begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,16 +1,17 @@
 //! SYN-SENT and SYN-RECEIVED: a connection before both sides agree, and the agreement.
 
 use super::config::Config;
-use super::header::{Flags, Header, HeaderOptions, Timestamps};
 use super::initial::Initial;
 use super::plpmtud::Sizes;
 use super::receiver::{self, Receiver};
 use super::rtt::Rtt;
 use super::sender::{self, Sender};
 use super::synchronized::{Arrival, Synchronized};
-use super::{DropReason, Failure, Placement, SeqNumber};
+use super::{Failure, Placement};
+use crate::drops::TcpDrop;
 use crate::limits::{TCP_SEGMENT_BYTES_MIN, TCP_SYN_ACK_RETRIES, TCP_SYN_RETRIES, TCP_SYN_TEXT_BYTES_MAX};
 use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber, Timestamps};
 
 /// What all states share. What every segment needs stands in front.
 #[derive(Debug)]
@@ -138,7 +139,7 @@ impl SynSent {
         now: Instant,
         base: &mut Base,
         header: &Header,
-    ) -> Result<SynSentNext, DropReason> {
+    ) -> Result<SynSentNext, TcpDrop> {
         let iss = base.initial.seq;
         if let Some(ack) = header.ack
             && ack != iss + 1
@@ -146,17 +147,17 @@ impl SynSent {
             if !header.flags.rst {
                 base.answer_by_reset(ack);
             }
-            return Err(DropReason::AckUnacceptable);
+            return Err(TcpDrop::AckUnacceptable);
         }
         if header.flags.rst {
             return if header.ack.is_some() {
                 Ok(SynSentNext::Closed(Failure::Refused))
             } else {
-                Err(DropReason::ResetBlind)
+                Err(TcpDrop::ResetBlind)
             };
         }
         if !header.flags.syn {
-            return Err(DropReason::NoSyn);
+            return Err(TcpDrop::NoSyn);
         }
         if header.ack.is_none() {
             // MUST-10: both sides open at once.
@@ -263,7 +264,7 @@ impl SynReceived {
         base: &mut Base,
         header: &Header,
         payload_bytes: usize,
-    ) -> Result<SynReceivedNext, DropReason> {
+    ) -> Result<SynReceivedNext, TcpDrop> {
         let (first, window) = (self.peer.irs + 1, u32::from(base.syn_window));
         let Flags { syn, rst, .. } = header.flags;
         let completes = header.ack == Some(base.initial.seq + 1);
@@ -271,29 +272,29 @@ impl SynReceived {
             if !completes {
                 // Our SYN-ACK was lost.
                 self.attempt.due = true;
-                return Err(DropReason::Duplicate);
+                return Err(TcpDrop::Duplicate);
             }
         } else if header.seq.since(first) > window
             && (header.seq + header.sequence_len(payload_bytes)).since(first) > window
         {
             self.challenge(now, !rst);
-            return Err(if rst { DropReason::ResetBlind } else { DropReason::OutOfWindow });
+            return Err(if rst { TcpDrop::ResetBlind } else { TcpDrop::OutOfWindow });
         } else if rst {
             // RFC 5961 section 3.2.
             if header.seq != first {
                 self.challenge(now, true);
-                return Err(DropReason::ResetBlind);
+                return Err(TcpDrop::ResetBlind);
             }
             return Ok(SynReceivedNext::Closed(Failure::Refused));
         } else if syn {
             self.challenge(now, true);
-            return Err(DropReason::SynInWindow);
+            return Err(TcpDrop::SynInWindow);
         }
         self.check_timestamp(now, header)?;
-        let Some(ack) = header.ack else { return Err(DropReason::NoAck) };
+        let Some(ack) = header.ack else { return Err(TcpDrop::NoAck) };
         if !completes {
             base.answer_by_reset(ack);
-            return Err(DropReason::AckUnacceptable);
+            return Err(TcpDrop::AckUnacceptable);
         }
         let (window, scale) = match (syn, self.peer.options.window_scale) {
             (true, _) | (false, None) => (u32::from(header.window), 0),
@@ -322,12 +323,12 @@ impl SynReceived {
     }
 
     /// RFC 7323 sections 3.2 and 5.3.
-    fn check_timestamp(&mut self, now: Instant, header: &Header) -> Result<(), DropReason> {
+    fn check_timestamp(&mut self, now: Instant, header: &Header) -> Result<(), TcpDrop> {
         let Some(recent) = self.peer.options.timestamps else { return Ok(()) };
-        let Some(timestamps) = header.options.timestamps else { return Err(DropReason::TimestampMissing) };
+        let Some(timestamps) = header.options.timestamps else { return Err(TcpDrop::TimestampMissing) };
         if SeqNumber(timestamps.value).before(SeqNumber(recent.value)) {
             self.challenge(now, true);
-            return Err(DropReason::TimestampOld);
+            return Err(TcpDrop::TimestampOld);
         }
         Ok(())
     }

@@ -7,13 +7,12 @@
 //! next one is looked at when there is something to send.
 
 use super::Belief;
-use super::SeqNumber;
-use super::header::Block;
 use super::opening::segment_bytes;
 use super::recovery::Recovery;
 use super::sender::{Chunk, Sender};
 use crate::limits::{PATH_MTU_AGE, TCP_BLACK_HOLE_TIMEOUTS, TCP_PATH_PROBES_MAX};
 use crate::time::Instant;
+use crate::wire::tcp::{Block, SeqNumber};
 
 /// When larger segments than the path is known to take are tried, as Linux's `tcp_mtu_probing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,11 +3,11 @@
 //! It decides where bytes belong; they lie in the connection's buffer. A window once offered is never taken back, never opened
 //! by crumbs, and grows with what the application takes in a round trip.
 
-use super::SeqNumber;
 use super::gaps::Gaps;
-use super::header::{Block, SackBlocks, Timestamps};
-use super::{DropReason, Effect, Placement};
+use super::{Effect, Placement};
+use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Block, SackBlocks, SeqNumber, Timestamps};
 
 /// How long an acknowledgement may wait for company (RFC 9293 MUST-40: under 0.5 s), as Linux at its least.
 const ACK_DELAY: Duration = Duration::from_millis(40);
@@ -184,13 +184,13 @@ impl Receiver {
 
     /// Steps seven and eight: takes what lies in the window. The error says why nothing was taken; an acknowledgement is due
     /// then all the same.
-    pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), DropReason> {
+    pub(super) fn take(&mut self, now: Instant, text: Text, effect: &mut Effect) -> Result<(), TcpDrop> {
         let Text { seq, len, fin } = text;
         let end = seq + len;
         if len > 0 && end.at_or_before(self.nxt) {
             self.note_duplicate((seq, end));
             self.ack = AckDue::Now;
-            return Err(DropReason::Duplicate);
+            return Err(TcpDrop::Duplicate);
         }
         let start = seq.later(self.nxt);
         let mut stop = end.earlier(self.edge);
@@ -200,7 +200,7 @@ impl Receiver {
         }
         if len > 0 && stop.at_or_before(start) {
             self.ack = AckDue::Now;
-            return Err(DropReason::WindowFull);
+            return Err(TcpDrop::WindowFull);
         }
         let gap_before = self.has_gaps();
         if len > 0 && seq != start {
@@ -259,7 +259,7 @@ impl Receiver {
         &mut self,
         (seq, start, stop): (SeqNumber, SeqNumber, SeqNumber),
         effect: &mut Effect,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), TcpDrop> {
         let placement = Placement { from: start.since(seq), ahead: start.since(self.nxt), len: stop.since(start) };
         if start == self.nxt {
             if !self.gaps.is_empty()
@@ -275,13 +275,13 @@ impl Receiver {
             self.ack = AckDue::Now;
             if self.gaps.covering(start, stop).is_some() {
                 self.note_duplicate((start, stop));
-                return Err(DropReason::Duplicate);
+                return Err(TcpDrop::Duplicate);
             }
             if let Some(twice) = self.gaps.overlap(start, stop) {
                 self.note_duplicate(twice);
             }
             if !self.gaps.insert(start, stop) {
-                return Err(DropReason::GapLimit);
+                return Err(TcpDrop::GapLimit);
             }
         }
         effect.place = Some(placement);

@@ -4,12 +4,12 @@
 //! recovery is metered by PRR (RFC 6937bis); the end of a flight is guarded by a tail-loss probe, everything by the
 //! retransmission timer (RFC 6298). One timer serves all, as they exclude one another.
 
-use super::SeqNumber;
 use super::congestion::Progress;
 use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
 use super::undo::Frto;
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::SeqNumber;
 
 /// Duplicates that mean a loss (RFC 5681, RFC 6675 DupThresh).
 const DUP_THRESH: u32 = 3;

@@ -4,11 +4,10 @@
 //! that fly. Work per acknowledgement is bounded by the entries, whose number has a bound, and a SACK block is walked only where
 //! the last acknowledgement had not told it already.
 
-use super::SeqNumber;
-use super::header::{Block, SackBlocks};
 use super::queue::Queue;
 use crate::limits::{TCP_SENT_ENTRIES_MAX, TCP_SENT_MAX};
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Block, SackBlocks, SeqNumber};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {

@@ -3,15 +3,14 @@
 //! It decides over ranges of sequence numbers; bytes lie in the connection's buffer. The SYN has been acknowledged before one
 //! of these exists. Recovery, timers and growth are in `recovery.rs`.
 
-use super::SeqNumber;
 use super::congestion::{Control, Window};
-use super::header::Block;
 use super::plpmtud::{Larger, PathSearch, Sizes};
 use super::recovery::Recovery;
 use super::rtt::Rtt;
 use super::scoreboard::Scoreboard;
 use super::undo::{Frto, Undo};
 use crate::limits::TCP_SENT_MAX;
+use crate::wire::tcp::{Block, SeqNumber};
 use std::cmp::Ordering;
 
 use crate::time::{Duration, Instant};

@@ -3,15 +3,16 @@
 //! RFC 9293 section 3.10.7.4 judges a segment alike in all of these states; they differ in what an acknowledged FIN and a
 //! received FIN lead to, which is what [`Phase`] knows.
 
-use super::fast_path::{Eligible, FastHeader};
-use super::header::Header;
+use super::fast_path::{Eligible, fast_header};
 use super::opening::{Base, segment_bytes};
 use super::receiver::{AckDue, Receiver, Text};
 use super::sender::{Ack, Chunk, Sender};
 use super::time_wait::TimeWait;
-use super::{Belief, DropReason, Effect, Failure, Placement, Segment, SeqNumber};
+use super::{Belief, Effect, Failure, Placement, Segment};
+use crate::drops::TcpDrop;
 use crate::limits::{TCP_ORPHAN_RETRIES, TCP_RETRIES};
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Header, SeqNumber};
 
 /// Which of the synchronised states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +88,8 @@ impl Synchronized {
         base: &mut Base,
         segment: Arrival<'_>,
         effect: &mut Effect,
-    ) -> Result<Transition, DropReason> {
-        if let Some(fast) = FastHeader::of(&segment)
+    ) -> Result<Transition, TcpDrop> {
+        if let Some(fast) = fast_header(&segment)
             && let Some(acked) = self.receive_fast(now, base, &fast)
         {
             let place = (fast.len > 0).then_some(Placement { from: 0, ahead: 0, len: fast.len });
@@ -109,12 +110,12 @@ impl Synchronized {
             if self.rcv.in_window(header.seq) {
                 self.challenge(now);
             }
-            return Err(DropReason::ResetBlind);
+            return Err(TcpDrop::ResetBlind);
         }
         if header.flags.syn {
             // RFC 5961 section 4.2.
             self.challenge(now);
-            return Err(DropReason::SynInWindow);
+            return Err(TcpDrop::SynInWindow);
         }
         self.take_ack(now, base, &segment, effect)?;
         match self.acknowledged(now, base, &segment) {
@@ -128,19 +129,19 @@ impl Synchronized {
     }
 
     /// RFC 7323 section 5.3 (R1), section 3.2.
-    fn check_timestamp(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), DropReason> {
+    fn check_timestamp(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), TcpDrop> {
         if !self.timestamps || segment.header.flags.rst {
             return Ok(());
         }
-        let Some(timestamps) = segment.header.options.timestamps else { return Err(DropReason::TimestampMissing) };
+        let Some(timestamps) = segment.header.options.timestamps else { return Err(TcpDrop::TimestampMissing) };
         if self.rcv.outdated(now, timestamps) {
             self.answer_unacceptable(now, segment);
-            return Err(DropReason::TimestampOld);
+            return Err(TcpDrop::TimestampOld);
         }
         Ok(())
     }
 
-    fn check_sequence(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), DropReason> {
+    fn check_sequence(&mut self, now: Instant, segment: &Arrival<'_>) -> Result<(), TcpDrop> {
         let header = segment.header;
         if self.rcv.acceptable(header.seq, header.sequence_len(segment.payload_bytes)) {
             return Ok(());
@@ -149,7 +150,7 @@ impl Synchronized {
             self.rcv.note_outside(header.seq, segment.len());
             self.answer_unacceptable(now, segment);
         }
-        Err(DropReason::OutOfWindow)
+        Err(TcpDrop::OutOfWindow)
     }
 
     /// What carries data is always answered, for its acknowledgement may be lost; what does not could make two sides answer one
@@ -175,14 +176,14 @@ impl Synchronized {
         base: &Base,
         segment: &Arrival<'_>,
         effect: &mut Effect,
-    ) -> Result<(), DropReason> {
+    ) -> Result<(), TcpDrop> {
         let header = segment.header;
-        let Some(ack) = header.ack else { return Err(DropReason::NoAck) };
+        let Some(ack) = header.ack else { return Err(TcpDrop::NoAck) };
         // RFC 9293 MAY-12.
         // RFC 5961 section 5.2.
         if ack.after(self.snd.nxt) || ack.before(self.snd.una - self.snd.window_max) {
             self.challenge(now);
-            return Err(if ack.after(self.snd.nxt) { DropReason::AckUnsent } else { DropReason::AckOld });
+            return Err(if ack.after(self.snd.nxt) { TcpDrop::AckUnsent } else { TcpDrop::AckOld });
         }
         let timestamps = header.options.timestamps.filter(|_| self.timestamps);
         if let Some(timestamps) = timestamps {
@@ -256,7 +257,7 @@ impl Synchronized {
         base: &mut Base,
         segment: &Arrival<'_>,
         effect: &mut Effect,
-    ) -> Result<Transition, DropReason> {
+    ) -> Result<Transition, TcpDrop> {
         let header = segment.header;
         // RFC 9293 MUST-30, MUST-66: at a closed window too.
         if let Some(pointer) = header.urgent {
@@ -269,7 +270,7 @@ impl Synchronized {
         if self.rcv.finished {
             // Only repetitions can lie here, and what no honest peer sends.
             self.rcv.ack = AckDue::Now;
-            return Err(DropReason::AfterFin);
+            return Err(TcpDrop::AfterFin);
         }
         if self.reader_gone && text.len > 0 && (text.seq + text.len).after(self.rcv.nxt) {
             // RFC 9293 SHLD-3, MAY-1.
@@ -484,8 +485,8 @@ impl Synchronized {
     }
 
     /// ICMP says that what began at `seq` was too large and what the path takes.
-    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) -> Result<Belief, DropReason> {
-        self.snd.too_big(now, seq, segment_bytes(mss, self.timestamps)).ok_or(DropReason::IcmpNotOutstanding)
+    pub(super) fn too_big(&mut self, now: Instant, seq: SeqNumber, mss: u16) -> Result<Belief, TcpDrop> {
+        self.snd.too_big(now, seq, segment_bytes(mss, self.timestamps)).ok_or(TcpDrop::IcmpNotOutstanding)
     }
 
     pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {

@@ -10,6 +10,7 @@ mod flow;
 mod handshake;
 mod hostile;
 mod loss;
+mod pair;
 mod plpmtud;
 mod random;
 mod timers;
@@ -17,8 +18,10 @@ mod transfer;
 mod undo;
 mod urgent;
 
-use super::pair::{initial, ms, stream};
 use super::*;
+use crate::drops::TcpDrop;
+use crate::wire::tcp::{Flags, HEADER_BYTES_MAX, Header, HeaderOptions, SeqNumber, Timestamps};
+use pair::{initial, ms, stream};
 
 /// One connection and its script.
 pub(super) struct Dialogue {
@@ -163,7 +166,7 @@ impl Dialogue {
         waited
     }
 
-    fn take(&mut self, text: &str, marked: bool) -> Result<(), DropReason> {
+    fn take(&mut self, text: &str, marked: bool) -> Result<(), TcpDrop> {
         let (header, len) = header(text);
         let payload: Vec<u8> = stream(len);
         self.connection.handle_segment(self.now, &header, marked, payload.as_slice(), 0)
@@ -175,7 +178,7 @@ impl Dialogue {
     }
 
     /// The peer sends a segment, which is dropped.
-    fn refuses(&mut self, text: &str, reason: DropReason) {
+    fn refuses(&mut self, text: &str, reason: TcpDrop) {
         assert_eq!(self.take(text, false), Err(reason), "{text}");
     }
 

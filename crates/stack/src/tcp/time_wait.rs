@@ -3,9 +3,9 @@
 //! It acknowledges a repeated FIN, ignores resets (RFC 1337), and says when a SYN is so clearly newer that a connection may
 //! take its place at once (RFC 6191). It holds no buffer and sends nothing by itself.
 
-use super::header::{Header, Timestamps};
-use super::{DropReason, SeqNumber};
+use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Header, SeqNumber, Timestamps};
 
 /// A connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy)]
@@ -60,9 +60,9 @@ impl TimeWait {
         now: Instant,
         header: &Header,
         payload_bytes: usize,
-    ) -> Result<TimeWaitAnswer, DropReason> {
+    ) -> Result<TimeWaitAnswer, TcpDrop> {
         if header.flags.rst {
-            return Err(DropReason::ResetInTimeWait);
+            return Err(TcpDrop::ResetInTimeWait);
         }
         if header.flags.syn && header.ack.is_none() && self.yields_to(header) {
             return Ok(TimeWaitAnswer::TakeOver(self.snd_nxt));
@@ -75,7 +75,7 @@ impl TimeWait {
             self.until = now + self.lasts;
         }
         if !outdated && !header.flags.syn && header.sequence_len(payload_bytes) == 0 && header.seq == self.rcv_nxt {
-            return Err(DropReason::Duplicate);
+            return Err(TcpDrop::Duplicate);
         }
         Ok(TimeWaitAnswer::Acknowledge(self.acknowledgement(now)))
     }

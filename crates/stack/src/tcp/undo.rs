@@ -5,12 +5,11 @@
 //! (F-RTO, RFC 5682, in its form for SACK). Window, threshold and the congestion control's memory are restored; what counted
 //! as lost flies on, so that a late flight is not sent a second time.
 
-use super::SeqNumber;
-use super::header::Block;
 use super::recovery::Recovery;
 use super::scoreboard::Delivery;
 use super::sender::{Ack, Sender};
 use crate::time::Instant;
+use crate::wire::tcp::{Block, SeqNumber};
 
 /// Bytes acknowledged after which a reduction is too long ago to be judged; below half the sequence space.
 const UNDO_BYTES_MAX: u32 = 1 << 30;

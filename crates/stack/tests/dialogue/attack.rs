@@ -2,9 +2,10 @@
 
 use crate::world::*;
 use siga_stack::sockets::{ListenerId, TcpId, TcpOptions};
-use siga_stack::tcp::{Flags, Header, HeaderOptions, SeqNumber, StateName};
+use siga_stack::tcp::StateName;
 use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
+use siga_stack::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber};
 use smoltcp::wire::{ArpOperation, EthernetProtocol};
 
 /// Where the peer's numbers begin.
@@ -97,7 +98,7 @@ impl Victim {
         assert_eq!(world.give_packet(0, &packet(HOST[0], ROUTER[0], &first, &[])), Outcome::Done);
         let answer = answers(world).remove(0).0;
         assert!(answer.flags.syn && answer.ack == Some(first.seq + 1));
-        let timestamps = answer.options.timestamps.map(|theirs| siga_stack::tcp::Timestamps {
+        let timestamps = answer.options.timestamps.map(|theirs| siga_stack::wire::tcp::Timestamps {
             value: first.options.timestamps.unwrap().value,
             echo: theirs.value,
         });

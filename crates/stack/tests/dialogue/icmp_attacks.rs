@@ -6,8 +6,9 @@ use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
 use siga_stack::limits::{ICMP_ERRORS_BURST, PATH_MTUS_MAX};
 use siga_stack::link::frame::DeviceId;
 use siga_stack::sockets::TcpOptions;
-use siga_stack::tcp::{Header, StateName};
+use siga_stack::tcp::StateName;
 use siga_stack::time::Duration;
+use siga_stack::wire::tcp::Header;
 use std::collections::BTreeSet;
 
 /// An error about a segment of the victim's, from its peer or a router.

@@ -12,10 +12,10 @@ use siga_stack::link::source::Sources;
 use siga_stack::seed::Seed;
 use siga_stack::sockets::{TcpId, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig};
-use siga_stack::tcp::{Flags, Header, SeqNumber};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::udp::UdpId;
 use siga_stack::wire::address::Prefix;
+use siga_stack::wire::tcp::{Flags, Header, SeqNumber};
 use std::net::SocketAddr;
 
 /// The stacks by their places; the attacker has none.

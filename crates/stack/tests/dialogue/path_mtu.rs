@@ -8,9 +8,9 @@ use siga_stack::limits::{HEADER_BYTES_MAX, PATH_MTU_AGE};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::sockets::TcpId;
 use siga_stack::stack::Handled;
-use siga_stack::tcp::{Header, SeqNumber};
 use siga_stack::time::Duration;
 use siga_stack::udp::{UdpError, UdpId};
+use siga_stack::wire::tcp::{Header, SeqNumber};
 use std::net::SocketAddr;
 
 const JUMBO: Link = Link { mtu: 9_000, ethernet: false, ..PLAIN };

@@ -4,9 +4,10 @@ use crate::net::{Net, PLAIN, content};
 use crate::world::*;
 use siga_stack::drops::{IcmpDrop, IpDrop, TcpDrop};
 use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
-use siga_stack::tcp::{Failure, Flags, Header, IcmpError, SeqNumber, StateName};
+use siga_stack::tcp::{Failure, IcmpError, StateName};
 use siga_stack::time::Duration;
 use siga_stack::wire::ethernet::MacAddress;
+use siga_stack::wire::tcp::{Flags, Header, SeqNumber};
 use smoltcp::wire::EthernetProtocol;
 use std::net::SocketAddr;
 

@@ -6,8 +6,9 @@ use siga_stack::limits::{HEADER_BYTES_MAX, TCP_TIME_WAITS_MAX};
 use siga_stack::link::device::Agreed;
 use siga_stack::link::frame::{DeviceId, Marks, Received};
 use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions};
-use siga_stack::tcp::{Config, Flags, Header, HeaderOptions, SeqNumber, StateName};
+use siga_stack::tcp::{Config, StateName};
 use siga_stack::time::{Duration, Instant};
+use siga_stack::wire::tcp::{Flags, Header, HeaderOptions, SeqNumber};
 use smoltcp::wire::{IpAddress, TcpPacket};
 use std::net::{IpAddr, SocketAddr};
 

@@ -4,8 +4,9 @@ use crate::attack::*;
 use crate::world::*;
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::sockets::TcpOptions;
-use siga_stack::tcp::{Header, HeaderOptions, StateName};
+use siga_stack::tcp::StateName;
 use siga_stack::time::Duration;
+use siga_stack::wire::tcp::{Header, HeaderOptions};
 
 fn bytes(header: &Header, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; header.header_bytes()];

@@ -198,7 +198,7 @@ fn reports_and_queries_of_groups_in_another_stations_name_are_refused() {
 fn a_segment_of_a_connection_is_taken_from_nobody_but_its_peer() {
     for (letters, text) in [("R", &b""[..]), ("P", b"not the peer's"), ("F", b"")] {
         let mut open = Victim::new();
-        let next = siga_stack::tcp::Header { flags: flags(letters), ..open.next };
+        let next = siga_stack::wire::tcp::Header { flags: flags(letters), ..open.next };
         assert_eq!(open.world.give_packet(1, &packet(HOST[0], ROUTER[0], &next, text)), Outcome::Done);
         assert!(open.state() != StateName::Established || open.received() > 0, "without a filter, {letters} succeeds");
 

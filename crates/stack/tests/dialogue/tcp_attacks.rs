@@ -5,8 +5,9 @@ use crate::world::*;
 use siga_stack::drops::{IpDrop, TcpDrop};
 use siga_stack::limits::{TCP_CHALLENGE_MS_MIN, TCP_GAPS_MAX, TCP_SEGMENT_BYTES_MIN, TCP_SENT_MAX};
 use siga_stack::sockets::{TcpError, TcpOptions};
-use siga_stack::tcp::{Config, Header, HeaderOptions, SeqNumber, StateName, Timestamps};
+use siga_stack::tcp::{Config, StateName};
 use siga_stack::time::Duration;
+use siga_stack::wire::tcp::{Header, HeaderOptions, SeqNumber, Timestamps};
 
 /// SACK Panic, CVE-2019-11477, and its relatives -11478 and -11479: a tiny MSS, a wide window, and SACK of every other crumb.
 #[test]

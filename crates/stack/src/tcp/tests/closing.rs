@@ -37,7 +37,7 @@ fn the_peer_closes_first_and_still_receives() {
     assert_eq!(dialogue.state(), StateName::CloseWait);
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5002"]);
-    dialogue.refuses("F 5001:5001 ack 1101", DropReason::AfterFin);
+    dialogue.refuses("F 5001:5001 ack 1101", TcpDrop::AfterFin);
     dialogue.sends(&["- 1101:1101 ack 5002"]);
     dialogue.connection.shutdown(dialogue.now);
     dialogue.sends(&["F 1101:1101 ack 5002"]);
@@ -159,8 +159,8 @@ fn time_wait_answers_a_repeated_fin_and_starts_anew() {
     dialogue.after(59_000);
     assert_eq!(dialogue.state(), StateName::TimeWait, "60 s count from the last FIN");
     // RFC 1337: a reset does not cut it short.
-    dialogue.refuses("R 5002:5002", DropReason::ResetInTimeWait);
-    dialogue.refuses("- 5002:5002 ack 1002", DropReason::Duplicate);
+    dialogue.refuses("R 5002:5002", TcpDrop::ResetInTimeWait);
+    dialogue.refuses("- 5002:5002 ack 1002", TcpDrop::Duplicate);
     // What lies behind the FIN is no part of the connection, and restarts nothing.
     for behind in ["- 5002:5012 ack 1002", "F 5002:5002 ack 1002", "S 5002:5002"] {
         dialogue.gets(behind);
@@ -200,7 +200,7 @@ fn abort_resets_and_a_reset_ends() {
     dialogue.connection.abort();
     dialogue.sends(&["R 1001:1001 ack 5001"]);
     assert_eq!(dialogue.connection.failure(), Some(Failure::Aborted));
-    dialogue.refuses("- 5001:5001 ack 1001", DropReason::Closed);
+    dialogue.refuses("- 5001:5001 ack 1001", TcpDrop::Closed);
     assert_eq!(dialogue.connection.send(dialogue.now, b"x"), Err(SendError::Closed));
     dialogue.ends();
     let mut dialogue = Dialogue::established(plain());
@@ -239,7 +239,7 @@ fn data_that_the_application_had_before_it_went_is_not_reset() {
     dialogue.read(100);
     dialogue.connection.close(dialogue.now);
     dialogue.sends(&["F 1001:1001 ack 5101"]);
-    dialogue.refuses("- 5001:5101 ack 1001", DropReason::Duplicate);
+    dialogue.refuses("- 5001:5101 ack 1001", TcpDrop::Duplicate);
     dialogue.sends(&["- 1002:1002 ack 5101 sack 5001:5101"]);
     dialogue.gets("F 5101:5101 ack 1002");
     assert_eq!(dialogue.state(), StateName::TimeWait);

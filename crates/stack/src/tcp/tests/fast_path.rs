@@ -1,8 +1,9 @@
 //! Which segments are predicted. That they are taken as others are is for `random.rs` to see.
 
-use super::super::fast_path::{FastHeader, TAKEN};
+use super::super::fast_path::TAKEN;
 use super::*;
 use crate::limits::TCP_SPARES_MAX;
+use crate::wire::tcp::FastHeader;
 
 impl Dialogue {
     /// The peer sends a segment; true if it went the short way.
@@ -36,7 +37,7 @@ fn what_comes_in_order_with_timestamps_is_predicted() {
     assert!(dialogue.predicts(&format!("- 5001:6001 ack 1001 ts 7 {value}")));
     dialogue.sends(&["- 1001:1001 ack 6001"]);
     assert!(dialogue.predicts(&format!("- 6001:6101 ack 1001 ts 8 {value}")));
-    dialogue.refuses(&format!("- 6101:6201 ack 1001 ts 7 {value}"), DropReason::TimestampOld);
+    dialogue.refuses(&format!("- 6101:6201 ack 1001 ts 7 {value}"), TcpDrop::TimestampOld);
     dialogue.ends();
 }
 

@@ -1,6 +1,6 @@
 //! Windows and small segments: zero window, silly windows, Nagle, delayed acknowledgements, buffers.
 
-use super::super::pair::{CLIENT, Pair};
+use super::pair::{CLIENT, Pair};
 use super::*;
 
 // RFC 9293 MUST-60, SHLD-7, MAY-16.
@@ -264,11 +264,11 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_by_whole_segments() {
     dialogue.sends(&["- 1001:1001 ack 9001"]);
     assert_eq!(dialogue.last[0].window, 0);
     // A probe of one byte is answered, not taken.
-    dialogue.refuses("- 9001:9002 ack 1001", DropReason::WindowFull);
+    dialogue.refuses("- 9001:9002 ack 1001", TcpDrop::WindowFull);
     dialogue.sends(&["- 1001:1001 ack 9001"]);
     dialogue.read(1_000);
     dialogue.sends(&[]);
-    dialogue.refuses("- 9001:9002 ack 1001", DropReason::WindowFull);
+    dialogue.refuses("- 9001:9002 ack 1001", TcpDrop::WindowFull);
     dialogue.sends(&["- 1001:1001 ack 9001"]);
     assert_eq!(dialogue.last[0].window, 0, "what is said anyway opens it by no crumb either");
     dialogue.read(1_000);

@@ -89,9 +89,9 @@ fn what_was_not_offered_by_both_is_not_used() {
 #[test]
 fn a_refused_connection_says_so_and_a_blind_reset_does_not_refuse() {
     let mut dialogue = Dialogue::connecting(plain());
-    dialogue.refuses("R 0:0", DropReason::ResetBlind);
-    dialogue.refuses("R 0:0 ack 1000", DropReason::AckUnacceptable);
-    dialogue.refuses("- 0:0 ack 1001", DropReason::NoSyn);
+    dialogue.refuses("R 0:0", TcpDrop::ResetBlind);
+    dialogue.refuses("R 0:0 ack 1000", TcpDrop::AckUnacceptable);
+    dialogue.refuses("- 0:0 ack 1001", TcpDrop::NoSyn);
     dialogue.sends(&[]);
     dialogue.gets("R 0:0 ack 1001");
     assert_eq!((dialogue.state(), dialogue.connection.failure()), (StateName::Closed, Some(Failure::Refused)));
@@ -101,9 +101,9 @@ fn a_refused_connection_says_so_and_a_blind_reset_does_not_refuse() {
 #[test]
 fn an_old_connection_met_in_syn_sent_is_reset() {
     let mut dialogue = Dialogue::connecting(plain());
-    dialogue.refuses("- 5000:5100 ack 700", DropReason::AckUnacceptable);
+    dialogue.refuses("- 5000:5100 ack 700", TcpDrop::AckUnacceptable);
     dialogue.sends(&["R 700:700"]);
-    dialogue.refuses("S 5000:5000 ack 700", DropReason::AckUnacceptable);
+    dialogue.refuses("S 5000:5000 ack 700", TcpDrop::AckUnacceptable);
     dialogue.sends(&["R 700:700"]);
     assert_eq!(dialogue.state(), StateName::SynSent);
     dialogue.ends();
@@ -166,7 +166,7 @@ fn both_sides_may_open_at_once() {
 fn a_listener_answers_repeats_and_gives_up_silently() {
     let mut dialogue = Dialogue::accepting(plain());
     assert!(dialogue.connection.is_embryonic());
-    dialogue.refuses("S 5000:5000 mss 1000 sackok", DropReason::Duplicate);
+    dialogue.refuses("S 5000:5000 mss 1000 sackok", TcpDrop::Duplicate);
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     for _ in 0..5 {
         dialogue.timeout();
@@ -207,15 +207,15 @@ fn data_that_reaches_into_the_window_opens_too() {
 #[test]
 fn syn_received_believes_only_what_fits() {
     let mut dialogue = Dialogue::accepting(plain());
-    dialogue.refuses("- 5001:5001 ack 900", DropReason::AckUnacceptable);
+    dialogue.refuses("- 5001:5001 ack 900", TcpDrop::AckUnacceptable);
     dialogue.sends(&["R 900:900"]);
-    dialogue.refuses("- 5001:5001", DropReason::NoAck);
-    dialogue.refuses("R 5002:5002", DropReason::ResetBlind);
+    dialogue.refuses("- 5001:5001", TcpDrop::NoAck);
+    dialogue.refuses("R 5002:5002", TcpDrop::ResetBlind);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
-    dialogue.refuses("- 900:900 ack 1001", DropReason::OutOfWindow);
+    dialogue.refuses("- 900:900 ack 1001", TcpDrop::OutOfWindow);
     dialogue.sends(&[]);
     dialogue.after(600);
-    dialogue.refuses("S 5002:5002", DropReason::SynInWindow);
+    dialogue.refuses("S 5002:5002", TcpDrop::SynInWindow);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     assert_eq!(dialogue.state(), StateName::SynReceived);
     dialogue.gets("R 5001:5001");
@@ -231,7 +231,7 @@ fn what_syn_received_answers_offers_what_its_syn_did() {
         let mut dialogue = Dialogue::begin(Connection::accept(now, plain(), &header(syn).0, initial(1_000)).unwrap());
         dialogue.sends(&["S 1000:1000 ack 5001"]);
         assert_eq!(dialogue.last[0].window, u16::MAX);
-        dialogue.refuses("S 5002:5002", DropReason::SynInWindow);
+        dialogue.refuses("S 5002:5002", TcpDrop::SynInWindow);
         dialogue.sends(&["- 1001:1001 ack 5001"]);
         assert_eq!(dialogue.last[0].window, window, "{syn}");
         dialogue.ends();
@@ -244,8 +244,8 @@ fn syn_received_refuses_an_old_timestamp_and_a_missing_one() {
     let (syn, _) = header("S 5000:5000 mss 1000 sackok ts 500 0");
     let mut dialogue = Dialogue::begin(Connection::accept(now, Config::default(), &syn, initial(1_000)).unwrap());
     dialogue.sends(&["S 1000:1000 ack 5001"]);
-    dialogue.refuses("- 5001:5001 ack 1001", DropReason::TimestampMissing);
-    dialogue.refuses("- 5001:5001 ack 1001 ts 499 1", DropReason::TimestampOld);
+    dialogue.refuses("- 5001:5001 ack 1001", TcpDrop::TimestampMissing);
+    dialogue.refuses("- 5001:5001 ack 1001 ts 499 1", TcpDrop::TimestampOld);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 1001 ts 501 1");
     assert_eq!(dialogue.state(), StateName::Established);
@@ -315,7 +315,7 @@ fn text_and_fin_of_a_syn_wait_until_the_connection_is_open() {
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     assert_eq!((dialogue.connection.received(), dialogue.connection.readiness().readable), (0, false));
     // What it says again is no news, and cannot change what was said first.
-    dialogue.refuses("S 5000:5100 mss 1000 sackok", DropReason::Duplicate);
+    dialogue.refuses("S 5000:5100 mss 1000 sackok", TcpDrop::Duplicate);
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 1001");
     assert_eq!(dialogue.state(), StateName::CloseWait);
@@ -366,7 +366,7 @@ fn text_of_a_syn_joins_what_came_behind_it() {
 fn a_flood_of_text_on_a_syn_is_bounded() {
     let mut dialogue = Dialogue::accepting(plain());
     dialogue.gets("SF 5000:65000 mss 1000 sackok");
-    dialogue.refuses("S 5000:65000 mss 1000 sackok", DropReason::Duplicate);
+    dialogue.refuses("S 5000:65000 mss 1000 sackok", TcpDrop::Duplicate);
     dialogue.sends(&["S 1000:1000 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 1001");
     assert_eq!(dialogue.connection.received(), usize::from(crate::limits::TCP_SYN_TEXT_BYTES_MAX));

@@ -9,7 +9,7 @@ fn a_reset_in_the_window_is_challenged_and_one_behind_it_is_not_answered() {
     for (from_edge, answer) in [(0, &[][..]), (1, &["- 1001:1001 ack 5001"][..])] {
         let mut dialogue = Dialogue::established(plain());
         let at = 5_001 + dialogue.connection.info().unwrap().window - from_edge;
-        dialogue.refuses(&format!("R {at}:{at}"), DropReason::ResetBlind);
+        dialogue.refuses(&format!("R {at}:{at}"), TcpDrop::ResetBlind);
         dialogue.sends(answer);
         dialogue.ends();
     }
@@ -18,10 +18,10 @@ fn a_reset_in_the_window_is_challenged_and_one_behind_it_is_not_answered() {
 #[test]
 fn a_reset_is_believed_only_at_the_next_number() {
     let mut dialogue = Dialogue::established(plain());
-    dialogue.refuses("R 5002:5002", DropReason::ResetBlind);
+    dialogue.refuses("R 5002:5002", TcpDrop::ResetBlind);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
-    dialogue.refuses("R 4999:4999", DropReason::OutOfWindow);
-    dialogue.refuses("R 1000000:1000000", DropReason::OutOfWindow);
+    dialogue.refuses("R 4999:4999", TcpDrop::OutOfWindow);
+    dialogue.refuses("R 1000000:1000000", TcpDrop::OutOfWindow);
     dialogue.sends(&[]);
     assert_eq!(dialogue.state(), StateName::Established);
     dialogue.ends();
@@ -41,10 +41,10 @@ fn a_reset_is_believed_at_a_closed_window_and_with_text() {
 #[test]
 fn a_syn_in_the_window_is_challenged_not_obeyed() {
     let mut dialogue = Dialogue::established(plain());
-    dialogue.refuses("S 5001:5001", DropReason::SynInWindow);
+    dialogue.refuses("S 5001:5001", TcpDrop::SynInWindow);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     dialogue.after(1_000);
-    dialogue.refuses("S 5500:5500 ack 1001", DropReason::SynInWindow);
+    dialogue.refuses("S 5500:5500 ack 1001", TcpDrop::SynInWindow);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
     assert_eq!(dialogue.state(), StateName::Established);
     dialogue.ends();
@@ -55,7 +55,7 @@ fn challenges_are_limited_for_each_connection() {
     let mut dialogue = Dialogue::established(plain());
     let mut sent = 0;
     for _ in 0..1_000 {
-        dialogue.refuses("S 5001:5001", DropReason::SynInWindow);
+        dialogue.refuses("S 5001:5001", TcpDrop::SynInWindow);
         while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {
             sent += 1;
         }
@@ -64,7 +64,7 @@ fn challenges_are_limited_for_each_connection() {
     assert_eq!(sent, 2, "one in 500 ms");
     // Another connection has a limit of its own, so that nobody can count here what happens there (CVE-2016-5696).
     let mut other = Dialogue::established(plain());
-    other.refuses("S 5001:5001", DropReason::SynInWindow);
+    other.refuses("S 5001:5001", TcpDrop::SynInWindow);
     other.sends(&["- 1001:1001 ack 5001"]);
     dialogue.ends();
     other.ends();
@@ -76,10 +76,10 @@ fn acknowledgements_of_what_was_never_sent_change_nothing() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.write(100);
     dialogue.sends(&["- 1001:1101 ack 5001"]);
-    dialogue.refuses("- 5001:5101 ack 1102", DropReason::AckUnsent);
+    dialogue.refuses("- 5001:5101 ack 1102", TcpDrop::AckUnsent);
     dialogue.sends(&["- 1101:1101 ack 5001"]);
-    dialogue.refuses("- 5001:5101 ack 4000000000", DropReason::AckOld);
-    dialogue.refuses("- 5001:5101", DropReason::NoAck);
+    dialogue.refuses("- 5001:5101 ack 4000000000", TcpDrop::AckOld);
+    dialogue.refuses("- 5001:5101", TcpDrop::NoAck);
     assert_eq!((dialogue.connection.received(), dialogue.connection.info().unwrap().flight), (0, 100));
     dialogue.ends();
 }
@@ -90,9 +90,9 @@ fn an_old_timestamp_is_refused_and_a_missing_one_too() {
     dialogue.gets("- 5001:5101 ack 1001 ts 1001 1");
     dialogue.sends(&["- 1001:1001 ack 5101"]);
     assert_eq!(dialogue.last[0].options.timestamps.unwrap().echo, 1_001);
-    dialogue.refuses("- 5101:5201 ack 1001 ts 1000 1", DropReason::TimestampOld);
+    dialogue.refuses("- 5101:5201 ack 1001 ts 1000 1", TcpDrop::TimestampOld);
     dialogue.sends(&["- 1001:1001 ack 5101"]);
-    dialogue.refuses("- 5101:5201 ack 1001", DropReason::TimestampMissing);
+    dialogue.refuses("- 5101:5201 ack 1001", TcpDrop::TimestampMissing);
     dialogue.sends(&[]);
     // Out of order, a newer one is not echoed (RFC 7323 section 4.3).
     dialogue.gets("- 5201:5301 ack 1001 ts 1005 1");
@@ -105,7 +105,7 @@ fn an_old_timestamp_is_refused_and_a_missing_one_too() {
     // After 24 days of silence an old one is believed again (section 5.5).
     let mut dialogue = Dialogue::established_by(Config::default(), "S 5000:5000 ack 1001 mss 1000 ts 1000 1");
     dialogue.after(24 * 24 * 3_600_000 - 1);
-    dialogue.refuses("- 5001:5101 ack 1001 ts 900 1", DropReason::TimestampOld);
+    dialogue.refuses("- 5001:5101 ack 1001 ts 900 1", TcpDrop::TimestampOld);
     dialogue.after(1);
     dialogue.gets("- 5001:5101 ack 1001 ts 900 1");
     dialogue.ends();
@@ -142,7 +142,7 @@ fn segment_smack_a_flood_of_gaps_is_bounded_in_memory_and_still_heals() {
         match dialogue.take(&format!("- {first}:{} ack 1001", first + 1), false) {
             Ok(()) => {}
             Err(reason) => {
-                assert_eq!(reason, DropReason::GapLimit);
+                assert_eq!(reason, TcpDrop::GapLimit);
                 dropped += 1;
             }
         }
@@ -158,8 +158,8 @@ fn segment_smack_a_flood_of_gaps_is_bounded_in_memory_and_still_heals() {
 #[test]
 fn bytes_far_ahead_of_the_window_take_no_memory() {
     let mut dialogue = Dialogue::established(plain());
-    dialogue.refuses("- 200001:201001 ack 1001", DropReason::OutOfWindow);
-    dialogue.refuses("- 70536:71536 ack 1001", DropReason::WindowFull);
+    dialogue.refuses("- 200001:201001 ack 1001", TcpDrop::OutOfWindow);
+    dialogue.refuses("- 70536:71536 ack 1001", TcpDrop::WindowFull);
     let info = dialogue.connection.info().unwrap();
     assert_eq!((info.gaps, info.buffer_bytes), (0, 0));
     // What reaches out of the window is cut at its edge.
@@ -206,7 +206,7 @@ fn data_behind_a_fin_and_a_second_fin_elsewhere_are_ignored() {
     let _ = dialogue.take("F 5301:5401 ack 1001", false);
     dialogue.gets("- 5001:5101 ack 1001");
     assert_eq!((dialogue.state(), dialogue.connection.received()), (StateName::CloseWait, 200));
-    dialogue.refuses("- 5202:5302 ack 1001", DropReason::AfterFin);
+    dialogue.refuses("- 5202:5302 ack 1001", TcpDrop::AfterFin);
     assert_eq!(dialogue.connection.received(), 200);
     dialogue.ends();
 }

@@ -352,11 +352,11 @@ fn a_receiver_tells_what_it_holds_latest_first_and_duplicates_before() {
     dialogue.gets("- 12001:13001 ack 1001");
     dialogue.gets("- 14001:15001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 5001 sack 14001:15001 6001:7001 8001:9001 10001:11001"]);
-    dialogue.refuses("- 8001:9001 ack 1001", DropReason::Duplicate);
+    dialogue.refuses("- 8001:9001 ack 1001", TcpDrop::Duplicate);
     dialogue.sends(&["- 1001:1001 ack 5001 sack 8001:9001 14001:15001 6001:7001 8001:9001"]);
     dialogue.gets("- 5001:6001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 7001 sack 14001:15001 8001:9001 10001:11001 12001:13001"]);
-    dialogue.refuses("- 5001:6001 ack 1001", DropReason::OutOfWindow);
+    dialogue.refuses("- 5001:6001 ack 1001", TcpDrop::OutOfWindow);
     dialogue.sends(&["- 1001:1001 ack 7001 sack 5001:6001 14001:15001 8001:9001 10001:11001"]);
     dialogue.ends();
 }

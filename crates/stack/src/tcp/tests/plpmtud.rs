@@ -1,6 +1,6 @@
 //! The size of segments: black holes, probes, ICMP, ageing (RFC 4821, RFC 8201, RFC 8899).
 
-use super::super::pair::{CLIENT, Fault, Pair, Plan};
+use super::pair::{CLIENT, Fault, Pair, Plan};
 use super::*;
 use crate::limits::{PATH_MTU_AGE, TCP_PATH_PROBES_MAX};
 

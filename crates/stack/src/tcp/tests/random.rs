@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::pair::{CLIENT, Fault, Pair, Plan, SERVER};
+use super::pair::{CLIENT, Fault, Pair, Plan, SERVER};
 use super::*;
 
 /// A step of a random dialogue; numbers are taken near where they matter.

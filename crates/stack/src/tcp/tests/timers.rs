@@ -167,9 +167,9 @@ fn a_peer_that_answers_a_probe_lives_on() {
 #[test]
 fn a_probe_of_the_peer_is_answered() {
     let mut dialogue = Dialogue::established(plain());
-    dialogue.refuses("- 5000:5000 ack 1001", DropReason::OutOfWindow);
+    dialogue.refuses("- 5000:5000 ack 1001", TcpDrop::OutOfWindow);
     dialogue.sends(&["- 1001:1001 ack 5001"]);
-    dialogue.refuses("- 5000:5001 ack 1001", DropReason::Duplicate);
+    dialogue.refuses("- 5000:5001 ack 1001", TcpDrop::Duplicate);
     dialogue.sends(&["- 1001:1001 ack 5001 sack 5000:5001"]);
     dialogue.ends();
 }
@@ -229,7 +229,7 @@ fn a_smaller_path_repeats_smaller_without_slowing_down() {
     assert_eq!(dialogue.connection.info().unwrap().threshold, u32::MAX);
     // A larger one is not believed from a stranger, but from the owner.
     let larger = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(2_001), IcmpError::TooBig(900));
-    assert_eq!(larger, Err(DropReason::IcmpNotOutstanding));
+    assert_eq!(larger, Err(TcpDrop::IcmpNotOutstanding));
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 500);
     dialogue.connection.set_path_mss(dialogue.now, 9_000);
     assert_eq!(dialogue.connection.info().unwrap().segment_bytes, 1_000, "never above the peer's MSS");
@@ -245,7 +245,7 @@ fn icmp_about_what_is_not_outstanding_is_ignored() {
     for seq in [1_000, 1_050, 1_101] {
         let error = IcmpError::TooBig(100);
         let outcome = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(seq), error);
-        assert_eq!(outcome, Err(DropReason::IcmpNotOutstanding));
+        assert_eq!(outcome, Err(TcpDrop::IcmpNotOutstanding));
     }
     // RFC 5927: an open connection bears a hard error, and tells it.
     dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_001), IcmpError::Hard).unwrap();
@@ -261,7 +261,7 @@ fn icmp_about_what_is_not_outstanding_is_ignored() {
 fn icmp_ends_a_connection_that_is_opening() {
     let mut dialogue = Dialogue::connecting(plain());
     let refused = dialogue.connection.handle_icmp(dialogue.now, SeqNumber(7), IcmpError::Hard);
-    assert_eq!(refused, Err(DropReason::IcmpNotOutstanding));
+    assert_eq!(refused, Err(TcpDrop::IcmpNotOutstanding));
     dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_000), IcmpError::Soft).unwrap();
     assert_eq!(dialogue.state(), StateName::SynSent);
     dialogue.connection.handle_icmp(dialogue.now, SeqNumber(1_000), IcmpError::Hard).unwrap();

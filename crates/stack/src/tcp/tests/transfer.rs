@@ -1,7 +1,7 @@
 //! Whole connections over a link: opened, used both ways, closed, and nothing left.
 
-use super::super::pair::*;
 use super::super::*;
+use super::pair::*;
 
 #[test]
 fn a_connection_opens_carries_both_ways_and_leaves_nothing() {

@@ -1,6 +1,6 @@
 //! Reductions that proved to be for nothing: DSACK, Eifel, F-RTO; and duplicates told to a sender.
 
-use super::super::pair::{CLIENT, Fault, Pair};
+use super::pair::{CLIENT, Fault, Pair};
 use super::*;
 
 /// Ten segments of 1,000 bytes are out, 100 ms ago, with more to send; timestamps are in use and stood at 1,433.
@@ -431,8 +431,8 @@ fn what_came_twice_is_told_in_part_and_together() {
     dialogue.gets("- 6501:7101 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 8501 sack 7001:7101"]);
     // Two that follow each other before there was an acknowledgement are one.
-    dialogue.refuses("- 5001:6001 ack 1001", DropReason::OutOfWindow);
-    dialogue.refuses("- 6001:7001 ack 1001", DropReason::OutOfWindow);
+    dialogue.refuses("- 5001:6001 ack 1001", TcpDrop::OutOfWindow);
+    dialogue.refuses("- 6001:7001 ack 1001", TcpDrop::OutOfWindow);
     dialogue.sends(&["- 1001:1001 ack 8501 sack 5001:7001"]);
     dialogue.ends();
 }
@@ -442,7 +442,7 @@ fn a_duplicate_is_told_after_a_full_segment_that_had_no_room_for_it() {
     let mut dialogue = Dialogue::established(plain());
     dialogue.gets("- 5001:6001 ack 1001");
     dialogue.sends(&["- 1001:1001 ack 6001"]);
-    dialogue.refuses("- 5001:6001 ack 1001", DropReason::Duplicate);
+    dialogue.refuses("- 5001:6001 ack 1001", TcpDrop::Duplicate);
     dialogue.write(1_000);
     dialogue.sends(&["- 1001:2001 ack 6001", "- 2001:2001 ack 6001 sack 5001:6001"]);
     dialogue.ends();

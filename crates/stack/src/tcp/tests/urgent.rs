@@ -1,6 +1,6 @@
 //! Urgent data (RFC 9293 section 3.8.5, RFC 6093): a mark in the stream, told both ways.
 
-use super::super::pair::{CLIENT, Fault, Pair, SERVER};
+use super::pair::{CLIENT, Fault, Pair, SERVER};
 use super::*;
 
 impl Dialogue {
@@ -32,7 +32,7 @@ fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
     dialogue.read(100);
     // What was read is not urgent again.
     dialogue.gets("- 5801:5801 ack 1001 up 0");
-    dialogue.refuses("- 5700:5801 ack 1001 up 1", DropReason::Duplicate);
+    dialogue.refuses("- 5700:5801 ack 1001 up 1", TcpDrop::Duplicate);
     assert_eq!(dialogue.urgent(), (false, 0));
     dialogue.ends();
 }
@@ -41,7 +41,7 @@ fn the_application_is_told_of_urgent_data_and_when_the_pointer_moves_on() {
 #[test]
 fn a_closed_window_does_not_hold_back_the_pointer() {
     let mut dialogue = Dialogue::full();
-    dialogue.refuses("- 6001:6002 ack 1001 up 1", DropReason::WindowFull);
+    dialogue.refuses("- 6001:6002 ack 1001 up 1", TcpDrop::WindowFull);
     assert_eq!(dialogue.urgent(), (true, 1_001), "MUST-66");
     dialogue.ends();
     // The other way: the news goes although the data cannot.

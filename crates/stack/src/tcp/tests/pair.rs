@@ -38,7 +38,7 @@ pub(super) struct Pair {
     pub(super) faults: [Plan; 2],
     pub(super) counts: [u64; 2],
     flying: [VecDeque<(Instant, Packet, bool)>; 2],
-    pub(super) drops: Vec<DropReason>,
+    pub(super) drops: Vec<TcpDrop>,
 }
 
 pub(super) const CLIENT: usize = 0;

@@ -1,7 +1,7 @@
 //! A buffer in the host's own memory, of which pieces may lie elsewhere: those received until they are read, those sent until
 //! they are acknowledged. Each is copied once, when it is read. What is short is copied as it comes.
 
-use super::buffer::{Heap, Storage};
+use super::super::buffer::{Heap, Storage};
 use crate::link::frame::{Payload, Retained};
 use std::collections::VecDeque;
 use std::sync::Arc;

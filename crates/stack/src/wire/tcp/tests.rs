@@ -1,0 +1,163 @@
+//! Headers that are well formed, and headers that are not.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn syn() -> Header {
+    let timestamps = Some(Timestamps { value: 7, echo: 0 });
+    let options = HeaderOptions {
+        mss: Some(1460),
+        window_scale: Some(7),
+        sack_permitted: true,
+        timestamps,
+        ..HeaderOptions::default()
+    };
+    let flags = Flags { syn: true, ..Flags::default() };
+    Header {
+        source_port: 1,
+        destination_port: 2,
+        seq: SeqNumber(3),
+        window: 64_240,
+        flags,
+        options,
+        ..Header::default()
+    }
+}
+
+// RFC 9293 MUST-4, MUST-14, MUST-68.
+#[test]
+fn a_syn_carries_its_options_in_the_order_of_linux() {
+    let mut bytes = [0; HEADER_BYTES_MAX];
+    syn().emit(&mut bytes);
+    assert_eq!(bytes[20..40], [2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 7, 0, 0, 0, 0, 1, 3, 3, 7]);
+    assert_eq!(Header::parse(&bytes[..40]), Ok((syn(), 40)));
+}
+
+#[test]
+fn a_header_that_lies_about_its_length_is_dropped() {
+    let mut bytes = [0; 40];
+    syn().emit(&mut bytes);
+    assert_eq!(Header::parse(&bytes[..19]), Err(TcpDrop::Truncated));
+    assert_eq!(Header::parse(&bytes[..39]), Err(TcpDrop::BadOffset));
+    bytes[12] = 0x40;
+    assert_eq!(Header::parse(&bytes), Err(TcpDrop::BadOffset));
+    bytes[12] = 0xf0;
+    assert_eq!(Header::parse(&bytes), Err(TcpDrop::BadOffset));
+}
+
+fn options(bytes: &[u8], syn: bool) -> Result<HeaderOptions, TcpDrop> {
+    let mut options = HeaderOptions::default();
+    options.parse(bytes, syn).map(|()| options)
+}
+
+// RFC 9293 MUST-6, MUST-7, MUST-65.
+#[test]
+fn an_option_that_lies_about_its_length_is_dropped() {
+    for options in [[2, 0, 0, 0], [2, 1, 0, 0], [2, 5, 0, 0], [1, 1, 1, 8], [254, 255, 0, 0]] {
+        let mut bytes = [0; 24];
+        Header::default().emit(&mut bytes);
+        bytes[12] = 0x60;
+        bytes[20..].copy_from_slice(&options);
+        assert_eq!(Header::parse(&bytes), Err(TcpDrop::BadOption), "{options:?}");
+    }
+    // An unknown kind, and a known one of a wrong length, say nothing.
+    assert_eq!(options(&[254, 4, 9, 9, 3, 4, 1, 1], true), Ok(HeaderOptions::default()));
+    // What belongs to a SYN says nothing elsewhere.
+    assert_eq!(options(&[2, 4, 0, 1, 3, 3, 9, 4, 2], false), Ok(HeaderOptions::default()));
+    // Nor do blocks in a SYN, or half a block anywhere.
+    assert_eq!(options(&[5, 10, 0, 0, 0, 1, 0, 0, 0, 9], true), Ok(HeaderOptions::default()));
+    assert_eq!(options(&[5, 14, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 20], false), Ok(HeaderOptions::default()));
+    assert_eq!(options(&[3, 3, 200], true).map(|options| options.window_scale), Ok(Some(14)));
+}
+
+// RFC 9293 MUST-5, MUST-64.
+#[test]
+fn options_are_read_in_any_segment_at_any_byte() {
+    let timestamps = Some(Timestamps { value: 0x0102_0304, echo: 5 });
+    for place in 0..4 {
+        let option = [&[1; 3][..place], &[8, 10, 1, 2, 3, 4, 0, 0, 0, 5]].concat();
+        for syn in [false, true] {
+            assert_eq!(options(&option, syn).map(|options| options.timestamps), Ok(timestamps), "{place}");
+        }
+    }
+    assert_eq!(options(&[1, 2, 4, 5, 180], true).map(|options| options.mss), Ok(Some(1_460)));
+}
+
+// RFC 9293 MUST-69.
+#[test]
+fn behind_the_last_option_there_is_nothing_but_zeros() {
+    let timestamps = Timestamps { value: u32::MAX, echo: u32::MAX };
+    for choice in 0..16 {
+        let options = HeaderOptions {
+            mss: (choice & 1 > 0).then_some(1_460),
+            window_scale: (choice & 2 > 0).then_some(7),
+            sack_permitted: choice & 4 > 0,
+            timestamps: (choice & 8 > 0).then_some(timestamps),
+            ..HeaderOptions::default()
+        };
+        let header = Header { options, ..syn() };
+        let mut bytes = [0xff; HEADER_BYTES_MAX];
+        header.emit(&mut bytes);
+        assert_eq!((usize::from(bytes[12] >> 4) * 4, bytes[12] & 15), (header.header_bytes(), 0), "{choice}");
+        assert_eq!(bytes[16..20], [0; 4], "neither checksum nor urgent pointer");
+        let mut rest = &bytes[20..header.header_bytes()];
+        while let [1..=u8::MAX, ..] = rest {
+            rest = if rest[0] == 1 { &rest[1..] } else { &rest[usize::from(rest[1])..] };
+        }
+        assert!(rest.iter().all(|byte| *byte == 0), "{choice}");
+    }
+    // What a peer writes behind the end of its options is not looked at.
+    assert_eq!(options(&[0, 2, 4, 5, 180, 8, 99], true), Ok(HeaderOptions::default()));
+}
+
+#[test]
+fn the_fast_parser_accepts_only_an_acknowledgement_with_at_most_timestamps() {
+    const PORTS: Ports = Ports { source: 4, destination: 5 };
+    let stamped = Some(Timestamps { value: 7, echo: 8 });
+    for (push, timestamps) in [(false, None), (true, None), (false, stamped), (true, stamped)] {
+        let fast = FastHeader { seq: SeqNumber(1), ack: SeqNumber(2), window: 3, timestamps, len: 0 };
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let (len, _) = fast.emit(PORTS, push, false, &mut bytes);
+        let read = FastHeader::parse(&bytes).map(|(header, len)| (format!("{header:?}"), len));
+        assert_eq!(read, Some((format!("{fast:?}"), len)));
+        for bit in [FIN, SYN, RST, ACK, URG, ECE, CWR] {
+            bytes[13] ^= bit;
+            assert!(FastHeader::parse(&bytes).is_none(), "{bit}");
+            bytes[13] ^= bit;
+        }
+    }
+}
+
+#[test]
+fn a_segment_for_no_connection_is_answered_by_a_reset_that_its_sender_believes() {
+    let reset = syn().reset(10).unwrap();
+    assert_eq!((reset.seq, reset.ack), (SeqNumber(0), Some(SeqNumber(14))));
+    let mut segment = syn();
+    segment.ack = Some(SeqNumber(99));
+    let reset = segment.reset(10).unwrap();
+    assert_eq!((reset.seq, reset.ack, reset.source_port), (SeqNumber(99), None, 2));
+    assert_eq!(reset.reset(0), None);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_parse_or_are_dropped(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        if let Ok((header, len)) = Header::parse(&bytes) {
+            prop_assert!(len <= bytes.len() && header.options.sack.as_slice().len() <= 4);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(seq: u32, ack: Option<u32>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..4)) {
+        let urgent = ack.and_then(|ack| u16::try_from(ack >> 20).ok());
+        let mut header = Header { seq: SeqNumber(seq), ack: ack.map(SeqNumber), urgent, ..Header::default() };
+        header.options.timestamps = Some(Timestamps { value: seq, echo: 1 });
+        for (start, end) in sack {
+            header.options.sack.push((SeqNumber(start), SeqNumber(end)));
+        }
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        header.emit(&mut bytes);
+        prop_assert_eq!(Header::parse(&bytes), Ok((header, header.header_bytes())));
+    }
+}
