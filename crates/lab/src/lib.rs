@@ -15,7 +15,6 @@ pub mod directory;
 pub mod doctor;
 
 pub mod environment;
-pub mod export;
 pub mod histogram;
 pub mod host;
 pub mod judge;
@@ -23,10 +22,8 @@ pub mod limits;
 pub mod load;
 pub mod path;
 pub mod place;
-pub mod published;
 pub mod record;
 pub mod reduce;
-mod repeat;
 pub mod report;
 pub mod run;
 pub mod socket;

@@ -3,90 +3,23 @@
 //! A report is a string for standard output; progress and logs never pass through here.
 
 mod data;
-mod findings;
+pub mod export;
+mod format;
 pub mod html;
 mod readable;
 mod table;
 pub mod verdicts;
 mod words;
 mod worth;
-mod zvm;
+pub mod zvm;
 
-use crate::repeat::Repeat;
+pub use format::{Format, Layout};
+
 use crate::store::Run;
 use crate::summary;
-use siga_model::error::{Error, Result};
+use siga_model::error::Result;
 use siga_plan::accounting::Method;
-use std::fmt;
-use std::str::FromStr;
-
-/// The form of a report, as `--format` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Format {
-    /// Aligned columns for people.
-    #[default]
-    Text,
-    /// One JSON object with a `schema` member.
-    Json,
-    /// One header line and one record a line (RFC 4180 quoting, lines end in LF).
-    Csv,
-    /// A Markdown table.
-    Md,
-}
-
-impl Format {
-    /// All formats, in the order of help texts.
-    pub const ALL: [Self; 4] = [Self::Text, Self::Json, Self::Csv, Self::Md];
-
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-            Self::Csv => "csv",
-            Self::Md => "md",
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Format {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|format| format.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
-            Error::usage(format!("unknown format `{text}`")).hint(format!("formats: {}", names.join(", ")))
-        })
-    }
-}
-
-/// How a text report is laid out, as `--layout` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Layout {
-    /// A sentence and one table a workload, for anyone.
-    #[default]
-    Plain,
-    /// z/VM's: a block a path, MTU and workload, columns by number of pairs.
-    Zvm,
-}
-
-impl FromStr for Layout {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "plain" => Ok(Self::Plain),
-            "zvm" => Ok(Self::Zvm),
-            _ => Err(Error::usage(format!("unknown layout `{text}`")).hint("layouts: plain, zvm")),
-        }
-    }
-}
+use zvm::repeat::Repeat;
 
 /// The report of a run. `method` asks for one method of CPU accounting; `None` takes the best for each cell.
 ///
@@ -109,24 +42,4 @@ pub fn render(run: &Run, format: Format, layout: Layout, method: Option<Method>)
 /// Environment: the run's record is damaged.
 pub fn headline(run: &Run) -> Result<String> {
     Ok(words::headline(&summary::reduce(run, None)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use siga_model::error::ErrorKind;
-
-    #[test]
-    fn every_format_is_read_by_its_name() {
-        for format in Format::ALL {
-            assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
-        }
-    }
-
-    #[test]
-    fn an_unknown_format_is_a_usage_error_that_names_the_known_ones() {
-        let error = "yaml".parse::<Format>().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Usage);
-        assert!(error.to_string().contains("text, json, csv, md"), "{error}");
-    }
 }

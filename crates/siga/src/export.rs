@@ -2,7 +2,7 @@
 
 use crate::{axes, parse, tell};
 use clap::Args;
-use siga_lab::export::{self, Form, Output};
+use siga_lab::report::export::{self, Form, Output};
 use siga_lab::sys::duplicate_descriptor;
 use siga_model::error::Result;
 use siga_plan::accounting::Method;

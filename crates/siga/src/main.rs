@@ -174,7 +174,9 @@ fn run(command: Command) -> Result<()> {
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Published { table, format } => print(&siga_lab::published::render(table.as_deref(), format)?),
+        Command::Published { table, format } => {
+            print(&siga_lab::report::zvm::published::render(table.as_deref(), format)?)
+        }
         Command::Doctor(args) => doctor::run(&args),
         Command::Net(command) => net::run(command),
         Command::Agent { net, user, sockmap, unlink } => {

@@ -5,8 +5,8 @@
 use crate::tell;
 use clap::Args;
 use siga_lab::directory::Directory;
-use siga_lab::export::Output;
 use siga_lab::judge::{self, Comparison};
+use siga_lab::report::export::Output;
 use siga_lab::report::html;
 use siga_lab::store::Run;
 use siga_model::error::{Error, Result};

@@ -1,10 +1,11 @@
 //! The reports for programs: JSON (`siga/run/1`) and CSV. Full precision, nothing rounded.
 
-use super::findings;
+use super::zvm::answers;
+use super::zvm::pairs::Pair;
+use super::zvm::repeat::Repeat;
+use super::zvm::rows::column;
 use crate::histogram::Percentiles;
 use crate::reduce::{Blocks, Figure};
-use crate::repeat::rows::column;
-use crate::repeat::{Pair, Repeat};
 use crate::store::Run;
 use crate::summary::{Beside, Component, Cpu, Hop, Reduced, Summary};
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
         "hops": hops,
         "beside": beside,
         "levels": levels(reduced, repeat)?,
-        "findings": findings::json(reduced, repeat),
+        "findings": answers::json(reduced, repeat),
         "damage": run.damage,
     });
     let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;

@@ -4,11 +4,11 @@
 //! here as SVG; each has its table. What a run says of itself (names, settings, errors) is never trusted to be harmless.
 //! Which runs are compared with which is decided elsewhere, and so is where the file goes.
 
+mod answers;
 mod bars;
 mod diagram;
 mod environment;
 mod figures;
-mod findings;
 mod forest;
 mod lines;
 mod page;
@@ -21,7 +21,7 @@ mod verdict;
 
 use super::{Format, data, verdicts};
 use crate::judge::Comparison;
-use crate::repeat::Repeat;
+use crate::report::zvm::repeat::Repeat;
 use crate::store::Run;
 use crate::summary::{Reduced, reduce};
 use page::{Download, Section, page};
@@ -62,7 +62,7 @@ pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
         Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
         Section { id: "charts", title: "Charts", body: figures::section(&shown, comparisons)? },
     ];
-    if let Some(body) = findings::section(&shown) {
+    if let Some(body) = answers::section(&shown) {
         sections.insert(1, Section { id: "findings", title: "Findings", body });
     }
     Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))

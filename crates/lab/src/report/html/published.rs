@@ -5,7 +5,7 @@ use super::bars::{Bar, Fill, bars, meanings};
 use super::diagram;
 use super::page::{self, Download, Figure, Section, columns, figure, heads, table};
 use super::tables::legend;
-use crate::published::{FILES, Shown, metric, shown};
+use crate::report::zvm::published::{FILES, PublishedTable, metric, shown};
 use maud::{Markup, html};
 use siga_model::error::Result;
 use std::cmp::Ordering;
@@ -64,12 +64,12 @@ pub(super) fn page() -> Result<String> {
 }
 
 /// The row of a table that a figure is about.
-fn row(table: &Shown, part: &str) -> String {
+fn row(table: &PublishedTable, part: &str) -> String {
     metric(part, table.unit())
 }
 
 /// Connectivity, and workload with MTU: the title is "HiperSockets - Streaming 1500".
-fn parted(table: &Shown) -> (String, String) {
+fn parted(table: &PublishedTable) -> (String, String) {
     let title = table.heading.split_once(". ").map_or(table.heading.as_str(), |(_, title)| title);
     let words: Vec<&str> = title.split_whitespace().filter(|word| *word != "-").collect();
     let (connectivity, rest) = words.split_at(words.len().saturating_sub(2));
@@ -77,11 +77,11 @@ fn parted(table: &Shown) -> (String, String) {
 }
 
 /// The tables that compare levels of the stack; the others are about devices.
-fn stack_tables(tables: &[Shown]) -> impl Iterator<Item = &Shown> {
+fn stack_tables(tables: &[PublishedTable]) -> impl Iterator<Item = &PublishedTable> {
     tables.iter().filter(|table| table.pairs.iter().any(|(clients, ..)| *clients == CLIENTS))
 }
 
-fn ratios(tables: &[Shown], part: &str) -> Vec<(String, String, [f64; 3])> {
+fn ratios(tables: &[PublishedTable], part: &str) -> Vec<(String, String, [f64; 3])> {
     stack_tables(tables)
         .filter_map(|table| {
             let (connectivity, workload) = parted(table);
@@ -90,7 +90,7 @@ fn ratios(tables: &[Shown], part: &str) -> Vec<(String, String, [f64; 3])> {
         .collect()
 }
 
-fn verdict(tables: &[Shown]) -> Markup {
+fn verdict(tables: &[PublishedTable]) -> Markup {
     let range = |part: &str| {
         let all = ratios(tables, part);
         let at = |order: Ordering| {
@@ -155,7 +155,7 @@ fn environment() -> Markup {
     }
 }
 
-fn tables_of(tables: &[Shown]) -> Markup {
+fn tables_of(tables: &[PublishedTable]) -> Markup {
     html! {
         @for (at, table) in tables.iter().enumerate() {
             @if at == 0 || tables[at - 1].report != table.report { h3 { (table.report) } }
@@ -167,7 +167,7 @@ fn tables_of(tables: &[Shown]) -> Markup {
     }
 }
 
-fn ratio_figure(tables: &[Shown], title: &str, part: &str) -> Figure {
+fn ratio_figure(tables: &[PublishedTable], title: &str, part: &str) -> Figure {
     let more = part == "rate";
     let all = ratios(tables, part);
     let bar = |(connectivity, workload, figures): &(String, String, [f64; 3])| {
@@ -210,7 +210,7 @@ fn ratio_figure(tables: &[Shown], title: &str, part: &str) -> Figure {
     }
 }
 
-fn stack_figure(tables: &[Shown], title: &str, ids: &[&str], unit: &str) -> Figure {
+fn stack_figure(tables: &[PublishedTable], title: &str, ids: &[&str], unit: &str) -> Figure {
     let mut drawn = Vec::new();
     let mut rows = Vec::new();
     for table in ids.iter().filter_map(|id| tables.iter().find(|table| table.id == *id)) {

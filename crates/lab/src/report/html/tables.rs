@@ -23,7 +23,7 @@ pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup
         @for one in shown {
             details class="print" {
                 summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
-                @match zvm::tables_text(one.run, &one.reduced, &one.repeat) {
+                @match zvm::table::tables_text(one.run, &one.reduced, &one.repeat) {
                     Ok(text) => (columns(&text)),
                     // A cell that did nothing has no figure per unit; all others are in the tables above.
                     Err(error) => p { "Not in this layout: " (error) "." },

@@ -3,7 +3,7 @@
 use super::html;
 use crate::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
 use crate::record::{PathRecord, Skipped, TrialRecord};
-use crate::repeat::tests::{at_430, dearer_router, like_tables};
+use crate::report::zvm::repeat::tests::{at_430, dearer_router, like_tables};
 use crate::report::{Format, Layout, render};
 use crate::store::Run;
 use crate::summary::trial_of;

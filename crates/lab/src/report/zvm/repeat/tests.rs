@@ -1,14 +1,13 @@
 //! Runs made of the published tables, whose findings are therefore known, and what changes them.
 
 use super::*;
-use crate::published::metric;
 use crate::record::{GuestTimes, GuestsRecord, ProcessCpu, Skipped, TrialRecord};
+use crate::report::zvm::check::{CheckedCase, FindingVerdict, Stance};
+use crate::report::zvm::findings::LEVELS;
+use crate::report::zvm::published::metric;
 use crate::summary::{self, trial_of};
 use siga_plan::level::Level;
-use siga_plan::matrix::Cell;
-use siga_plan::plan::Plan;
 use siga_plan::workload::Unit;
-use std::collections::HashSet;
 
 /// The tables that siga measures anew: number, path, workload, MTU.
 const TABLES: [(&str, &str, &str, u32); 7] = [
@@ -51,7 +50,7 @@ fn run_of(trials: Vec<TrialRecord>) -> Run {
 }
 
 /// The counters behind a printed column.
-fn print_into(trial: &mut TrialRecord, table: &Shown, level: usize, noise: f64) {
+fn print_into(trial: &mut TrialRecord, table: &PublishedTable, level: usize, noise: f64) {
     let clients = trial.cell.clients;
     let unit = table.unit();
     let printed = |row: &str| table.figures(&metric(row, unit), clients).map(|figures| figures[level]);
@@ -111,30 +110,21 @@ pub(crate) fn repeated(run: &Run) -> (Reduced, Repeat) {
     (reduced, repeat)
 }
 
-fn judged<'a>(repeat: &'a Repeat, id: &str) -> &'a Judged {
+fn judged<'a>(repeat: &'a Repeat, id: &str) -> &'a CheckedFinding {
     repeat.judged.iter().find(|one| one.finding.id == id).unwrap()
 }
 
 /// The cases that do not speak for it.
-fn not_for(judged: &Judged) -> Vec<(&str, &str)> {
-    let others = judged.cases.iter().filter(|case| case.speaks != Speaks::For);
+fn not_for(judged: &CheckedFinding) -> Vec<(&str, &str)> {
+    let others = judged.cases.iter().filter(|case| case.speaks != Stance::For);
     others.map(|case| (case.name.as_str(), case.speaks.name())).collect()
 }
 
-fn reason(case: &Spoken) -> &str {
+fn reason(case: &CheckedCase) -> &str {
     match &case.speaks {
-        Speaks::Neither { reason } => reason,
-        Speaks::For | Speaks::Against => "",
+        Stance::Neither { reason } => reason,
+        Stance::For | Stance::Against => "",
     }
-}
-
-#[test]
-fn the_published_tables_are_measured_anew_each_with_its_numbers_of_pairs_and_both_levels() {
-    let matrix = Plan::load("zvm430-memory").unwrap().matrix().unwrap();
-    let cells: HashSet<&Cell> = matrix.cells.iter().collect();
-    let tables = like_tables(1).cells();
-    assert_eq!((cells.len(), matrix.skipped.len()), (7 * 3 * 2, 0));
-    assert_eq!(cells, tables.iter().collect());
 }
 
 #[test]
@@ -142,7 +132,7 @@ fn a_run_like_the_tables_bears_out_every_finding() {
     let (_, repeat) = repeated(&like_tables(12));
     for one in &repeat.judged {
         assert_eq!(not_for(one), [], "{}", one.finding.id);
-        assert_eq!(one.verdict, Verdict::Holds, "{}", one.finding.id);
+        assert_eq!(one.verdict, FindingVerdict::Holds, "{}", one.finding.id);
         for case in &one.cases {
             let measured = case.measured.unwrap();
             let published = case.published.unwrap();
@@ -167,18 +157,18 @@ fn one_case_against_a_finding_is_enough_and_is_named() {
         ("router-gains-more-than-server", "Table 4, 10 clients"),
     ] {
         let one = judged(&repeat, id);
-        assert_eq!((one.verdict, not_for(one)), (Verdict::DoesNotHold, vec![(case, "against")]), "{id}");
+        assert_eq!((one.verdict, not_for(one)), (FindingVerdict::DoesNotHold, vec![(case, "against")]), "{id}");
     }
     let virtual_time = judged(&repeat, "router-gains-in-virtual-time");
-    assert_eq!(virtual_time.verdict, Verdict::Holds, "only CP time was added");
-    assert_eq!(judged(&repeat, "throughput-up").verdict, Verdict::Holds);
+    assert_eq!(virtual_time.verdict, FindingVerdict::Holds, "only CP time was added");
+    assert_eq!(judged(&repeat, "throughput-up").verdict, FindingVerdict::Holds);
 }
 
 #[test]
 fn what_trials_cannot_show_is_open() {
     let (_, repeat) = repeated(&like_tables(5));
     for one in &repeat.judged {
-        assert_eq!(one.verdict, Verdict::CannotTell, "{}", one.finding.id);
+        assert_eq!(one.verdict, FindingVerdict::CannotTell, "{}", one.finding.id);
         assert!(one.cases.iter().all(|case| reason(case) == "too few trials for an interval: 5"), "{one:?}");
     }
     // Six trials have an interval, but one case among 21 takes ten to be shown to be outside.
@@ -196,7 +186,7 @@ fn what_trials_cannot_show_is_open() {
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-below-everywhere");
     let open: Vec<&str> = one.cases.iter().map(reason).filter(|reason| !reason.is_empty()).collect();
-    assert_eq!((one.verdict, open), (Verdict::CannotTell, vec!["the interval reaches to both sides"]));
+    assert_eq!((one.verdict, open), (FindingVerdict::CannotTell, vec!["the interval reaches to both sides"]));
 }
 
 #[test]
@@ -204,7 +194,12 @@ fn smoke_runs_and_flawed_sides_carry_no_verdict() {
     let mut run = like_tables(12);
     run.plan.smoke = true;
     let (_, repeat) = repeated(&run);
-    assert!(repeat.judged.iter().all(|one| one.verdict == Verdict::CannotTell && one.count("open") == one.cases.len()));
+    assert!(
+        repeat
+            .judged
+            .iter()
+            .all(|one| one.verdict == FindingVerdict::CannotTell && one.count("open") == one.cases.len())
+    );
 
     let mut run = like_tables(12);
     let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
@@ -212,7 +207,7 @@ fn smoke_runs_and_flawed_sides_carry_no_verdict() {
     flawed.for_each(|trial| trial.flags = vec!["3 connections were reset".into()]);
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-gains-everywhere");
-    assert_eq!((one.verdict, one.count("for")), (Verdict::CannotTell, 6));
+    assert_eq!((one.verdict, one.count("for")), (FindingVerdict::CannotTell, 6));
     let open = one.cases.iter().find(|case| case.name == "Table 4, 10 clients").unwrap();
     assert!(reason(open).starts_with("not comparable: 4 of 12 trials of 430 had a flaw"), "{open:?}");
 }
@@ -223,9 +218,13 @@ fn what_was_not_measured_speaks_neither_way() {
     run.trials.retain(|trial| trial.cell.path.starts_with("hiper"));
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "throughput-up");
-    assert_eq!((one.verdict, one.count("for"), one.count("open")), (Verdict::CannotTell, 12, 9));
+    assert_eq!((one.verdict, one.count("for"), one.count("open")), (FindingVerdict::CannotTell, 12, 9));
     assert_eq!(reason(one.cases.last().unwrap()), "table 18 was not measured");
-    assert_eq!(judged(&repeat, "router-below-everywhere").verdict, Verdict::Holds, "in every cell that there is");
+    assert_eq!(
+        judged(&repeat, "router-below-everywhere").verdict,
+        FindingVerdict::Holds,
+        "in every cell that there is"
+    );
     assert!(judged(&repeat, "crr-rate-alike-on-both-media").cases.iter().all(|case| case.measured.is_none()));
 
     // A cell that has no figure at one of the levels is one of "every cell".
@@ -236,7 +235,7 @@ fn what_was_not_measured_speaks_neither_way() {
     run.skipped = vec![Skipped { cell, reason: "the guest died".into() }];
     let (_, repeat) = repeated(&run);
     let one = judged(&repeat, "router-below-everywhere");
-    assert_eq!((one.verdict, one.count("for"), one.cases.len()), (Verdict::CannotTell, 20, 21));
+    assert_eq!((one.verdict, one.count("for"), one.cases.len()), (FindingVerdict::CannotTell, 20, 21));
     assert_eq!(reason(one.cases.last().unwrap()), "not measured at both levels");
 }
 

@@ -1,12 +1,14 @@
 //! Why a finding holds or not, read off what was measured: the cases that decide, the components whose CPU time differs, and
 //! what the devices counted. Every word beside a figure names that figure; no cause is told that is not a figure.
 
-use crate::published::findings::Finding;
+use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
+use super::findings::Finding;
+use super::pairs::Pair;
+use super::repeat::Repeat;
+use super::rows::components;
+use super::table::ratio_text;
 use crate::record::{DEVICE_COUNTERS, total};
-use crate::repeat::rows::components;
-use crate::repeat::{Judged, Pair, Repeat, Speaks, Spoken, Verdict};
 use crate::report::words::{cpu_scale, number};
-use crate::report::zvm::ratio_text;
 use crate::summary::{Component, Reduced, Summary};
 use siga_plan::path::guest::NAMES;
 use siga_plan::workload::Unit;
@@ -17,13 +19,13 @@ const EXPLAINED_MAX: usize = 2;
 const SAME: f64 = 0.01;
 
 /// What was measured in all, then the cases that decide.
-pub(in crate::report) fn sentences(judged: &Judged, reduced: &Reduced, repeat: &Repeat) -> Vec<String> {
+pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Repeat) -> Vec<String> {
     let mut all: Vec<String> = ranges(&judged.cases).into_iter().collect();
     for case in deciding(judged) {
         let lead = match case.speaks {
-            Speaks::For => "Nearest to the bounds",
-            Speaks::Against => "Farthest outside",
-            Speaks::Neither { .. } => "Least clear",
+            Stance::For => "Nearest to the bounds",
+            Stance::Against => "Farthest outside",
+            Stance::Neither { .. } => "Least clear",
         };
         all.push(format!("{lead}: {}.", case.name));
         for at in &case.pairs {
@@ -36,7 +38,7 @@ pub(in crate::report) fn sentences(judged: &Judged, reduced: &Reduced, repeat: &
 }
 
 /// From where to where the cases reach, measured and published.
-fn ranges(cases: &[Spoken]) -> Option<String> {
+fn ranges(cases: &[CheckedCase]) -> Option<String> {
     let range = |values: Vec<f64>| {
         let low = values.iter().copied().reduce(f64::min)?;
         let high = values.iter().copied().reduce(f64::max)?;
@@ -54,15 +56,15 @@ fn ranges(cases: &[Spoken]) -> Option<String> {
 
 /// Those that speak against a finding that does not hold, the worst of the undecided, the weakest of those that all speak
 /// for it.
-fn deciding(judged: &Judged) -> Vec<&Spoken> {
-    let wanted = |case: &&Spoken| match (judged.verdict, &case.speaks) {
-        (Verdict::Holds, Speaks::For)
-        | (Verdict::DoesNotHold, Speaks::Against)
-        | (Verdict::CannotTell, Speaks::Neither { .. }) => case.measured.is_some(),
-        (Verdict::Holds | Verdict::DoesNotHold | Verdict::CannotTell, _) => false,
+fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
+    let wanted = |case: &&CheckedCase| match (judged.verdict, &case.speaks) {
+        (FindingVerdict::Holds, Stance::For)
+        | (FindingVerdict::DoesNotHold, Stance::Against)
+        | (FindingVerdict::CannotTell, Stance::Neither { .. }) => case.measured.is_some(),
+        (FindingVerdict::Holds | FindingVerdict::DoesNotHold | FindingVerdict::CannotTell, _) => false,
     };
-    let mut cases: Vec<&Spoken> = judged.cases.iter().filter(wanted).collect();
-    let worst = |case: &Spoken| badness(&judged.finding, case);
+    let mut cases: Vec<&CheckedCase> = judged.cases.iter().filter(wanted).collect();
+    let worst = |case: &CheckedCase| badness(&judged.finding, case);
     cases.sort_by(|left, right| worst(right).total_cmp(&worst(left)));
     // What was measured there is told once.
     let mut told: Vec<&[usize]> = Vec::new();
@@ -71,12 +73,12 @@ fn deciding(judged: &Judged) -> Vec<&Spoken> {
         told.push(&case.pairs);
         !is_known
     });
-    cases.truncate(if judged.verdict == Verdict::DoesNotHold { EXPLAINED_MAX } else { 1 });
+    cases.truncate(if judged.verdict == FindingVerdict::DoesNotHold { EXPLAINED_MAX } else { 1 });
     cases
 }
 
 /// How far outside of the bounds the estimate is, as a logarithm; below zero inside.
-fn badness(finding: &Finding, case: &Spoken) -> f64 {
+fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
     let log = case.measured.map_or(f64::NEG_INFINITY, |measured| measured.value.ln());
     let above = finding.above.map(|above| above.ln() - log);
     let below = finding.below.map(|below| log - below.ln());

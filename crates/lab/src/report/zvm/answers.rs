@@ -1,23 +1,22 @@
 //! What the report on levels 420 and 430 found, and whether it holds in a run: as text and as JSON.
 
-mod why;
-
-pub(super) use why::sentences as why;
-
-use super::zvm::ratio_text;
-use crate::published::align;
-use crate::published::findings::{Finding, Origin};
-use crate::repeat::{Judged, Location, Repeat, Speaks, Spoken, Verdict};
+use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
+use super::findings::{Finding, Origin};
+use super::pairs::Location;
+use super::published::align;
+use super::repeat::Repeat;
+use super::table::ratio_text;
+pub(crate) use super::why::sentences as why;
 use crate::summary::Reduced;
 use serde_json::{Value, json};
 use siga_model::text::name;
 use std::fmt::Write;
 
 /// The verdicts in the order of the text.
-const VERDICTS: [Verdict; 3] = [Verdict::Holds, Verdict::DoesNotHold, Verdict::CannotTell];
+const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
 
 /// The rule that cases speak by.
-pub(super) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
+pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
     within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
     0.05. It holds if all cases speak for it, and does not hold if one speaks against it. What is told of components and devices is \
     that of the median trials.";
@@ -26,31 +25,32 @@ pub(super) const RULE: &str = "A finding is about every one of its cases. A case
 const LINE: usize = 118;
 
 /// The findings that a run says something of, questions of siga's own first, and the names of those that it has not touched.
-pub(super) fn measured(repeat: &Repeat) -> (Vec<&Judged>, Vec<&str>) {
-    let (touched, others): (Vec<&Judged>, Vec<&Judged>) = repeat.judged.iter().partition(|one| one.is_measured());
+pub(crate) fn measured(repeat: &Repeat) -> (Vec<&CheckedFinding>, Vec<&str>) {
+    let (touched, others): (Vec<&CheckedFinding>, Vec<&CheckedFinding>) =
+        repeat.judged.iter().partition(|one| one.is_measured());
     (touched, others.into_iter().map(|one| one.finding.id.as_str()).collect())
 }
 
 /// How many of the report's findings hold, in a line.
-pub(super) fn counts(judged: &[&Judged]) -> String {
+pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
     let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
-    let count = |verdict: Verdict| of_report.clone().filter(|one| one.verdict == verdict).count();
+    let count = |verdict: FindingVerdict| of_report.clone().filter(|one| one.verdict == verdict).count();
     let [holds, not, open] = VERDICTS.map(count);
     let all = holds + not + open;
     format!("Of {all} findings {holds} hold here, {not} do not hold, and of {open} this run cannot tell")
 }
 
 /// What a run says of a finding, or of siga's own question.
-pub(super) fn answer(judged: &Judged) -> &'static str {
+pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
     match (judged.finding.from, judged.verdict) {
-        (Origin::Siga, Verdict::Holds) => "yes",
-        (Origin::Siga, Verdict::DoesNotHold) => "no",
+        (Origin::Siga, FindingVerdict::Holds) => "yes",
+        (Origin::Siga, FindingVerdict::DoesNotHold) => "no",
         (Origin::Siga | Origin::Text | Origin::Tables, verdict) => verdict.name(),
     }
 }
 
 /// Where a finding comes from, in words.
-pub(super) fn origin(origin: Origin) -> &'static str {
+pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Text => "the report's text",
         Origin::Tables => "the report's tables",
@@ -59,23 +59,23 @@ pub(super) fn origin(origin: Origin) -> &'static str {
 }
 
 /// How many of its cases speak which way.
-pub(super) fn tally(judged: &Judged) -> String {
+pub(crate) fn tally(judged: &CheckedFinding) -> String {
     let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
     format!("{for_it} of {} cases speak for it, {against} against, {open} neither way", judged.cases.len())
 }
 
 /// What is compared with the bounds.
-pub(super) fn looked_at(finding: &Finding) -> String {
+pub(crate) fn looked_at(finding: &Finding) -> String {
     format!("{}, to be {}", finding.row, finding.bounds())
 }
 
 /// A case as cells of a table: place, which way, published, measured, interval, trials.
-pub(super) fn case(case: &Spoken) -> [String; 6] {
+pub(crate) fn case(case: &CheckedCase) -> [String; 6] {
     let absent = || "-".to_owned();
     let interval = case.measured.and_then(|measured| measured.interval);
     let speaks = match &case.speaks {
-        Speaks::For | Speaks::Against => case.speaks.name().to_owned(),
-        Speaks::Neither { reason } => format!("open: {}", name(reason)),
+        Stance::For | Stance::Against => case.speaks.name().to_owned(),
+        Stance::Neither { reason } => format!("open: {}", name(reason)),
     };
     [
         name(&case.name),
@@ -88,10 +88,10 @@ pub(super) fn case(case: &Spoken) -> [String; 6] {
 }
 
 /// The heads of [`case`].
-pub(super) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measured", "95% interval", "trials"];
+pub(crate) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measured", "95% interval", "trials"];
 
 /// The findings as text; empty unless both levels were measured.
-pub(super) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
+pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
     let (judged, untouched) = measured(repeat);
     let mut out = String::new();
     if repeat.judged.is_empty() {
@@ -142,8 +142,8 @@ fn wrap(out: &mut String, indent: &str, sentence: &str) {
 }
 
 /// The findings as JSON, those that were not measured included.
-pub(super) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
-    let one = |judged: &Judged| {
+pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
+    let one = |judged: &CheckedFinding| {
         let finding = &judged.finding;
         json!({
             "id": finding.id,
@@ -163,12 +163,12 @@ pub(super) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
     repeat.judged.iter().map(one).collect()
 }
 
-fn case_json(case: &Spoken) -> Value {
-    let Spoken { name, published, measured, speaks, .. } = case;
+fn case_json(case: &CheckedCase) -> Value {
+    let CheckedCase { name, published, measured, speaks, .. } = case;
     let interval = measured.and_then(|measured: Location| measured.interval);
     let reason = match speaks {
-        Speaks::For | Speaks::Against => None,
-        Speaks::Neither { reason } => Some(reason),
+        Stance::For | Stance::Against => None,
+        Stance::Neither { reason } => Some(reason),
     };
     json!({
         "name": name,

@@ -15,7 +15,6 @@ use siga_plan::workload::Unit;
 pub(crate) use layout::align;
 
 mod data;
-pub(crate) mod findings;
 mod layout;
 #[cfg(test)]
 mod rules;
@@ -39,7 +38,7 @@ pub fn render(table: Option<&str>, format: Format) -> Result<String> {
 
 /// A published table as a report shows it.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PublishedTable {
     /// Its number and title as printed.
     pub(crate) heading: String,
     /// What it is asked for by.
@@ -58,7 +57,7 @@ pub(crate) struct Shown {
     pub(crate) metrics: Vec<(String, Vec<[f64; 3]>)>,
 }
 
-impl Shown {
+impl PublishedTable {
     /// The three figures of a row for the pair of runs with so many clients.
     pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
         let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
@@ -105,11 +104,11 @@ pub(crate) fn metric(row: &str, unit: Unit) -> String {
 ///
 /// # Errors
 /// Incomplete: the data do not fit together.
-pub(crate) fn shown() -> Result<Vec<Shown>> {
+pub(crate) fn shown() -> Result<Vec<PublishedTable>> {
     data::tables()?.iter().map(shown_table).collect()
 }
 
-fn shown_table(table: &Table) -> Result<Shown> {
+fn shown_table(table: &Table) -> Result<PublishedTable> {
     let number = |cell: &data::Cell| -> Result<f64> {
         cell.regenerated.parse().map_err(|_| Error::incomplete(format!("table {}: `{}`", table.id, cell.regenerated)))
     };
@@ -122,7 +121,7 @@ fn shown_table(table: &Table) -> Result<Shown> {
     };
     let pair = |pair: &data::Pair| (pair.clients, pair.base.level.clone(), pair.changed.level.clone());
     let data::Count { cells, regenerated } = table.count();
-    Ok(Shown {
+    Ok(PublishedTable {
         heading: layout::heading(table),
         id: table.id.clone(),
         report: table.report.title(),

@@ -5,10 +5,10 @@
 //! adjusted for all cases of the finding (Benjamini and Hochberg), is below 0.05: one of them is enough for "does not hold",
 //! and among many cases that all comply one may look otherwise.
 
-use super::{Location, Pair};
+use super::findings::{Case, Finding, LEVELS, Term, findings};
+use super::pairs::{Location, Pair};
+use super::published::{PublishedTable, metric};
 use crate::judge::LEVEL;
-use crate::published::findings::{Case, Finding, LEVELS, Term, findings};
-use crate::published::{Shown, metric};
 use crate::record::Slot;
 use crate::stats::adjust::benjamini_hochberg;
 use crate::stats::signed_rank;
@@ -22,18 +22,18 @@ use std::collections::{BTreeMap, HashSet};
 
 /// A finding and what a run says of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Judged {
+pub(crate) struct CheckedFinding {
     /// What it says.
     pub(crate) finding: Finding,
     /// Whether it is so here.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: FindingVerdict,
     /// Each of its cases.
-    pub(crate) cases: Vec<Spoken>,
+    pub(crate) cases: Vec<CheckedCase>,
 }
 
 /// What a run says of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum FindingVerdict {
     /// Every case speaks for it.
     Holds,
     /// At least one case speaks against it.
@@ -42,7 +42,7 @@ pub(crate) enum Verdict {
     CannotTell,
 }
 
-impl Verdict {
+impl FindingVerdict {
     /// `holds`, `does not hold`, `cannot tell`.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Verdict {
 
 /// A case, and which way it speaks.
 #[derive(Debug, Clone)]
-pub(crate) struct Spoken {
+pub(crate) struct CheckedCase {
     /// Which case.
     pub(crate) name: String,
     /// What the tables print.
@@ -63,14 +63,14 @@ pub(crate) struct Spoken {
     /// What was measured.
     pub(crate) measured: Option<Location>,
     /// Which way it speaks.
-    pub(crate) speaks: Speaks,
+    pub(crate) speaks: Stance,
     /// The pairs of cells behind it, by their places: numerator first.
     pub(crate) pairs: Vec<usize>,
 }
 
 /// Which way a case speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum Stance {
     /// For the finding.
     For,
     /// Against it.
@@ -82,7 +82,7 @@ pub(crate) enum Speaks {
     },
 }
 
-impl Speaks {
+impl Stance {
     /// `for`, `against`, `open`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ impl Speaks {
     }
 }
 
-impl Judged {
+impl CheckedFinding {
     /// Cases that speak in the way of that name.
     pub(crate) fn count(&self, speaks: &str) -> usize {
         self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
@@ -106,7 +106,12 @@ impl Judged {
 }
 
 /// Judges every finding; none if no cell was measured at both levels.
-pub(super) fn judge(run: &Run, reduced: &Reduced, published: &[Shown], pairs: &[Pair]) -> Result<Vec<Judged>> {
+pub(super) fn judge(
+    run: &Run,
+    reduced: &Reduced,
+    published: &[PublishedTable],
+    pairs: &[Pair],
+) -> Result<Vec<CheckedFinding>> {
     if !pairs.iter().any(Pair::is_of_tables) {
         return Ok(Vec::new());
     }
@@ -121,7 +126,7 @@ pub(super) fn judge(run: &Run, reduced: &Reduced, published: &[Shown], pairs: &[
             finding.cases().iter().map(|case| places.draft(case)).collect()
         };
         let cases = speak(&finding, drafts, run.plan.smoke);
-        Judged { verdict: verdict(&cases), finding, cases }
+        CheckedFinding { verdict: verdict(&cases), finding, cases }
     };
     Ok(findings()?.into_iter().map(one).collect())
 }
@@ -144,13 +149,13 @@ fn half(cell: &Cell) -> Draft {
     Draft { name: place(cell, None), published: None, logs, pairs: Vec::new() }
 }
 
-fn verdict(cases: &[Spoken]) -> Verdict {
-    if cases.iter().any(|case| case.speaks == Speaks::Against) {
-        Verdict::DoesNotHold
-    } else if !cases.is_empty() && cases.iter().all(|case| case.speaks == Speaks::For) {
-        Verdict::Holds
+fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
+    if cases.iter().any(|case| case.speaks == Stance::Against) {
+        FindingVerdict::DoesNotHold
+    } else if !cases.is_empty() && cases.iter().all(|case| case.speaks == Stance::For) {
+        FindingVerdict::Holds
     } else {
-        Verdict::CannotTell
+        FindingVerdict::CannotTell
     }
 }
 
@@ -165,7 +170,7 @@ struct Draft {
 
 /// Where figures are found.
 struct Places<'a> {
-    published: &'a [Shown],
+    published: &'a [PublishedTable],
     pairs: &'a [Pair],
 }
 
@@ -260,7 +265,7 @@ fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
 }
 
 /// Which way each case speaks, after the adjustment for all of them.
-fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<Spoken> {
+fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase> {
     let located: Vec<(Draft, Option<Location>)> = drafts
         .into_iter()
         .map(|draft| {
@@ -275,8 +280,8 @@ fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<Spoken> {
     let mut adjusted = benjamini_hochberg(&tests).into_iter();
     let one = |(draft, measured): (Draft, Option<Location>)| {
         let speaks = match (&draft.logs, measured) {
-            (Err(reason), _) => Speaks::Neither { reason: reason.clone() },
-            (Ok(_), None) => Speaks::Neither { reason: "its values are not finite".into() },
+            (Err(reason), _) => Stance::Neither { reason: reason.clone() },
+            (Ok(_), None) => Stance::Neither { reason: "its values are not finite".into() },
             (Ok(_), Some(location)) => {
                 let p = adjusted.next().unwrap_or(1.0);
                 if smoke {
@@ -286,16 +291,16 @@ fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<Spoken> {
                 }
             }
         };
-        Spoken { name: draft.name, published: draft.published, measured, speaks, pairs: draft.pairs }
+        CheckedCase { name: draft.name, published: draft.published, measured, speaks, pairs: draft.pairs }
     };
     located.into_iter().map(one).collect()
 }
 
-fn open(reason: impl Into<String>) -> Speaks {
-    Speaks::Neither { reason: reason.into() }
+fn open(reason: impl Into<String>) -> Stance {
+    Stance::Neither { reason: reason.into() }
 }
 
-fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usize) -> Speaks {
+fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usize) -> Stance {
     let trials = location.trials;
     let Some((low, high)) = location.interval else {
         return open(format!("too few trials for an interval: {trials}"));
@@ -303,9 +308,9 @@ fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usiz
     let within = finding.allows(low) && finding.allows(high);
     let outside = finding.above.is_some_and(|above| high <= above) || finding.below.is_some_and(|below| low >= below);
     match (within, outside) {
-        (true, _) => Speaks::For,
+        (true, _) => Stance::For,
         (false, false) => open("the interval reaches to both sides"),
-        (false, true) if p_adjusted < LEVEL => Speaks::Against,
+        (false, true) if p_adjusted < LEVEL => Stance::Against,
         (false, true) => open(format!("outside, but {trials} trials cannot show that among {tests} cases")),
     }
 }

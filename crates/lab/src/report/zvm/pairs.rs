@@ -1,39 +1,19 @@
-//! A published measurement made anew: the cells of a run beside the tables that show the same, level against level.
+//! The cells of a run at two levels: ratios of trials of the same round, and the published table of the same.
 //!
 //! A cell has a table if connectivity, workload and MTU are those of its title. Ratios are those of trials of the same
-//! round (as in `judge`), of every row of the tables; what the tables print is never mixed with what was measured. What the
-//! tables' report found is judged in `findings`.
+//! round (as in `judge`), of every row of the tables; printed and measured figures are never mixed.
 
-mod findings;
-pub(crate) mod rows;
-#[cfg(test)]
-pub(crate) mod tests;
-
-pub(crate) use findings::{Judged, Speaks, Spoken, Verdict};
-
+use super::findings::LEVELS;
+use super::published::PublishedTable;
+use super::rows::{self, Rows};
 use crate::judge::{self, Figures};
-use crate::published::findings::LEVELS;
-use crate::published::{Shown, shown};
 use crate::record::Slot;
 use crate::stats::signed_rank;
 use crate::store::Run;
 use crate::summary::Reduced;
-use rows::Rows;
 use siga_model::error::Result;
-use siga_plan::accounting::Method;
 use siga_plan::matrix::Cell;
 use std::collections::{BTreeMap, HashMap};
-
-/// A run beside the published tables.
-#[derive(Debug)]
-pub(crate) struct Repeat {
-    /// All published tables.
-    pub(crate) published: Vec<Shown>,
-    /// Each cell of a further level with the same of the base level.
-    pub(crate) pairs: Vec<Pair>,
-    /// What the tables' report found, judged; empty unless both its levels were measured.
-    pub(crate) judged: Vec<Judged>,
-}
 
 /// A cell at two levels.
 #[derive(Debug)]
@@ -49,9 +29,9 @@ pub(crate) struct Pair {
     /// The published table of the same, by its place, where the levels are those that it compares.
     pub(crate) table: Option<usize>,
     /// Figures of the trials of either.
-    rows: [Rows; 2],
+    pub(super) rows: [Rows; 2],
     /// Why the two cannot be compared.
-    obstacle: Option<String>,
+    pub(super) obstacle: Option<String>,
 }
 
 /// Where a ratio, or a value, lies.
@@ -67,37 +47,10 @@ pub(crate) struct Location {
 
 impl Location {
     /// Of samples above zero, given as logarithms.
-    fn of(logs: &[f64]) -> Option<Self> {
+    pub(super) fn of(logs: &[f64]) -> Option<Self> {
         let location = signed_rank::location(logs, 0.95)?;
         let interval = location.low.zip(location.high).map(|(low, high)| (low.exp(), high.exp()));
         Some(Self { value: location.value.exp(), interval, trials: logs.len() })
-    }
-}
-
-impl Repeat {
-    /// Compares every further level of a run with its base: the first level, or 420 where 430 was measured too.
-    /// `reduced` is of the same method of CPU accounting.
-    ///
-    /// # Errors
-    /// Environment: a damaged record.
-    pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<Method>) -> Result<Self> {
-        let levels = levels(run, reduced);
-        let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
-            return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new() });
-        };
-        let published = shown()?;
-        let figures = Figures::new(run, method);
-        let mut pairs = Vec::new();
-        for new in others {
-            pairs.extend(of_levels(run, reduced, &figures, &published, [base, new])?);
-        }
-        let judged = findings::judge(run, reduced, &published, &pairs)?;
-        Ok(Self { published, pairs, judged })
-    }
-
-    /// The pair whose further cell this is.
-    pub(crate) fn pair(&self, new: &Cell) -> Option<&Pair> {
-        self.pairs.iter().find(|pair| pair.cell == *new)
     }
 }
 
@@ -116,11 +69,12 @@ pub(crate) fn levels<'a>(run: &'a Run, reduced: &'a Reduced) -> Vec<&'a str> {
     levels
 }
 
-fn of_levels(
+/// Each cell of the level `new` with the same cell of the level `base`.
+pub(super) fn of_levels(
     run: &Run,
     reduced: &Reduced,
     figures: &Figures<'_>,
-    published: &[Shown],
+    published: &[PublishedTable],
     [base, new]: [&str; 2],
 ) -> Result<Vec<Pair>> {
     let at = |level: &str| -> Vec<(usize, &Cell)> {
@@ -167,7 +121,7 @@ impl Pair {
     }
 
     /// New over base of a row in each round.
-    fn ratios(&self, row: &str) -> Option<BTreeMap<Slot, f64>> {
+    pub(super) fn ratios(&self, row: &str) -> Option<BTreeMap<Slot, f64>> {
         let [base, new] = [self.rows[0].get(row)?, self.rows[1].get(row)?];
         let both: Vec<(Slot, f64, f64)> =
             base.iter().filter_map(|(slot, base)| Some((*slot, *base, *new.get(slot)?))).collect();
@@ -181,7 +135,7 @@ impl Pair {
     }
 
     /// What is printed of a row: base, new, ratio.
-    pub(crate) fn printed(&self, published: &[Shown], row: &str) -> Option<[f64; 3]> {
+    pub(crate) fn printed(&self, published: &[PublishedTable], row: &str) -> Option<[f64; 3]> {
         published[self.table?].figures(row, self.cell.clients)
     }
 }

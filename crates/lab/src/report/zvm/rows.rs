@@ -4,8 +4,8 @@
 //! router, and where the applications have processes of their own, `tcpip1` and `tcpip3` are the stacks at the ends alone.
 //! Where they have not, an end is `client` or `server`, since nothing tells its stack from its application.
 
+use super::published::metric as named;
 use crate::judge::{Figures, Metric, Mode, Part};
-use crate::published::metric as named;
 use crate::record::{Slot, TrialRecord};
 use crate::reduce::{self, Blocks, CpuTime, Figure, RawCounters, reduce};
 use crate::summary::{Component, Cpu, Summary, by_processes};

@@ -11,9 +11,9 @@ use siga_model::error::{Error, Result};
 use siga_plan::workload::Unit;
 use std::collections::HashMap;
 
-pub(super) const PRINTED: &str = include_str!("../../../../published/published.csv");
-pub(super) const RAW_RUNS: &str = include_str!("../../../../published/raw_runs.csv");
-pub(super) const RAW_TRANSFERS: &str = include_str!("../../../../published/raw_transfers.csv");
+pub(super) const PRINTED: &str = include_str!("../../../../../../published/published.csv");
+pub(super) const RAW_RUNS: &str = include_str!("../../../../../../published/raw_runs.csv");
+pub(super) const RAW_TRANSFERS: &str = include_str!("../../../../../../published/raw_transfers.csv");
 
 /// Processors of the partition that the stack tables were measured in.
 const STACK_PROCESSORS: u32 = 2;

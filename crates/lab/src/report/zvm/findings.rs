@@ -4,11 +4,11 @@
 //! the value at one of them) or the quotient of two: another table's, another row's, or that of another number of clients.
 //! Nothing is judged here; the same cases are read off the printed tables and off a run.
 
-use super::Shown;
+use super::published::{PublishedTable, metric};
 use serde::Deserialize;
 use siga_model::error::{Error, Result};
 
-pub(crate) const FINDINGS: &str = include_str!("../../../../published/findings.toml");
+pub(crate) const FINDINGS: &str = include_str!("../../../../../published/findings.toml");
 
 /// The levels that the tables compare: base, changed.
 pub(crate) const LEVELS: [&str; 2] = ["420", "430"];
@@ -161,7 +161,7 @@ impl Finding {
 
 impl Case {
     /// What the tables print there; `None` if they have no such cell.
-    pub(crate) fn published(&self, tables: &[Shown]) -> Option<f64> {
+    pub(crate) fn published(&self, tables: &[PublishedTable]) -> Option<f64> {
         let top = self.top.published(tables)?;
         match &self.bottom {
             Some(bottom) => Some(top / bottom.published(tables)?),
@@ -191,9 +191,9 @@ fn clients(count: u32) -> String {
 }
 
 impl Term {
-    fn published(&self, tables: &[Shown]) -> Option<f64> {
+    fn published(&self, tables: &[PublishedTable]) -> Option<f64> {
         let table = tables.iter().find(|table| table.id == self.table)?;
-        let figures = table.figures(&super::metric(&self.row, table.unit()), self.clients)?;
+        let figures = table.figures(&metric(&self.row, table.unit()), self.clients)?;
         Some(figures[self.level.unwrap_or(LEVELS.len())])
     }
 }
@@ -215,7 +215,7 @@ pub(crate) fn findings() -> Result<Vec<Finding>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::published::shown;
+    use crate::report::zvm::published::shown;
     use std::collections::HashSet;
 
     #[test]

@@ -3,8 +3,8 @@
 use super::Shown;
 use super::page::{heads, table};
 use super::verdict::capital;
-use crate::repeat::Judged;
-use crate::report::findings::{CASE_HEADS, RULE, answer, case, counts, looked_at, measured, origin, tally, why};
+use crate::report::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, measured, origin, tally, why};
+use crate::report::zvm::check::CheckedFinding;
 use maud::{Markup, html};
 
 /// The section; `None` where no run has measured both levels.
@@ -26,7 +26,7 @@ pub(super) fn section(shown: &[Shown<'_>]) -> Option<Markup> {
 
 fn of_run(shown: &Shown<'_>) -> Markup {
     let (judged, untouched) = measured(&shown.repeat);
-    let row = |one: &&Judged| {
+    let row = |one: &&CheckedFinding| {
         let [for_it, against, open] = ["for", "against", "open"].map(|way| one.count(way).to_string());
         vec![one.finding.says.clone(), answer(one).into(), for_it, against, open, origin(one.finding.from).into()]
     };
@@ -39,7 +39,7 @@ fn of_run(shown: &Shown<'_>) -> Markup {
     }
 }
 
-fn of_finding(judged: &Judged, shown: &Shown<'_>) -> Markup {
+fn of_finding(judged: &CheckedFinding, shown: &Shown<'_>) -> Markup {
     let finding = &judged.finding;
     let cases: Vec<Vec<String>> = judged.cases.iter().map(|one| case(one).to_vec()).collect();
     html! {
