@@ -6,15 +6,15 @@
 
 mod beside;
 mod cpu;
-mod hop;
+mod overhead;
 
 pub use beside::Beside;
 pub use cpu::{Component, Cpu};
-pub use hop::Hop;
+pub use overhead::RouterOverhead;
 
 pub(crate) use beside::kernel_path_of;
 pub(crate) use cpu::{by_processes, by_profile, by_tick};
-pub(crate) use hop::{base_of, cpu_ms, has_router};
+pub(crate) use overhead::{base_of, cpu_ms, has_router};
 
 #[cfg(test)]
 pub(crate) use cpu::tests::trial as trial_of;
@@ -66,8 +66,8 @@ impl Summary {
 pub struct Reduced {
     /// Cells in the order of the plan.
     pub cells: Vec<Summary>,
-    /// What each router hop costs, by difference of two paths.
-    pub hops: Vec<Hop>,
+    /// What each router costs, by difference of two paths.
+    pub overheads: Vec<RouterOverhead>,
     /// How siga's own networks do beside the kernel's.
     pub beside: Vec<Beside>,
     /// Cells without a figure.
@@ -83,7 +83,7 @@ pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
     for cell in run.cells() {
         cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
     }
-    let hops = hop::all(&cells, &run.trials);
+    let overheads = overhead::all(&cells, &run.trials);
     let beside = beside::all(&cells, &run.trials);
     let mut skipped: Vec<Skipped> = Vec::new();
     for entry in &run.skipped {
@@ -92,7 +92,7 @@ pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
             skipped.push(entry.clone());
         }
     }
-    Ok(Reduced { cells, hops, beside, skipped })
+    Ok(Reduced { cells, overheads, beside, skipped })
 }
 
 /// The trials of a cell that nothing was wrong with; all of them if something was wrong with each.

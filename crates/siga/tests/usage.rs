@@ -158,7 +158,7 @@ fn reports_are_for_people_programs_and_pipes() {
     let ended = bench.measure("--path veth,veth-routed,unix --workload rr-1-1,strg-20m,udp-rr:8/8 --clients 1").ok();
     let plain = |text: &str| !text.contains(|letter: char| letter.is_control() && letter != '\n');
     assert!(plain(&ended.out) && plain(&ended.err), "no progress line, no colours: {ended}");
-    assert!(ended.out.contains("A router hop costs") && ended.out.contains("8 trials in run"), "{ended}");
+    assert!(ended.out.contains("A router costs") && ended.out.contains("8 trials in run"), "{ended}");
     assert!(ended.err.contains("unix udp-rr:8/8 x1: unix has no UDP"), "{ended}");
 
     let shown = bench.run("show run").ok();

@@ -289,11 +289,11 @@ fn a_run_that_has_not_ended_says_so() {
 }
 
 #[test]
-fn a_run_compares_its_levels_or_else_its_hops() {
+fn a_run_compares_its_levels_or_else_its_paths_with_and_without_router() {
     let comparisons = within(&two_levels(110)).unwrap();
     assert_eq!((comparisons.len(), comparisons[0].new.as_str()), (1, "other"));
-    let hop = |round| [trial_of("veth", round, 700, None), trial_of("veth-routed", round, 900, None)];
-    let comparisons = within(&run("run", (0..8).flat_map(hop).collect())).unwrap();
+    let both_paths = |round| [trial_of("veth", round, 700, None), trial_of("veth-routed", round, 900, None)];
+    let comparisons = within(&run("run", (0..8).flat_map(both_paths).collect())).unwrap();
     assert_eq!((comparisons[0].subject, comparisons[0].new.as_str()), (Subject::Paths, "veth-routed"));
     // By difference, the ends of the routed path are those of the other: nothing to compare.
     assert!(comparisons[0].rows.iter().all(|row| !row.metric.depends_on_method()), "{:?}", comparisons[0].rows);

@@ -7,7 +7,7 @@ use super::zvm::rows::column;
 use crate::histogram::Percentiles;
 use crate::reduce::{Blocks, Figure};
 use crate::store::Run;
-use crate::summary::{Beside, Component, Cpu, Hop, Reduced, Summary};
+use crate::summary::{Beside, Component, Cpu, Reduced, RouterOverhead, Summary};
 use serde_json::{Value, json};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
@@ -16,7 +16,7 @@ use siga_plan::path::guest::NAMES;
 /// The report as one JSON object.
 pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
     let cells: Vec<Value> = reduced.cells.iter().map(cell).collect();
-    let hops: Vec<Value> = reduced.hops.iter().map(hop).collect();
+    let overheads: Vec<Value> = reduced.overheads.iter().map(overhead).collect();
     let beside: Vec<Value> = reduced.beside.iter().map(one_beside).collect();
     let skipped: Vec<Value> = reduced
         .skipped
@@ -39,7 +39,7 @@ pub(super) fn json(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<Stri
         "smoke": run.plan.smoke,
         "environment": run.environment,
         "cells": all,
-        "hops": hops,
+        "hops": overheads,
         "beside": beside,
         "levels": levels(reduced, repeat)?,
         "findings": answers::json(reduced, repeat),
@@ -127,17 +127,17 @@ fn guests(cpu: &Cpu) -> Option<Value> {
     Some(Value::Object(guests))
 }
 
-fn hop(hop: &Hop) -> Value {
+fn overhead(overhead: &RouterOverhead) -> Value {
     json!({
-        "path": hop.cell.path,
-        "base": hop.base.path,
-        "workload": hop.cell.workload.to_string(),
-        "mtu": hop.cell.mtu,
-        "clients": hop.cell.clients,
-        "level": hop.cell.level,
-        "cpu_msec": hop.cpu,
-        "rate_ratio": hop.rate_ratio,
-        "latency_p50_us": hop.latency_us,
+        "path": overhead.cell.path,
+        "base": overhead.base.path,
+        "workload": overhead.cell.workload.to_string(),
+        "mtu": overhead.cell.mtu,
+        "clients": overhead.cell.clients,
+        "level": overhead.cell.level,
+        "cpu_msec": overhead.cpu,
+        "rate_ratio": overhead.rate_ratio,
+        "latency_p50_us": overhead.latency_us,
     })
 }
 

@@ -99,7 +99,12 @@ fn downloads(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Vec<Down
             all.push(Download { name: format!("{name}-{kind}"), about, media, text });
         };
         add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(reduced)?);
-        add("run.json", "application/json", "environment, cells and hops", data::json(run, reduced, repeat)?);
+        add(
+            "run.json",
+            "application/json",
+            "environment, cells and router overhead",
+            data::json(run, reduced, repeat)?,
+        );
         let mut lines = String::new();
         for trial in &run.trials {
             lines.push_str(&serde_json::to_string(trial).map_err(|error| Error::environment(error.to_string()))?);

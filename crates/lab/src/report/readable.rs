@@ -39,9 +39,9 @@ pub(super) fn reduced(reduced: &Reduced, markdown: bool) -> Reduced {
         rename(&mut summary.cell, word);
         summary.flags.iter_mut().for_each(|(flag, _)| *flag = word(flag));
     }
-    for hop in &mut shown.hops {
-        rename(&mut hop.cell, word);
-        rename(&mut hop.base, word);
+    for overhead in &mut shown.overheads {
+        rename(&mut overhead.cell, word);
+        rename(&mut overhead.base, word);
     }
     for skipped in &mut shown.skipped {
         rename(&mut skipped.cell, word);

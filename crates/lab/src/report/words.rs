@@ -1,7 +1,7 @@
 //! Sentences and numbers for people.
 
 use crate::stats::Estimate;
-use crate::summary::{Beside, Hop, Reduced, Summary};
+use crate::summary::{Beside, Reduced, RouterOverhead, Summary};
 use siga_plan::accounting::Method;
 use siga_plan::matrix::Cell;
 use siga_plan::workload::{Shape, Unit};
@@ -44,9 +44,9 @@ pub(super) fn pairs(count: u32) -> String {
     if count == 1 { "1 pair".into() } else { format!("{count} pairs") }
 }
 
-/// How siga's own networks do beside the kernel's, then what each hop costs; empty when there is nothing to compare.
+/// How siga's own networks do beside the kernel's, then what each router costs; empty when there is nothing to compare.
 pub(super) fn headline(reduced: &Reduced) -> String {
-    let parts = [beside(&reduced.beside), hops(reduced)];
+    let parts = [beside(&reduced.beside), overheads(reduced)];
     parts.iter().filter(|part| !part.is_empty()).map(String::as_str).collect::<Vec<_>>().join("\n")
 }
 
@@ -125,42 +125,43 @@ fn beside_of(group: &[&Beside]) -> String {
     )
 }
 
-/// What each hop costs, most telling workload first.
-fn hops(reduced: &Reduced) -> String {
-    let mut hops: Vec<&Hop> = reduced.hops.iter().filter(|hop| hop.cell.level == "plain").collect();
-    if hops.is_empty() {
-        hops = reduced.hops.iter().collect();
+/// What each router costs, most telling workload first.
+fn overheads(reduced: &Reduced) -> String {
+    let mut overheads: Vec<&RouterOverhead> =
+        reduced.overheads.iter().filter(|overhead| overhead.cell.level == "plain").collect();
+    if overheads.is_empty() {
+        overheads = reduced.overheads.iter().collect();
     }
-    let rank = |hop: &&Hop| match hop.cell.workload.shape {
+    let rank = |overhead: &&RouterOverhead| match overhead.cell.workload.shape {
         Shape::Rr => 0,
         Shape::Crr => 1,
         Shape::Strg | Shape::Strp => 2,
     };
-    hops.sort_by_key(|hop| (hop.cell.path.clone(), rank(hop), hop.cell.clients));
+    overheads.sort_by_key(|overhead| (overhead.cell.path.clone(), rank(overhead), overhead.cell.clients));
     let mut said: Vec<(String, Shape)> = Vec::new();
     let mut sentences = Vec::new();
-    for hop in hops {
-        let key = (hop.cell.path.clone(), hop.cell.workload.shape);
+    for overhead in overheads {
+        let key = (overhead.cell.path.clone(), overhead.cell.workload.shape);
         if said.contains(&key) {
             continue;
         }
         let lead = said.iter().all(|(path, _)| *path != key.0);
         said.push(key);
-        sentences.push(sentence(hop, reduced, lead));
+        sentences.push(sentence(overhead, reduced, lead));
     }
     sentences.join("\n")
 }
 
-fn sentence(hop: &Hop, reduced: &Reduced, lead: bool) -> String {
-    let workload = hop.cell.workload;
+fn sentence(overhead: &RouterOverhead, reduced: &Reduced, lead: bool) -> String {
+    let workload = overhead.cell.workload;
     let (scale, _) = cpu_scale(workload.unit());
     let what = match workload.unit() {
         Unit::Transaction => "us of CPU a transaction",
         Unit::Megabyte => "ms of CPU a megabyte",
     };
-    let node = if hop.cell.path == "bridge" { "bridge" } else { "router" };
-    let start = if lead { format!("A {node} hop costs") } else { "  and".to_owned() };
-    let cell = reduced.cells.iter().find(|summary| summary.cell == hop.cell);
+    let node = if overhead.cell.path == "bridge" { "bridge" } else { "router" };
+    let start = if lead { format!("A {node} costs") } else { "  and".to_owned() };
+    let cell = reduced.cells.iter().find(|summary| summary.cell == overhead.cell);
     let seen = cell.and_then(|summary| {
         let how = match summary.cpu.method {
             Method::Profile => " by profile",
@@ -169,17 +170,17 @@ fn sentence(hop: &Hop, reduced: &Reduced, lead: bool) -> String {
         };
         Some(format!("; {} in the {node} itself{how}", number(summary.cpu.router?.total * scale)))
     });
-    let rate = 100.0 * (hop.rate_ratio.value - 1.0);
+    let rate = 100.0 * (overhead.rate_ratio.value - 1.0);
     let rate = match rate {
         _ if rate <= -0.5 => format!("{:.0}% of the rate", -rate),
         _ if rate >= 0.5 => format!("no rate (it rose by {rate:.0}%)"),
         _ => "none of the rate".to_owned(),
     };
-    let cpu = match hop.cpu.value * scale {
-        none if none <= 0.0 => format!("no CPU time that shows{}", interval(&hop.cpu, scale, what)),
-        cpu => format!("{} {what}{}", number(cpu), interval(&hop.cpu, scale, "")),
+    let cpu = match overhead.cpu.value * scale {
+        none if none <= 0.0 => format!("no CPU time that shows{}", interval(&overhead.cpu, scale, what)),
+        cpu => format!("{} {what}{}", number(cpu), interval(&overhead.cpu, scale, "")),
     };
-    format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(hop.cell.clients), seen.unwrap_or_default())
+    format!("{start} {cpu} and {rate} ({workload}, {}{}).", pairs(overhead.cell.clients), seen.unwrap_or_default())
 }
 
 /// " (95%: 1.2 to 3.4)", with the unit behind if there is one; or that one trial gives none.

@@ -1,7 +1,7 @@
 //! siga's own network beside the kernel's: the same question put to both, trial by trial.
 
 use super::Summary;
-use super::hop::{cpu_ms, ratio, rounds};
+use super::overhead::{cpu_ms, ratio, rounds};
 use crate::record::TrialRecord;
 use crate::stats::Estimate;
 use siga_plan::matrix::Cell;

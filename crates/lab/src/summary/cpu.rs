@@ -1,6 +1,6 @@
 //! CPU time per unit of one trial, charged to components by one of three methods.
 
-use super::hop;
+use super::overhead;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
 use crate::store::Run;
 use siga_plan::accounting::Method;
@@ -105,7 +105,7 @@ pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu 
     }
     let best = if trial.cpu.profile.is_some() {
         Method::Profile
-    } else if hop::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {
+    } else if overhead::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {
         Method::Subtract
     } else {
         Method::Tick
@@ -153,11 +153,11 @@ pub(crate) fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
         }
         Component::split(all, user, 1.96 * variance.sqrt())
     };
-    let routed = hop::has_router(&trial.cell);
+    let routed = overhead::has_router(&trial.cell);
     let client = component(|charges| charges.client);
     let server = component(|charges| charges.server);
     let router = if routed { component(|charges| charges.router) } else { Component::default() };
-    // A node in the middle that no path is without (the parent of macvlans) is nothing that a hop could cost.
+    // A node in the middle that no path is without (the parent of macvlans) is no router whose overhead could be measured.
     let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
     let units = trial.units();
     let users = client.user + server.user + router.user + other.user;
@@ -243,10 +243,12 @@ pub(crate) fn by_tick(trial: &TrialRecord) -> Cpu {
 /// The ends as on the path without the router, the router as the mean difference of the trials side by side.
 fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
     let own = by_tick(trial);
-    let base = hop::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();
+    let base = overhead::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();
     let base_rates: Vec<f64> = base.iter().map(|trial| trial.rate()).collect();
     let median = crate::stats::lower_median(&base_rates).and_then(|at| base.get(at));
-    let (Some(base), Some(difference)) = (median, hop::cpu_difference(&run.trials, &trial.cell)) else { return own };
+    let (Some(base), Some(difference)) = (median, overhead::cpu_difference(&run.trials, &trial.cell)) else {
+        return own;
+    };
     let base = by_tick(base);
     let half = match (difference.low, difference.high) {
         (Some(low), Some(high)) => (high - low) / 2.0,

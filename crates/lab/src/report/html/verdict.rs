@@ -40,7 +40,7 @@ fn unfinished(shown: &Shown<'_>) -> Option<String> {
     })
 }
 
-/// The section: what a hop costs, then what each comparison says.
+/// The section: what a router costs, then what each comparison says.
 pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
     html! {
         @for one in shown {

@@ -7,7 +7,9 @@ use crate::report::zvm::findings::LEVELS;
 use crate::report::zvm::published::metric;
 use crate::summary::{self, trial_of};
 use siga_plan::level::Level;
+use siga_plan::plan::Plan;
 use siga_plan::workload::Unit;
+use std::collections::HashSet;
 
 /// The tables that siga measures anew: number, path, workload, MTU.
 const TABLES: [(&str, &str, &str, u32); 7] = [
@@ -125,6 +127,15 @@ fn reason(case: &CheckedCase) -> &str {
         Stance::Neither { reason } => reason,
         Stance::For | Stance::Against => "",
     }
+}
+
+#[test]
+fn the_published_tables_are_measured_anew_each_with_its_numbers_of_pairs_and_both_levels() {
+    let matrix = Plan::load("zvm430-memory").unwrap().matrix().unwrap();
+    let cells: HashSet<&Cell> = matrix.cells.iter().collect();
+    let tables = like_tables(1).cells();
+    assert_eq!((cells.len(), matrix.skipped.len()), (7 * 3 * 2, 0));
+    assert_eq!(cells, tables.iter().collect());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the node in the middle costs: a path against the same path without it, trial by trial.
+//! The router overhead: a path against the same path without its router, trial by trial.
 
 use super::Summary;
 use crate::record::TrialRecord;
@@ -6,10 +6,10 @@ use crate::stats::{Estimate, estimate};
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// The cost of one hop for one workload and number of pairs, by difference.
+/// What a router costs for one workload and number of pairs, by difference.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hop {
-    /// The path with the hop.
+pub struct RouterOverhead {
+    /// The path with the router.
     pub cell: Cell,
     /// The path without it.
     pub base: Cell,
@@ -60,7 +60,7 @@ pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&Tri
     })
 }
 
-/// CPU milliseconds per unit of the whole host, whoever spent them.
+/// CPU milliseconds per unit of the whole host, all processes together.
 pub(crate) fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
@@ -72,13 +72,13 @@ pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Esti
     estimate(&differences)
 }
 
-/// Every hop that the run can tell the cost of.
-pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Hop> {
-    let hop = |summary: &Summary| {
+/// The router overhead of each path that the run measured with and without the router.
+pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<RouterOverhead> {
+    let overhead = |summary: &Summary| {
         let base = base_of(&summary.cell)?;
         let base_summary = cells.iter().find(|other| other.cell == base)?;
         let pairs = rounds(trials, &summary.cell, &base);
-        Some(Hop {
+        Some(RouterOverhead {
             cell: summary.cell.clone(),
             base,
             cpu: cpu_difference(trials, &summary.cell)?,
@@ -86,7 +86,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Hop> {
             latency_us: summary.latency.p50.zip(base_summary.latency.p50).map(|(with, without)| with - without),
         })
     };
-    cells.iter().filter_map(hop).collect()
+    cells.iter().filter_map(overhead).collect()
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     use crate::summary::cpu::tests::trial;
 
     #[test]
-    fn a_hop_is_the_difference_of_trials_of_the_same_round() {
+    fn router_overhead_is_the_difference_of_trials_of_the_same_round() {
         let trials: Vec<_> = (0..3)
             .flat_map(|round| {
                 // Drift common to a round cancels.
