@@ -1,4 +1,4 @@
-//! The other side of a control program: what the command line and applications ask it.
+//! Clients of a control program: the command line and applications connect to it, and start and end networks.
 
 use crate::application;
 use crate::control::CONTROL_ARGUMENTS;
@@ -30,48 +30,47 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
-    /// A request is on its way: until then the control program has to take it up.
+    /// When the request under way becomes void unless the control program takes it up.
     take_up_until: Option<Instant>,
 }
 
-/// What an application has of its guest.
+/// An application's end of the link to its guest.
 #[derive(Debug)]
 pub struct ApplicationEnd {
     /// Commands go, events come.
     pub link: Link,
-    /// What is sent.
+    /// Bytes to send.
     pub arena: OwnArena,
-    /// What is received.
+    /// Received bytes.
     pub peer: PeerArena,
-    /// How the guest waits, and its applications.
+    /// The waiting policy of the guest and its applications.
     pub waiting: Waiting,
     /// Whether those that sleep run where their partners run.
     pub colocate: bool,
 }
 
-/// How much longer than everything it waits for a control program may take.
+/// How much longer than the sum of its own time limits a control program may take.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Starts a network: its control program, then its guests. A control program that died is replaced, and the guests that it
-/// left are found again.
+/// Starts a network: its control program, then its guests. If the control program of the network died, the new one adopts its guests.
 ///
 /// # Errors
-/// The topology contradicts itself, the network is up, or a guest does not start: then nothing of it is left.
+/// The topology is wrong, the network is up already, or a guest does not start. Then nothing of a new network is left.
 pub fn up(name: &Name, text: &str) -> Result<Client> {
     start(&rundir::base()?, name, text, false).map(|(client, _)| client)
 }
 
-/// A network that ends with this value, and with this process however that ends.
+/// A network that ends with this value, or with this process, however that ends.
 #[derive(Debug)]
 pub struct Leased {
-    /// The connection that it hangs on.
+    /// The connection with which the network ends.
     pub client: Client,
     control: Process,
 }
 
 impl Leased {
-    /// Starts a network whose files lie in a directory below `base`; both are removed with it, unless there is more in
-    /// `base`.
+    /// Starts a network with its files in a directory below `base`. Both directories are removed with the network, unless `base` has
+    /// other files.
     ///
     /// # Errors
     /// As [`up`].
@@ -85,7 +84,7 @@ impl Leased {
         self.control.pid()
     }
 
-    /// Takes the network down and returns when nothing of it is left.
+    /// Takes the network down, and returns once nothing of it is left.
     ///
     /// # Errors
     /// Something of it cannot be removed.
@@ -106,7 +105,7 @@ fn start(base: &Path, name: &Name, text: &str, lease: bool) -> Result<(Client, P
     match client.outcome(START_TIME_MAX + ANSWER_TIME_MAX + GRACE) {
         Ok(()) => Ok((client, process)),
         Err(error) => {
-            // It ends by itself, and the next one finds nothing in the way. One that is stopped is not waited for any longer.
+            // It ends by itself; a next start must not meet it. The wait is bounded, because the process may be stopped.
             let time = Timespec::try_from(GRACE).context("the time to wait")?;
             let _ = poll(&mut [PollFd::from_borrowed_fd(process.pidfd(), PollFlags::IN)], Some(&time));
             Err(error)
@@ -127,14 +126,14 @@ pub fn down(name: &Name) -> Result<()> {
     let run = RunDir::open(&base, name)?.ok_or_else(|| unknown(&base, name))?;
     let Err(error) = Client::connect_to(&run, &base, name).and_then(Client::down) else { return Ok(()) };
     match topology_left_in(&run)? {
-        // It died, perhaps just now: another finds its guests and ends them.
+        // The control program died, perhaps just now. A new one adopts the guests and ends them.
         Some(topology) => up(name, &topology).map_err(|_| error)?.down(),
         None if run.is_network() => run.remove_dead(),
         None => Err(error),
     }
 }
 
-/// Says that there is no such network, and which there are.
+/// The error for an unknown network, with the names of those that are up.
 fn unknown(base: &Path, name: &Name) -> Error {
     let known = match RunDir::all(base) {
         Ok(known) => known,
@@ -146,10 +145,10 @@ fn unknown(base: &Path, name: &Name) -> Error {
 }
 
 impl Client {
-    /// Connects to a running control program, which runs as the same user as this process.
+    /// Connects to the control program of a network, which must run as the same user as this process.
     ///
     /// # Errors
-    /// There is none; its directory or socket is not this user's alone; a process of another user serves the socket.
+    /// There is none; other users may write to its directory or socket; a process of another user serves the socket.
     pub fn connect(name: &Name) -> Result<Self> {
         Self::connect_at(&rundir::base()?, name)
     }
@@ -165,14 +164,14 @@ impl Client {
 
     fn connect_to(run: &RunDir, base: &Path, name: &Name) -> Result<Self> {
         let dead = || {
-            let message = format!("network {name} has no control program; its guests go on without it");
-            Error::environment(message).hint("siga net up TOPOLOGY finds them again")
+            let message = format!("network {name} has no control program; its guests run on without it");
+            Error::environment(message).hint("siga net up TOPOLOGY starts one, which takes them over")
         };
         let Some(place) = run.control_socket()? else {
             return Err(if run.is_network() { dead() } else { unknown(base, name).at(run.path().display()) });
         };
         let at = || format!("cannot connect to {}", run.path().join("control").display());
-        // This is the socket that was looked at, and its path is short.
+        // This path leads to the socket that was checked, and is short enough for an address.
         let address = SocketAddrUnix::new(through(&place)).context(at())?;
         let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .context("cannot make a socket")?;
@@ -180,7 +179,7 @@ impl Client {
         match net::connect(&socket, &address) {
             Ok(()) => is_served_by_this_user(&socket, run)?,
             Err(Errno::CONNREFUSED) => return Err(dead()),
-            Err(Errno::AGAIN) => return Err(Error::environment(format!("{}: it takes no connections", at()))),
+            Err(Errno::AGAIN) => return Err(Error::environment(format!("{}: it accepts no connections", at()))),
             Err(error) => return Err(error).context(at()),
         }
         Ok(Self::over(Channel::new(socket)?))
@@ -190,22 +189,21 @@ impl Client {
         Self { channel, take_up_until: None }
     }
 
-    /// Asks for something. The control program takes the request up within [`TAKE_UP_TIME_MAX`], or not at all: not after that time,
-    /// and not once this connection is closed.
+    /// Sends a request. It is void after [`TAKE_UP_TIME_MAX`], and once this connection is closed.
     ///
     /// # Errors
-    /// The control program is gone.
+    /// The control program has ended.
     pub fn ask(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Result<()> {
         let request = TimedRequest { request, until: Moment::now().after(TAKE_UP_TIME_MAX) };
-        // A control program that takes it up at the last moment has that much time to say so.
+        // The extra second is for the answer of a control program that takes the request up at the last moment.
         self.take_up_until = Some(Instant::now() + TAKE_UP_TIME_MAX + Duration::from_secs(1));
         Ok(self.channel.send(&request, descriptors)?)
     }
 
-    /// The next answer, none in time.
+    /// The next answer; none if none arrives in time.
     ///
     /// # Errors
-    /// The control program refuses, or is gone.
+    /// The control program refuses, or has ended.
     pub fn answer(&mut self, time: Duration) -> Result<Option<Answer>> {
         Ok(self.answer_with_descriptors(time)?.map(|(answer, _)| answer))
     }
@@ -226,7 +224,9 @@ impl Client {
                 Ok(Some(answer)) => return Ok(Some(answer)),
                 Err(Ended::Closed) => return Err(Error::environment("the control program has ended")),
                 Err(Ended::Malformed(what)) => {
-                    return Err(Error::environment(format!("the control program says what is no answer: {what}")));
+                    return Err(Error::environment(format!(
+                        "the control program sent something that is not an answer: {what}"
+                    )));
                 }
                 Ok(None) => {}
             }
@@ -241,19 +241,19 @@ impl Client {
         }
     }
 
-    /// The control program is there and does nothing.
+    /// The error for a control program that does not take requests up.
     fn not_taken_up(&self) -> Error {
         let seconds = TAKE_UP_TIME_MAX.as_secs();
         let pid = sockopt::socket_peercred(&self.channel).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
         let message = format!("the control program (process {pid}) did not take the request up within {seconds} s");
         Error::environment(message)
-            .hint(format!("nothing was done; if the process is stopped, kill -CONT {pid} lets it go on"))
+            .hint(format!("nothing was done; if the process is stopped, kill -CONT {pid} continues it"))
     }
 
-    /// All answers up to the last.
+    /// All answers to a request.
     ///
     /// # Errors
-    /// The control program refuses, is gone, or says nothing for so long.
+    /// The control program refuses, has ended, or does not answer within `time`.
     pub fn answers(&mut self, time: Duration) -> Result<Vec<Answer>> {
         let mut answers = Vec::new();
         loop {
@@ -265,7 +265,7 @@ impl Client {
         }
     }
 
-    /// Waits for the last answer.
+    /// Waits for the end of the answers.
     ///
     /// # Errors
     /// As [`Client::answers`].
@@ -273,7 +273,7 @@ impl Client {
         self.answers(time).map(|_| ())
     }
 
-    /// Asks for one thing and waits for it.
+    /// Sends a request and waits for all answers.
     ///
     /// # Errors
     /// As [`Client::answers`].
@@ -287,12 +287,12 @@ impl Client {
         self.outcome(ANSWER_TIME_MAX * 2 + GRACE)
     }
 
-    /// Makes this process an application of a guest. The control program is not needed any more then.
+    /// Makes this process an application of a guest. Afterwards it does not need the control program any more.
     ///
     /// # Errors
     /// The control program or the guest refuses, or the host has no memory left.
     pub fn use_stack(mut self, guest: &Name, secret: &Secret) -> Result<ApplicationEnd> {
-        let silent = || Error::environment("the control program does not say what an application needs");
+        let silent = || Error::environment("the control program did not send what an application needs");
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request =
             Request::Application { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
@@ -308,7 +308,7 @@ impl Client {
         let bytes = usize::try_from(arena_bytes).map_err(|_| silent())?;
         let shape = application::shape().ok_or_else(silent)?;
         let (own, memory) = OwnMemory::create(shape).context("no memory")?;
-        let (arena, arena_memory) = OwnArena::create(bytes).context("no memory for what is sent")?;
+        let (arena, arena_memory) = OwnArena::create(bytes).context("no memory for the bytes to send")?;
         self.ask(Request::ApplicationMemory, vec![memory, arena_memory])?;
         let Some((Answer::ApplicationMemory, memory)) = self.answer_with_descriptors(GRACE)? else {
             return Err(silent());
@@ -319,10 +319,10 @@ impl Client {
         Ok(ApplicationEnd { link: Link::new(own, memory, notify, wake), arena, peer, waiting, colocate })
     }
 
-    /// Becomes the channel of an external guest.
+    /// Attaches this process as an external guest, and returns its channel.
     ///
     /// # Errors
-    /// The control program refuses: the secret, the version, or a guest that is attached.
+    /// The control program refuses the secret or the version, or the guest is attached already.
     pub fn attach(mut self, guest: &Name, secret: &Secret) -> Result<Channel> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let request = Request::Attach { protocol: PROTOCOL, version, guest: guest.clone(), secret: secret.clone() };
@@ -334,14 +334,14 @@ impl Client {
     }
 }
 
-/// The kernel says which user listened at the other end of a connection.
+/// Refuses a connection to a process of another user. The kernel tells which user listens.
 fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
-    let server = sockopt::socket_peercred(socket).context("the control program's user cannot be told")?.uid;
+    let server = sockopt::socket_peercred(socket).context("cannot identify the user of the control program")?.uid;
     let own = geteuid();
     if server == own {
         return Ok(());
     }
     let path = run.path().join("control");
     let message = format!("{} is served by user {server}, and this is user {own}", path.display());
-    Err(Error::environment(message).hint("end that process, and start the network anew"))
+    Err(Error::environment(message).hint("end that process, and start the network again"))
 }

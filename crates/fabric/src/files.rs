@@ -1,7 +1,6 @@
-//! Opening files that an attacker may have put in place: for reading with a bound, and for writing through no link.
+//! Opens files that an attacker may have put in place: for reading with a bound, and for writing without following links.
 //!
-//! A file is looked at before it is opened, so that neither a FIFO nor a device is ever opened by accident. What may be in it
-//! is left to the caller.
+//! The type of a file is checked before it is opened, so that no FIFO or device is opened by accident. The caller checks the contents.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -13,15 +12,15 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Pipes that a shell makes for a command have names below these.
+/// Names of pipes that a shell makes for a command begin with these.
 const SHELL_PIPES: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
 
-/// The text of a file that the caller named: a regular file of at most `bytes_max`, which a link may lead to.
+/// Reads the text of a file that the caller named: a regular file of at most `bytes_max`. Links are followed.
 ///
 /// A pipe that the shell made for this process (`/dev/stdin`, `/dev/fd/N`) is read to its end, up to the same bound.
 ///
 /// # Errors
-/// Usage: the file is of another type, too long, or no UTF-8. Environment: it cannot be read.
+/// Usage: the file has another type, is too long, or is not UTF-8. Environment: it cannot be read.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     let at = || format!("cannot read {}", path.display());
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(at())?;
@@ -31,7 +30,7 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
         let message = format!("{}: {} is not a regular file", at(), type_name(kind));
         return Err(Error::usage(message).hint("name a regular file, or a pipe of the shell (/dev/stdin, /dev/fd/N)"));
     }
-    // Some files of /proc are regular and make their reader wait.
+    // Some files of /proc are regular and block their reader.
     let waiting = if is_shell_pipe { OFlags::empty() } else { OFlags::NONBLOCK };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | waiting;
     let file = rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?;
@@ -39,11 +38,11 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::usage(format!("{}: it is not text in UTF-8", at())))
 }
 
-/// A file to write to: a new one, for its owner alone, or an old one that is emptied. An old one must be a regular file of the
-/// caller's with no other name. No link is followed at the end of the path.
+/// Opens a file for writing: a new file, for its owner alone, or an existing file, which is emptied. An existing file must be a regular
+/// file of the caller with no other name. A link at the end of the path is not followed.
 ///
 /// # Errors
-/// Usage: the old file is another user's, has several names, or is not regular. Environment: it cannot be made.
+/// Usage: the existing file is another user's, has several names, or is not regular. Environment: it cannot be made.
 pub fn create(path: &Path) -> Result<File> {
     let at = || format!("cannot write {}", path.display());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -61,8 +60,8 @@ pub fn create(path: &Path) -> Result<File> {
     Ok(rustix::fs::open(through(&found), flags, Mode::empty()).context(at())?.into())
 }
 
-/// Opens a regular file of the caller's by its name in an open directory; none if there is no such file. `flags` may ask to
-/// make it. `shown` is its path, for messages.
+/// Opens a regular file of the caller by its name in an open directory; none if it does not exist. `flags` may ask to create it.
+/// `shown` is its path, for messages.
 pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &Path) -> Result<Option<OwnedFd>> {
     let at = || format!("cannot use {}", shown.display());
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -79,7 +78,7 @@ pub(crate) fn open_own(directory: impl AsFd, name: &str, flags: OFlags, shown: &
     Ok(Some(file))
 }
 
-/// All bytes of a file, or an error if there are more than `bytes_max`. `at` begins the message.
+/// Reads all bytes of a file, or fails if it has more than `bytes_max`. `at` begins the error message.
 pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::from(file).take(bytes_max + 1).read_to_end(&mut bytes).context(at)?;
@@ -89,7 +88,7 @@ pub(crate) fn read_bounded(file: OwnedFd, bytes_max: u64, at: &str) -> Result<Ve
     Ok(bytes)
 }
 
-/// The type of a file by its name in an open directory, without following a link; none if there is no such file.
+/// The type of a file by its name in an open directory, without following a link; none if it does not exist.
 pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Result<Option<FileType>> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
@@ -98,7 +97,7 @@ pub(crate) fn type_of(directory: impl AsFd, name: impl Arg) -> rustix::io::Resul
     }
 }
 
-/// A path by which this process reaches an open file, whatever became of its name.
+/// A path by which this process reaches an open file, even if its name has changed.
 pub(crate) fn through(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

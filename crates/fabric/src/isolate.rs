@@ -1,11 +1,10 @@
-//! How a process of the fabric shuts itself off: from other processes of its user, and from most of the kernel.
+//! Isolation: a process shuts itself off from other processes of its user, and from most of the kernel.
 //!
-//! [`hide`] keeps others from reaching in (no tracing, no reading or writing of memory, no taking of descriptors, no core
-//! dumps). [`confine`] does that and keeps the process, should it be taken over, from reaching out: no new privileges, no
-//! capabilities, a user namespace of its own, and a filter of system calls. What the host refused is told, not hidden.
+//! [`hide`] keeps others from reaching in: they cannot trace the process, read or write its memory, take its descriptors, or have its
+//! core dumped. [`confine`] also keeps the process from reaching out if an attacker takes it over: no new privileges, no capabilities, a
+//! user namespace of its own, and a system call filter. [`Confinement`] reports what the host refused.
 //!
-//! What the kernel lets any process do to another of its user stays possible from outside: signals, limits on resources,
-//! scheduling.
+//! Other processes of the same user can still send signals, set resource limits, and change scheduling.
 
 #[cfg(test)]
 mod descriptor_tests;
@@ -20,39 +19,39 @@ use siga_model::error::{Error, IoContext, Result};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// What a process is, and so what it needs from the kernel.
+/// The kind of a process, which decides what it may ask of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Our own program on one thread: an event loop over rings, descriptors that it has or is sent, no file and no other
-    /// process. All it may ask the kernel is on a list.
+    /// siga's own code on one thread: an event loop over rings and descriptors that it received, without files and other processes. A
+    /// list has the system calls that it may make.
     Guest,
-    /// Other people's code beside a stack, with sockets, files, threads and children: it may ask for anything but what
-    /// serves to reach into another process or to change what all processes see.
+    /// Other code beside a stack, with sockets, files, threads and children. A list has the system calls that it may not make: those that
+    /// reach into another process, or change what all processes see.
     Application,
 }
 
-/// What shuts a process off, as far as the host allowed.
+/// How a process is confined, as far as the host allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// What was asked for. Its filter of system calls is in force, and so is no_new_privs.
+    /// The profile. Its system call filter and no_new_privs are in force.
     pub profile: Profile,
-    /// Whether nobody could reach in since the program's first instruction; if not, since its first call of [`hide`] only.
+    /// True if the process was hidden from its first instruction; false if only from its first call of [`hide`].
     pub hidden_from_start: bool,
-    /// Whose user namespace it is in.
+    /// The user namespace that it is in.
     pub user_namespace: UserNamespace,
 }
 
-/// Whose user namespace a process is in.
+/// The user namespace of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserNamespace {
-    /// Its own: even without its filter it could not trace another process of its user. No id is mapped in it, as nobody may
-    /// write the map of a hidden process: it sees everybody's user id as 65534, while others see its id as it is.
+    /// Its own: even without a filter it could not trace another process of its user. No id is mapped, because no process may write the
+    /// map of a hidden process. The process sees every user id as 65534; others see its real id.
     Own,
-    /// That of the process that started it.
+    /// The namespace of the process that started it.
     Inherited {
-        /// Why it has none of its own.
+        /// Why it has no namespace of its own.
         why: String,
     },
 }
@@ -72,35 +71,35 @@ impl fmt::Display for Confinement {
     }
 }
 
-/// Keeps other processes of the same user out: afterwards none can trace this one, read or write its memory, take its
-/// descriptors, or have its core dumped. Calling it again does no harm.
+/// Hides this process: afterwards no other process of the same user can trace it, read or write its memory, take its descriptors, or
+/// have its core dumped. Calling it again does no harm.
 ///
-/// It is for the start of a program: what was opened before (`/proc/PID/mem`) stays open. Only a start by
-/// [`Program`](crate::isolate::launch::Program) leaves no such moment.
+/// Call it at the start of a program: a file such as `/proc/PID/mem` that was opened before stays open. A process that
+/// [`Program`](crate::isolate::launch::Program) starts has no such moment.
 ///
 /// # Errors
-/// The process is traced, or the kernel does not do as it is asked.
+/// The process is traced, or the kernel refuses.
 pub fn hide() -> Result<()> {
     hidden_from_start()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot hide from other processes")?;
     if dumpable()? != DumpableBehavior::NotDumpable {
-        return Err(Error::environment("cannot hide from other processes: the kernel does not keep to it"));
+        return Err(Error::environment("cannot hide from other processes: the kernel ignored the request"));
     }
-    // For what ignores the mark above; a core would hold the frames and keys of everybody here.
+    // Some core dump handlers ignore the mark above. A core would contain frames and keys of all guests.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).context("cannot forbid core dumps")?;
-    // A tracer from before would stay; none can come any more.
+    // No new tracer can attach, but one from before would stay.
     match status("TracerPid")? {
         0 => Ok(()),
         tracer => Err(Error::environment(format!("process {tracer} traces this one")).hint("end the debugger")),
     }
 }
 
-/// Confines the calling process for good. It is called before anything that comes from outside is looked at.
+/// Confines the calling process for good. Call it before the process reads anything from outside.
 ///
-/// A guest has all its descriptors by then, as it can open no file and make no socket afterwards.
+/// Afterwards a guest can open no file and make no socket: it must have its descriptors already.
 ///
 /// # Errors
-/// As [`hide`]; a guest has more than one thread; the kernel has no filters of system calls.
+/// As [`hide`]; a guest has more than one thread; the kernel has no system call filters.
 pub fn confine(profile: Profile) -> Result<Confinement> {
     hide()?;
     set_no_new_privs(true).context("cannot give up new privileges")?;
@@ -112,14 +111,14 @@ pub fn confine(profile: Profile) -> Result<Confinement> {
     Ok(Confinement { profile, hidden_from_start: hidden_from_start()?, user_namespace })
 }
 
-/// Lets this process have as many descriptors as the host lets it: a partner takes two.
+/// Raises the descriptor limit of this process to the host's maximum: each partner takes two.
 pub fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    // With fewer, pairs are refused one by one.
+    // With a lower limit, some pairs are refused later.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Whether this process was hidden when it asked for the first time.
+/// True if this process was hidden already at its first call.
 fn hidden_from_start() -> Result<bool> {
     static FROM_START: OnceLock<bool> = OnceLock::new();
     if let Some(known) = FROM_START.get() {
@@ -136,7 +135,7 @@ fn dumpable() -> Result<DumpableBehavior> {
     dumpable_behavior().context("cannot tell whether other processes are kept out")
 }
 
-/// Enters a user namespace of its own, where possible, and gives up every capability in it and elsewhere.
+/// Enters a user namespace of its own, where the host allows it, and gives up every capability.
 fn leave_others() -> Result<UserNamespace> {
     let threads = status("Threads")?;
     if threads != 1 {
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_force_is_told() {
+    fn the_text_of_a_confinement_names_what_is_missing() {
         let full = Confinement { profile: Profile::Guest, hidden_from_start: true, user_namespace: UserNamespace::Own };
         let text = "system calls of a guest only, hidden since its first instruction, user namespace of its own";
         assert_eq!(full.to_string(), text);

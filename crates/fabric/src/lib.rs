@@ -20,4 +20,3 @@ mod random;
 pub mod rundir;
 pub mod sockets;
 pub mod sys;
-mod text;

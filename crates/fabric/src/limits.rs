@@ -9,80 +9,80 @@ pub const HELD_ANSWER_BYTES_MAX: usize = 16 << 10;
 pub const COUNTERS_MAX: usize = 256;
 /// Bytes of a counter's name in a report.
 pub const COUNTER_NAME_BYTES_MAX: usize = 64;
-/// What a guest's process may take beside its rings and its applications' memory, where the topology sets nothing. The stack's
-/// own bounds add up to more, which takes hundreds of thousands of sockets.
+/// Default memory of a guest's process beside its rings and its applications. The stack's own bounds add up to more, but only with
+/// hundreds of thousands of sockets.
 pub const MEMORY_BYTES_BASE: u64 = 1 << 30;
-/// What the address space of a process has beside the memory that it uses: program, stack, a pair that is made anew.
+/// Address space of a process beside the memory that it uses: the program, its stack, and a pair that is made again.
 pub const ADDRESS_SPACE_BYTES_EXTRA: u64 = 256 << 20;
 /// Descriptors of a guest beside those of its pairs and applications.
 pub const DESCRIPTORS_BASE: u64 = 128;
-/// Descriptors of a guest for a pair or an application: two doorbells, and memory files on their way.
+/// Descriptors of a guest for each pair or application: two doorbells, and memory files in flight.
 pub const DESCRIPTORS_EACH: u64 = 6;
-/// How often a control group is tried to be removed, and the wait between: its last process may still be ending.
+/// Attempts to remove a control group, whose last process may still be ending.
 pub const CGROUP_REMOVALS_MAX: u32 = 50;
-/// See [`CGROUP_REMOVALS_MAX`].
+/// The wait between two such attempts.
 pub const CGROUP_REMOVAL_WAIT: Duration = Duration::from_millis(10);
 
 /// Bytes of one message between processes.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// Descriptors with one message.
 pub const MESSAGE_DESCRIPTORS_MAX: usize = 4;
-/// Messages that wait for a receiver; one that falls further behind is taken for dead.
+/// Messages that wait for a receiver. A receiver that falls further behind counts as dead.
 pub const OUTBOX_MESSAGES_MAX: usize = 8_192;
-/// Orders that wait for a guest because of one other guest. While there are this many, the other gets no new pair with it.
+/// Orders that wait for a guest because of one other guest. While there are this many, the other guest gets no new pair with it.
 pub const ORDERS_OF_ONE_MAX: usize = 16;
-/// Pairs that one guest may have made within a second, once it has used up its burst of `pairs_max`.
+/// Pairs that one guest may ask for in a second, after a burst of `pairs_max`.
 pub const PAIRS_PER_SECOND: u64 = 100;
-/// Messages of one guest that are heard before others have their turn.
+/// Events of one guest that are handled before other guests have their turn.
 pub const GUEST_EVENTS_AT_ONCE_MAX: usize = 64;
-/// Pairs, and applications, in one message of an inventory.
+/// Pairs, and applications, in one part of an inventory.
 pub const INVENTORY_PART_MAX: usize = 64;
 /// Connections to a control program at a time.
 pub const CLIENTS_MAX: usize = 1_024;
-/// Connections that a control program accepts before others have their turn. It hears more clients in a turn than it accepts, so
-/// that a new client is heard before [`CLIENTS_MAX`] others push it out.
+/// Connections that a control program accepts in a turn. It serves more clients in a turn than it accepts, so that a new client is
+/// served before [`CLIENTS_MAX`] others push it out.
 pub const CONNECTIONS_AT_ONCE_MAX: usize = 16;
-/// How long a control program without a single descriptor waits before it looks again.
+/// How long a control program without a free descriptor waits before it tries again.
 pub const OUT_OF_DESCRIPTORS_WAIT: Duration = Duration::from_millis(10);
 /// How long a guest may take from its start until it runs.
 pub const START_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a control program may take to take up a request. Afterwards the request is void.
 pub const TAKE_UP_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a guest may take to end before it is killed, and to report.
+/// How long a guest may take to report, and to end before it is killed.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// A guest that has run for so long is started again at once; one that ended sooner waits.
+/// A guest that ran this long is started again at once. One that ended sooner waits.
 pub const RESTART_SETTLED: Duration = Duration::from_secs(1);
-/// The first such wait; each further one is twice as long.
+/// The first such wait. Each further one is twice as long.
 pub const RESTART_WAIT: Duration = Duration::from_millis(100);
-/// The longest.
+/// The longest such wait.
 pub const RESTART_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bytes of the state file: a topology, three secrets a guest, and for each restricted network its guests.
 pub const STATE_BYTES_MAX: u64 = 64 << 20;
-/// Links on the way to the directory of all networks, as many as the kernel follows.
+/// Links in the path of the directory of all networks: as many as the kernel follows.
 pub const LINKS_MAX: usize = 40;
-/// Processes that attached to a network, are alive, and may ask its control program for nothing else.
+/// Living processes that are attached to a network.
 pub const ATTACHED_PROCESSES_MAX: usize = 16_384;
-/// Bytes of the log, and of the one before it that a rotation keeps.
+/// Bytes of the log. A rotation keeps one former log of the same size.
 pub const LOG_BYTES_MAX: u64 = 8 << 20;
-/// Bytes of one line of the log; a longer text is cut.
+/// Bytes of one line of the log. A longer text is cut.
 pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
-/// Bytes of one log that lines of all guests may take together, beyond [`LOG_GUEST_BYTES_MIN`] of each.
+/// Bytes of one log file for the lines of all guests together, beyond the [`LOG_GUEST_BYTES_MIN`] of each.
 pub const LOG_GUESTS_BYTES_MAX: u64 = 3 << 20;
-/// Bytes of one log that each guest is sure of, whatever the others write.
+/// Bytes of one log file that are reserved for each guest.
 pub const LOG_GUEST_BYTES_MIN: u64 = 3 << 10;
-/// Guests cannot make the log rotate before it is this old.
+/// Lines of guests cannot rotate a log file that is younger.
 pub const LOG_KEPT_MIN: Duration = Duration::from_secs(3_600);
 /// Lines that a guest may cause at once.
 pub const LOG_GUEST_BURST_LINES: u64 = 512;
-/// Lines that a guest may cause in a second, after these.
+/// Lines that a guest may cause in a second, after that burst.
 pub const LOG_GUEST_LINES_PER_SECOND: u64 = 8;
 /// Bytes of lines that a guest may cause at once.
 pub const LOG_GUEST_BURST_BYTES: u64 = 64 << 10;
-/// Bytes of lines that a guest may cause in a second, after these.
+/// Bytes of lines that a guest may cause in a second, after that burst.
 pub const LOG_GUEST_BYTES_PER_SECOND: u64 = 2 << 10;
-/// The time from the first line of a guest that was left out to the line that tells how many were.
+/// The time from a guest's first line that was left out to the line with the count.
 pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
-/// The least time between two reads of what a guest writes to its descriptor 2; each takes a page.
+/// The least time between two reads of a guest's standard error. Each read takes a page.
 pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.

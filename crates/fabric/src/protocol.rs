@@ -1,8 +1,8 @@
-//! What the processes of one network say to each other, and how it reaches them.
+//! The messages between the processes of one network.
 //!
-//! `channel` carries messages with descriptors over a socket. `message` has those between the control program and its guests,
-//! `request` those between the control program and its clients, `report` what a guest has counted. `ticket` and `secret` prove
-//! where a number comes from and which process speaks.
+//! A `channel` carries messages with descriptors over a socket. `message` has the orders to guests and their events, `request` the
+//! requests of clients and the answers, `report` the counters of a guest. A `ticket` proves that a control program issued a number. A
+//! `secret` proves what a process is.
 
 pub mod channel;
 pub mod message;

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
-/// So many random bytes.
+/// Draws random bytes.
 ///
 /// # Errors
 /// The host has no random numbers.
@@ -27,7 +27,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_draw_differs_and_every_byte_is_drawn() {
+    fn draws_differ_and_fill_every_byte() {
         let drawn: BTreeSet<[u8; 32]> = (0..100).map(|_| draw().unwrap()).collect();
         assert_eq!(drawn.len(), 100);
         assert!((0..32).all(|at| drawn.iter().any(|bytes| bytes[at] != 0)));

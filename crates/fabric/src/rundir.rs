@@ -1,8 +1,8 @@
-//! The directory in which a network keeps what outlives its control program: sockets, the state file, the log.
+//! The run directory of a network: its sockets, its state file and its log, which outlive the control program.
 //!
-//! It lies in a *base*, a directory with all networks of one user. Both belong to that user, who alone may write into them;
-//! anything else is refused. Each is opened once and checked as opened. Every file in it is reached through the open directory,
-//! by a name that siga knows, and only if it has the type that siga gives it. A file that siga does not know is never touched.
+//! It lies in a *base*, the directory of all networks of one user. Both must belong to that user, and no other user may write into them.
+//! Each is opened once, and the checks apply to the open directory. Files in it are reached through the open directory, by names that
+//! siga knows, and only if they have the expected type. siga never touches other files.
 
 mod contents;
 mod walk;
@@ -20,15 +20,14 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The way out of every refusal.
+/// The hint of every refusal.
 const OWN_DIRECTORY: &str = "set SIGA_RUN_DIR or XDG_RUNTIME_DIR to a directory that belongs to you alone; if the network is \
                              another user's, run siga as that user";
 
-/// The directory with those of all networks of this user: `$SIGA_RUN_DIR`, else `siga` in `$XDG_RUNTIME_DIR`, else
-/// `/tmp/siga-UID`. It need not exist.
+/// The base of this user: `$SIGA_RUN_DIR`, otherwise `siga` in `$XDG_RUNTIME_DIR`, otherwise `/tmp/siga-UID`. It need not exist.
 ///
 /// # Errors
-/// `$XDG_RUNTIME_DIR` does not belong to this user alone. Other users may replace directories in `/tmp`.
+/// Other users own or may write into `$XDG_RUNTIME_DIR`, or may replace directories in `/tmp`.
 pub fn base() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(base) = set("SIGA_RUN_DIR") {
@@ -42,7 +41,7 @@ pub fn base() -> Result<PathBuf> {
     }
     let shared = Path::new("/tmp");
     let stat = rustix::fs::stat(shared).context("cannot use /tmp")?;
-    // Without the sticky bit, a user who may write into a directory may replace what lies in it.
+    // Without the sticky bit, a user who may write into a directory may replace its files.
     let is_sticky = stat.st_mode & Mode::SVTX.bits() != 0;
     let is_safe = is_ours(&stat, shared).is_ok() || stat.st_uid == 0 && (is_sticky || stat.st_mode & OTHERS_WRITE == 0);
     if !is_safe {
@@ -56,7 +55,7 @@ pub fn base() -> Result<PathBuf> {
 /// Removes a base, if it is empty and belongs to this user alone.
 ///
 /// # Errors
-/// It cannot be used, or not removed.
+/// It cannot be used or removed.
 pub fn remove_base(base: &Path) -> Result<()> {
     match walk::open(base, false)? {
         Some(_) => std::fs::remove_dir(base).context(format!("cannot remove {}", base.display())),
@@ -64,7 +63,7 @@ pub fn remove_base(base: &Path) -> Result<()> {
     }
 }
 
-/// Writing by the group or by everybody.
+/// Write permission for the group or for all users.
 const OTHERS_WRITE: u32 = 0o022;
 
 fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
@@ -88,16 +87,16 @@ fn is_ours(stat: &rustix::fs::Stat, path: &Path) -> Result<()> {
     Err(Error::environment(message).hint(OWN_DIRECTORY))
 }
 
-/// A directory of this user's, open and checked.
+/// A directory of this user, open and checked.
 #[derive(Debug)]
 struct OpenDirectory {
     descriptor: OwnedFd,
-    /// For messages.
+    /// Its path, for messages.
     path: PathBuf,
 }
 
 impl OpenDirectory {
-    /// Opens one by its name in another; none if it is not there. With `make` it is made.
+    /// Opens a directory by its name in another; none if it does not exist. With `make` it is created.
     fn open(above: impl AsFd, name: impl AsRef<OsStr>, path: &Path, make: bool) -> Result<Option<Self>> {
         let (above, name) = (above.as_fd(), name.as_ref());
         let at = || format!("cannot use {}", path.display());
@@ -119,12 +118,12 @@ impl OpenDirectory {
         Ok(Some(Self { descriptor, path: path.to_owned() }))
     }
 
-    /// The same for one that lies in this one.
+    /// The same for a directory in this one.
     fn below(&self, name: &str, make: bool) -> Result<Option<Self>> {
         Self::open(self, name, &self.path.join(name), make)
     }
 
-    /// The names in it, those that are text. A name that is none is given with a replacement.
+    /// The names in it. Bytes that are not UTF-8 are replaced.
     fn names(&self) -> Result<Vec<String>> {
         let at = || format!("cannot read {}", self.path.display());
         let mut names = Vec::new();
@@ -151,49 +150,50 @@ pub struct RunDir {
     name: Name,
     base: OpenDirectory,
     own: OpenDirectory,
-    /// Held by the control program that made or took over the directory.
-    held: Option<Held>,
+    /// The lock and the open directory of the guests' sockets, in the control program.
+    in_use: Option<InUse>,
 }
 
-/// What the owner of a network's directory holds while it lives.
+/// What the control program of a network holds while it lives.
 #[derive(Debug)]
-struct Held {
+struct InUse {
     _lock: OwnedFd,
     guests: OpenDirectory,
 }
 
 impl RunDir {
-    /// Opens that of a network below `base`; none if it is not there. It need not be that of a network.
+    /// Opens the directory of a network below `base`; none if it does not exist. It may turn out not to be a network's.
     ///
     /// # Errors
-    /// It or `base` is not a directory of this user's alone.
+    /// It or `base` is not a directory that belongs to this user alone.
     pub fn open(base: &Path, network: &Name) -> Result<Option<Self>> {
         let Some(base) = walk::open(base, false)? else { return Ok(None) };
         let own = base.below(network.as_str(), false)?;
-        Ok(own.map(|own| Self { name: network.clone(), base, own, held: None }))
+        Ok(own.map(|own| Self { name: network.clone(), base, own, in_use: None }))
     }
 
-    /// Makes it and what it lies in, for this user alone, or takes over one that a control program left. Its lock is held as long
-    /// as this value lives.
+    /// Makes the directory and its base for this user alone, or takes over one that a control program left. Its lock is held while this
+    /// value lives.
     ///
     /// # Errors
-    /// It cannot be made, belongs to another user, is not that of a network, or is in use.
+    /// It cannot be made, belongs to another user, has other files, or is in use.
     pub fn create(base: &Path, network: &Name) -> Result<Self> {
-        let gone = || Error::environment(format!("network {network} was taken down at this moment")).hint("try again");
+        let gone =
+            || Error::environment(format!("network {network} was taken down at the same time")).hint("try again");
         let base = walk::open(base, true)?.ok_or_else(gone)?;
         let own = base.below(network.as_str(), true)?.ok_or_else(gone)?;
-        let mut run = Self { name: network.clone(), base, own, held: None };
+        let mut run = Self { name: network.clone(), base, own, in_use: None };
         run.is_fit_for_a_network()?;
         let lock = run.lock()?.ok_or_else(gone)?;
         let guests = run.own.below(GUESTS, true)?.ok_or_else(gone)?;
-        run.held = Some(Held { _lock: lock, guests });
+        run.in_use = Some(InUse { _lock: lock, guests });
         Ok(run)
     }
 
-    /// The networks that have one below `base`, by name.
+    /// The names of all networks below `base`.
     ///
     /// # Errors
-    /// `base` cannot be read, or is not a directory of this user's alone.
+    /// `base` cannot be read, or is not a directory that belongs to this user alone.
     pub fn all(base: &Path) -> Result<Vec<Name>> {
         let Some(open) = walk::open(base, false)? else { return Ok(Vec::new()) };
         let is_network = |name: &Name| matches!(Self::open(base, name), Ok(Some(run)) if run.is_network());
@@ -201,26 +201,26 @@ impl RunDir {
         Ok(names.filter(is_network).collect())
     }
 
-    /// Where it is, for messages.
+    /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.own.path
     }
 
-    /// True if a network's control program has used it.
+    /// True if a control program has used it.
     pub fn is_network(&self) -> bool {
         [LOCK, STATE].iter().any(|name| matches!(files::type_of(&self.own, *name), Ok(Some(FileType::RegularFile))))
     }
 
-    /// The control program's socket, by a path through the open directory.
+    /// The path of the control program's socket, through the open directory.
     pub fn control(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(CONTROL)
     }
 
-    /// The control program's socket itself, whatever happens to its name; none if there is none. To connect to it, use its path
-    /// through `/proc/self/fd`.
+    /// Opens the control program's socket; none if there is none. Connect to it by its path in `/proc/self/fd`, so that nothing can
+    /// replace it after the checks.
     ///
     /// # Errors
-    /// The file is not a socket of this user's.
+    /// The file is not a socket of this user.
     pub(crate) fn control_socket(&self) -> Result<Option<OwnedFd>> {
         let path = self.own.path.join(CONTROL);
         let at = || format!("cannot use {}", path.display());
@@ -240,28 +240,28 @@ impl RunDir {
         Ok(Some(socket))
     }
 
-    /// The socket on which a guest waits for a later control program, by a path through the open directory.
+    /// The path of the socket on which a guest waits for a later control program, through the open directory.
     pub fn guest(&self, guest: &Name) -> PathBuf {
-        match &self.held {
-            Some(held) => Path::new(&through(&held.guests.descriptor)).join(guest.as_str()),
+        match &self.in_use {
+            Some(in_use) => Path::new(&through(&in_use.guests.descriptor)).join(guest.as_str()),
             None => Path::new(&through(&self.own.descriptor)).join(GUESTS).join(guest.as_str()),
         }
     }
 
-    /// The log, by a path through the open directory.
+    /// The path of the log, through the open directory.
     pub fn log(&self) -> PathBuf {
         Path::new(&through(&self.own.descriptor)).join(LOG)
     }
 
-    /// The log, to be written to its end.
+    /// Opens the log for appending.
     ///
     /// # Errors
-    /// It cannot be made, or is not a regular file of this user's.
+    /// It cannot be made, or is not a regular file of this user.
     pub fn append_log(&self) -> Result<OwnedFd> {
         self.make(LOG, OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY)
     }
 
-    /// Puts the log aside, in place of the one that was put aside before. If there is none, nothing happens.
+    /// Renames the log to the former log, which is replaced. Nothing happens without a log.
     ///
     /// # Errors
     /// The directory is gone.
@@ -278,7 +278,7 @@ impl RunDir {
         made.ok_or_else(|| Error::environment(format!("cannot make {}: its directory is gone", path.display())))
     }
 
-    /// Takes the lock, which says that a control program of this network lives; none if the directory is removed meanwhile.
+    /// Takes the lock, which shows that a control program of this network lives; none if the directory is removed meanwhile.
     fn lock(&self) -> Result<Option<OwnedFd>> {
         let (path, name) = (self.own.path.join(LOCK), &self.name);
         let Some(file) = files::open_own(&self.own, LOCK, OFlags::CREATE | OFlags::RDWR, &path)? else {
@@ -294,23 +294,22 @@ impl RunDir {
             }
             Err(error) => return Err(error).context(format!("cannot lock {}", path.display())),
         }
-        // Its former holder removes it last.
+        // Its former holder removes the file last.
         let links = rustix::fs::fstat(&file).context(format!("cannot use {}", path.display()))?.st_nlink;
         Ok((links > 0).then_some(file))
     }
 
-    /// What a control program left, if it left anything.
+    /// The bytes of the state file; none if there is none.
     ///
     /// # Errors
-    /// The file is not a regular one of this user's, too long, or cannot be read.
+    /// The file is not a regular file of this user, is too long, or cannot be read.
     pub fn read_state(&self) -> Result<Option<Vec<u8>>> {
         let path = self.own.path.join(STATE);
         let Some(file) = files::open_own(&self.own, STATE, OFlags::RDONLY, &path)? else { return Ok(None) };
         files::read_bounded(file, STATE_BYTES_MAX, &format!("cannot read {}", path.display())).map(Some)
     }
 
-    /// Replaces the state, whole or not at all. If the host loses power before the disk has it, the state may be empty, unless it is
-    /// `durable`.
+    /// Replaces the state file, whole or not at all. Without `durable`, the file may be empty if the host loses power soon after.
     ///
     /// # Errors
     /// The disk is full, or the directory is gone.

@@ -1,7 +1,6 @@
-//! The system calls that no safe library covers: what a program does between fork and exec, and leaving a user namespace.
+//! System calls that no safe library covers: between fork and exec, new user namespaces, and the peer of a socket.
 //!
-//! All `unsafe` code of the fabric lies in this file, behind a safe interface. It takes no decision: policy belongs to the
-//! callers.
+//! All `unsafe` code of the crate is in this file, behind a safe interface. The callers decide when to use it.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
 use rustix::process::setsid;
@@ -13,20 +12,20 @@ use std::process::Command;
 #[cfg(test)]
 use std::time::Duration;
 
-/// The largest number of a signal on any architecture that this runs on.
+/// The largest signal number on any supported architecture.
 const SIGNAL_MAX: libc::c_int = 64;
 
-/// Has the process that `command` starts begin as if nobody had started it: a session of its own, every signal at its
-/// default and none blocked, no descriptor but 0, 1 and 2. A file that is unreadable is so for root too.
+/// Gives the process that `command` starts a clean state: a session of its own, default actions for all signals, none of them blocked,
+/// and no descriptors but 0, 1 and 2. An unreadable program file is unreadable for root too.
 pub(crate) fn start_afresh(command: &mut Command) {
     let prepare = || {
         setsid()?;
         reset_signals()?;
-        // Root gets them back by executing; meanwhile the kernel asks whether the caller may read what it executes.
+        // The kernel checks during exec whether the caller may read the program file. Root gets the capabilities back by exec.
         let mut own = capabilities(None)?;
         own.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
         set_capabilities(None, own)?;
-        // Marked instead of closed: the standard library tells a failed exec by a descriptor of its own.
+        // The descriptors are marked, not closed: the standard library reports a failed exec over one of them.
         // SAFETY: close_range touches no memory.
         let status = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -36,10 +35,10 @@ pub(crate) fn start_afresh(command: &mut Command) {
 }
 
 fn reset_signals() -> io::Result<()> {
-    /// The size of a set of signals to the kernel.
+    /// The size of the kernel's signal set.
     const SET_BYTES: usize = 8;
-    // To the kernel, as an action: the default, without flags, with an empty mask. Its own call is made since glibc's leaves
-    // out the signals that it keeps for itself, which may come in ignored too.
+    // For the kernel this is the default action without flags and with an empty mask. glibc's function refuses the signals that it
+    // reserves for itself, which may be ignored at the start too, so the system call is made directly.
     let default = [0_u64; 4];
     let none = [0_u8; SET_BYTES];
     for signal in 1..=SIGNAL_MAX {
@@ -53,10 +52,10 @@ fn reset_signals() -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where nothing is to be written.
+/// A pointer for results that are not wanted.
 const NOTHING: *mut u8 = std::ptr::null_mut();
 
-/// Moves the calling process into a user namespace of its own, in which it has every capability and no mapped id.
+/// Moves the calling process into a user namespace of its own, with all capabilities and no mapped id.
 ///
 /// # Errors
 /// EINVAL in a process with several threads; EPERM or ENOSPC where unprivileged user namespaces are switched off.
@@ -66,12 +65,12 @@ pub(crate) fn unshare_user() -> io::Result<()> {
     Ok(())
 }
 
-/// A descriptor of the process at the other end of a connection, which the kernel noted when that process connected or listened.
+/// A descriptor of the process at the other end of a connection: the process that connected, or that listened.
 ///
 /// # Errors
 /// The kernel is older than 6.5 and has no such option (ENOPROTOOPT), or the process is gone.
 pub(crate) fn peer_pidfd(socket: impl AsFd) -> io::Result<OwnedFd> {
-    /// Of <asm-generic/socket.h>.
+    /// From <asm-generic/socket.h>.
     const SO_PEERPIDFD: libc::c_int = 77;
     let mut descriptor: libc::c_int = -1;
     let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
@@ -92,7 +91,7 @@ pub(crate) fn peer_pidfd(socket: impl AsFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// What became of a call that a child of this process made under filters.
+/// The outcome of a system call that a child of this process made under filters.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -112,8 +111,8 @@ pub(crate) fn attempt(filters: &[seccompiler::BpfProgram], call: i64, arguments:
     })
 }
 
-/// Makes calls with one number, one after the other, in one child: how many of them were done, or how the child ended. One
-/// that waits for longer than `time` is ended by SIGALRM.
+/// Makes several calls with one number in one child. Returns how many succeeded, or how the child ended. SIGALRM ends a child that
+/// blocks for longer than `time`.
 #[cfg(test)]
 pub(crate) fn attempt_all(
     time: Duration,
@@ -132,7 +131,7 @@ pub(crate) fn attempt_all(
     }
 }
 
-/// Asks for the process id by the 32-bit interface of this architecture.
+/// Asks for the process id through the 32-bit interface of this architecture.
 #[cfg(all(test, target_arch = "x86_64"))]
 pub(crate) fn attempt_32_bit(filters: &[seccompiler::BpfProgram]) -> Outcome {
     in_child(filters, None, || {

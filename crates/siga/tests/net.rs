@@ -116,7 +116,7 @@ fn established_traffic_outlives_the_control_program_and_a_successor_finds_the_gu
                 kill(control_pid(&network));
                 let refused = network.siga(&["status", network.name.as_str()]);
                 assert_eq!(refused.status.code(), Some(3));
-                assert!(String::from_utf8_lossy(&refused.stderr).contains("its guests go on without it"));
+                assert!(String::from_utf8_lossy(&refused.stderr).contains("its guests run on without it"));
             }
             if step == 1 && sent >= bytes / 2 {
                 step = 2;

@@ -1,4 +1,6 @@
-//! Guests of a control program: started, adopted, sent orders, started again, ended. `guest_events.rs` has what they say.
+//! The guests of a control program: it starts, adopts, configures, restarts and ends them, and sends them orders.
+//!
+//! `guest_events.rs` handles the events that they send.
 
 use super::peer::Peer;
 use super::token_bucket::TokenBucket;
@@ -27,7 +29,7 @@ pub(super) const GUEST_ARGUMENTS: [&str; 2] = ["net", "guest"];
 pub(super) enum Running {
     /// This control program started it.
     Own(Process),
-    /// An earlier one did, or its user.
+    /// An earlier control program started it, or its user did.
     Adopted(Peer),
 }
 
@@ -47,20 +49,20 @@ impl Running {
     }
 }
 
-/// How far a guest's process has come, and so which message is in turn.
+/// The phase of a guest's process, which decides which events are in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It has been started. In turn: `Hello`.
+    /// It was started. In turn: `Hello`.
     Begun,
-    /// It has its configuration. In turn: `Ready`.
+    /// It has received its configuration. In turn: `Ready`.
     Configured,
-    /// It ran before this control program did. In turn: `Inventory`, up to the last part.
+    /// It ran before this control program did. In turn: `Inventory`, until its last part.
     Adopted,
     /// It runs.
     Runs,
 }
 
-/// What is known of a guest.
+/// The state of a guest.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
     pub(super) channel: Option<(u64, Channel)>,
@@ -72,14 +74,14 @@ pub(super) struct Guest {
     ready: Option<Instant>,
     /// The applications that use its stack.
     pub(super) applications: BTreeSet<ApplicationId>,
-    /// How often it may have pairs made.
+    /// Limits how often it may ask for pairs.
     pub(super) pairs: Option<TokenBucket>,
     confinement: String,
     restarts: u32,
-    /// Ends in a row, each soon after the start.
+    /// How often in a row it ended soon after its start.
     failures: u32,
     ended: Option<String>,
-    /// When it is to be started again.
+    /// When it will be started again.
     start_at: Option<Instant>,
 }
 
@@ -92,47 +94,47 @@ impl Guest {
         self.phase == Some(Phase::Runs)
     }
 
-    /// Until when it has to run.
+    /// When its start has taken too long.
     fn late_at(&self) -> Option<Instant> {
         self.begun.filter(|_| self.is_starting()).map(|begun| begun + START_TIME_MAX)
     }
 
-    /// When something is due for it.
+    /// When a start or its time limit is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.start_at.into_iter().chain(self.late_at()).min()
     }
 
-    /// It is not started again.
+    /// Cancels its next start.
     pub(super) fn stays_ended(&mut self) {
         self.start_at = None;
     }
 
-    /// It has a process, over this channel.
+    /// Notes its new process and the channel to it.
     fn begin(&mut self, phase: Phase, process: (u64, Running), channel: (u64, Channel), pairs_max: u32) {
         let now = Instant::now();
         (self.process, self.channel) = (Some(process), Some(channel));
         (self.phase, self.begun, self.start_at) = (Some(phase), Some(now), None);
-        // A guest that has just started asks for all its pairs at once.
+        // A guest may ask for all its pairs right after its start.
         self.pairs = Some(TokenBucket::new(pairs_max.max(PAIRS_DEFAULT).into(), PAIRS_PER_SECOND, now));
     }
 }
 
 impl Control {
-    /// Ends a guest that does not end by itself. The process of an external guest is not ours to kill: it is let go of.
+    /// Kills a guest's process. The process of an external guest belongs to its user: the control program only closes its channel.
     pub(super) fn kill(&mut self, name: &Name) {
         if self.topology.guests[name].external {
             self.channel_ended(name);
         } else if let Some((_, process)) = self.guests.get(name).and_then(|guest| guest.process.as_ref()) {
-            // It has ended, or it will.
+            // An error means that it has ended already.
             let _ = pidfd_send_signal(process.pidfd(), Signal::KILL);
         }
     }
 
-    /// Finds guests that run already, and starts those that are to run.
+    /// Adopts the guests that run already, and starts the others.
     pub(super) fn begin_guests(&mut self) -> Result<()> {
         let mut names: Vec<Name> = self.guests.keys().cloned().collect();
         names.retain(|name| !self.adopt(name));
-        // A guest that cannot be adopted may live all the same, if it takes no connections: nobody would end it later.
+        // A guest that takes no connections cannot be adopted but may live. No later step would end it.
         names.iter().for_each(|name| self.cgroup.iter().for_each(|cgroup| cgroup.end(name)));
         names.iter().try_for_each(|name| self.state.renew_incarnation(name))?;
         self.write_state()?;
@@ -148,7 +150,7 @@ impl Control {
         if let Err(error) = self.try_start(name) {
             self.log.of_guest(name, &format!("guest {name}: {error}"));
             self.guest_failed(name, error);
-            // There is no process whose end would start it again.
+            // Without a process, no end of a process starts the guest again.
             let start_at = (!self.is_stopping()).then(|| Instant::now() + RESTART_WAIT_MAX);
             if let Some(guest) = self.guests.get_mut(name) {
                 guest.start_at = start_at;
@@ -175,15 +177,15 @@ impl Control {
         Ok(())
     }
 
-    /// True if the guest runs and was told of this control program.
+    /// Adopts a guest of an earlier control program. True if it runs and has received the order.
     fn adopt(&mut self, name: &Name) -> bool {
         let connect = || -> Option<(Channel, Running)> {
             let address = SocketAddrUnix::new(self.run.guest(name)).ok()?;
-            // A guest that accepts no connection must not make this process wait.
+            // A guest that accepts no connection must not block this process.
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
             net::connect(&socket, &address).ok()?;
-            // The secret is for a process of this user alone.
+            // Only a process of this user may receive the secret.
             net::sockopt::socket_peercred(&socket).ok().filter(|peer| peer.uid == geteuid())?;
             let process = Running::Adopted(Peer::of(&socket).ok()?);
             Some((Channel::new(socket).ok()?, process))
@@ -192,7 +194,7 @@ impl Control {
         let secret = self.state.secrets[name].control.clone();
         let mut adopted = channel.send(&Order::Adopt { protocol: PROTOCOL, secret }, Vec::new()).is_ok();
         if adopted && !self.topology.guests[name].external {
-            // It has its limits from the predecessor. What its descriptor 2 led to went with that one.
+            // The predecessor set its limits. The pipe of its standard error ended with the predecessor.
             adopted = self.limit(name, process.pid()).is_ok();
             let stderr = self.open_stderr(name);
             adopted &= stderr.is_ok_and(|stderr| channel.send(&Order::Stderr, vec![stderr]).is_ok());
@@ -208,10 +210,10 @@ impl Control {
         true
     }
 
-    /// A process has proved to be an external guest: its connection becomes the guest's channel.
+    /// Attaches an external guest whose process has proved what it is: its connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
         self.events.set_source(key, Source::Channel(name.clone()));
-        let process = Running::Adopted(Peer::of(&channel).context("the process that attaches cannot be watched")?);
+        let process = Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches")?);
         let pid = process.pid();
         let process_key = self.events.add(process.pidfd(), Source::Process(name.clone()))?;
         self.log.of_guest(name, &format!("guest {name}: attached, process {pid}"));
@@ -222,7 +224,7 @@ impl Control {
         self.configure(name)
     }
 
-    /// Tells a process what guest it is and who its partners are.
+    /// Sends a guest its configuration and its partners.
     pub(super) fn configure(&mut self, name: &Name) -> Result<()> {
         let guest = &self.topology.guests[name];
         let config = GuestConfig {
@@ -245,7 +247,7 @@ impl Control {
         Ok(())
     }
 
-    /// The partners of a guest, each with the own device that reaches it.
+    /// The partners of a guest, each with the guest's device that reaches it.
     pub(super) fn members_of(&self, name: &Name) -> Vec<(Name, Member)> {
         let mut members = Vec::new();
         for own in &self.topology.guests[name].devices {
@@ -262,12 +264,12 @@ impl Control {
         members
     }
 
-    /// Sends an order to a guest, if it has a channel. A guest that takes no orders is ended.
+    /// Sends an order to a guest, if it has a channel. A guest that does not take its orders is ended.
     pub(super) fn send_order(&mut self, name: &Name, order: &Order, descriptors: Vec<OwnedFd>) {
         self.send_order_because(None, name, order, descriptors);
     }
 
-    /// The same for an order that another guest is the cause of.
+    /// The same for an order that another guest caused.
     pub(super) fn send_order_because(
         &mut self,
         cause: Option<&Name>,
@@ -280,7 +282,7 @@ impl Control {
         self.events.set_behind(*key, &*channel, channel.is_behind());
         match sent {
             Ok(()) => {}
-            // The fault is this program's, not the receiver's.
+            // A message of ours that is too long is not the receiver's fault.
             Err(unsent @ Unsent::TooLong { .. }) => {
                 self.log.of_guest(name, &format!("an order to guest {name} was left out: {}", Error::from(unsent)));
             }
@@ -291,7 +293,7 @@ impl Control {
         }
     }
 
-    /// A guest that cannot be talked to is of no use: its process ends, and with that its pairs.
+    /// Closes the channel of a guest and ends its process, because a guest without a channel cannot be controlled.
     pub(super) fn channel_ended(&mut self, name: &Name) {
         let Some(guest) = self.guests.get_mut(name) else { return };
         if let Some((key, channel)) = guest.channel.take() {
@@ -318,7 +320,7 @@ impl Control {
             Running::Adopted(_) => ("it ended".to_owned(), false),
         };
         let how = if self.reached_its_limit(name) { format!("{how}: it reached its memory limit") } else { how };
-        // Its last words come before its end.
+        // Its last events and output come before its end.
         self.receive_from_guest(name);
         self.close_stderr(name);
         if let Some((key, channel)) = self.guests.get_mut(name).and_then(|guest| guest.channel.take()) {
@@ -327,7 +329,7 @@ impl Control {
         self.ended(name, &how, clean);
     }
 
-    /// A guest has ended: its partners are told, and it is started again if that is its way.
+    /// A guest has ended: its partners drop their pairs with it, and its `restart` setting decides whether it starts again.
     fn ended(&mut self, name: &Name, how: &str, clean: bool) {
         self.log.of_guest(name, &format!("guest {name}: ended: {how}"));
         let orders = self.pairs.gone(name);
@@ -342,14 +344,14 @@ impl Control {
         let again = !external && !clean && !stopping && self.topology.guests[name].restart == Restart::OnFailure;
         let again = again && !self.state.stopped.contains(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
-        let settled = guest.ready.is_some_and(|at| at.elapsed() >= RESTART_SETTLED);
+        let has_run = guest.ready.is_some_and(|at| at.elapsed() >= RESTART_SETTLED);
         let was_starting = guest.is_starting();
         (guest.phase, guest.ready, guest.pairs) = (None, None, None);
         guest.ended = Some(how.to_owned());
         if starting && was_starting && !external {
             self.begin_stop(Some(Error::environment(format!("guest {name} did not start: {how}"))));
         } else if again {
-            guest.failures = if settled { 0 } else { guest.failures + 1 };
+            guest.failures = if has_run { 0 } else { guest.failures + 1 };
             let wait = match guest.failures {
                 0 => Duration::ZERO,
                 count => RESTART_WAIT.saturating_mul(1 << (count - 1).min(10)).min(RESTART_WAIT_MAX),
@@ -359,8 +361,8 @@ impl Control {
         }
     }
 
-    /// Has the tickets of a guest's former process void, for successors too. A guest that ends again and again is not to cost the others
-    /// the time that a disk takes.
+    /// Makes the tickets of a guest's former process void, for successors too. The write is not durable: a guest that ends again and
+    /// again must not make the control program wait for the disk.
     fn begin_incarnation(&mut self, name: &Name) -> Result<()> {
         self.state.renew_incarnation(name)?;
         self.state.write(&self.run, &self.topology, false)
@@ -375,8 +377,8 @@ impl Control {
             if !self.guests[&name].is_starting() {
                 self.start_guest(&name);
             } else if !is_new {
-                // A network that comes up as a whole waits for no longer than this either.
-                self.log.of_guest(&name, &format!("guest {name}: it does not run in time"));
+                // A new network has the same time limit for its start as a whole.
+                self.log.of_guest(&name, &format!("guest {name}: it did not start in time"));
                 self.give_up_start(&name);
             }
         }
@@ -389,7 +391,7 @@ impl Control {
         self.kill(name);
     }
 
-    /// A guest cannot run. Whether it is started again is decided when its process has ended.
+    /// A guest cannot run. The end of its process decides whether it is started again.
     pub(super) fn guest_failed(&mut self, name: &Name, error: Error) {
         self.kill(name);
         let Some(guest) = self.guests.get_mut(name) else { return };
@@ -413,7 +415,7 @@ impl Control {
         }
     }
 
-    /// Ends the pairs that only one of two guests told of when they were adopted.
+    /// Ends the pairs of an earlier control program that only one of two guests has reported.
     pub(super) fn end_half_known(&mut self) {
         let may_still_report = |name: &Name| self.guests.get(name).is_some_and(Guest::is_starting);
         let orders = self.pairs.end_half_known(may_still_report);

@@ -1,8 +1,7 @@
-//! Which devices are joined by a ring pair, and from the wish for one to its end. Pure: in go the words of guests, out go
-//! orders for guests.
+//! The ring pairs of a network, from the request for one to its end. Pure: guest events go in, orders for guests come out.
 //!
-//! A pair is made when the first of its members wants it, charged to that one, and made again when a member that ended
-//! comes back. After a violation the two members are kept apart until one of them has been started anew.
+//! A pair is made when one of its members asks for it, and its memory is charged to that guest. It is made again when a guest that
+//! ended starts again. After a protocol violation the two members get no pair until one of them has started again.
 
 use super::issuer::Issuer;
 use crate::protocol::message::{Buffers, MemberId, Order, RingPairEnd};
@@ -12,14 +11,14 @@ use siga_model::name::Name;
 use siga_model::topology::{Device, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An order and whom it is for.
+/// An order and its receiver.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// The guest.
+    /// The receiver.
     pub to: Name,
     /// The order.
     pub order: Order,
-    /// What goes with it.
+    /// Its descriptors.
     pub with: With,
 }
 
@@ -28,11 +27,11 @@ pub struct Outgoing {
 pub enum With {
     /// None.
     Nothing,
-    /// A bell towards the other member and an ear for its bell, of a pair of pipes that is made for the two orders.
+    /// A notify and a wake descriptor. The doorbells of both members are made for the two orders of a pair.
     Doorbells(RingPairId),
 }
 
-/// Two members in a fixed order.
+/// Two members in a fixed order, as a key.
 type Couple = (MemberId, MemberId);
 
 fn couple(one: &MemberId, other: &MemberId) -> Couple {
@@ -43,13 +42,13 @@ fn couple(one: &MemberId, other: &MemberId) -> Couple {
 struct End {
     member: MemberId,
     inbound: Buffers,
-    /// Its guest has passed its memory on.
+    /// Its guest has sent its memory.
     has_passed_memory: bool,
-    /// Its guest has reported that both halves are mapped.
+    /// Its guest has mapped both rings.
     is_linked: bool,
     /// Its guest sends nothing more.
     is_quiet: bool,
-    /// An earlier control program made the pair, and this end's guest has not reported it.
+    /// An earlier control program made the pair, and this end's guest has not reported it yet.
     is_missing: bool,
 }
 
@@ -66,9 +65,9 @@ impl End {
 
 #[derive(Debug)]
 struct RingPair {
-    /// The first asked for it and is charged.
+    /// The guest of the first end asked for the pair and is charged.
     ends: [End; 2],
-    /// Both guests have been asked to send nothing more.
+    /// Both guests were ordered to send nothing more.
     is_quiescing: bool,
 }
 
@@ -81,8 +80,8 @@ impl RingPair {
         self.ends.iter().position(|end| end.member.guest == *guest)
     }
 
-    /// True if one of the ends is this guest's, and it has the pair by its own word. What its partner alone reports does not count
-    /// against its limits.
+    /// True if one end is this guest's, and the guest itself has reported it or asked for it. A pair that only its partner reports does
+    /// not count against its limits.
     fn is_had_by(&self, guest: &Name) -> bool {
         self.ends.iter().any(|end| end.member.guest == *guest && !end.is_missing)
     }
@@ -97,14 +96,15 @@ impl RingPair {
 pub struct RingPairs {
     pairs: BTreeMap<RingPairId, RingPair>,
     of_couple: BTreeMap<Couple, RingPairId>,
-    /// To be made when both guests are there; who asked comes first.
+    /// Pairs to make once both guests run; the member that asked comes first.
     wanted: BTreeMap<Couple, (MemberId, MemberId)>,
+    /// Members that get no pair after a violation.
     blocked: BTreeSet<Couple>,
     last: u64,
 }
 
 impl RingPairs {
-    /// How many there are.
+    /// The number of pairs.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
@@ -114,16 +114,16 @@ impl RingPairs {
         self.pairs.is_empty()
     }
 
-    /// The partner of a guest in a pair.
+    /// The other member of a guest's pair.
     pub fn partner(&self, pair: RingPairId, guest: &Name) -> Option<&MemberId> {
         let pair = self.pairs.get(&pair)?;
         Some(&pair.ends[1 - pair.end_of(guest)?].member)
     }
 
-    /// A member wants a pair with another. It comes into being at once if the other guest runs, else when it does.
+    /// A member asks for a pair with another. The pair is made at once if both guests run, otherwise when they do.
     ///
     /// # Errors
-    /// They may not couple, or the limits of who asks are reached.
+    /// They may not couple, or a limit of one of the guests is reached.
     pub(super) fn want(
         &mut self,
         topology: &Topology,
@@ -138,8 +138,8 @@ impl RingPairs {
         }
         let (own, partner) = may_couple(topology, asker, other)?;
         if self.blocked.contains(&key) {
-            let message = format!("{asker} and {other} are kept apart after a violation");
-            return Err(Error::usage(message).hint("starting one of the guests anew ends that"));
+            let message = format!("{asker} and {other} get no pair after a protocol violation");
+            return Err(Error::usage(message).hint("stop and start one of the two guests"));
         }
         let kind = topology.networks[&own.network].kind;
         let buffers = |device: &Device| Buffers { bytes: kind.buffer_bytes(), count: device.buffer_count };
@@ -185,7 +185,7 @@ impl RingPairs {
         let held = self.charged(&asker.guest);
         if held.saturating_add(pair.bytes()) > most {
             let message = format!(
-                "guest {} has asked for {held} bytes of rings; with {} more it would pass {most} (ring_bytes_max)",
+                "guest {} has asked for {held} bytes of rings; {} more would exceed {most} (ring_bytes_max)",
                 asker.guest,
                 pair.bytes()
             );
@@ -200,7 +200,7 @@ impl RingPairs {
         self.pairs.values().filter(asked).map(RingPair::bytes).sum()
     }
 
-    /// A guest has made its half of a pair, for its partner to map: once for each end.
+    /// A guest has sent the memory of its end. Returns the order for its partner, once for each end.
     pub fn memory(&mut self, pair: RingPairId, from: &Name) -> Option<Outgoing> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -211,7 +211,7 @@ impl RingPairs {
         Some(Outgoing { to, order: Order::PeerMemory { pair }, with: With::Nothing })
     }
 
-    /// A guest has mapped its partner's half. The partner, the first time.
+    /// A guest has mapped both rings. Returns its partner, the first time.
     pub fn linked(&mut self, pair: RingPairId, from: &Name) -> Option<&MemberId> {
         let ends = &mut self.pairs.get_mut(&pair)?.ends;
         let at = ends.iter().position(|end| end.member.guest == *from)?;
@@ -219,7 +219,7 @@ impl RingPairs {
         (!again).then_some(&ends[1 - at].member)
     }
 
-    /// A guest finds a pair idle: both ends are to be quiet before it ends. They are asked once.
+    /// A guest reports that a pair is idle. Both guests are ordered, once, to send nothing more before the pair ends.
     pub fn idle(&mut self, pair: RingPairId, from: &Name) -> Vec<Outgoing> {
         let Some(idle) = self.pairs.get_mut(&pair).filter(|idle| idle.end_of(from).is_some()) else {
             return Vec::new();
@@ -240,7 +240,7 @@ impl RingPairs {
         if quiet.ends.iter().all(|end| end.is_quiet) { self.end(pair, "idle", |_| true) } else { Vec::new() }
     }
 
-    /// A pair has ended at one side, which has detached; the other is told. With `violation`, the two are kept blocked.
+    /// A guest has dropped its end of a pair, and its partner is ordered to do so. After a `violation` the two members get no pair.
     pub fn lost(&mut self, pair: RingPairId, from: &Name, why: &str, violation: bool) -> Vec<Outgoing> {
         let Some(lost) = self.pairs.get(&pair).filter(|lost| lost.end_of(from).is_some()) else { return Vec::new() };
         if violation {
@@ -249,7 +249,7 @@ impl RingPairs {
         self.end(pair, why, |guest| guest != from)
     }
 
-    /// A guest is gone: its partners detach. What it had is wanted again when it comes back.
+    /// A guest has ended: its partners drop their ends. Its pairs are made again when it starts again.
     pub fn gone(&mut self, guest: &Name) -> Vec<Outgoing> {
         let mut orders = Vec::new();
         for pair in self.of(guest) {
@@ -262,13 +262,13 @@ impl RingPairs {
         orders
     }
 
-    /// What is to be made because a guest runs: who asked, and for whom.
+    /// The pairs to make now that a guest runs: the member that asked, and the other.
     pub fn wanted_with(&self, guest: &Name) -> Vec<(MemberId, MemberId)> {
         let with = |(asker, other): &&(MemberId, MemberId)| asker.guest == *guest || other.guest == *guest;
         self.wanted.values().filter(with).cloned().collect()
     }
 
-    /// A member may no longer be on its network: its pairs end on both sides, and nothing is wanted any more.
+    /// A guest has lost access to a network: its pairs there end, and the requests for them are dropped.
     pub fn revoke(&mut self, topology: &Topology, guest: &Name) -> Vec<Outgoing> {
         self.wanted.retain(|_, (asker, other)| may_couple(topology, asker, other).is_ok());
         let mut orders = Vec::new();
@@ -281,9 +281,8 @@ impl RingPairs {
         orders
     }
 
-    /// A pair that a guest reports to have had before this control program ran. The second of its two guests to report it
-    /// completes it; `end_half_known` finds the pairs that only one of them reports. False if no control program of this network made this
-    /// pair for these incarnations of its guests, or if it may not be.
+    /// Takes over a pair of an earlier control program that a guest reports. The report of the second guest completes it;
+    /// `end_half_known` ends the pairs that only one guest reports. False if the ticket does not match, or the pair is not allowed.
     pub(super) fn adopt(&mut self, topology: &Topology, issuer: Issuer<'_>, guest: &Name, held: &RingPairEnd) -> bool {
         let own = MemberId { guest: guest.clone(), device: held.device.clone() };
         let mut ends = [End::adopted(own.clone(), held.inbound), End::adopted(held.member.clone(), held.outbound)];
@@ -314,25 +313,25 @@ impl RingPairs {
         true
     }
 
-    /// Ends the pairs that one of two guests has reported and the other has not, and will not.
+    /// Ends the pairs that one guest has reported and the other will not report any more.
     pub fn end_half_known(&mut self, may_still_report: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let missing = |end: &End| end.is_missing && !may_still_report(&end.member.guest);
         let half = |(id, pair): (&RingPairId, &RingPair)| pair.ends.iter().any(missing).then_some(*id);
         let half: Vec<RingPairId> = self.pairs.iter().filter_map(half).collect();
-        half.into_iter().flat_map(|pair| self.end(pair, "the partner does not know it", |_| true)).collect()
+        half.into_iter().flat_map(|pair| self.end(pair, "the partner does not have this pair", |_| true)).collect()
     }
 
-    /// The doorbells of a pair could not be made: both ends give it up.
+    /// The doorbells of a pair could not be made: both ends are dropped.
     pub fn failed(&mut self, pair: RingPairId, why: &str) -> Vec<Outgoing> {
         self.end(pair, why, |_| true)
     }
 
-    /// How many a guest has.
+    /// The number of a guest's pairs.
     pub fn count_of(&self, guest: &Name) -> u32 {
         u32::try_from(self.of(guest).len()).unwrap_or(u32::MAX)
     }
 
-    /// How many there are on a network.
+    /// The number of pairs on a network.
     pub fn count_on(&self, topology: &Topology, network: &Name) -> u32 {
         let on = |pair: &&RingPair| {
             let member = &pair.ends[0].member;
@@ -349,15 +348,15 @@ impl RingPairs {
         self.pairs.iter().filter_map(with).collect()
     }
 
-    fn end(&mut self, pair: RingPairId, why: &str, told: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
+    fn end(&mut self, pair: RingPairId, why: &str, is_informed: impl Fn(&Name) -> bool) -> Vec<Outgoing> {
         let Some(ended) = self.pairs.remove(&pair) else { return Vec::new() };
         self.of_couple.remove(&couple(&ended.ends[0].member, &ended.ends[1].member));
-        let tell = |end: &End| Outgoing {
+        let unpair = |end: &End| Outgoing {
             to: end.member.guest.clone(),
             order: Order::Unpair { pair, why: why.to_owned() },
             with: With::Nothing,
         };
-        ended.ends.iter().filter(|end| told(&end.member.guest)).map(tell).collect()
+        ended.ends.iter().filter(|end| is_informed(&end.member.guest)).map(unpair).collect()
     }
 }
 
@@ -373,7 +372,7 @@ fn may_couple<'a>(topology: &'a Topology, one: &MemberId, other: &MemberId) -> R
         return Err(Error::usage(format!("{one} is on network {}, {other} on {}", own.network, partner.network)));
     }
     if one.guest == other.guest {
-        return Err(Error::usage(format!("{one} and {other} are of one guest")));
+        return Err(Error::usage(format!("{one} and {other} belong to one guest")));
     }
     for member in [one, other] {
         if !topology.networks[&own.network].access.admits(&member.guest) {

@@ -1,11 +1,11 @@
-//! Starting processes that run this program: guests, switches, and whatever else belongs to one control program.
+//! Starts processes of this program: guests and other processes of one control program.
 //!
-//! Other processes of the same user must not get hold of a guest, not even between its start and its first system call. The
-//! kernel hides a process from its first instruction if the file it executes is unreadable to it. So what is started is a
-//! copy of the running program in anonymous memory that may be executed and not read, which nobody but this process can
-//! reach, and which stays as it is when the file on disk is replaced.
+//! Other processes of the same user must not get hold of a guest, not even between its start and its first system call. The kernel
+//! hides a process from its first instruction if it cannot read the file that it executes. So this module executes a copy of the
+//! running program in anonymous memory that is executable and not readable. Only this process can reach the copy, and it does not
+//! change when the file on disk is replaced.
 //!
-//! What a started process does is its arguments' business. It outlives who started it.
+//! The arguments decide what a started process does. It outlives the process that started it.
 
 use crate::files::through;
 use crate::{isolate, sys};
@@ -20,10 +20,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The file that this process executes, whatever became of its name.
+/// The file that this process executes, even if its name has changed.
 const RUNNING: &str = "/proc/self/exe";
 
-/// What guests are called in lists of processes.
+/// The name of guests in lists of processes.
 const NAME: &str = "siga";
 const THREAD_NAME: &CStr = c"siga";
 
@@ -37,9 +37,9 @@ pub struct Program {
 enum Image {
     /// An unreadable copy in memory.
     Copy(OwnedFd),
-    /// The file that runs, which is unreadable itself.
+    /// The running file, which is unreadable itself.
     Unreadable,
-    /// The file that runs. What starts from it is hidden as soon as it says so itself.
+    /// The running file, which is readable. A process from it is hidden only once it calls [`isolate::hide`].
     Readable {
         /// Why there is no copy.
         why: String,
@@ -47,9 +47,9 @@ enum Image {
 }
 
 impl Program {
-    /// Makes the program ready, and hides this process, as whoever gets hold of it gets hold of what it starts.
+    /// Makes the program ready, and hides this process: another process that controlled it would control what it starts.
     ///
-    /// Where the host allows no execution from memory (`vm.memfd_noexec=2`), the file itself is started.
+    /// If the host does not allow execution from memory (`vm.memfd_noexec=2`), the file itself is started.
     ///
     /// # Errors
     /// As [`isolate::hide`]; there is not enough memory for the copy.
@@ -70,7 +70,7 @@ impl Program {
         Ok(Self { image })
     }
 
-    /// Why what is started is not hidden from its first instruction, if so.
+    /// Why started processes are not hidden from their first instruction; none if they are.
     pub fn exposed(&self) -> Option<&str> {
         match &self.image {
             Image::Copy(_) | Image::Unreadable => None,
@@ -78,10 +78,10 @@ impl Program {
         }
     }
 
-    /// Starts a process with `channel` as its descriptor 0 (it gets at it by [`channel`]), in a session of its own, without
-    /// environment or any other descriptor, in the root directory. Messages go where this process's go.
+    /// Starts a process with `channel` as descriptor 0 (see [`channel`]), in a session of its own and in the root directory, without
+    /// environment or other descriptors. Its standard error is that of this process.
     ///
-    /// Everybody on the host can read the arguments.
+    /// Every user of the host can read the arguments.
     ///
     /// # Errors
     /// The host allows no more processes or descriptors.
@@ -93,11 +93,11 @@ impl Program {
         self.start_with(arguments, channel, Stdio::inherit())
     }
 
-    /// The same, with messages that go to `messages`.
+    /// The same, with `stderr` as standard error.
     ///
     /// # Errors
     /// As [`Program::start`].
-    pub fn start_with<I, A>(&self, arguments: I, channel: OwnedFd, messages: impl Into<Stdio>) -> Result<Process>
+    pub fn start_with<I, A>(&self, arguments: I, channel: OwnedFd, stderr: impl Into<Stdio>) -> Result<Process>
     where
         I: IntoIterator<Item = A>,
         A: AsRef<OsStr>,
@@ -108,54 +108,54 @@ impl Program {
         };
         let mut command = Command::new(path);
         command.arg0(NAME).args(arguments).env_clear().current_dir("/");
-        command.stdin(channel).stdout(Stdio::null()).stderr(messages);
+        command.stdin(channel).stdout(Stdio::null()).stderr(stderr);
         sys::start_afresh(&mut command);
         Process::watch(command.spawn().context("cannot start a process")?)
     }
 }
 
-/// A way to start the processes of guests.
+/// Starts the processes of guests.
 pub trait Launcher: std::fmt::Debug {
-    /// Starts a process with these arguments, `channel` as its descriptor 0, and `messages` as its descriptor 2.
+    /// Starts a process with these arguments, `channel` as descriptor 0, and `stderr` as descriptor 2.
     ///
     /// # Errors
     /// The host allows no more processes or descriptors.
-    fn start(&self, arguments: &[&str], channel: OwnedFd, messages: OwnedFd) -> Result<Process>;
+    fn start(&self, arguments: &[&str], channel: OwnedFd, stderr: OwnedFd) -> Result<Process>;
 }
 
 impl Launcher for Program {
-    fn start(&self, arguments: &[&str], channel: OwnedFd, messages: OwnedFd) -> Result<Process> {
-        self.start_with(arguments, channel, messages)
+    fn start(&self, arguments: &[&str], channel: OwnedFd, stderr: OwnedFd) -> Result<Process> {
+        self.start_with(arguments, channel, stderr)
     }
 }
 
-/// An empty file in memory that may be executed.
+/// An empty memory file that may be executed.
 fn executable_memory() -> std::result::Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(NAME, flags | MemfdFlags::EXEC) {
-        // Kernels before 6.3 do not know the flag, and make all such files executable.
+        // Kernels before 6.3 do not have this flag: all their memory files are executable.
         Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
         made => made,
     }
 }
 
-/// Fills `memory` with the program and closes it for good: nobody can write, read or open it for either.
+/// Copies the program into `memory` and seals it for good: no process can read or write it, or open it to do so.
 fn copy(file: &mut File, memory: OwnedFd) -> io::Result<Image> {
     let mut memory = File::from(memory);
     io::copy(file, &mut memory)?;
     rustix::fs::fchmod(&memory, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
-    // Nobody has mapped it to write into, so that a seal on what is still to come seals all. `WRITE` would say the same and fail
-    // (EBUSY) whenever the host holds one of the pages for a moment, as its search for idle memory does.
+    // No process has a writable mapping, so a seal on future mappings is enough. The seal `WRITE` would fail with EBUSY whenever the
+    // kernel holds one of the pages for a moment, as idle page tracking does.
     let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&memory, seals)?;
-    // Some hosts let such files be made and not be executed.
+    // Some hosts allow such files but not their execution.
     match rustix::fs::access(through(&memory), Access::EXEC_OK) {
         Ok(()) => Ok(Image::Copy(memory.into())),
         Err(error) => Ok(Image::Readable { why: error.to_string() }),
     }
 }
 
-/// A process that was started. It goes on when this is dropped.
+/// A process that was started. It runs on when this value is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -166,15 +166,15 @@ impl Process {
     /// Watches a child of this process.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// This process has no descriptors left.
     pub fn watch(child: Child) -> Result<Self> {
-        // The number is the child's until somebody waits for it, which only this value can.
+        // The id belongs to the child until this value waits for it.
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch a process that was started")?;
         Ok(Self { child, pidfd })
     }
 
-    /// Its number.
+    /// Its id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -184,23 +184,23 @@ impl Process {
         self.pidfd.as_fd()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// None is known.
+    /// The kernel refuses, which is not expected.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("cannot wait for a process that was started")
     }
 
-    /// How it ends; waits until then.
+    /// Waits until it ends, and returns its exit status.
     ///
     /// # Errors
-    /// None is known.
+    /// The kernel refuses, which is not expected.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         self.child.wait().context("cannot wait for a process that was started")
     }
 
-    /// Sends it a signal; nothing happens if it has ended.
+    /// Sends it a signal. Nothing happens if it has ended.
     ///
     /// # Errors
     /// The process runs as another user.
@@ -212,19 +212,19 @@ impl Process {
     }
 }
 
-/// Takes the channel that this process was started with, once; descriptor 0 is /dev/null afterwards.
+/// Takes the channel that this process was started with. Afterwards descriptor 0 is /dev/null.
 ///
 /// # Errors
-/// Descriptor 0 is no socket: this process was not started by [`Program::start`], or the channel is taken.
+/// Descriptor 0 is not a socket: this process was not started by [`Program::start`], or has taken the channel already.
 pub fn channel() -> Result<OwnedFd> {
     let stdin = rustix::stdio::stdin();
     if rustix::net::sockopt::socket_type(stdin).is_err() {
-        return Err(Error::usage("this command is run by the control program, not by hand"));
+        return Err(Error::usage("this command cannot be run by hand: the control program runs it"));
     }
     let channel = rustix::io::fcntl_dupfd_cloexec(stdin, 3).context("cannot take the channel")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).context("/dev/null")?;
     rustix::stdio::dup2_stdin(null).context("cannot take the channel")?;
-    // Lists of threads name it after the file in memory otherwise, a number.
+    // Otherwise lists of threads would show the number of the memory file.
     rustix::thread::set_name(THREAD_NAME).context("cannot name the process")?;
     Ok(channel)
 }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_can_be_changed_by_nobody() {
+    fn no_process_can_change_the_copy() {
         let Image::Copy(memory) = copied(executable_memory().unwrap()) else { panic!("this host executes no memory") };
         let mut memory = File::from(memory);
         assert_eq!(Errno::from_io_error(&memory.write(b"x").unwrap_err()), Some(Errno::PERM));
@@ -256,11 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_is_made_while_somebody_holds_one_of_its_pages() {
+    fn the_copy_succeeds_while_one_of_its_pages_is_held() {
         let memory = executable_memory().unwrap();
         File::from(memory.try_clone().unwrap()).write_all(b"a").unwrap();
         let (_held, into) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        // The page itself is in the pipe, not what it says.
+        // The pipe holds the page itself, not a copy.
         assert_eq!(splice(&memory, Some(&mut 0), &into, None, 1, SpliceFlags::empty()), Ok(1));
         File::from(memory.try_clone().unwrap()).seek(SeekFrom::Start(0)).unwrap();
         assert!(matches!(copied(memory), Image::Copy(_)));

@@ -1,14 +1,12 @@
-//! Which system calls a process may make, by profile.
+//! The system calls that a process may make, by profile.
 //!
-//! A guest gets a list of what may be, by number and, where that decides, by argument. Everything else is refused with
-//! EPERM, so that code that merely asks (a backtrace that looks for its symbols) goes on, except for calls that none of our
-//! code ever makes and that serve to get out: these kill the process, which its control program sees and logs.
-//! An application gets a list of what may not be, all with EPERM, since its code is not ours and may ask in good faith.
+//! A guest has a list of allowed calls, some with allowed arguments. Other calls return EPERM, so that harmless code goes on, such as a
+//! backtrace that looks for symbols. Calls that our code never makes and that help an attacker to get out kill the process; the control
+//! program logs that. An application has a list of denied calls. They return EPERM, because its code may make them in good faith.
 //!
-//! A filter sees numbers, not what a descriptor or a pointer stands for. So no call is allowed that takes a path (statx too) or
-//! a socket's address, and none that changes the size or the holes of a file: a guest gets its memory files in their full size
-//! from the control program, and makes none. Since a guest can make no socket, `sendmsg` reaches only whom its descriptors are
-//! connected to.
+//! A filter sees numbers, not the object behind a descriptor or a pointer. So a guest may make no call that takes a path (statx too) or
+//! a socket address, and none that changes the size or the holes of a file. It gets its memory files in full size from the control
+//! program. As a guest can make no socket, `sendmsg` only reaches the peers of its own descriptors.
 
 use super::Profile;
 use seccompiler::{
@@ -18,7 +16,7 @@ use seccompiler::{
 use siga_model::error::{IoContext, Result};
 use std::collections::BTreeMap;
 
-/// What a guest asks for in any form: it reaches its own memory, its own descriptors, the clock, and itself.
+/// Calls that a guest may make with any arguments: they affect its own memory, its own descriptors, the clock, and itself.
 const ALLOWED: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_brk,
@@ -75,8 +73,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
 ];
 
-/// What kills a guest: calls into other processes, new processes and programs, sockets, and the parts of the kernel by which
-/// processes get out of where they are. None of our code makes them.
+/// Calls that kill a guest: they reach other processes, start processes or programs, make sockets, or use parts of the kernel that help
+/// to escape. None of our code makes them.
 const DEADLY: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -140,9 +138,8 @@ const DEADLY: &[i64] = &[
     libc::SYS_vfork,
 ];
 
-/// What an application may not ask for beside [`SYSTEM_WIDE`]: calls into other processes, what its user's processes share, and
-/// what changes the system. Its own threads, children, sockets, files and counters are its own affair; perf_event_open and signals stay, of
-/// which the kernel refuses the first towards hidden processes.
+/// Calls that an application may not make, beside [`SYSTEM_WIDE`]: they reach other processes, use what processes of a user share, or
+/// change the system. Signals are allowed, and so is perf_event_open, which the kernel refuses for hidden processes.
 const DENIED: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -182,7 +179,7 @@ const DENIED: &[i64] = &[
     libc::SYS_iopl,
 ];
 
-/// What changes a clock, a name, a device or a resource that all processes share, whichever of them asks.
+/// Calls that change a clock, a name, a device or a resource that all processes share.
 const SYSTEM_WIDE: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_adjtimex,
@@ -203,10 +200,10 @@ const SYSTEM_WIDE: &[i64] = &[
     SYS_OPEN_TREE_ATTR,
 ];
 
-/// Of Linux 6.15, the same on all architectures.
+/// Since Linux 6.15, with the same number on all architectures.
 const SYS_OPEN_TREE_ATTR: i64 = 467;
 
-/// The namespaces that clone(2) makes; that of time is made by unshare(2) and clone3(2) alone.
+/// The namespaces that clone(2) can make. Only unshare(2) and clone3(2) make a time namespace.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -217,23 +214,23 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUTS,
 ];
 
-/// Calls whose work lies in memory, where no filter sees it: an application learns that the kernel has none. Libraries then
-/// take clone(2), whose flags a filter sees, and ordinary calls.
+/// Calls with arguments in memory, where no filter sees them. For an application they return ENOSYS. Libraries then use clone(2), whose
+/// flags a filter sees, and ordinary calls.
 const OPAQUE: &[i64] = &[libc::SYS_clone3, libc::SYS_io_uring_setup];
 
-/// The filters of a profile, in the order in which they are put into force: the kernel asks all and does the worst.
+/// The filters of a profile, in the order of installation. The kernel runs all of them and takes the strictest result.
 pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     let refuse = || SeccompAction::Errno(libc::EPERM.unsigned_abs());
     match profile {
         Profile::Guest => Ok(vec![
-            compile(plain(&[DEADLY, SYSTEM_WIDE].concat()), SeccompAction::Allow, SeccompAction::KillProcess)?,
+            compile(any_arguments(&[DEADLY, SYSTEM_WIDE].concat()), SeccompAction::Allow, SeccompAction::KillProcess)?,
             compile(allowed()?, refuse(), SeccompAction::Allow)?,
         ]),
         Profile::Application => {
             let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
             let mut filters = vec![
                 compile(denied()?, SeccompAction::Allow, refuse())?,
-                compile(plain(OPAQUE), SeccompAction::Allow, unknown)?,
+                compile(any_arguments(OPAQUE), SeccompAction::Allow, unknown)?,
             ];
             filters.extend(other_numbers());
             Ok(filters)
@@ -241,13 +238,13 @@ pub(crate) fn filters(profile: Profile) -> Result<Vec<BpfProgram>> {
     }
 }
 
-/// What an application may not ask for: [`DENIED`], [`SYSTEM_WIDE`], and what depends on an argument.
+/// The calls that an application may not make: [`DENIED`], [`SYSTEM_WIDE`], and others with some arguments.
 fn denied() -> Result<Rules> {
     let place = "cannot make a filter of system calls";
     let one = |argument, length, compare, value| {
         SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
     };
-    let mut rules = plain(&[DENIED, SYSTEM_WIDE].concat());
+    let mut rules = any_arguments(&[DENIED, SYSTEM_WIDE].concat());
     let namespace = |flag: i32| {
         let flag = u64::from(flag.unsigned_abs());
         one(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
@@ -259,14 +256,14 @@ fn denied() -> Result<Rules> {
         [IOCTL_TERMINAL_INPUT, IOCTL_TERMINAL_LINUX].into_iter().map(typed).collect();
     rules.insert(libc::SYS_ioctl, typed.context(place)?);
     for call in [libc::SYS_migrate_pages, libc::SYS_move_pages] {
-        // 0 is the caller itself.
+        // 0 means the caller itself.
         let others = one(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).context(place)?;
         rules.insert(call, vec![others]);
     }
     Ok(rules)
 }
 
-/// Puts the filters of a profile into force for all threads of this process and all its children, for good.
+/// Installs the filters of a profile for all threads of this process and all its children, for good.
 pub(super) fn restrict(profile: Profile) -> Result<()> {
     for filter in filters(profile)? {
         apply_filter_all_threads(&filter).context("cannot restrict system calls")?;
@@ -274,14 +271,14 @@ pub(super) fn restrict(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// On x86-64 every call has a second number, of the x32 binary interface, that a list of what may not be does not name.
+/// On x86-64 every call has a second number, of the x32 interface, which a list of denied calls does not contain.
 #[cfg(target_arch = "x86_64")]
 fn other_numbers() -> Option<BpfProgram> {
     use seccompiler::sock_filter;
     const X32: u32 = 0x4000_0000;
     let line = |code: u32, jt, jf, k| u16::try_from(code).map(|code| sock_filter { code, jt, jf, k }).ok();
     [
-        // The number of the call is the first word that a filter sees.
+        // The first word that a filter sees is the number of the call.
         line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         line(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, X32),
         line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
@@ -304,13 +301,13 @@ fn compile(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Re
     SeccompFilter::new(rules, otherwise, matched, architecture).and_then(TryInto::try_into).context(place)
 }
 
-fn plain(calls: &[i64]) -> Rules {
+fn any_arguments(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// What a guest may ask for: [`ALLOWED`], and what depends on an argument.
+/// The calls that a guest may make: [`ALLOWED`], and others with some arguments.
 fn allowed() -> Result<Rules> {
-    let mut rules = plain(ALLOWED);
+    let mut rules = any_arguments(ALLOWED);
     for Only { call, argument, length, compare, values, and } in by_argument() {
         let rule = |value| {
             let mut conditions = vec![SeccompCondition::new(argument, length.clone(), compare.clone(), value)?];
@@ -362,25 +359,25 @@ fn by_argument() -> Vec<Only> {
         and: None,
     };
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
-    // Not among them: F_SETOWN and F_SETSIG, by which a descriptor sends signals to any process; F_SETPIPE_SZ, by which a pipe
-    // takes memory that others lack; locks and leases, for which others wait.
+    // Left out: F_SETOWN and F_SETSIG, which let a descriptor signal any process; F_SETPIPE_SZ, which takes memory from others; locks
+    // and leases, which make others wait.
     let of_descriptor =
         [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_ADD_SEALS, libc::F_GET_SEALS];
     let of_process = [libc::PR_GET_DUMPABLE, libc::PR_GET_NAME, libc::PR_GET_NO_NEW_PRIVS, libc::PR_GET_SECCOMP];
     let set_flags = [libc::F_SETFL.unsigned_abs()];
-    // 0 is the caller itself.
+    // 0 means the caller itself.
     let own = [0];
     vec![
         no_bit(libc::SYS_mmap, 2, executable),
         no_bit(libc::SYS_mprotect, 2, executable),
-        // To whom the socket is connected, and to no address.
+        // To the connected peer only: the address must be null.
         no_bit(libc::SYS_sendto, 4, u64::MAX),
         word(libc::SYS_fcntl, 1, &of_descriptor.map(i32::unsigned_abs)),
         Only {
             and: Some((2, !u64::from(FLAGS_OF_A_DESCRIPTOR.unsigned_abs()))),
             ..word(libc::SYS_fcntl, 1, &set_flags)
         },
-        // Where the messages go.
+        // Standard error goes to the pipe of a later control program.
         word(SYS_DUP_TO, 1, &[libc::STDERR_FILENO.unsigned_abs()]),
         word(libc::SYS_ioctl, 1, &[IOCTL_NONBLOCKING, IOCTL_READABLE_BYTES]),
         word(libc::SYS_prctl, 0, &of_process.map(i32::unsigned_abs)),
@@ -388,28 +385,28 @@ fn by_argument() -> Vec<Only> {
         word(libc::SYS_sched_setaffinity, 0, &own),
         word(libc::SYS_sched_getattr, 0, &own),
         word(libc::SYS_sched_setattr, 0, &own),
-        // How abort() ends the process.
+        // abort() ends the process by this call.
         word(libc::SYS_tgkill, 0, &[std::process::id()]),
     ]
 }
 
-/// What F_SETFL may set: that a descriptor does not wait, and what it ignores. O_ASYNC would send signals, O_DIRECT would change
-/// what the reader of a pipe reads at a time.
+/// The flags that F_SETFL may set: non-blocking mode, and flags that it ignores. O_ASYNC would send signals. O_DIRECT would change how
+/// much a reader of a pipe gets at a time.
 const FLAGS_OF_A_DESCRIPTOR: i32 = libc::O_NONBLOCK | libc::O_ACCMODE | O_LARGEFILE;
 
-/// The kernel's own, which libc has as 0 on 64-bit architectures.
+/// The kernel's value; libc has 0 on 64-bit architectures.
 #[cfg(target_arch = "x86_64")]
 const O_LARGEFILE: i32 = 0o100_000;
 #[cfg(not(target_arch = "x86_64"))]
 const O_LARGEFILE: i32 = 0o400_000;
 
-/// How a descriptor becomes descriptor 2.
+/// The call that replaces descriptor 2.
 #[cfg(target_arch = "x86_64")]
 const SYS_DUP_TO: i64 = libc::SYS_dup2;
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_DUP_TO: i64 = libc::SYS_dup3;
 
-/// TIOCSTI and TIOCLINUX, by which a process types on its terminal what another one reads.
+/// TIOCSTI and TIOCLINUX, with which a process can put input into its terminal for another process.
 const IOCTL_TERMINAL_INPUT: u32 = 0x5412;
 const IOCTL_TERMINAL_LINUX: u32 = 0x541c;
 
@@ -422,10 +419,10 @@ mod tests {
     use super::*;
     use crate::sys::{Outcome, attempt};
 
-    /// Above the last call that any kernel has.
+    /// Above the last system call of any kernel.
     const CALL_MAX: i64 = 600;
 
-    /// What no process of ours may do, whatever else changes in the lists.
+    /// Calls that no process of ours may make, whatever else changes in the lists.
     const REACHING_INTO_OTHERS: [i64; 9] = [
         libc::SYS_bpf,
         libc::SYS_kcmp,
@@ -453,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_that_gets_out_of_a_guest_kills_it() {
+    fn calls_that_help_to_escape_kill_a_guest() {
         assert_eq!(unexpected(&guest(), &[DEADLY, SYSTEM_WIDE].concat(), Outcome::Killed(libc::SIGSYS)), []);
         for call in REACHING_INTO_OTHERS {
             assert!(DEADLY.contains(&call), "{call}");
@@ -463,14 +460,14 @@ mod tests {
         }
     }
 
-    /// Calls of the kernel's own trampolines on x86-64, which pass every filter and fail outside of them.
+    /// Calls of the kernel's own trampolines on x86-64, which pass every filter and fail elsewhere.
     #[cfg(target_arch = "x86_64")]
     const TRAMPOLINES: [i64; 2] = [335, 336];
     #[cfg(not(target_arch = "x86_64"))]
     const TRAMPOLINES: [i64; 0] = [];
 
     #[test]
-    fn every_other_call_that_a_guest_does_not_need_is_refused() {
+    fn all_other_calls_of_a_guest_return_eperm() {
         let mut known: Vec<i64> = by_argument().iter().map(|only| only.call).collect();
         known.extend([ALLOWED, DEADLY, SYSTEM_WIDE, &TRAMPOLINES].concat());
         let rest: Vec<i64> = (0..CALL_MAX).filter(|call| !known.contains(call)).collect();
@@ -481,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_gets_no_executable_memory_and_reaches_nobody_by_an_argument() {
+    fn arguments_give_a_guest_neither_executable_memory_nor_another_process() {
         const ANYWHERE: u64 = 0x2222;
         const F_SETSIG: u64 = 10;
         let flag = |flag: i32| u64::from(flag.unsigned_abs());
@@ -511,7 +508,7 @@ mod tests {
             (libc::SYS_sched_setaffinity, &[parent, 8, ANYWHERE]),
             (libc::SYS_sendto, &[0, ANYWHERE, 1, 0, ANYWHERE, 16]),
             (libc::SYS_sendto, &[0, ANYWHERE, 1, 0, 1 << 32, 16]),
-            // The filter knows the process that made it: the parent, whom the child may thus signal, and not itself.
+            // The filter allows the process that made it: the parent, not the child.
             (libc::SYS_tgkill, &[1, 1, 0]),
         ];
         for (call, arguments) in refused {
@@ -532,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_refused_what_reaches_into_others_and_lives_on() {
+    fn an_application_survives_denied_calls_into_other_processes() {
         assert_eq!(unexpected(&application(), DENIED, Outcome::Refused(libc::EPERM)), []);
         for call in REACHING_INTO_OTHERS {
             assert!(DENIED.contains(&call), "{call}");
@@ -542,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_changes_nothing_that_all_processes_see_and_makes_no_namespace() {
+    fn an_application_cannot_change_the_system_or_make_namespaces() {
         // What none of these calls can carry out, if it is not refused.
         const NOWHERE: [u64; 6] = [u64::MAX; 6];
         let mut outcomes: Vec<(i64, Outcome)> = SYSTEM_WIDE
@@ -574,7 +571,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn no_filter_is_passed_by_under_another_number() {
+    fn other_numbers_of_a_call_do_not_pass_the_filters() {
         use crate::sys::attempt_32_bit;
         let x32: Vec<i64> = (0..CALL_MAX).map(|call| call | 0x4000_0000).collect();
         for filters in [guest(), application()] {

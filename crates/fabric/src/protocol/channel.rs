@@ -1,8 +1,8 @@
-//! Messages with descriptors between two processes: one JSON value a packet of a SOCK_SEQPACKET socket.
+//! Channels: messages with descriptors between two processes, each a JSON value in one packet of a SOCK_SEQPACKET socket.
 //!
-//! Neither side ever waits for the other: what cannot be sent at once is kept up to a bound, and a receiver that falls
-//! further behind is given up. A packet that is no message is the sender's fault and ends the channel. A message of our own that is too
-//! long is our fault: it is not sent, and the channel goes on.
+//! Neither side ever blocks. Messages that the socket does not take yet wait in an outbox with a bound; a receiver that falls further
+//! behind counts as dead. A packet that is not a message is the sender's fault and ends the channel. A message of our own that is too
+//! long is our fault: it is not sent, and the channel stays usable.
 
 use crate::limits::{MESSAGE_BYTES_MAX, MESSAGE_DESCRIPTORS_MAX, OUTBOX_MESSAGES_MAX};
 use rustix::io::Errno;
@@ -20,11 +20,11 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// One end.
+/// One end of a channel.
 pub struct Channel {
     socket: OwnedFd,
-    outbox: VecDeque<Waiting>,
-    /// Where a message is received; made with the first.
+    outbox: VecDeque<Queued>,
+    /// The buffer for a received message. It is allocated for the first message.
     inbox: Vec<u8>,
 }
 
@@ -36,17 +36,17 @@ impl fmt::Debug for Channel {
 
 /// A message that waits for the other end.
 #[derive(Debug)]
-struct Waiting {
+struct Queued {
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
-    /// The guest because of which it is sent.
+    /// The guest that caused the message.
     cause: Option<Name>,
 }
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsent {
-    /// The message is longer than any may be. The channel is as it was.
+    /// The message is too long. The channel is unchanged.
     TooLong {
         /// Its bytes.
         bytes: usize,
@@ -69,12 +69,12 @@ impl From<Unsent> for Error {
     }
 }
 
-/// Why nothing more comes.
+/// Why a channel has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// The other end is closed.
     Closed,
-    /// What came is no message.
+    /// The other end sent something that is not a message.
     Malformed(String),
 }
 
@@ -82,10 +82,10 @@ pub enum Ended {
 pub type Received<M> = (M, Vec<OwnedFd>);
 
 impl Channel {
-    /// Two ends.
+    /// Makes a channel. Returns one end, and the socket of the other.
     ///
     /// # Errors
-    /// Out of descriptors.
+    /// The process has no descriptors left.
     pub fn pair() -> Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, other) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -93,10 +93,10 @@ impl Channel {
         Ok((Self::new(own)?, other))
     }
 
-    /// An end that exists.
+    /// Makes an end from its socket.
     ///
     /// # Errors
-    /// It is no socket.
+    /// The descriptor is not a socket.
     pub fn new(socket: OwnedFd) -> Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true).context("cannot use a channel")?;
         Ok(Self { socket, outbox: VecDeque::new(), inbox: Vec::new() })
@@ -110,7 +110,7 @@ impl Channel {
         self.send_because(None, message, descriptors)
     }
 
-    /// The same for a message that another guest is the cause of.
+    /// The same for a message that another guest caused.
     ///
     /// # Errors
     /// As [`Channel::send`].
@@ -127,7 +127,7 @@ impl Channel {
         if self.outbox.len() >= OUTBOX_MESSAGES_MAX {
             return Err(Unsent::Behind);
         }
-        self.outbox.push_back(Waiting { bytes, descriptors, cause: cause.cloned() });
+        self.outbox.push_back(Queued { bytes, descriptors, cause: cause.cloned() });
         self.flush()
     }
 
@@ -136,17 +136,17 @@ impl Channel {
         self.outbox.len()
     }
 
-    /// How many of them a guest is the cause of.
+    /// How many of them this guest caused.
     pub fn waiting_because(&self, cause: &Name) -> usize {
         self.outbox.iter().filter(|waiting| waiting.cause.as_ref() == Some(cause)).count()
     }
 
-    /// Sends what waits, as far as the other end takes it.
+    /// Sends waiting messages, until the socket takes no more.
     ///
     /// # Errors
     /// The other end is closed.
     pub fn flush(&mut self) -> Result<(), Unsent> {
-        while let Some(Waiting { bytes, descriptors, .. }) = self.outbox.front() {
+        while let Some(Queued { bytes, descriptors, .. }) = self.outbox.front() {
             let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS_MAX))];
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -156,7 +156,7 @@ impl Channel {
             match net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
                 Ok(_) => _ = self.outbox.pop_front(),
                 Err(Errno::INTR) => {}
-                // The receiver's queue is full, or as many descriptors are on their way as the host lets be.
+                // The receiver's queue is full, or too many descriptors are in flight for this host.
                 Err(Errno::AGAIN | Errno::TOOMANYREFS) => break,
                 Err(error) => return Err(Unsent::Closed(error.to_string())),
             }
@@ -169,10 +169,10 @@ impl Channel {
         !self.outbox.is_empty()
     }
 
-    /// The next message, or none yet.
+    /// Receives the next message; none if none has arrived.
     ///
     /// # Errors
-    /// The other end is closed or sent what is no message.
+    /// The other end is closed, or sent something that is not a message.
     pub fn receive<M: DeserializeOwned>(&mut self) -> std::result::Result<Option<Received<M>>, Ended> {
         if self.inbox.is_empty() {
             self.inbox = vec![0; MESSAGE_BYTES_MAX];
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_come_with_their_message() {
+    fn descriptors_arrive_with_their_message() {
         let (mut one, mut other) = ends();
         let (reader, writer) = std::io::pipe().unwrap();
-        one.send(&("bell", 7), vec![writer.into()]).unwrap();
-        one.send(&("plain", 8), vec![]).unwrap();
+        one.send(&("pipe", 7), vec![writer.into()]).unwrap();
+        one.send(&("none", 8), vec![]).unwrap();
         let ((word, number), mut descriptors) = other.receive::<(String, u32)>().unwrap().unwrap();
-        assert_eq!((word.as_str(), number, descriptors.len()), ("bell", 7, 1));
+        assert_eq!((word.as_str(), number, descriptors.len()), ("pipe", 7, 1));
         std::fs::File::from(descriptors.remove(0)).write_all(b"x").unwrap();
         let mut byte = [0];
         (&reader).read_exact(&mut byte).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_falls_behind_is_waited_for_up_to_a_bound() {
+    fn messages_for_a_slow_receiver_wait_up_to_a_bound() {
         let (mut one, mut other) = ends();
         let mut sent = 0;
         while one.send(&sent, vec![]).is_ok() {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_leaves_the_channel_as_it_was() {
+    fn a_message_that_is_too_long_does_not_change_the_channel() {
         let (mut one, mut other) = ends();
         let long = "x".repeat(MESSAGE_BYTES_MAX);
         assert_eq!(one.send(&long, vec![]), Err(Unsent::TooLong { bytes: MESSAGE_BYTES_MAX + 2 }));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_wait_are_counted_by_the_guest_that_caused_them() {
+    fn waiting_messages_are_counted_by_the_guest_that_caused_them() {
         let (mut one, _other) = ends();
         let (a, b): (Name, Name) = ("a".parse().unwrap(), "b".parse().unwrap());
         while one.waiting() == 0 {
@@ -276,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_from_an_end() {
+    fn a_malformed_packet_differs_from_a_closed_end() {
         let (one, mut other) = ends();
         net::send(&one, b"{\"no", SendFlags::empty()).unwrap();
         assert!(matches!(other.receive::<u32>(), Err(Ended::Malformed(_))));
         net::send(&one, &vec![b'1'; MESSAGE_BYTES_MAX + 1], SendFlags::empty()).unwrap();
         assert!(matches!(other.receive::<u32>(), Err(Ended::Malformed(_))));
-        // More descriptors than there is room for: those that came are closed, none leaks.
+        // More descriptors than fit: the channel closes the received ones.
         let pipe = std::io::pipe().unwrap();
         let many = vec![pipe.0.as_fd(); MESSAGE_DESCRIPTORS_MAX + 8];
         let mut space = [MaybeUninit::uninit(); 256];

@@ -1,7 +1,7 @@
-//! What processes of one network say to each other.
+//! Messages between the control program and its guests.
 //!
-//! *Orders* go from the control program to a guest, *news* come back; *requests* come from the command line and from
-//! applications, *answers* go back. Descriptors that go with a message are named in its documentation, in their order.
+//! *Orders* go from the control program to a guest, *guest events* come back. The documentation of a message lists the descriptors that
+//! go with it, in their order.
 
 use super::report::ReportPart;
 use super::secret::Secret;
@@ -17,10 +17,10 @@ use siga_model::waiting::Waiting;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Changes whenever a message does; both sides of a channel must have the same.
+/// The version of all messages. Both sides of a channel must have the same.
 pub const PROTOCOL: u32 = 6;
 
-/// A device of a guest, as its partners know it.
+/// The name of a guest's device on a network.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId {
     /// The guest.
@@ -35,19 +35,19 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// A partner on a network.
+/// A member of a network, as its partners know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Who.
+    /// Its name.
     pub id: MemberId,
     /// Its addresses there.
     pub addresses: Vec<IpAddr>,
-    /// Which addresses it may send from.
+    /// The addresses that it may send from.
     pub sources: SourceList,
 }
 
 impl Member {
-    /// A guest's device, as the topology has it.
+    /// The member that is this device of the topology.
     pub(crate) fn of(topology: &Topology, guest: &Name, device: &Device) -> Self {
         let id = MemberId { guest: guest.clone(), device: device.name.clone() };
         let addresses = device.addresses.iter().map(|own| own.addr()).collect();
@@ -55,28 +55,28 @@ impl Member {
     }
 }
 
-/// The buffers of one direction of a pair.
+/// The buffers of one ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffers {
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub bytes: u32,
-    /// How many.
+    /// Number of buffers.
     pub count: u16,
 }
 
 impl Buffers {
-    /// Bytes of all.
+    /// Bytes of all buffers.
     pub fn total_bytes(self) -> u64 {
         u64::from(self.bytes) * u64::from(self.count)
     }
 }
 
-/// All that a guest needs to run its stack.
+/// The configuration of a guest's stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestConfig {
     /// Its name.
     pub name: Name,
-    /// It passes packets on.
+    /// It forwards packets.
     pub forwarding: bool,
     /// How it waits.
     pub waiting: Waiting,
@@ -84,18 +84,18 @@ pub struct GuestConfig {
     pub devices: Vec<GuestDevice>,
     /// Its routes.
     pub routes: Vec<Route>,
-    /// What a control program that comes later proves itself with.
+    /// The secret by which the guest knows a later control program.
     pub secret: Secret,
 }
 
-/// A device as its guest is to make it.
+/// The configuration of one device of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestDevice {
     /// Its name.
     pub name: Name,
     /// The network's name.
     pub network: Name,
-    /// The network's rules.
+    /// The connectivity type of the network.
     pub kind: NetworkKind,
     /// Own addresses.
     pub addresses: Vec<IpNet>,
@@ -103,11 +103,11 @@ pub struct GuestDevice {
     pub mtu: u16,
     /// Buffers of each inbound ring.
     pub buffer_count: u16,
-    /// What happens to a frame for which the partner has no empty buffer.
+    /// What the guest does with a frame for which the partner has no empty buffer.
     pub full: Full,
     /// How it moves frames.
     pub driver: DriverFeatures,
-    /// After so many seconds without traffic a pair is given back.
+    /// Seconds without traffic after which a ring pair ends.
     pub idle_seconds: u32,
 }
 
@@ -129,51 +129,51 @@ impl GuestDevice {
     }
 }
 
-/// From the control program to a guest.
+/// A message from the control program to a guest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The first order. Descriptor: the socket on which the guest is to listen for a later control program.
+    /// The first order. Descriptor: the socket on which the guest listens for a later control program.
     Configure(Box<GuestConfig>),
-    /// The first order of a control program that has come later, on the guest's own socket.
+    /// The first order of a later control program, on the guest's own socket.
     Adopt {
-        /// What it speaks.
+        /// Its [`PROTOCOL`].
         protocol: u32,
-        /// Its proof.
+        /// Proves that it is the guest's control program.
         secret: Secret,
     },
-    /// The guest's messages have a new reader. Descriptor: the pipe that is to be its descriptor 2.
+    /// Standard error goes to a new pipe. Descriptor: the write end, which becomes descriptor 2.
     Stderr,
-    /// There is a partner on the network of a device, or its addresses have changed.
+    /// A partner has joined the network of a device, or its addresses or sources have changed.
     Member {
         /// The own device.
         device: Name,
         /// The partner.
         member: Member,
     },
-    /// All partners that there are have been told: the guest may run.
+    /// The guest has received all its partners and may run.
     Run,
-    /// A partner is no longer on the network.
+    /// A partner has left the network.
     MemberGone {
         /// The own device.
         device: Name,
         /// The partner.
         member: MemberId,
     },
-    /// A pair with a partner is to be made. Descriptors: the bell to ring, the ear to listen at, a memory file for the guest's
-    /// half. The guest maps and seals the file and answers with `Memory`.
+    /// Make a ring pair with a partner. Descriptors: the notify descriptor, the wake descriptor, and a memory file for the guest's
+    /// outgoing ring. The guest maps and seals the file and answers with `Memory`.
     MakePair(RingPairEnd),
-    /// The partner's half of a pair. Descriptor: its memory.
+    /// The partner's end of a pair. Descriptor: the memory of its outgoing ring.
     PeerMemory {
         /// Its ticket.
         pair: RingPairId,
     },
-    /// Nothing more is to be sent over the pair; the guest answers with `Quiet`.
+    /// Send nothing more over the pair. The guest answers with `Quiet`.
     Quiesce {
         /// Its ticket.
         pair: RingPairId,
     },
-    /// The pair is no more: what has come is taken in, then its memory is given back.
+    /// The pair has ended. The guest takes the frames that have arrived, then drops the memory.
     Unpair {
         /// Its ticket.
         pair: RingPairId,
@@ -181,7 +181,7 @@ pub enum Order {
         #[serde(deserialize_with = "siga_model::text::bounded")]
         why: String,
     },
-    /// A pair that the guest asked for cannot be.
+    /// A pair that the guest asked for is refused.
     Refused {
         /// The own device.
         device: Name,
@@ -190,123 +190,122 @@ pub enum Order {
         /// Why.
         why: Error,
     },
-    /// An application is to use the guest's stack. Descriptors: the bell to ring, the ear to listen at, memory files for the
-    /// guest's ring and its arena. The guest maps and seals the files and answers with `ApplicationMemory`.
+    /// Serve an application. Descriptors: the notify descriptor, the wake descriptor, and memory files for the guest's ring and its
+    /// arena. The guest maps and seals the files and answers with `ApplicationMemory`.
     Application {
         /// Its ticket.
         application: ApplicationId,
         /// Bytes of each of the two arenas.
         arena_bytes: u64,
     },
-    /// An application's half. Descriptors: the memory of its ring, its arena.
+    /// The memory of an application. Descriptors: its ring, its arena.
     ApplicationMemory {
         /// Its ticket.
         application: ApplicationId,
     },
-    /// Counters and settings are wanted: `Report`s follow.
+    /// Report counters and settings. The guest answers with `Report`s.
     Report {
-        /// Comes back with each.
+        /// The answers repeat this number.
         request: u64,
     },
-    /// Echo requests are to be sent.
+    /// Send an echo request.
     Ping {
-        /// Comes back with the outcomes.
+        /// The answer repeats this number.
         request: u64,
-        /// Where to.
+        /// The destination.
         to: IpAddr,
         /// Bytes of payload.
         bytes: u16,
-        /// Milliseconds until an answer is given up.
+        /// Milliseconds to wait for the reply.
         timeout_ms: u32,
     },
-    /// Frames are to be captured. Descriptor: where the capture goes to.
+    /// Capture frames. Descriptor: the pipe to write the capture to.
     Capture {
-        /// The most of each frame.
+        /// The largest number of bytes to capture of each frame.
         snap_bytes: u32,
     },
-    /// Nothing more is to be captured.
+    /// End the capture.
     CaptureStop,
-    /// The guest is to end.
+    /// End the guest's process.
     Stop,
 }
 
-/// From a guest to the control program.
+/// A message from a guest to the control program.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestEvent {
-    /// The first word of a process.
+    /// The first event of a process.
     Hello {
-        /// What it speaks.
+        /// Its [`PROTOCOL`].
         protocol: u32,
-        /// Its version, for messages.
+        /// Its version, for error messages.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         version: String,
     },
-    /// It runs.
+    /// The guest runs.
     Ready {
         /// How it is confined, in words.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
     },
-    /// It cannot run.
+    /// The guest cannot run.
     Failed(Error),
-    /// The first messages to a control program that has adopted the guest: what it has. Nothing else comes before the last
-    /// of them.
+    /// The first events to a later control program: the guest's pairs and applications. No other event comes before the last part.
     Inventory {
         /// How it is confined.
         #[serde(deserialize_with = "siga_model::text::bounded")]
         confinement: String,
-        /// Some of its pairs, at most [`crate::limits::INVENTORY_PART_MAX`].
+        /// A part of its pairs, at most [`crate::limits::INVENTORY_PART_MAX`].
         pairs: Vec<RingPairEnd>,
-        /// Some of the applications that use its stack, at most as many.
+        /// A part of its applications, at most as many.
         applications: Vec<ApplicationId>,
         /// No more parts follow.
         last: bool,
     },
-    /// A pair with a partner is wanted.
+    /// The guest asks for a ring pair with a partner.
     Couple {
         /// The own device.
         device: Name,
         /// The partner.
         member: MemberId,
     },
-    /// The guest's half of a pair. Descriptor: its memory.
+    /// The guest's end of a pair. Descriptor: the memory of its outgoing ring.
     Memory {
         /// Its ticket.
         pair: RingPairId,
     },
-    /// The guest's half for an application. Descriptors: the memory of its ring, its arena.
+    /// The guest's memory for an application. Descriptors: its ring, its arena.
     ApplicationMemory {
         /// Its ticket.
         application: ApplicationId,
     },
-    /// An application uses the guest's stack no more.
+    /// The guest has stopped serving an application.
     ApplicationEnded {
         /// Its ticket.
         application: ApplicationId,
-        /// What happened.
+        /// The reason.
         why: Loss,
     },
-    /// Both halves are mapped.
+    /// The guest has mapped both rings of a pair.
     Linked {
         /// Its ticket.
         pair: RingPairId,
     },
-    /// A pair has had no traffic for long.
+    /// A pair had no traffic for `idle_seconds`.
     Idle {
         /// Its ticket.
         pair: RingPairId,
     },
-    /// Nothing more is sent over the pair.
+    /// The guest sends nothing more over the pair.
     Quiet {
         /// Its ticket.
         pair: RingPairId,
     },
-    /// A pair has ended at this side.
+    /// The guest has dropped its end of a pair.
     Lost {
         /// Its ticket.
         pair: RingPairId,
-        /// What happened.
+        /// The reason.
         why: Loss,
     },
     /// Part of the answer to `Order::Report`.
@@ -325,12 +324,12 @@ pub enum GuestEvent {
     },
     /// A capture has ended.
     CaptureEnded {
-        /// Frames that were not captured because whoever reads was too slow.
+        /// Frames that were not captured because the reader was too slow.
         missed: u64,
     },
 }
 
-/// A pair as one of its guests has it.
+/// One guest's end of a ring pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingPairEnd {
     /// Its ticket.
@@ -341,19 +340,19 @@ pub struct RingPairEnd {
     pub device: Name,
     /// The partner.
     pub member: MemberId,
-    /// Buffers of frames that come.
+    /// Buffers of the inbound ring.
     pub inbound: Buffers,
-    /// Buffers of frames that go.
+    /// Buffers of the outbound ring.
     pub outbound: Buffers,
 }
 
-/// Why a pair has ended.
+/// Why a guest dropped its end of a pair, or an application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
-    /// The partner's process is gone.
+    /// The partner's process has ended.
     PeerGone,
-    /// The partner broke the ring's contract.
+    /// The partner broke the protocol of the ring.
     Violation(#[serde(deserialize_with = "siga_model::text::bounded")] String),
     /// This side could not map memory.
     Failed(#[serde(deserialize_with = "siga_model::text::bounded")] String),
@@ -362,7 +361,7 @@ pub enum Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PeerGone => f.write_str("the partner is gone"),
+            Self::PeerGone => f.write_str("the partner's process has ended"),
             Self::Violation(what) => write!(f, "violation: {what}"),
             Self::Failed(what) => f.write_str(what),
         }

@@ -1,7 +1,7 @@
-//! What the command line and applications ask of a control program, and what it answers.
+//! The requests of clients to a control program, and its answers.
 //!
-//! A request is answered by `TakenUp`, then any number of answers, the last of which is `Done` or `Failed`. After `Welcome` the connection is
-//! a guest's: orders come and news go.
+//! The control program answers a request with `TakenUp`, then with any number of answers. The last is `Done` or `Failed`. After
+//! `Welcome` the connection is the channel of a guest: it carries orders and guest events.
 
 use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
@@ -12,130 +12,129 @@ use siga_model::waiting::Waiting;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// From the command line or an application.
+/// A message from a client to the control program.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// To a control program that has just been started, by the process that started it.
+    /// Start a network. The process that started the control program sends it first.
     Start {
         /// The network's name.
         name: Name,
         /// The topology's text.
         topology: String,
-        /// The network goes down when the connection of who started it ends, and takes the directory along that it was
-        /// started below, if that is empty then.
+        /// The network goes down when this connection ends. Its base directory is then removed too, if it is empty.
         lease: bool,
     },
-    /// What runs, in short or with every counter.
+    /// Show the networks and guests.
     Status {
-        /// With the guests' reports.
+        /// Include the guests' reports.
         detail: bool,
     },
-    /// What one guest has counted.
+    /// Show the report of one guest.
     Report(Name),
-    /// Everything is to end.
+    /// Take the network down.
     Down,
-    /// A guest is to be started that has ended.
+    /// Start a guest that has ended.
     StartGuest(Name),
-    /// A guest is to end, and not to be started again.
+    /// End a guest, and do not start it again.
     StopGuest(Name),
-    /// A guest may couple to a restricted network.
+    /// Let a guest couple to a restricted network.
     Grant {
         /// The network.
         network: Name,
         /// The guest.
         guest: Name,
     },
-    /// A guest may no longer couple to a restricted network.
+    /// Let a guest no longer couple to a restricted network.
     Revoke {
         /// The network.
         network: Name,
         /// The guest.
         guest: Name,
     },
-    /// A secret of a guest.
+    /// Show a secret of a guest.
     Secret {
-        /// Whose.
+        /// The guest.
         guest: Name,
-        /// That with which applications use the guest's stack, not that with which the guest attaches.
+        /// The secret for applications of the guest, not the secret with which the guest attaches.
         application: bool,
     },
-    /// This process wants to use the stack of a guest that runs.
+    /// Become an application of a running guest.
     Application {
-        /// What it speaks.
+        /// Its protocol version.
         protocol: u32,
-        /// Its version, for messages.
+        /// Its version of siga, for error messages.
         version: String,
-        /// Which guest.
+        /// The guest.
         guest: Name,
         /// The secret of its applications.
         secret: Secret,
     },
-    /// After `Answer::Application`: this process's half. Descriptors: the memory of its ring, its arena.
+    /// The application's memory, after `Answer::Application`. Descriptors: its ring, its arena.
     ApplicationMemory,
-    /// This process is a guest of the topology that nobody starts.
+    /// Become an external guest of the topology.
     Attach {
-        /// What it speaks.
+        /// Its protocol version.
         protocol: u32,
-        /// Its version, for messages.
+        /// Its version of siga, for error messages.
         version: String,
-        /// Which guest.
+        /// The guest.
         guest: Name,
         /// Its secret.
         secret: Secret,
     },
-    /// Echo requests are to be sent by a guest.
+    /// Let a guest send an echo request.
     Ping {
-        /// Who sends them.
+        /// The guest.
         guest: Name,
-        /// Where to.
+        /// The destination.
         to: IpAddr,
         /// Bytes of payload.
         bytes: u16,
-        /// Milliseconds until an answer is given up.
+        /// Milliseconds to wait for the reply.
         timeout_ms: u32,
     },
-    /// A guest's frames are to be captured until the connection ends. Descriptor: where the capture goes to.
+    /// Capture a guest's frames until the connection ends. Descriptor: the pipe to write the capture to.
     Capture {
-        /// Whose.
+        /// The guest.
         guest: Name,
-        /// The most of each frame.
+        /// The largest number of bytes to capture of each frame.
         snap_bytes: u32,
     },
 }
 
-/// A request with the time at which it is void, so that a request that its sender gave up long ago does not take effect.
+/// A request and the time after which it is void, so that a request cannot take effect after its sender gave up.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TimedRequest {
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// The control program takes it up before this time, or not at all.
+    /// The control program takes the request up before this time, or not at all.
     pub until: Moment,
 }
 
-/// A moment on the clock of this host (`CLOCK_BOOTTIME`), in milliseconds: the same for all its processes.
+/// A time on `CLOCK_BOOTTIME` in milliseconds, which all processes of the host share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// This moment.
+    /// Now.
     pub fn now() -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let (seconds, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
         Self(seconds.saturating_mul(1_000).saturating_add(ns / 1_000_000))
     }
 
-    /// The moment after `time`.
+    /// The time `time` later.
     pub fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
-/// From the control program.
+/// A message from the control program to a client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// The request is taken up; answers follow.
+    /// The control program carries the request out; answers follow.
     TakenUp,
     /// A network.
     Network(NetworkStatus),
@@ -143,12 +142,12 @@ pub enum Answer {
     Guest(GuestStatus),
     /// Part of a guest's report.
     Report {
-        /// Whose.
+        /// The guest.
         guest: Name,
-        /// What.
+        /// The part.
         part: ReportPart,
     },
-    /// A guest that did not report in time, or not to the end.
+    /// A guest that did not send its whole report in time.
     Silent {
         /// The guest.
         guest: Name,
@@ -158,14 +157,14 @@ pub enum Answer {
         /// Nanoseconds.
         time_ns: Option<u64>,
     },
-    /// A capture ended by itself: frames that it missed.
+    /// A capture has ended.
     CaptureEnded {
-        /// Frames.
+        /// Frames that it missed.
         missed: u64,
     },
     /// A secret.
     Secret(Secret),
-    /// The process is an application of a guest. Descriptors: the bell to ring, the ear to listen at.
+    /// The process is an application of a guest. Descriptors: the notify and the wake descriptor.
     Application {
         /// Bytes of each of the two arenas.
         arena_bytes: u64,
@@ -174,32 +173,32 @@ pub enum Answer {
         /// Whether those that sleep run where their partners run.
         colocate: bool,
     },
-    /// The guest's half. Descriptors: the memory of its ring, its arena. Nothing follows.
+    /// The guest's memory: the last answer to an application. Descriptors: its ring, its arena.
     ApplicationMemory,
-    /// The process is a guest.
+    /// The process is a guest now.
     Welcome,
-    /// All is said.
+    /// The request has succeeded.
     Done,
-    /// It cannot be.
+    /// The request has failed.
     Failed(Error),
 }
 
-/// A network as it stands.
+/// The status of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkStatus {
     /// Its name.
     pub name: Name,
-    /// Its rules, in words.
+    /// Its connectivity type, in words.
     pub kind: String,
-    /// `None` if it is open to all, else who may couple.
+    /// The guests that may couple; `None` if the network is open to all.
     pub granted: Option<Vec<Name>>,
-    /// Who is on it, and how many pairs join them.
+    /// The devices on it.
     pub members: Vec<String>,
-    /// The pairs.
+    /// The number of ring pairs on it.
     pub pairs: u32,
 }
 
-/// A guest as it stands.
+/// The status of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestStatus {
     /// Its name.
@@ -208,43 +207,43 @@ pub struct GuestStatus {
     pub state: GuestState,
     /// Its process, if it runs.
     pub pid: Option<u32>,
-    /// Times it has been started again after it ended by itself.
+    /// How often it was started again after it ended by itself.
     pub restarts: u32,
-    /// Milliseconds since it was ready.
+    /// Milliseconds since it became ready.
     pub up_ms: Option<u64>,
     /// How it is confined, in words.
     pub confinement: String,
-    /// Ring pairs it has.
+    /// Number of its ring pairs.
     pub pairs: u32,
-    /// Bytes of the rings it asked for.
+    /// Bytes of the rings that it asked for.
     pub ring_bytes: u64,
     /// How it ended, if it has.
     pub ended: Option<String>,
-    /// What its process may take, if it runs and is not external.
+    /// The memory limit of its process, if it runs and is not external.
     pub memory: Option<GuestMemory>,
 }
 
-/// What the process of a guest may take.
+/// The memory limit of a guest's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestMemory {
     /// Bytes.
     pub max_bytes: u64,
-    /// What keeps it to that.
+    /// The mechanism that enforces it.
     pub by: MemoryLimit,
 }
 
-/// What keeps a guest's process to its memory.
+/// The mechanism that enforces a memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryLimit {
-    /// A control group: the memory that it uses counts.
+    /// A control group, which counts the memory that the process uses.
     ControlGroup,
-    /// A limit on its address space: what it maps counts, used or not.
+    /// A limit on the address space, which counts the memory that the process maps, used or not.
     AddressSpace,
 }
 
 impl MemoryLimit {
-    /// In words.
+    /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::ControlGroup => "control group",
@@ -253,13 +252,13 @@ impl MemoryLimit {
     }
 }
 
-/// Whether a guest runs.
+/// The state of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GuestState {
     /// It is external and has not attached.
     Waiting,
-    /// Its process is there and not yet ready.
+    /// Its process has started and is not ready yet.
     Starting,
     /// It runs.
     Running,

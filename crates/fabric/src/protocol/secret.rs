@@ -1,16 +1,16 @@
-//! Secrets: the texts with which processes of a network prove to each other what they are.
+//! Secrets, with which the processes of a network prove to each other what they are.
 
 use crate::random;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// A secret that proves who somebody is.
+/// A secret of 256 bits, as text.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret of 256 bits.
+    /// Draws a new secret.
     ///
     /// # Errors
     /// The host has no random numbers.
@@ -19,17 +19,17 @@ impl Secret {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Its text, to be handed to whom it is meant for.
+    /// Its text, for the process that it is meant for.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// What somebody claims to have been given.
+    /// A secret that a process presents, which may be wrong.
     pub fn claimed(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Compares in a time that does not depend on where two differ.
+    /// True if both are equal. The time of the comparison does not depend on where they differ.
     pub fn is(&self, claimed: &Self) -> bool {
         self.0.as_bytes().ct_eq(claimed.0.as_bytes()).into()
     }

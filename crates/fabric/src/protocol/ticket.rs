@@ -1,8 +1,8 @@
-//! Tickets: numbers that only this network's control programs can issue.
+//! Tickets: numbers that only the control programs of a network can issue.
 //!
-//! Guests send the number of a pair or an application back, also to a control program that has come later and has no record of it. So each
-//! number carries a keyed digest over what it stands for. A control program that has the key of the state file recomputes the digest,
-//! and a number that a guest made up, changed, or took from another guest does not match.
+//! Guests send the number of a pair or an application back, also to a later control program without a record of it. So each number
+//! carries a keyed digest over its subject. A control program with the key of the state file computes the digest again. A number that a
+//! guest invented, changed, or took from another guest does not match.
 
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -10,7 +10,7 @@ use std::fmt;
 use std::hash::Hasher;
 use subtle::ConstantTimeEq;
 
-/// A number with the digest that proves who issued it and for what.
+/// A number with the digest that proves its issuer and its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ticket {
     number: u64,
@@ -18,12 +18,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The number alone, for people.
+    /// The number without the digest, for people.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// What a process claims to have been given: tests forge tickets with it.
+    /// A ticket that may be forged, for tests.
     #[doc(hidden)]
     pub fn claimed(number: u64, digest: [u64; 2]) -> Self {
         Self { number, digest }
@@ -36,15 +36,15 @@ impl fmt::Display for Ticket {
     }
 }
 
-/// A ring pair, by the ticket that the control program issued for it.
+/// The ticket of a ring pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RingPairId(pub Ticket);
 
-/// An application of a guest, by the ticket that the control program issued for it.
+/// The ticket of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ApplicationId(pub Ticket);
 
-/// The secret with which tickets are issued and checked. It lies in the state file.
+/// The secret key that issues and checks tickets. It is kept in the state file.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct TicketKey([u8; 16]);
 
@@ -61,7 +61,7 @@ impl TicketKey {
     pub(crate) fn issue(&self, number: u64, subject: &impl Serialize) -> Ticket {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write_u64(number);
-        // JSON of a subject is one text and of no other subject; a subject of names and numbers always has one.
+        // Different subjects have different JSON. A subject of names and numbers can always be serialised.
         hasher.write(&serde_json::to_vec(subject).unwrap_or_default());
         let digest = hasher.finish128();
         Ticket { number, digest: [digest.h1, digest.h2] }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_good_for_its_number_its_subject_and_its_key_alone() {
+    fn a_ticket_matches_only_its_number_subject_and_key() {
         let (key, other) = (TicketKey::draw().unwrap(), TicketKey::draw().unwrap());
         let ticket = key.issue(7, &("pair", "a", 1));
         assert!(key.issued(ticket, &("pair", "a", 1)));

@@ -22,7 +22,7 @@ pub(super) const STATE: &str = "state.json";
 /// The state while it is written.
 pub(super) const STATE_PART: &str = "state.part";
 
-/// All but the lock, which is made first and removed last.
+/// All files but the lock, which is made first and removed last.
 const FILES: [(&str, FileType); 6] = [
     (CONTROL, FileType::Socket),
     (STATE_PART, FileType::RegularFile),
@@ -33,7 +33,7 @@ const FILES: [(&str, FileType); 6] = [
 ];
 
 impl RunDir {
-    /// Refuses a directory with other files than those of a network, and one whose files no control program locked.
+    /// Refuses a directory with files that are not a network's, or with files but no lock.
     pub(super) fn is_fit_for_a_network(&self) -> Result<()> {
         let (path, names) = (self.own.path.display(), self.own.names()?);
         let hint = "choose another name for the network, or move the file";
@@ -50,12 +50,12 @@ impl RunDir {
         }
     }
 
-    /// Removes the directory, if there is no other file in it than those of a network. These are removed in any case.
+    /// Removes the files of the network, then the directory, if it has no other files.
     ///
     /// The caller holds the lock, or knows that no control program lives.
     ///
     /// # Errors
-    /// There is another file in it, which the message names, or a file cannot be removed.
+    /// The directory has another file, which the message names, or a file cannot be removed.
     pub fn remove(&self) -> Result<()> {
         if let Some(guests) = self.guests_directory()? {
             for name in guests.names()? {
@@ -78,7 +78,7 @@ impl RunDir {
                 };
                 let left = left.or_else(|| names.first().cloned()).unwrap_or_default();
                 let message = format!("{}: it contains {left}, which siga did not make", at());
-                Err(Error::environment(message).hint("nothing else of the network is left; move the file away"))
+                Err(Error::environment(message).hint("the rest of the network is removed; move this file away"))
             }
             Err(error) => Err(error).context(at()),
         }
@@ -87,20 +87,20 @@ impl RunDir {
     /// As [`RunDir::remove`], for a network without a control program.
     ///
     /// # Errors
-    /// As [`RunDir::remove`]; or a control program lives.
+    /// As [`RunDir::remove`], or a control program lives.
     pub fn remove_dead(&self) -> Result<()> {
         let _lock = self.lock()?;
         self.remove()
     }
 
-    /// The directory of the guests' sockets, if it is one.
+    /// The directory of the guests' sockets, if it exists and is a directory.
     fn guests_directory(&self) -> Result<Option<OpenDirectory>> {
         let kind = files::type_of(&self.own, GUESTS).context(format!("cannot use {}", self.own.path.display()))?;
         if kind == Some(FileType::Directory) { self.own.below(GUESTS, false) } else { Ok(None) }
     }
 }
 
-/// The first of these names that is not that of a network's file, or is one of another type.
+/// The first of these names that is not a network's file, or has another type.
 fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>> {
     for name in names {
         let wanted = FILES.iter().find(|(known, _)| known == name).map(|(_, kind)| *kind);
@@ -113,7 +113,7 @@ fn foreign(directory: &OpenDirectory, names: &[String]) -> Result<Option<String>
     Ok(None)
 }
 
-/// Removes a file of this type; another is left alone, and so is a directory with something in it.
+/// Removes a file of this type. A file of another type stays, and so does a directory that is not empty.
 fn unlink(directory: &OpenDirectory, name: &str, kind: FileType) -> Result<()> {
     let at = || format!("cannot remove {}", directory.path.join(name).display());
     if files::type_of(directory, name).context(at())? != Some(kind) {

@@ -1,8 +1,8 @@
-//! The way to the directory of all networks: no other user decides where it leads.
+//! Walks the path to the base, so that no other user decides where it leads.
 //!
-//! Each name on the way is opened below the directory before it. A link is followed only if it belongs to the caller or to the
-//! owner of the root directory. A directory of another user on the way does no harm. That user can remove what lies in it, which is
-//! then missing, or replace it by a directory that is not the caller's, which is then refused.
+//! Each name in the path is opened below the directory before it. A link is followed only if it belongs to the caller or to the owner of
+//! the root directory. A directory of another user in the path does no harm: that user can remove the base, which is then missing, or
+//! replace it by a directory of another user, which is refused.
 
 use super::OpenDirectory;
 use crate::limits::LINKS_MAX;
@@ -18,17 +18,17 @@ use std::path::{Component, Path, PathBuf};
 const ROOT: &str = "/";
 const PARENT: &str = "..";
 
-/// Opens a directory that must belong to the caller alone, at the end of a path; none if it is not there. With `make` it is
-/// made.
+/// Opens the directory at the end of a path, which must belong to the caller alone; none if it does not exist. With `make` it is
+/// created.
 ///
 /// # Errors
-/// It is a link or another user's, others may write into it, or another user's link lies on the way.
+/// It is a link or another user's, others may write into it, or the path has another user's link.
 pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     let path = std::path::absolute(path).context(format!("cannot find {}", path.display()))?;
     let at = || format!("cannot use {}", path.display());
     let mut names = names_of(&path);
     let Some(last) = names.first().cloned() else {
-        let message = format!("{}: networks are not kept in the root directory", at());
+        let message = format!("{}: the root directory cannot be the directory of all networks", at());
         return Err(Error::usage(message).hint(super::OWN_DIRECTORY));
     };
     names.remove(0);
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path, make: bool) -> Result<Option<OpenDirectory>> {
     OpenDirectory::open(&above, &last, &path, make)
 }
 
-/// Opens the directory that names lead to from the root, the last of them first; none if one is missing.
+/// Opens the directory that a path leads to from the root; none if a part is missing. The names of the path come in reverse order.
 fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = || rustix::fs::open(ROOT, flags, Mode::empty()).context("cannot open the root directory");
@@ -54,7 +54,7 @@ fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Err(Error::environment(format!("there are more than {LINKS_MAX} links on the way")));
+                    return Err(Error::environment(format!("there are more than {LINKS_MAX} links in the path")));
                 }
                 let target = target_of(&directory, &name)?;
                 if target.is_absolute() {
@@ -62,13 +62,13 @@ fn walk(mut names: Vec<OsString>) -> Result<Option<OwnedFd>> {
                 }
                 names.extend(names_of(&target));
             }
-            Err(error) => return Err(error).context(format!("{} on the way", name.display())),
+            Err(error) => return Err(error).context(format!("{} in the path", name.display())),
         }
     }
     Ok(Some(directory))
 }
 
-/// The names in a path, the last first.
+/// The names in a path, in reverse order.
 fn names_of(path: &Path) -> Vec<OsString> {
     let name = |component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -78,9 +78,9 @@ fn names_of(path: &Path) -> Vec<OsString> {
     path.components().rev().filter_map(name).collect()
 }
 
-/// Where a link leads, if the caller or the owner of the root directory made it.
+/// The target of a link that the caller or the owner of the root directory made.
 fn target_of(directory: &OwnedFd, name: &OsStr) -> Result<PathBuf> {
-    let at = || format!("{} on the way", name.display());
+    let at = || format!("{} in the path", name.display());
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = rustix::fs::openat(directory, name, flags, Mode::empty()).context(at())?;
     let owner = rustix::fs::fstat(&link).context(at())?.st_uid;
@@ -103,7 +103,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_on_the_way_are_followed_up_to_a_bound() {
+    fn links_in_the_path_are_followed_up_to_a_bound() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);
         std::fs::create_dir_all(path("a/b")).unwrap();

@@ -1,4 +1,4 @@
-//! RingPairs from the words of guests alone: who may couple, what limits say, what comes back.
+//! Ring pairs, driven by guest events alone.
 
 use super::*;
 use crate::protocol::ticket::{Ticket, TicketKey};
@@ -58,7 +58,7 @@ impl World {
         *self.pairs.pairs.keys().find(|pair| pair.0.number() == number).unwrap()
     }
 
-    /// A control program that has come later, and knows the state file alone.
+    /// A later control program, which has the state file only.
     fn succeed(self) -> Self {
         Self { pairs: RingPairs::default(), ..self }
     }
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// The pair that an order tells its guest of.
+/// The end that an order tells its guest to make.
 fn held(order: &Outgoing) -> RingPairEnd {
     let Order::MakePair(held) = &order.order else { panic!("{order:?}") };
     held.clone()
@@ -87,7 +87,7 @@ fn receivers(orders: &[Outgoing]) -> Vec<&str> {
 }
 
 #[test]
-fn each_member_says_how_many_buffers_frames_to_it_have() {
+fn each_member_decides_the_buffers_of_its_inbound_ring() {
     let mut world = World::new();
     let orders = world.want("a.dev0", "b.dev0").unwrap();
     assert_eq!(receivers(&orders), ["a", "b"]);
@@ -105,7 +105,7 @@ fn each_member_says_how_many_buffers_frames_to_it_have() {
 }
 
 #[test]
-fn what_a_guest_says_of_a_pair_counts_once_and_from_its_ends_alone() {
+fn events_about_a_pair_count_once_and_only_from_its_guests() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     let pair = world.pair(1);
@@ -125,7 +125,7 @@ fn what_a_guest_says_of_a_pair_counts_once_and_from_its_ends_alone() {
 }
 
 #[test]
-fn who_may_not_couple_is_refused_and_told_why() {
+fn members_that_may_not_couple_are_refused_with_a_reason() {
     let mut world = World::new();
     for (one, other, why) in [
         ("a.dev0", "d.dev0", "is on network lan, d.dev0 on other"),
@@ -143,7 +143,7 @@ fn who_may_not_couple_is_refused_and_told_why() {
 }
 
 #[test]
-fn limits_are_those_of_who_asks_and_of_who_is_asked() {
+fn a_pair_counts_against_the_limits_of_both_guests() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     assert!(world.want("a.dev0", "c.dev0").unwrap_err().contains("ring_bytes_max"), "40 and 64 buffers of 16 KB");
@@ -155,7 +155,7 @@ fn limits_are_those_of_who_asks_and_of_who_is_asked() {
 }
 
 #[test]
-fn a_guest_that_comes_back_gets_its_pairs_again() {
+fn a_guest_that_starts_again_gets_its_pairs_again() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     world.down.insert(name("b"));
@@ -171,20 +171,20 @@ fn a_guest_that_comes_back_gets_its_pairs_again() {
 }
 
 #[test]
-fn a_violation_keeps_two_members_apart_until_one_starts_anew() {
+fn members_get_no_pair_after_a_violation_until_one_starts_again() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     let pair = world.pair(1);
     assert!(world.pairs.lost(pair, &name("c"), "x", true).is_empty(), "not its pair");
     assert_eq!(receivers(&world.pairs.lost(pair, &name("a"), "bad index", true)), ["b"]);
-    assert!(world.want("b.dev0", "a.dev0").unwrap_err().contains("kept apart after a violation"));
+    assert!(world.want("b.dev0", "a.dev0").unwrap_err().contains("no pair after a protocol violation"));
     world.want("b.dev0", "c.dev0").unwrap();
     world.pairs.gone(&name("b"));
     assert_eq!(world.want("b.dev0", "a.dev0").unwrap().len(), 2);
 }
 
 #[test]
-fn an_idle_pair_goes_when_both_are_quiet() {
+fn an_idle_pair_ends_when_both_guests_send_nothing_more() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     let pair = world.pair(1);
@@ -198,7 +198,7 @@ fn an_idle_pair_goes_when_both_are_quiet() {
 }
 
 #[test]
-fn a_revoked_guest_loses_its_pairs_and_wishes() {
+fn a_guest_without_access_loses_its_pairs_and_requests() {
     let mut world = World::new();
     world.want("a.dev0", "b.dev0").unwrap();
     world.down.insert(name("c"));
@@ -209,7 +209,7 @@ fn a_revoked_guest_loses_its_pairs_and_wishes() {
 }
 
 #[test]
-fn pairs_of_before_are_adopted_and_half_known_ones_end() {
+fn reported_pairs_are_adopted_and_half_reported_ones_end() {
     let mut world = World::new();
     let [a_of_b, b_of_a] = world
         .want("a.dev0", "b.dev0")
@@ -227,7 +227,7 @@ fn pairs_of_before_are_adopted_and_half_known_ones_end() {
     assert!(world.adopt("a", &a_of_b) && world.adopt("b", &b_of_c) && world.adopt("b", &b_of_a));
     assert_eq!(world.pairs.charged(&name("a")), 40 * (16 << 10), "the charge stays with the guest that asked");
     assert_eq!(world.pairs.charged(&name("b")), 40 * (16 << 10));
-    assert!(world.pairs.end_half_known(|guest| *guest == name("c")).is_empty(), "c has not been heard");
+    assert!(world.pairs.end_half_known(|guest| *guest == name("c")).is_empty(), "c may still report");
     assert_eq!(receivers(&world.pairs.end_half_known(|_| false)), ["b", "c"]);
     assert_eq!(world.pairs.len(), 1);
     assert!(world.want("a.dev0", "b.dev0").unwrap().is_empty(), "they are joined");
@@ -257,8 +257,12 @@ fn a_pair_that_was_not_made_for_these_guests_is_not_adopted() {
         assert!(!world.adopt(guest, &lie), "{what}");
     }
     assert!(world.pairs.is_empty() && world.pairs.of_couple.is_empty());
-    assert_eq!(held(&world.want("b.dev0", "c.dev0").unwrap()[0]).pair.0.number(), 1, "lies move no number");
-    assert!(world.adopt("a", &good) && world.adopt("a", &good), "the truth is taken, and is the same again");
+    assert_eq!(
+        held(&world.want("b.dev0", "c.dev0").unwrap()[0]).pair.0.number(),
+        1,
+        "a refused report does not change the next number"
+    );
+    assert!(world.adopt("a", &good) && world.adopt("a", &good), "a true report is taken, also twice");
     assert_eq!(world.pairs.len(), 2);
     // One of the two has started anew since.
     for guest in ["a", "b"] {
@@ -283,7 +287,7 @@ fn a_pair_that_was_not_made_for_these_guests_is_not_adopted() {
 }
 
 #[test]
-fn adopted_pairs_keep_to_the_limits() {
+fn adopted_pairs_respect_the_limits() {
     let mut world = World::new();
     world.topology.guests.get_mut(&name("b")).unwrap().pairs_max = 2;
     let [one, two] = ["a.dev0", "c.dev0"].map(|partner| held(&world.want("b.dev0", partner).unwrap()[0]));
@@ -293,7 +297,7 @@ fn adopted_pairs_keep_to_the_limits() {
 }
 
 #[test]
-fn a_pair_that_the_partner_alone_reports_takes_nothing_of_a_guests_limits() {
+fn a_pair_that_only_the_partner_reports_does_not_count_against_a_guest() {
     let mut world = World::new();
     // c may have one pair: with a first, which ends, then with b.
     let ended = held(&world.want("c.dev0", "a.dev0").unwrap()[1]);
