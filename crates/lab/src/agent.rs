@@ -4,11 +4,13 @@
 //! own, so that the main thread can steer it without adding anything to the measured loop. With a process per pair the
 //! agent only passes orders on to processes of its own kind and adds up their answers (`workers`).
 
+pub mod launch;
+pub mod protocol;
+pub(crate) mod ssh;
 mod workers;
 
-use crate::account::{Spent, guest::GuestCounters, host::HostCpu, process};
-use crate::bpf::sockmap::Sockmap;
-use crate::control::{Answer, Lines, Order, Report, VERSION, write_outcome};
+use crate::channel::{Lines, write_outcome};
+use crate::cpu::{Spent, guest::GuestCounters, host::HostCpu, process};
 use crate::histogram;
 use crate::limits;
 use crate::load::client::{Client, ClientConfig, Phase, PhaseReport};
@@ -17,32 +19,21 @@ use crate::load::{Shared, UNKNOWN};
 use crate::place;
 use crate::socket::fabric::{Fabric, FabricOptions};
 use crate::socket::kernel::{Kernel, KernelOptions};
+use crate::socket::sockmap::Sockmap;
 use crate::socket::{Sockets, SocketsOf, Waker};
+use launch::AgentOptions;
+use protocol::{Answer, Order, Report, VERSION};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::set_current_timer_slack;
 use siga_fabric::sockets::Attachment;
 use siga_model::error::{Error, IoContext, Result};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use workers::Workers;
-
-/// Where an agent goes and what it is given.
-#[derive(Debug, Clone, Default)]
-pub struct AgentOptions {
-    /// Network namespace to enter, as a path that can be opened.
-    pub net: Option<PathBuf>,
-    /// User namespace to enter first when the network namespace alone is refused.
-    pub user: Option<PathBuf>,
-    /// Descriptor of a sockmap inherited from the starter.
-    pub sockmap: Option<i32>,
-    /// Remove the program file: it was copied to this host for this agent.
-    pub unlink: bool,
-}
 
 /// Runs an agent on standard input and output until the input ends.
 ///
@@ -269,7 +260,7 @@ impl ClientThread {
         self.finished = None;
         let dead = || Error::incomplete("the driver's thread has died");
         self.phases.send(phase).map_err(|_| dead())?;
-        let now = crate::load::now_ns();
+        let now = crate::clock::now_ns();
         let end = Duration::from_nanos(phase.start_ns.max(now) - now + phase.duration_ns);
         match self.reports.recv_timeout(end) {
             Ok(report) => self.finished = Some(report),

@@ -1,27 +1,25 @@
-//! The privileged instruments: programs of our own in the kernel, loaded by the bare bpf(2) system call.
+//! Programs of our own in the kernel, loaded by the bare bpf(2) system call: the assembler, the kernel's types and symbols.
 //!
-//! [`profile`] tells in which process and for which network namespace CPU time is spent, [`cost_injector`] plants a known cost
-//! into a forwarding path, [`sockmap`] joins TCP sockets past TCP. Each opens with an error that says what is missing, and
-//! each has an `available` for `siga doctor`, which leaves nothing behind. Nothing is pinned: the kernel removes every
-//! program and map when the descriptors close, however the process ends.
+//! The instruments that use it (the profiler, the CPU-cost injector, the sockmap) report what is missing when they cannot be
+//! opened. Each has an `available` for `siga doctor`, which leaves nothing behind. Nothing is pinned: the kernel removes
+//! every program and map when the descriptors close, however the process ends.
 
 pub mod asm;
 pub mod btf;
-pub mod cost_injector;
-pub mod profile;
-pub mod sockmap;
 pub mod symbols;
 #[cfg(test)]
-mod testbed;
+pub(crate) mod testbed;
 
 use crate::sys::bpf::{ProgramKind, load};
 use rustix::io::Errno;
-use siga_model::error::{Error, Result};
-use std::os::fd::OwnedFd;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use siga_model::error::{Error, IoContext, Result};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 /// A capability, by its bit in `/proc/PID/status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Capability {
+pub(crate) enum Capability {
     NetAdmin,
     SysAdmin,
     Syslog,
@@ -62,7 +60,7 @@ impl Capability {
 }
 
 /// Names of those capabilities that this process lacks.
-fn missing(needed: &[Capability]) -> Vec<&'static str> {
+pub(crate) fn missing(needed: &[Capability]) -> Vec<&'static str> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let set = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or_default();
@@ -70,7 +68,12 @@ fn missing(needed: &[Capability]) -> Vec<&'static str> {
 }
 
 /// Assembles and loads one of our programs.
-fn load_program(kind: ProgramKind, name: &str, lines: &[asm::Line<'_>], needed: &[Capability]) -> Result<OwnedFd> {
+pub(crate) fn load_program(
+    kind: ProgramKind,
+    name: &str,
+    lines: &[asm::Line<'_>],
+    needed: &[Capability],
+) -> Result<OwnedFd> {
     let code = asm::assemble(lines)?;
     load(kind, name, &code).map_err(|refusal| {
         let error = refused(format_args!("the kernel refused the BPF program `{name}`"), refusal.errno, needed);
@@ -81,7 +84,7 @@ fn load_program(kind: ProgramKind, name: &str, lines: &[asm::Line<'_>], needed: 
 }
 
 /// An environment error for a failed call, with the missing capabilities as the hint if that is the reason.
-fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) -> Error {
+pub(crate) fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) -> Error {
     let error = Error::environment(format!("{what}: {errno}"));
     if errno != Errno::PERM && errno != Errno::ACCESS {
         return error;
@@ -92,4 +95,18 @@ fn refused(what: impl std::fmt::Display, errno: Errno, needed: &[Capability]) ->
             .hint("the capabilities are there, but hold only in a user namespace, or a security module forbids it");
     }
     error.hint(format!("run as root, or with {}", missing.join(", ")))
+}
+
+/// Runs `work` on a thread of its own inside a network namespace.
+pub(crate) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send) -> Result<R> {
+    let file = std::fs::File::open(path).context("cannot open the namespace")?;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("siga-namespace".into()).spawn_scoped(scope, || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                .map_err(|errno| refused("cannot enter the namespace", errno, &[Capability::SysAdmin]))?;
+            Ok(work())
+        });
+        let thread = thread.context("cannot start a thread")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }

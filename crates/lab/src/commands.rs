@@ -2,9 +2,9 @@
 //!
 //! The commands are made by the same functions that start them; only what is known once a path stands is left open.
 
-use crate::agent::AgentOptions;
+use crate::agent::launch::{AgentOptions, agent_command};
+use crate::agent::ssh;
 use crate::path::filter;
-use crate::place::{agent_command, ssh};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::text;
 use siga_plan::matrix::Matrix;

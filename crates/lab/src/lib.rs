@@ -5,18 +5,19 @@
 //! quiescent points. Trials go into an append-only *store*; *reduction* turns them into rates, latencies and CPU per unit,
 //! charged to client, router and server; a *report* says it.
 
-pub mod account;
 pub mod agent;
 pub mod bpf;
+pub mod channel;
+pub mod clock;
 pub mod commands;
 pub mod config;
-pub mod control;
+pub mod cpu;
 pub mod directory;
 pub mod doctor;
-
 pub mod environment;
 pub mod histogram;
 pub mod host;
+pub mod interrupt;
 pub mod judge;
 pub mod limits;
 pub mod load;

@@ -10,29 +10,13 @@ pub mod client;
 pub mod content;
 pub mod server;
 
+use crate::clock::{now_ns, thread_cpu_ns};
 use crate::record::Counts;
 use crate::socket::Waker;
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Nanoseconds of the monotonic clock.
-pub fn now_ns() -> u64 {
-    clock_ns(ClockId::Monotonic)
-}
-
-/// Nanoseconds of any clock.
-pub(crate) fn clock_ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
-
-/// CPU time of the calling thread in nanoseconds.
-fn thread_cpu_ns() -> u64 {
-    clock_ns(ClockId::ThreadCPUTime)
-}
 
 /// Uses `ns` of CPU, all but two short system calls in user mode: the known cost that calibration plants.
 ///
@@ -211,7 +195,6 @@ fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     #[test]
     fn spend_cpu_uses_the_requested_cpu_time_beside_a_busy_thread() {
@@ -238,24 +221,5 @@ mod tests {
             // By the wall clock the other thread would take about half of it.
             assert!(used >= 20_000_000, "only {used} ns used");
         });
-    }
-
-    #[test]
-    fn a_look_at_the_clock_is_no_system_call() {
-        let filter = seccompiler::SeccompFilter::new(
-            BTreeMap::from([(libc::SYS_clock_gettime, Vec::new())]),
-            seccompiler::SeccompAction::Allow,
-            seccompiler::SeccompAction::Errno(1),
-            std::env::consts::ARCH.try_into().unwrap(),
-        );
-        let filter: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
-        // The filter is this thread's alone, and ends with it.
-        let looks = std::thread::spawn(move || {
-            let first = now_ns();
-            seccompiler::apply_filter(&filter).unwrap();
-            // What only the kernel knows shows that the filter is there.
-            (now_ns() >= first, std::panic::catch_unwind(thread_cpu_ns).is_err())
-        });
-        assert_eq!(looks.join().unwrap(), (true, true));
     }
 }

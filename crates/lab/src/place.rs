@@ -1,108 +1,13 @@
-//! How an agent is put into a place.
-//!
-//! An agent enters its place, and leaves nothing there when it goes: its program file on a remote
-//! host is removed before the agent says hello.
+//! Entering the place of an end: its namespaces, CPUs and limits, and what its network namespace shows.
 
-pub(crate) mod ssh;
-
-use crate::agent::AgentOptions;
-use crate::control::{Answer, ChildProcess, VERSION};
-use crate::limits;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
 use siga_model::error::{Error, IoContext, Result};
-use siga_plan::place::Place;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// Starts an agent in `place` as `name` and waits until it is there.
-///
-/// # Errors
-/// Environment: the place does not exist or refuses.
-pub fn agent_in(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Result<Agent> {
-    let inside = |net: PathBuf, user: Option<PathBuf>| AgentOptions { net: Some(net), user, sockmap, unlink: false };
-    let options = match place {
-        Place::Local => AgentOptions { sockmap, ..AgentOptions::default() },
-        Place::Netns(namespace) => {
-            let path = Path::new("/run/netns").join(namespace);
-            need_file(&path, "no such network namespace", "`ip netns list` shows those there are")
-                .map_err(|error| error.at(place))?;
-            inside(path, None)
-        }
-        Place::Pid(pid) => {
-            let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
-            need_file(&path, "no such process", "give the id of a process that runs in the container")
-                .map_err(|error| error.at(place))?;
-            inside(path, Some(PathBuf::from(format!("/proc/{pid}/ns/user"))))
-        }
-        Place::Built(net, user) => inside(net.clone(), user.clone()),
-        Place::Ssh(host) => return ssh::agent(host, name, ssh),
-    };
-    let mut worker = start_agent(&options, name)?;
-    let addresses = greet(&mut worker).map_err(|error| error.at(place))?;
-    Ok(Agent { worker, addresses })
-}
-
-/// An agent that is in its place.
-#[derive(Debug)]
-pub struct Agent {
-    /// The process.
-    pub worker: ChildProcess,
-    /// Addresses of its place that others can reach, best first.
-    pub addresses: Vec<IpAddr>,
-}
-
-fn need_file(path: &Path, message: &str, hint: &str) -> Result<()> {
-    match path.symlink_metadata() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::environment(message).hint(hint)),
-    }
-}
-
-/// Starts an agent on this host.
-///
-/// # Errors
-/// Environment: out of processes.
-pub fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
-    ChildProcess::start(agent_command(options), name)
-}
-
-/// The command of an agent on this host.
-pub(crate) fn agent_command(options: &AgentOptions) -> Command {
-    // Whatever file it was started from, and even if that is gone, this is the running program.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg("agent");
-    if let Some(net) = &options.net {
-        command.arg("--net").arg(net);
-    }
-    if let Some(user) = &options.user {
-        command.arg("--user").arg(user);
-    }
-    if let Some(fd) = options.sockmap {
-        command.arg("--sockmap").arg(fd.to_string());
-    }
-    command
-}
-
-/// Waits for an agent's hello; returns the addresses of its place.
-///
-/// # Errors
-/// It cannot enter its place, or is of another build.
-pub fn greet(worker: &mut ChildProcess) -> Result<Vec<IpAddr>> {
-    let answer = worker.receive(limits::ANSWER_TIME_MAX)?;
-    let Answer::Hello { version, addresses } = answer else { return Err(worker.unexpected(&answer)) };
-    if version != VERSION {
-        let name = worker.name();
-        return Err(Error::environment(format!(
-            "{name}: speaks version {version} of the control protocol, not {VERSION}"
-        )));
-    }
-    Ok(addresses)
-}
+use std::path::Path;
 
 /// Moves this process into the namespaces; the user namespace only where the network namespace alone is refused.
 ///

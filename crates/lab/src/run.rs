@@ -6,8 +6,8 @@
 //! path cannot be built is skipped with its reason and the run goes on; an end that dies costs its trial. An interrupt
 //! ends the run between two lines of the record.
 
-use crate::bpf::profile::Profiler;
-use crate::control;
+use crate::cpu::profile::Profiler;
+use crate::interrupt::interrupted;
 use crate::limits;
 use crate::load::content::mix;
 use crate::record::{Skipped, TrialRecord};
@@ -281,8 +281,8 @@ impl<'a> Course<'a> {
             if self.done.contains(&(index, round)) {
                 continue;
             }
-            if control::interrupted() {
-                return Err(interrupted(so_far));
+            if interrupted() {
+                return Err(interrupted_error(so_far));
             }
             let cell = &self.matrix.cells[index];
             watch.begins(cell, &self.progress(round));
@@ -302,7 +302,7 @@ impl<'a> Course<'a> {
                     watch.measured(&trial, &self.progress(round));
                     so_far.trials.push(trial);
                 }
-                Err(_) if control::interrupted() => return Err(interrupted(so_far)),
+                Err(_) if interrupted() => return Err(interrupted_error(so_far)),
                 Err(error) => self.failed(index, &error, store, so_far, watch)?,
             }
         }
@@ -333,7 +333,7 @@ impl<'a> Course<'a> {
     }
 }
 
-fn interrupted(so_far: &Run) -> Error {
+fn interrupted_error(so_far: &Run) -> Error {
     Error::incomplete("interrupted; what was measured is kept")
         .hint(format!("go on with `siga run --resume {}`", so_far.directory.display()))
 }

@@ -9,6 +9,7 @@
 
 pub mod fabric;
 pub mod kernel;
+pub mod sockmap;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

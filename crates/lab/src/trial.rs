@@ -5,10 +5,11 @@
 
 mod fixture;
 
-use crate::account::charge::charge;
-use crate::account::host::HostCpu;
-use crate::bpf::profile::Profiler;
-use crate::control::{Order, Report, interrupted};
+use crate::agent::protocol::{Order, Report};
+use crate::cpu::charge::charge;
+use crate::cpu::host::HostCpu;
+use crate::cpu::profile::Profiler;
+use crate::interrupt::interrupted;
 use crate::limits;
 use crate::load::client::Phase;
 use crate::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};

@@ -3,8 +3,8 @@
 use crate::{parse, print};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use siga_lab::control;
 use siga_lab::doctor::{self, Report};
+use siga_lab::interrupt;
 use siga_lab::report::Format;
 use siga_model::error::{Error, Result};
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
             );
         }
     };
-    control::catch_interrupts()?;
+    interrupt::catch_interrupts()?;
     let spinner = spinner();
     let mut tell = |text: &str| spinner.set_message(siga_model::text::name(text));
     let report: Result<Report> = if args.calibrate {

@@ -11,7 +11,7 @@ mod report;
 
 use axes::{Axes, Reach};
 use clap::{Parser, Subcommand};
-use siga_lab::agent::AgentOptions;
+use siga_lab::agent::launch::AgentOptions;
 use siga_lab::report::{Format, Layout};
 use siga_lab::store::Run;
 use siga_model::error::{Error, Result};

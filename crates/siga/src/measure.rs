@@ -4,12 +4,12 @@ use crate::axes::{Axes, Reach};
 use crate::live::Live;
 use crate::{parse, print, tell};
 use clap::Args;
-use siga_lab::bpf::profile::Profiler;
 use siga_lab::commands::{self, Step};
+use siga_lab::cpu::profile::Profiler;
 use siga_lab::report::{self, Format, Layout};
 use siga_lab::run::{self, Ended};
 use siga_lab::store::{Run, Store};
-use siga_lab::{control, host, place};
+use siga_lab::{host, interrupt, place};
 use siga_model::error::{Error, Result};
 use siga_plan::plan::Plan;
 use std::fmt::Write;
@@ -47,7 +47,7 @@ struct Begun {
 
 /// Measures, then prints the report.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    control::catch_interrupts()?;
+    interrupt::catch_interrupts()?;
     let mut live = Live::new();
     let Begun { mut store, run: mut so_far, ssh, profiler } = match &args.resume {
         Some(directory) => {

@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(found(path, code), [format!("{path}:2")]);
             assert_eq!(found(path, &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{code}}}\n")), [""; 0], "{path}");
         }
-        for path in ["crates/lab/src/account/host.rs", "crates/lab/src/directory.rs", "crates/siga/tests/store.rs"] {
+        for path in ["crates/lab/src/cpu/host.rs", "crates/lab/src/directory.rs", "crates/siga/tests/store.rs"] {
             assert_eq!(found(path, code), [""; 0], "{path}");
         }
     }

@@ -3,14 +3,14 @@
 //! Orders go to all processes before the first answer is awaited, so that they work at the same time; a phase begins at a
 //! moment agreed on beforehand. Answers are added up; per-process figures stay in the order of the pairs.
 
-use super::AgentOptions;
-use crate::control::{Answer, ChildProcess, Order, Report};
+use super::launch::{self, AgentOptions};
+use super::protocol::{Answer, Order, Report};
+use crate::channel::ChildProcess;
+use crate::clock::now_ns;
 use crate::histogram;
 use crate::limits;
 use crate::load::client::{ClientConfig, Phase};
-use crate::load::now_ns;
 use crate::load::server::ServerConfig;
-use crate::place;
 use crate::record::ProcessCpu;
 use crate::socket::{Endpoint, SocketsOf};
 use siga_model::error::{Error, Result};
@@ -25,10 +25,10 @@ impl Workers {
     /// Starts the processes; they share this process's namespaces.
     pub(super) fn start(options: &AgentOptions, processes: u32) -> Result<Self> {
         let options = AgentOptions { sockmap: options.sockmap, ..AgentOptions::default() };
-        let start = |number| place::start_agent(&options, &format!("process {number}"));
+        let start = |number| launch::start_agent(&options, &format!("process {number}"));
         let mut workers = (0..processes).map(start).collect::<Result<Vec<_>>>()?;
         for worker in &mut workers {
-            place::greet(worker)?;
+            launch::greet(worker)?;
         }
         Ok(Self { workers })
     }

@@ -2,7 +2,7 @@
 //!
 //! A namespace is held by a child process that reads a pipe from this one, so it ends with the test however that ends.
 
-use super::cost_injector::in_namespace;
+use super::in_namespace;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 /// A network namespace of its own.
 #[derive(Debug)]
-pub(super) struct Namespace {
+pub(crate) struct Namespace {
     holder: Child,
 }
 
@@ -32,17 +32,17 @@ impl Namespace {
     }
 
     /// For setns.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
     /// Its identity.
-    pub(super) fn inode(&self) -> u32 {
+    pub(crate) fn inode(&self) -> u32 {
         u32::try_from(std::fs::metadata(self.path()).unwrap().ino()).unwrap()
     }
 
     /// Runs `work` inside.
-    pub(super) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+    pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         in_namespace(&self.path(), work).unwrap()
     }
 
@@ -57,7 +57,7 @@ impl Namespace {
     }
 
     /// Bytes that an interface received and sent.
-    pub(super) fn interface_bytes(&self, interface: &str) -> u64 {
+    pub(crate) fn interface_bytes(&self, interface: &str) -> u64 {
         let text = self.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
         let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{interface}:"))).unwrap();
         let fields: Vec<u64> = line.split_whitespace().map(|field| field.parse().unwrap()).collect();
@@ -74,14 +74,14 @@ impl Drop for Namespace {
 
 /// Client 10.1.0.2 and server 10.2.0.2, with a router (10.1.0.1 on `left`, 10.2.0.1 on `right`) between them.
 #[derive(Debug)]
-pub(super) struct Routed {
-    pub(super) client: Namespace,
-    pub(super) router: Namespace,
-    pub(super) server: Namespace,
+pub(crate) struct Routed {
+    pub(crate) client: Namespace,
+    pub(crate) router: Namespace,
+    pub(crate) server: Namespace,
 }
 
 /// Three namespaces in a row; `None`, with the reason on standard error, where they cannot be made.
-pub(super) fn routed() -> Option<Routed> {
+pub(crate) fn routed() -> Option<Routed> {
     or_skip((|| {
         let path = Routed { client: Namespace::new()?, router: Namespace::new()?, server: Namespace::new()? };
         for (end, name, number) in [(&path.client, "left", 1), (&path.server, "right", 2)] {
@@ -98,7 +98,7 @@ pub(super) fn routed() -> Option<Routed> {
 }
 
 /// Two namespaces joined by a veth pair, whose interfaces are both called `end`: 10.1.0.1 and 10.1.0.2.
-pub(super) fn pair() -> Option<(Namespace, Namespace)> {
+pub(crate) fn pair() -> Option<(Namespace, Namespace)> {
     or_skip((|| {
         let (first, second) = (Namespace::new()?, Namespace::new()?);
         first.ip(&format!("link add end type veth peer name end netns {}", second.holder.id()))?;
@@ -115,7 +115,7 @@ fn or_skip<T>(built: Result<T, String>) -> Option<T> {
 }
 
 /// Sends one byte forth and back until `until` says so; returns the number of round trips.
-pub(super) fn ping_pong(path: &Routed, until: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn ping_pong(path: &Routed, until: impl Fn(u64) -> bool) -> u64 {
     let listener = path.server.run(|| TcpListener::bind("10.2.0.2:0").unwrap());
     let address = listener.local_addr().unwrap();
     std::thread::scope(|scope| {

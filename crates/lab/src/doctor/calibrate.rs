@@ -9,10 +9,10 @@ use super::experiment::{
 };
 use super::recovery::Verdict;
 use super::timing;
-use crate::bpf::cost_injector;
-use crate::bpf::profile::Profiler;
 use crate::config;
-use crate::control;
+use crate::cpu::cost_injector;
+use crate::cpu::profile::Profiler;
+use crate::interrupt::interrupted;
 use crate::record::TrialRecord;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
@@ -187,7 +187,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
                 Err(error) if error.kind() == ErrorKind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,
             }
-            if control::interrupted() {
+            if interrupted() {
                 return Err(Error::incomplete("interrupted before enough was measured"));
             }
         }

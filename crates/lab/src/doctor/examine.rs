@@ -7,9 +7,9 @@
 use super::overhead::{self, Overhead};
 use super::probe;
 use super::timing::{self, Timing};
-use crate::bpf::profile::Profiler;
-use crate::control;
+use crate::cpu::profile::Profiler;
 use crate::host;
+use crate::interrupt::interrupted;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
@@ -144,7 +144,7 @@ pub fn examine(progress: &mut dyn FnMut(&str)) -> Result<Examination> {
         examination.price(&overhead);
         examination.overhead = Some(overhead);
     }
-    if control::interrupted() {
+    if interrupted() {
         return Err(Error::incomplete("interrupted"));
     }
     examination.fit = probe::DEFAULT_PATHS.iter().any(|path| examination.has(Group::Paths, path));

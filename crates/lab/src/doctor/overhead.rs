@@ -4,9 +4,9 @@
 //! after a trial only and cost nothing within it.
 
 use super::recovery::Ratio;
-use crate::bpf::profile::Profiler;
 use crate::config;
-use crate::control;
+use crate::cpu::profile::Profiler;
+use crate::interrupt::interrupted;
 use crate::stats::lower_median;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
         let (with, without) = if with_first { (first, second) } else { (second, first) };
         logs.push((with / without).ln());
         rates.push(without);
-        if control::interrupted() {
+        if interrupted() {
             return Err(Error::incomplete("interrupted"));
         }
     }

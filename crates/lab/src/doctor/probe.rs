@@ -1,10 +1,11 @@
 //! The single checks of an examination. Each does the real thing, once, and undoes it.
 
 use super::examine::{Check, CheckState, Group};
-use crate::account::host::HostCpu;
-use crate::bpf::{cost_injector, profile, sockmap};
+use crate::cpu::host::HostCpu;
+use crate::cpu::{cost_injector, profile};
 use crate::environment::Environment;
 use crate::path::{Net, Path, filter};
+use crate::socket::sockmap;
 use siga_model::error::{Error, Result};
 use siga_model::waiting::Waiting;
 use siga_plan::level::{Guests, Level};

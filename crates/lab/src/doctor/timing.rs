@@ -3,7 +3,7 @@
 //! Every figure is a median, so that a disturbed stretch does not count, and each takes at most [`TIME_MAX`]. The cost of a
 //! wake-up decides what a blocking request-response can reach; two spinning threads show what it would be without.
 
-use crate::load::now_ns;
+use crate::clock::now_ns;
 use crate::place::stay_on;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;

@@ -6,7 +6,8 @@
 //! pair goes on with a new connection. The driver fails only when no pair is left.
 
 use super::content::{Direction, Message};
-use super::{PUBLISH_EVERY, Shared, UNKNOWN, buffer, now_ns, spend_cpu};
+use super::{PUBLISH_EVERY, Shared, UNKNOWN, buffer, spend_cpu};
+use crate::clock::now_ns;
 use crate::histogram;
 use crate::limits;
 use crate::record::Counts;

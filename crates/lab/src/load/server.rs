@@ -5,7 +5,8 @@
 //! between two operations, which is what ends a stream that flows from here.
 
 use super::content::{Direction, Message};
-use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, now_ns, spend_cpu};
+use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};
+use crate::clock::now_ns;
 use crate::limits;
 use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};

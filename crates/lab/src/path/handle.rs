@@ -4,7 +4,7 @@
 
 use super::holder::Request;
 use super::{Built, Counters};
-use crate::control::ChildProcess;
+use crate::channel::ChildProcess;
 use siga_model::error::Result;
 use siga_plan::spec::PathSpec;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@
 
 use super::build::Network;
 use super::raised;
-use crate::control::{Lines, write_outcome};
+use crate::channel::{Lines, write_outcome};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, IoContext, Result};

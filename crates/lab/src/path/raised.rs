@@ -4,7 +4,7 @@
 //! the holder be killed, the control program ends all guests and removes the directory.
 
 use super::holder::{self, Request};
-use crate::control::{ChildProcess, Lines, write_outcome};
+use crate::channel::{ChildProcess, Lines, write_outcome};
 use serde::{Deserialize, Serialize};
 use siga_fabric::client::Leased;
 use siga_fabric::protocol::report::ReportPart;

@@ -7,7 +7,7 @@
 //! the call is lost, so the driver must be woken until it shows. Where a limit is needed it is `limits::WAIT_TIME_MAX`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
-use crate::bpf::sockmap::Sockmap;
+use crate::socket::sockmap::Sockmap;
 use crate::{limits, sys};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! The bpf(2) system call: maps, programs and their attachment, as file descriptors that end everything when closed.
 //!
 //! Contract: no call reads or writes outside the slices it is given; sizes are those the map was created with or those
-//! the kernel reports for it. Nothing is pinned. What a program does and where it goes is decided in `crate::bpf`.
+//! the kernel reports for it. Nothing is pinned. What a program does and where it goes is decided in `crate::bpf`, `crate::cpu` and `crate::socket::sockmap`.
 //! It does not wrap what the laboratory does not use: no pinning, no BTF loading, no program of a kind not listed here.
 
 use rustix::io::{Errno, Result};

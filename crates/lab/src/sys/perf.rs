@@ -1,7 +1,7 @@
 //! perf_event_open(2), as far as sampling by the CPU clock goes: one event per CPU that runs a BPF program.
 //!
 //! Contract: an event counts and samples only between `enable` and `disable` and ends when dropped. It has no ring
-//! buffer, so a sample that its program does not keep is gone. What is done with a sample is decided in `crate::bpf`.
+//! buffer, so a sample that its program does not keep is gone. What is done with a sample is decided in `crate::bpf`, `crate::cpu` and `crate::socket::sockmap`.
 
 use rustix::io::{Errno, Result};
 use rustix::ioctl;

@@ -1,22 +1,23 @@
 //! The fixture of a trial: the path and the two agents on it, and the orders they are given.
 
-use crate::account::Spent;
-use crate::account::charge::Owners;
-use crate::account::guest::GuestCounters;
-use crate::account::host::HostCpu;
-use crate::account::process;
-use crate::bpf::cost_injector::CostInjector;
-use crate::bpf::sockmap::Sockmap;
-use crate::control::{Answer, ChildProcess, Order, Report};
+use crate::agent::launch::{LaunchedAgent, launch};
+use crate::agent::protocol::{Answer, Order, Report};
+use crate::channel::ChildProcess;
+use crate::cpu::Spent;
+use crate::cpu::charge::Owners;
+use crate::cpu::cost_injector::CostInjector;
+use crate::cpu::guest::GuestCounters;
+use crate::cpu::host::HostCpu;
+use crate::cpu::process;
 use crate::limits;
 use crate::load::Quiesced;
 use crate::load::client::ClientConfig;
 use crate::load::server::ServerConfig;
 use crate::path::{Built, Net, Path as BuiltPath, Role};
-use crate::place::{Agent, agent_in};
 use crate::record::{GuestsRecord, PathRecord, ProcessCpu};
 use crate::socket::fabric::FabricOptions;
 use crate::socket::kernel::KernelOptions;
+use crate::socket::sockmap::Sockmap;
 use crate::socket::{Endpoint, SocketsOf};
 use rustix::fd::AsRawFd;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -137,8 +138,8 @@ impl Fixture {
             Route::Built(_) | Route::Guests(_) | Route::Places(..) => None,
         };
         let inherited = sockmap.as_ref().map(inheritable).transpose()?;
-        let Agent { worker: server, addresses } = agent_in(&ends.server, "server", inherited, ssh)?;
-        let Agent { worker: client, .. } = agent_in(&ends.client, "client", inherited, ssh)?;
+        let LaunchedAgent { process: server, addresses } = launch(&ends.server, "server", inherited, ssh)?;
+        let LaunchedAgent { process: client, .. } = launch(&ends.client, "client", inherited, ssh)?;
         let plant = level.plant.unwrap_or(plan.plant);
         let injector = injector(plant, way.built())?;
         let congestion = ends.congestion.clone();

@@ -5,8 +5,8 @@
 //! then seen as anything between a quarter and one and a half of it. Of several clocks each has a period that many round
 //! trips fit into, which differ enough for it to lose its place, and they shift each other's work besides.
 
-use super::super::refused;
 use super::{NEEDED, Watched};
+use crate::bpf::refused;
 use crate::sys::perf::CpuClock;
 use rustix::time::{ClockId, clock_getres};
 use siga_model::error::{Error, IoContext, Result};

@@ -3,13 +3,13 @@
 //! Contract: the marker does nothing but store one word a packet, since its cost is paid on the measured path (some 40 to
 //! 50 ns, of which 35 are the kernel's way to a BPF program at a tracepoint). The sampler may take longer.
 
-use super::super::asm::{
+use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
     jump_if, jump_if_register, label, load, load_map, set, set_wide, shift_right, store, store_constant,
     subtract_register,
 };
-use super::super::btf::Btf;
-use super::super::symbols::Symbols;
+use crate::bpf::btf::Btf;
+use crate::bpf::symbols::Symbols;
 use crate::sys::bpf::Map;
 use siga_model::error::{Error, Result};
 use std::ops::Range;
@@ -123,7 +123,7 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
     // `struct pt_regs`: the privilege level is in the low bits of cs.
     Ok(vec![
         load(Width::Double, R1, R6, 17 * 8),
-        super::super::asm::and(R1, 3),
+        crate::bpf::asm::and(R1, 3),
         jump_if(R1, Condition::NotEqual, 0, "count"),
     ])
 }
@@ -134,7 +134,7 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
     // `struct user_pt_regs`: 31 registers, sp, pc, pstate, whose mode bits are zero in EL0.
     Ok(vec![
         load(Width::Double, R1, R6, 33 * 8),
-        super::super::asm::and(R1, 0xf),
+        crate::bpf::asm::and(R1, 0xf),
         jump_if(R1, Condition::Equal, 0, "count"),
     ])
 }
@@ -146,7 +146,7 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
     Ok(vec![
         load(Width::Double, R1, R6, 8),
         shift_right(R1, 48),
-        super::super::asm::and(R1, 1),
+        crate::bpf::asm::and(R1, 1),
         jump_if(R1, Condition::NotEqual, 0, "count"),
     ])
 }

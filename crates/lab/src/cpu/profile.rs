@@ -14,9 +14,9 @@
 mod clocks;
 mod program;
 
-use super::btf::{Btf, Kind};
-use super::symbols::Symbols;
-use super::{Capability, load_program, refused};
+use crate::bpf::btf::{Btf, Kind};
+use crate::bpf::symbols::Symbols;
+use crate::bpf::{Capability, load_program, refused};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_tracepoint};
 use clocks::Clocks;
 use program::{Code, FRAMES_BYTES, KEY_BYTES, MODE_KERNEL, MODE_SOFTIRQ, MODE_USER, Maps, Offsets};
@@ -254,8 +254,8 @@ fn sum(values: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testbed::{ping_pong, routed};
     use super::*;
+    use crate::bpf::testbed::{ping_pong, routed};
     use rustix::process::{Pid, Signal, kill_process};
     use std::process::{Command, Stdio};
     use std::time::Duration;

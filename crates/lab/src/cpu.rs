@@ -5,9 +5,11 @@
 //! it is. Reading is done here, arithmetic in `reduce`.
 
 pub mod charge;
+pub mod cost_injector;
 pub mod guest;
 pub mod host;
 pub mod process;
+pub mod profile;
 
 use crate::record::ProcessCpu;
 use serde::{Deserialize, Serialize};

@@ -9,10 +9,10 @@
 //! addresses, since they are not part of the key. The receiver's buffer size limits nothing: a sender that is not held
 //! back fills the host's memory for TCP. MSG_WAITALL is not honoured.
 
-use super::asm::{
+use crate::bpf::asm::{
     Helper, Line, R0, R1, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
 };
-use super::{Capability, load_program, refused};
+use crate::bpf::{Capability, load_program, refused};
 use crate::sys::bpf::{Map, MapKind, ProgramKind};
 use rustix::io::Errno;
 use siga_model::error::{Error, IoContext, Result};
@@ -139,8 +139,8 @@ fn redirect(map: &Map) -> Vec<Line<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testbed::{Namespace, pair};
     use super::*;
+    use crate::bpf::testbed::{Namespace, pair};
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::time::Duration;

@@ -1,120 +1,16 @@
-//! The control channel: what the coordinator says to the agents that do the work, and how.
+//! The channel between processes of siga: one JSON line a request, one JSON line an answer, over pipes.
 //!
-//! One JSON line an order, one JSON line an answer, over the agent's standard input and output, whether it is a child in a
-//! namespace or sits behind ssh. It never touches the measured path. Every wait has an end; a far end that dies, hangs or
-//! answers nonsense becomes an error that names it. An agent leaves when its input ends.
+//! The far end is a child in a namespace or sits behind ssh. The channel never touches the measured path. Every wait has an
+//! end; a far end that dies, hangs or answers nonsense becomes an error that names it. A child leaves when its input ends.
 
-use crate::account::Spent;
-use crate::account::host::HostCpu;
+use crate::interrupt::{NOTICE_TIME_MAX, interrupted};
 use crate::limits;
-use crate::load::Quiesced;
-use crate::load::client::{ClientConfig, Phase};
-use crate::load::server::ServerConfig;
-use crate::record::Counts;
-use crate::socket::{Endpoint, SocketsOf};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use siga_model::error::{Error, IoContext, Result};
 use std::io::{Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Version of this protocol; both ends must agree, since ssh can join different builds.
-pub const VERSION: u32 = 2;
-
-/// What an agent is asked to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "lowercase")]
-pub enum Order {
-    /// Be the server (with `processes`: one process for each pair).
-    Serve {
-        /// What to serve.
-        config: ServerConfig,
-        /// With whose sockets.
-        sockets: SocketsOf,
-        /// Number of processes to share the work; each listens on its own endpoint.
-        processes: u32,
-        /// Pairs to expect in all.
-        pairs: u32,
-        /// CPUs to run on; empty: the scheduler's choice.
-        cpus: Vec<u32>,
-    },
-    /// Be the client and connect.
-    Connect {
-        /// What to do.
-        config: ClientConfig,
-        /// With whose sockets.
-        sockets: SocketsOf,
-        /// Number of processes to share the pairs evenly.
-        processes: u32,
-        /// CPUs to run on; empty: the scheduler's choice.
-        cpus: Vec<u32>,
-    },
-    /// Client: run a phase; answered when it has stopped initiating.
-    Run {
-        /// The phase.
-        phase: Phase,
-    },
-    /// Client: wait until that much has been received by each process, then report.
-    Finish {
-        /// Bytes the server has sent since it began, by process.
-        received: Vec<u64>,
-    },
-    /// Server: wait until that much has been received by each process, then hold still.
-    Quiesce {
-        /// Bytes the client has sent since it began, by process.
-        received: Vec<u64>,
-    },
-    /// Server: go on, with this distance between stamps.
-    Resume {
-        /// Distance between stamps in bytes.
-        stride: u64,
-    },
-    /// Read what this end has counted.
-    Spent,
-    /// Read the CPU counters of its host.
-    Host,
-}
-
-/// What an agent answers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "lowercase")]
-pub enum Answer {
-    /// Said once, unasked, when the agent is in its place.
-    Hello {
-        /// `VERSION` of the agent.
-        version: u32,
-        /// Addresses of its place that others can reach, best first.
-        addresses: Vec<std::net::IpAddr>,
-    },
-    /// The server listens.
-    Serving {
-        /// One endpoint a process.
-        endpoints: Vec<Endpoint>,
-    },
-    /// All standing connections are made.
-    Connected,
-    /// The client has stopped initiating.
-    Stopped {
-        /// Bytes sent since it began, by process.
-        sent: Vec<u64>,
-    },
-    /// The phase is over.
-    Report(Box<Report>),
-    /// The server holds still.
-    Quiesced {
-        /// Its account, by process.
-        accounts: Vec<Quiesced>,
-    },
-    /// The server goes on.
-    Resumed,
-    /// What this end has counted.
-    Spent(Box<Spent>),
-    /// The CPU counters of its host.
-    Host(Box<HostCpu>),
-}
 
 /// What came of a request: the answer, or the error with its kind and hint.
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,27 +18,6 @@ pub enum Answer {
 enum Outcome<T> {
     Ok(T),
     Error(Error),
-}
-
-/// A client's account of one phase, of all its processes together.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Report {
-    /// First start, last byte; nanoseconds of the client host's monotonic clock.
-    pub start_ns: u64,
-    /// See `start_ns`.
-    pub end_ns: u64,
-    /// Counts of this phase.
-    pub counts: Counts,
-    /// Latency histogram in nanoseconds: HdrHistogram V2, base64.
-    pub latency: String,
-    /// The same from the planned starts, for an open loop.
-    pub corrected: Option<String>,
-    /// Units done in each tenth of the phase.
-    pub slices: Vec<f64>,
-    /// Units of the pair that did least.
-    pub pair_least: f64,
-    /// Units of the pair that did most.
-    pub pair_most: f64,
 }
 
 /// Reads lines from a pipe with a bound on time and size.
@@ -216,7 +91,9 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
 
     /// Waits for input, not for long at a time, so that an interrupt is noticed; false if there is none yet.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
-        let left = deadline.map_or(NOTICE, |deadline| deadline.saturating_duration_since(Instant::now()).min(NOTICE));
+        let left = deadline.map_or(NOTICE_TIME_MAX, |deadline| {
+            deadline.saturating_duration_since(Instant::now()).min(NOTICE_TIME_MAX)
+        });
         // An agent without a deadline has nothing to notice but input, and must not wake up while measuring.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
         let time = time.map_err(|_| Error::environment("cannot wait that long"))?;
@@ -226,31 +103,6 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
             Err(error) => Err(Error::environment(format!("cannot wait for input: {error}"))),
         }
     }
-}
-
-/// Longest time until an interrupt is noticed.
-const NOTICE: Duration = Duration::from_millis(200);
-
-static INTERRUPT: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-/// Makes Ctrl-C (SIGINT) and SIGTERM end waiting and the run; a second one ends the process at once. Reaching a limit of
-/// file size becomes an error of the write instead of a signal that kills.
-///
-/// # Errors
-/// Environment: the signals cannot be caught.
-pub fn catch_interrupts() -> Result<()> {
-    let flag = INTERRUPT.get_or_init(Arc::default);
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(flag)).context("cannot catch Ctrl-C")?;
-        signal_hook::flag::register(signal, Arc::clone(flag)).context("cannot catch Ctrl-C")?;
-    }
-    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).context("cannot catch SIGXFSZ")?;
-    Ok(())
-}
-
-/// True once an interrupt has come.
-pub fn interrupted() -> bool {
-    INTERRUPT.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Writes what came of a request as a line.
@@ -342,7 +194,7 @@ impl ChildProcess {
                 if moved.elapsed() > stall {
                     return Err(Error::environment("takes no input").at(&self.name));
                 }
-                let notice = rustix::time::Timespec::try_from(NOTICE).context("cannot wait that long")?;
+                let notice = rustix::time::Timespec::try_from(NOTICE_TIME_MAX).context("cannot wait that long")?;
                 match poll(&mut [PollFd::new(input, PollFlags::OUT)], Some(&notice)) {
                     Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                     Ok(_) => {}
@@ -384,7 +236,7 @@ impl ChildProcess {
     }
 
     /// The error for an answer that does not belong to the order.
-    pub fn unexpected(&self, answer: &Answer) -> Error {
+    pub fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
         Error::environment(format!("{}: answered out of turn: {answer:?}", self.name))
     }
 
@@ -407,7 +259,7 @@ impl ChildProcess {
     /// The last thing it said on standard error.
     fn diagnostic(&mut self) -> String {
         let Some(pipe) = &mut self.diagnostics else { return String::new() };
-        let mut bytes = vec![0; COMPLAINT_BYTES_MAX];
+        let mut bytes = vec![0; DIAGNOSTIC_BYTES_MAX];
         let mut length = 0;
         // Whoever it left behind may hold the pipe open: what is there is all that is waited for.
         while poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&rustix::time::Timespec::default())) == Ok(1) {
@@ -446,7 +298,7 @@ impl ChildProcess {
 }
 
 /// Most that is read of what a worker says on standard error: as much as a pipe holds.
-const COMPLAINT_BYTES_MAX: usize = 64 << 10;
+const DIAGNOSTIC_BYTES_MAX: usize = 64 << 10;
 
 /// How long a worker may take to leave before it is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@
 //! it happened to interrupt. Where client and server share a namespace (loopback) it cannot be told apart that way and is charged to
 //! the end in whose context it ran. Work of a process belongs to the process.
 
-use crate::bpf::profile::{Mode, Profile};
+use crate::cpu::profile::{Mode, Profile};
 use crate::record::{Charges, ProfileRecord, Samples};
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ pub fn charge(profile: &Profile, owners: &Owners) -> ProfileRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::profile::{Sample, Watched};
+    use crate::cpu::profile::{Sample, Watched};
 
     fn profile(samples: &[(u32, u32, Mode, u64)]) -> Profile {
         let samples = samples

@@ -1,6 +1,6 @@
 //! CPU time of one process, exact in its total.
 
-use crate::load::clock_ns;
+use crate::clock::clock_ns;
 use crate::record::ProcessCpu;
 use crate::sys;
 use rustix::time::ClockId;

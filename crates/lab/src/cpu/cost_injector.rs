@@ -5,16 +5,15 @@
 //! can be 64 KB of a stream. Contract: the cost of a packet is at least what was asked for; it exceeds it by up to one
 //! reading of the clock and by whatever interrupts the loop, and both are in [`Injected`].
 
-use super::asm::{
+use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if, label,
     load, load_map, set, store, store_constant, subtract_register,
 };
-use super::{Capability, load_program, missing, refused};
+use crate::bpf::{Capability, in_namespace, load_program, missing, refused};
 use crate::sys::bpf::{Map, MapKind, ProgramKind, attach_ingress};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use siga_model::error::{Error, IoContext, Result};
 use siga_plan::limits::PER_PACKET_NS_MAX;
 use std::os::fd::{AsFd, OwnedFd};
@@ -96,20 +95,6 @@ impl CostInjector {
     }
 }
 
-/// Runs `work` on a thread of its own inside a network namespace.
-pub(super) fn in_namespace<R: Send>(path: &Path, work: impl FnOnce() -> R + Send) -> Result<R> {
-    let file = std::fs::File::open(path).context("cannot open the namespace")?;
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("siga-namespace".into()).spawn_scoped(scope, || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|errno| refused("cannot enter the namespace", errno, &[Capability::SysAdmin]))?;
-            Ok(work())
-        });
-        let thread = thread.context("cannot start a thread")?;
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 fn create_map() -> Result<Map> {
     Map::create(MapKind::PerCpuArray, "siga_injected", 4, 16, 1)
         .map_err(|errno| refused("cannot create a BPF map", errno, &NEEDED))
@@ -174,9 +159,9 @@ fn program(spent: &Map, ns: i32) -> Vec<Line<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::profile::Profiler;
-    use super::super::testbed::{ping_pong, routed};
     use super::*;
+    use crate::bpf::testbed::{ping_pong, routed};
+    use crate::cpu::profile::Profiler;
     use std::time::Duration;
 
     fn injector(path: &Path, ns: u32) -> Option<CostInjector> {

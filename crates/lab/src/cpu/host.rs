@@ -54,7 +54,7 @@ impl HostCpu {
     /// Environment: /proc is not mounted or not readable.
     pub fn read() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        let at_ns = crate::load::now_ns();
+        let at_ns = crate::clock::now_ns();
         let timers = read_timer_list();
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let mut cpu = parse_stat(&stat).ok_or_else(|| Error::environment("/proc/stat is not understood"))?;
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn busy_time_of_a_spinning_thread_is_seen() {
         let before = HostCpu::read().unwrap();
-        let until = crate::load::now_ns() + 200_000_000;
-        while crate::load::now_ns() < until {}
+        let until = crate::clock::now_ns() + 200_000_000;
+        while crate::clock::now_ns() < until {}
         let after = HostCpu::read().unwrap();
         let busy = after.busy_since(&before);
         assert!(busy >= 150_000_000, "only {busy} ns seen of 200 ms spun");

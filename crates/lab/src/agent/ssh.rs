@@ -4,23 +4,23 @@
 //! any moment, the shell at the other end removes the file. Host keys, users and ports come from the user's ssh
 //! configuration. Nothing asks for a password: a place that needs one is refused.
 
-use super::{Agent, greet};
-use crate::control::ChildProcess;
+use super::launch::{LaunchedAgent, greet};
+use crate::channel::ChildProcess;
 use crate::limits;
 use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
 /// Starts an agent on `host`; `ssh` is the command to reach it with, words parted by spaces.
-pub(super) fn agent(host: &str, name: &str, ssh: &str) -> Result<Agent> {
+pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent> {
     let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
     let bytes = program.metadata().context("cannot read the running program")?.len();
     let mut command = command(host, ssh, bytes)?;
     command.stderr(Stdio::piped());
-    let started = ChildProcess::start(command, name).and_then(|mut worker| {
-        worker.feed(&mut program, limits::STALL_TIME_MAX)?;
-        let addresses = greet(&mut worker)?;
-        Ok(Agent { worker, addresses })
+    let started = ChildProcess::start(command, name).and_then(|mut process| {
+        process.feed(&mut program, limits::STALL_TIME_MAX)?;
+        let addresses = greet(&mut process)?;
+        Ok(LaunchedAgent { process, addresses })
     });
     started.map_err(|error| {
         Error::environment(format!("ssh:{host}: {}", error.message()))
