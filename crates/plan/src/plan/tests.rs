@@ -1,1 +1,236 @@
+//! What plans may say, what becomes of their axes, and what is refused.
 
+use super::*;
+use crate::level::{Guests, Variant};
+
+fn plan(text: &str) -> Plan {
+    Plan::parse(text, "test").unwrap()
+}
+
+#[test]
+fn a_matrix_is_laid_out_anew_without_the_files_it_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.toml");
+    std::fs::write(&file, "name = \"own\"\nmtu = 9000\n").unwrap();
+    let text = format!(
+        "paths = [\"veth-routed\", \"veth\"]\nlevels = [\"reno\", {:?}, \"reno\"]\n[[include]]\nlevel = \"plain\"\n",
+        file.display().to_string()
+    );
+    let plan = plan(&text);
+    let laid = plan.matrix().unwrap();
+    assert_eq!(laid.cells.len(), 5);
+    std::fs::remove_file(&file).unwrap();
+    let again = plan.matrix_with(&laid.levels).unwrap();
+    assert_eq!((again.cells, again.levels), (laid.cells, laid.levels.clone()));
+    for levels in [&laid.levels[1..], &[laid.levels[1].clone(), laid.levels[0].clone(), laid.levels[2].clone()]] {
+        assert_eq!(plan.matrix_with(levels).unwrap_err().exit_status(), 2);
+    }
+}
+
+#[test]
+fn shipped_plans_are_sound() {
+    for name in Plan::names() {
+        let matrix = Plan::load(name).unwrap().matrix().unwrap();
+        assert!(!matrix.cells.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_ablation_switches_every_feature_both_ways_and_has_what_each_variant_varies() {
+    let matrix = Plan::load("ablation").unwrap().matrix().unwrap();
+    let names: Vec<&str> = matrix.levels.iter().map(|level| level.name.as_str()).collect();
+    assert_eq!(names[..2], ["430", "420"]);
+    let variants: Vec<Variant<'_>> = names[2..].iter().map(|name| Variant::of(name).unwrap()).collect();
+    for feature in Guests::FEATURES {
+        let is_switched = |with: bool, from: &str| {
+            variants.iter().any(|one| (one.feature, one.with) == (feature, with) && one.base.starts_with(from))
+        };
+        assert!(is_switched(false, "430") && is_switched(true, "420"), "{feature}");
+    }
+    for one in &variants {
+        assert!(names.contains(&one.base), "{one:?}: each is judged against what differs in that feature alone");
+    }
+    // Each has all cells, and none is another by another name.
+    assert_eq!(matrix.cells.len(), 6 * names.len());
+    let sets_the_same = |one: &Level| matrix.levels.iter().filter(|level| level.sets_the_same(one)).count();
+    assert!(matrix.levels.iter().all(|level| sets_the_same(level) == 1));
+}
+
+#[test]
+fn guests_that_wait_otherwise_than_asked_are_told() {
+    let told = |text: &str| {
+        let plan = plan(text);
+        plan.waits_otherwise(&plan.matrix().unwrap())
+    };
+    let levels = "paths = [\"hipersockets\"]\nlevels = [\"420\", \"430\"]\n";
+    let poll = "guests wait by `block` at 420, by `adaptive` at 430, and not by `poll`: these levels say how";
+    assert_eq!(told(&format!("{levels}wait = \"poll\"")).as_deref(), Some(poll));
+    let block = "guests wait by `adaptive` at 430, and not by `block`: these levels say how";
+    assert_eq!(told(levels).as_deref(), Some(block));
+    assert_eq!(told("paths = [\"hipersockets\"]\nlevels = [\"420\", \"reno\"]"), None);
+    assert_eq!(told("paths = [\"vctc\", \"veth\"]\nlevels = [\"reno\", \"cubic\"]\nwait = \"poll\""), None);
+    let note = Plan::load("ablation").map(|plan| plan.waits_otherwise(&plan.matrix().unwrap())).unwrap().unwrap();
+    assert!(note.starts_with("guests wait by `adaptive` at 430, …, ") && note.contains(" levels), and not"), "{note}");
+}
+
+#[test]
+fn the_default_plan_is_what_the_documents_say() {
+    let plan = Plan::load("default").unwrap();
+    let matrix = plan.matrix().unwrap();
+    // The first path is the base of the others.
+    assert_eq!(plan.paths, ["veth-routed", "hipersockets-routed"]);
+    assert_eq!(plan.workloads, ["rr-200-1000", "crr-64-8k", "strg-20m"]);
+    assert_eq!((plan.clients.as_slice(), plan.wait), ([1, 10].as_slice(), Waiting::Block));
+    assert_eq!(matrix.cells.len(), 12);
+    let mtu = |path: &str| matrix.cells.iter().find(|cell| cell.path == path).and_then(|cell| cell.mtu);
+    assert_eq!((mtu("veth-routed"), mtu("hipersockets-routed")), (Some(1_500), Some(57_344)));
+    assert_eq!(plan.budget_seconds, Some(150.0));
+}
+
+#[test]
+fn what_a_router_hop_costs_is_a_plan_by_its_name() {
+    let plan = Plan::load("hop").unwrap();
+    assert_eq!(plan.paths, ["veth", "veth-routed", "loopback"]);
+    assert_eq!((plan.matrix().unwrap().cells.len(), plan.budget_seconds), (18, Some(150.0)));
+}
+
+#[test]
+fn a_misspelt_key_is_named_with_its_line() {
+    let error = Plan::parse("paths = [\"veth\"]\nworkload = [\"rr-1-1\"]\n", "x.toml").unwrap_err();
+    assert_eq!(error.exit_status(), 2);
+    assert!(error.message().contains("line 2") && error.message().contains("workload"), "{error}");
+}
+
+#[test]
+fn excluded_cells_are_absent_and_included_ones_added_once() {
+    let plan = plan(
+        "paths = [\"veth\", \"unix\"]\nworkloads = [\"rr-1-1\", \"rr-200-1000\"]\nclients = [1, 10]\n\
+         [[exclude]]\npath = \"unix\"\nclients = 10\n[[include]]\npath = \"bridge\"\n[[include]]\npath = \"veth\"\n",
+    );
+    let cells = plan.matrix().unwrap().cells;
+    assert_eq!(cells.len(), 2 * 2 * 2 - 2 + 1);
+    assert!(!cells.iter().any(|cell| cell.path == "unix" && cell.clients == 10));
+}
+
+#[test]
+fn values_out_of_range_are_usage_errors_with_the_way_out() {
+    for text in [
+        "clients = [0]",
+        "clients = [10001]",
+        "seconds = 0.0",
+        "seconds = nan",
+        "trials = 0",
+        "write = \"0\"",
+        "paths = [\"vlan\"]",
+        "mtus = [67]",
+        "paths = []",
+        "levels = [\"none\"]",
+        "rate = 0.0",
+        "rate = 5.0\nworkloads = [\"strg-20m\"]",
+    ] {
+        let error = plan(text).matrix().unwrap_err();
+        assert_eq!(error.exit_status(), 2, "{text}: {error}");
+        assert!(error.to_string().contains('\n'), "{text} has no way out: {error}");
+    }
+}
+
+#[test]
+fn an_mtu_only_some_paths_take_skips_the_others_with_the_reason() {
+    let matrix = plan("paths = [\"veth\", \"loopback\"]\nmtus = [65536]").matrix().unwrap();
+    assert_eq!((matrix.cells.len(), matrix.skipped.len()), (1, 1));
+    assert!(matrix.skipped[0].1.contains("65535"));
+}
+
+/// A level's file, for as long as the directory.
+fn level_file(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let file = directory.path().join(format!("{name}.toml"));
+    std::fs::write(&file, format!("name = \"{name}\"\n{text}")).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn cells_of_a_level_have_its_mtu_and_none_twice() {
+    let mtus = |matrix: &Matrix| -> Vec<_> {
+        matrix.cells.iter().map(|cell| (cell.level.clone(), cell.mtu.unwrap())).collect()
+    };
+    let levels = "paths = [\"veth\"]\nlevels = [\"plain\", \"mtu-1500\", \"mtu-8992\"]\n";
+    let both = [("plain", 1_500), ("mtu-1500", 1_500), ("mtu-8992", 8_992)].map(|(name, mtu)| (name.into(), mtu));
+    let matrix = plan(levels).matrix().unwrap();
+    assert_eq!((mtus(&matrix), matrix.skipped.len()), (both.to_vec(), 0));
+
+    let matrix = plan(&format!("{levels}mtus = [1500, 8992]")).matrix().unwrap();
+    assert_eq!((matrix.cells.len(), matrix.skipped.len()), (4, 2));
+    for (cell, reason) in &matrix.skipped {
+        assert!(reason.contains(&cell.level) && reason.contains("MTU"), "{reason}");
+    }
+
+    // What an `include` leaves out comes from the level before it comes from the axes.
+    let text = "paths = [\"veth\"]\nmtus = [9000]\n[[include]]\nlevel = \"mtu-8992\"";
+    let matrix = plan(text).matrix().unwrap();
+    assert_eq!((mtus(&matrix)[1].1, matrix.skipped.len()), (8_992, 0));
+}
+
+#[test]
+fn a_level_that_a_path_cannot_have_is_skipped_with_the_reason() {
+    let text = "paths = [\"veth\", \"unix\", \"sockmap\", \"local>local\"]\n\
+        levels = [\"aa\", \"mtu-8992\", \"nft-100-rules\", \"gro-off\"]\n";
+    let matrix = plan(text).matrix().unwrap();
+    let of = |path: &str| {
+        let skipped = matrix.skipped.iter().filter(|(cell, _)| cell.path == path);
+        skipped.map(|(cell, reason)| (cell.level.clone(), reason.clone())).unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    assert_eq!(of("veth").0, Vec::<String>::new());
+    assert_eq!(of("unix").0, ["mtu-8992", "nft-100-rules"]);
+    assert_eq!(of("sockmap").0, ["nft-100-rules"]);
+    let (levels, reasons) = of("local>local");
+    assert_eq!(levels, ["mtu-8992", "nft-100-rules", "gro-off"]);
+    assert!(reasons[2].contains("sets gro"), "{reasons:?}");
+}
+
+#[test]
+fn costs_of_a_level_are_checked_like_the_plans() {
+    let directory = tempfile::tempdir().unwrap();
+    let router = level_file(&directory, "router", "[plant]\nrouter_us = 5.0");
+    let late = level_file(&directory, "late", "[plant]\ndelay_us = 200000.0");
+    let nothing = level_file(&directory, "nothing", "[plant]");
+    let refused = |text: &str| {
+        let error = plan(text).matrix().unwrap_err();
+        assert_eq!(error.exit_status(), 2, "{text}");
+        error.to_string()
+    };
+    let paths = |path: &str, level: &str| format!("paths = [\"{path}\"]\nlevels = [\"plain\", \"{level}\"]\n");
+    assert!(plan(&paths("veth-routed", &router)).matrix().is_ok());
+    let error = refused(&paths("veth", &router));
+    assert!(error.contains("level router") && error.contains("no path has one"), "{error}");
+    assert!(plan(&paths("veth", &late)).matrix().is_ok());
+    let error = refused(&format!("{}workloads = [\"udp-rr:8/8\"]", paths("veth", &late)));
+    assert!(error.contains("level late") && error.contains("lost"), "{error}");
+
+    // A level's own costs, even none, stand for the plan's.
+    let planted = "[plant]\nclient_us = 5.0";
+    assert!(plan(&format!("{}{planted}", paths("veth", &nothing))).matrix().is_ok());
+    let error = refused(&format!("paths = [\"veth\"]\nlevels = [\"{nothing}\"]\n{planted}"));
+    assert!(error.contains("every level has its own"), "{error}");
+}
+
+#[test]
+fn a_plan_reads_back_as_written() {
+    let plan = plan("paths = [\"veth\"]\nrate = 100.0\n[plant]\ndelay_us = 5.0\n[reach]\nport = 7\n");
+    assert_eq!(Plan::parse(&plan.to_toml().unwrap(), "again").unwrap(), plan);
+}
+
+#[test]
+fn axes_that_would_take_for_ever_are_refused_at_once() {
+    let long = |number: usize| vec!["veth".to_owned(); number];
+    for (plan, words) in [
+        (Plan { paths: long(10_001), ..Plan::default() }, "`paths` of the plan has 10001 entries"),
+        (Plan { levels: vec!["plain".into(); 1_000_000], paths: Vec::new(), ..Plan::default() }, "`levels`"),
+        (Plan { exclude: vec![Pick::default(); 1_001], ..Plan::default() }, "`exclude`"),
+        (Plan { paths: long(1_000), clients: vec![1; 1_000], ..Plan::default() }, "1000000 combinations"),
+    ] {
+        for error in [plan.matrix().unwrap_err(), plan.matrix_with(&[Level::plain()]).unwrap_err()] {
+            assert!(error.exit_status() == 2 && error.message().contains(words), "{error}");
+        }
+    }
+    assert_eq!(Plan { paths: long(10_000), ..Plan::default() }.matrix().unwrap().cells.len(), 1);
+}
