@@ -42,6 +42,9 @@ impl Default for DriverFeatures {
 }
 
 impl DriverFeatures {
+    /// Former names, which files may still have, each with the name from now on.
+    pub const FORMER_NAMES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
+
     /// Every feature by its name in topologies, and whether it is on.
     pub fn features(mut self) -> [(&'static str, bool); 7] {
         self.switches().map(|(name, is_on)| (name, *is_on))

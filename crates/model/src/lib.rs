@@ -7,6 +7,7 @@
 //! | [`topology`] | what a network consists of; read from TOML and checked whole |
 //! | [`features`] | what a network's driver does, each feature to be switched alone |
 //! | [`waiting`] | how a process waits for traffic |
+//! | [`notice`] | notices of old spellings in files |
 //! | [`error`] | the one error type: what was wrong, where, and what to do |
 //! | [`text`] | text from elsewhere, made safe for where it is shown |
 //! | [`limits`] | the bounds of all of these, by name |
@@ -22,6 +23,7 @@ pub mod error;
 pub mod features;
 pub mod limits;
 pub mod name;
+pub mod notice;
 pub mod prefix;
 pub mod text;
 pub mod topology;

@@ -13,6 +13,7 @@ use crate::shipped::LEVELS;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_model::features::DriverFeatures;
+use siga_model::notice;
 use siga_model::topology::Full;
 use siga_model::waiting::Waiting;
 use std::collections::BTreeMap;
@@ -95,7 +96,7 @@ pub struct Variant<'a> {
 impl<'a> Variant<'a> {
     /// Reads a name such as `430-packing`; `None` if it names no variant.
     pub fn of(name: &'a str) -> Option<Self> {
-        let names = Guests::FEATURES.into_iter().map(|feature| (feature, feature)).chain(Guests::FORMER_FEATURES);
+        let names = Guests::FEATURES.into_iter().map(|feature| (feature, feature)).chain(DriverFeatures::FORMER_NAMES);
         names.into_iter().find_map(|(spelling, feature)| {
             let rest = name.strip_suffix(spelling)?;
             let with = rest.strip_suffix('+').map(|base| (base, true));
@@ -118,9 +119,6 @@ impl Guests {
         "adaptive_waiting",
         "pending",
     ];
-
-    /// Features as older runs and plans spell them.
-    const FORMER_FEATURES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
     /// How guests wait where the plan's sockets wait like this.
     pub fn wait(&self, of_plan: Waiting) -> Waiting {
@@ -182,6 +180,22 @@ impl Level {
             Ok(Self { name, about, guests: Some(guests), ..level })
         });
         Some(varied)
+    }
+
+    /// Notices of old spellings in a level's name and in its file, which are read nevertheless.
+    pub fn notices(name_or_file: &str) -> Vec<String> {
+        let mut notices = Vec::new();
+        let mut base = name_or_file;
+        while let Some(variant) = Variant::of(base) {
+            notices.extend(notice::renamed_feature(&base[variant.base.len() + 1..]));
+            base = variant.base;
+        }
+        if base.ends_with(".toml")
+            && let Ok(text) = file::read_named(Path::new(base), limits::LEVEL_BYTES_MAX)
+        {
+            notices.extend(notice::old_spellings(&text));
+        }
+        notices.into_iter().map(|notice| format!("level {name_or_file}: {notice}")).collect()
     }
 
     /// True if only name and description differ.
@@ -341,6 +355,22 @@ mod tests {
         let varied = Level::load(&format!("{}-packing", file.display())).unwrap();
         assert_eq!((varied.name.as_str(), varied.guests.unwrap().driver.packing), ("mine-packing", false));
         assert_eq!(Variant::of(&varied.name), Some(Variant { base: "mine", feature: "packing", with: false }));
+    }
+
+    #[test]
+    fn old_spellings_are_read_with_a_notice() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file.toml");
+        std::fs::write(&file, "name = \"mine\"\n[guests]\nwaiting = \"polling\"\n").unwrap();
+        let name = format!("{}-gather", file.display());
+        let guests = Level::load(&name).unwrap().guests.unwrap();
+        assert_eq!((guests.waiting, guests.driver.colocate), (Some(Waiting::Poll), false));
+        let notices = Level::notices(&name);
+        assert!(
+            notices.len() == 2 && notices[0].contains("`colocate`") && notices[1].contains("\"poll\""),
+            "{notices:?}"
+        );
+        assert_eq!(Level::notices("430-colocate"), [""; 0]);
     }
 
     #[test]

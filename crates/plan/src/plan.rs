@@ -215,6 +215,11 @@ impl Plan {
         }
     }
 
+    /// Notices of old spellings in the levels that the plan names; they are read nevertheless.
+    pub fn notices(&self) -> Vec<String> {
+        self.level_names().flat_map(Level::notices).collect()
+    }
+
     /// Hosts that the plan reaches by ssh, each once.
     pub fn hosts(&self, matrix: &Matrix) -> Vec<String> {
         let mut hosts = Vec::new();

@@ -165,6 +165,9 @@ impl Axes {
         for planted in self.plant.iter().flatten() {
             plant(&mut plan, planted)?;
         }
+        for notice in plan.notices() {
+            crate::tell(&format!("note: {notice}"));
+        }
         Ok(plan)
     }
 

@@ -10,6 +10,7 @@ use siga_fabric::rundir::{self, RunDir};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::limits::TOPOLOGY_BYTES_MAX;
 use siga_model::name::Name;
+use siga_model::notice::old_spellings;
 use siga_model::topology::Topology;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -202,8 +203,13 @@ pub(crate) fn run(command: NetCommand) -> Result<()> {
     }
 }
 
+/// The text of a topology; old spellings in it are reported.
 fn read(path: &Path) -> Result<String> {
-    siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)
+    let text = siga_fabric::files::read_text(path, TOPOLOGY_BYTES_MAX)?;
+    for notice in old_spellings(&text) {
+        tell(&format!("note: {}: {notice}", path.display()));
+    }
+    Ok(text)
 }
 
 fn up(path: &Path, name: Option<Name>) -> Result<()> {

@@ -57,7 +57,7 @@ impl Plan {
     }
 
     /// The levels as the plan names them: by name or file.
-    fn level_names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn level_names(&self) -> impl Iterator<Item = &str> {
         let included = self.include.iter().filter_map(|include| include.level.as_ref());
         self.levels.iter().chain(included).map(String::as_str)
     }

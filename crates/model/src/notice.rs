@@ -1,0 +1,58 @@
+//! Notices of old spellings: a file that has them is still read, and its owner learns the new ones.
+
+use crate::features::DriverFeatures;
+use toml::{Table, Value};
+
+/// Values of `waiting`.
+const POLICIES: [(&str, &str); 2] = [("blocking", "block"), ("polling", "poll")];
+
+/// A sentence for each old spelling in a TOML file, each once. A text that is no TOML has none.
+pub fn old_spellings(text: &str) -> Vec<String> {
+    let mut notices = Vec::new();
+    if let Ok(table) = text.parse::<Table>() {
+        search(&table, &mut notices);
+    }
+    notices
+}
+
+/// The notice of an old name of a driver feature; `None` if the name is none.
+pub fn renamed_feature(name: &str) -> Option<String> {
+    new_name(&DriverFeatures::FORMER_NAMES, name).map(|new| format!("`{name}` is an old name: write `{new}`"))
+}
+
+fn new_name(list: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    list.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
+}
+
+fn search(table: &Table, notices: &mut Vec<String>) {
+    for (key, value) in table {
+        let notice = match value {
+            Value::Boolean(_) => renamed_feature(key),
+            Value::String(old) if key == "waiting" => {
+                new_name(&POLICIES, old).map(|new| format!("waiting = \"{old}\" is an old spelling: write \"{new}\""))
+            }
+            Value::Table(inner) => {
+                search(inner, notices);
+                None
+            }
+            Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Datetime(_) | Value::Array(_) => None,
+        };
+        notices.extend(notice.filter(|new| !notices.contains(new)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_old_spelling_is_reported_once() {
+        let text =
+            "[driver]\ngather = false\n[guest.a]\nwaiting = \"blocking\"\n[guest.gather]\nwaiting = \"blocking\"\n";
+        let notices = old_spellings(text);
+        assert_eq!(notices.len(), 2, "{notices:?}");
+        assert!(notices.iter().any(|notice| notice.contains("write `colocate`")), "{notices:?}");
+        assert!(notices.iter().any(|notice| notice.contains("write \"block\"")), "{notices:?}");
+        assert_eq!(old_spellings("[guest.a]\nwaiting = \"poll\"\nname = \"blocking\"\n"), [""; 0]);
+    }
+}
