@@ -1,9 +1,14 @@
 //! The IP layer: routes, forwarding, reassembly, segmentation, ICMP, path MTUs and redirects.
+//!
+//! [`Ip`] owns everything that IPv4 and IPv6 remember. It takes frames apart and says what becomes of them (`input.rs`,
+//! `forward.rs`), and it sends packets (`output.rs`). It knows no socket: errors that ICMP reports are returned to the caller.
 
 pub(crate) mod addresses;
 pub mod echo;
 pub mod forward;
-pub mod icmp;
+pub(crate) mod icmp;
+pub(crate) mod identification;
+pub(crate) mod input;
 pub(crate) mod output;
 pub(crate) mod path_mtu;
 pub(crate) mod reassembly;
@@ -12,3 +17,218 @@ pub(crate) mod resolve;
 pub mod route;
 pub mod segmentation;
 pub(crate) mod sent;
+
+use crate::drops::Drops;
+use crate::limits::DEVICES_MAX;
+use crate::link::capture::Capture;
+use crate::link::device::{Device, DeviceConfig, DeviceError};
+use crate::link::frame::DeviceId;
+use crate::link::neighbour::Neighbours;
+use crate::seed::{Purpose, Seed};
+use crate::wire::address::{Prefix, is_link_local};
+use addresses::Addresses;
+use echo::Pings;
+use icmp::RateLimit;
+use identification::Identifications;
+use path_mtu::PathMtus;
+use reassembly::Reassembly;
+use route::{RouteError, Routes, Target};
+use segmentation::Scratch;
+use sent::SentPackets;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Routes that an own address needs at most: to itself, to its network, and to that network's first and last address.
+const OWN_ROUTES_MAX: usize = 4;
+
+/// What a router does beyond forwarding.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) forwarding: bool,
+    pub(crate) redirects: bool,
+    pub(crate) source_validation: bool,
+}
+
+/// The state of IPv4 and IPv6, with the devices below.
+#[derive(Debug)]
+pub(crate) struct Ip {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) routes: Routes,
+    /// Counts changes of routes, addresses and devices. A connection compares it to learn that its route may have changed.
+    pub(crate) routes_version: u32,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) path_mtus: PathMtus,
+    pub(crate) reassembly: Reassembly,
+    pub(crate) drops: Drops,
+    /// Packets to this stack itself; they are delivered before the call ends.
+    pub(crate) loopback: VecDeque<Vec<u8>>,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) own_v4: Addresses<Ipv4Addr>,
+    pub(crate) own_v6: Addresses<Ipv6Addr>,
+    pub(crate) sent: SentPackets,
+    pub(crate) pings: Pings,
+    pub(crate) policy: Policy,
+    /// Own addresses, and the broadcast addresses of own networks unless routes say otherwise: no packet has such a source.
+    no_sources: Addresses<Ipv4Addr>,
+    identifications: Identifications,
+    errors_sent: RateLimit,
+    scratch: Scratch,
+}
+
+impl Ip {
+    pub(crate) fn new(seed: &Seed, policy: Policy) -> Self {
+        // Peers do not choose what is in these tables, so one key serves all of them.
+        let keyed = seed.keyed(Purpose::AddressTables);
+        Self {
+            devices: Vec::new(),
+            routes: Routes::default(),
+            routes_version: 1,
+            neighbours: Neighbours::new(seed.keyed(Purpose::NeighbourTable)),
+            path_mtus: PathMtus::default(),
+            reassembly: Reassembly::default(),
+            drops: Drops::default(),
+            loopback: VecDeque::new(),
+            capture: None,
+            own_v4: Addresses::new(keyed),
+            own_v6: Addresses::new(keyed),
+            sent: SentPackets::new(seed),
+            pings: Pings::default(),
+            policy,
+            no_sources: Addresses::new(keyed),
+            identifications: Identifications::new(seed),
+            errors_sent: RateLimit::new(seed.random(Purpose::ErrorLimit)),
+            scratch: Scratch::new(),
+        }
+    }
+
+    /// Adds a device, and routes to its addresses and their networks.
+    pub(crate) fn add_device(&mut self, config: DeviceConfig) -> Result<DeviceId, DeviceError> {
+        let id = u16::try_from(self.devices.len()).ok().filter(|id| usize::from(*id) < DEVICES_MAX);
+        let id = DeviceId(id.ok_or(DeviceError::Full)?);
+        let device = Device::new(config)?;
+        // The check comes before any change: a route to a device that does not exist would lead nowhere.
+        if !self.routes.has_room(OWN_ROUTES_MAX * device.config.addresses.len()) {
+            return Err(DeviceError::Full);
+        }
+        for own in &device.config.addresses {
+            match own.address() {
+                IpAddr::V4(address) => {
+                    self.own_v4.insert(address);
+                    self.no_sources.insert(address);
+                }
+                IpAddr::V6(address) => self.own_v6.insert(address),
+            }
+            // Several devices may have the same IPv6 link-local address, so the device is asked instead of the routes.
+            if own.address().is_ipv6() && is_link_local(own.address()) {
+                continue;
+            }
+            self.add_own_routes(id, *own).map_err(|_| DeviceError::Full)?;
+        }
+        if let Some(capture) = &mut self.capture {
+            capture.add_device(self.devices.len(), &device);
+        }
+        self.devices.push(device);
+        self.routes_changed();
+        Ok(id)
+    }
+
+    fn add_own_routes(&mut self, device: DeviceId, own: Prefix) -> Result<(), RouteError> {
+        self.routes.insert(own, Target::Via { device, gateway: None })?;
+        let host = if let IpAddr::V4(address) = own.address() {
+            let host_bits = u32::MAX.checked_shr(own.length().into()).unwrap_or(0);
+            let first = Ipv4Addr::from_bits(address.to_bits() & !host_bits);
+            let last = Ipv4Addr::from_bits(address.to_bits() | host_bits);
+            // RFC 3021: networks of two addresses or one have no broadcast address.
+            let broadcasts = if own.length() < 31 { 2 } else { 0 };
+            for (address, target) in
+                [(first, Target::Nobody), (last, Target::Broadcast(device))].into_iter().take(broadcasts)
+            {
+                self.no_sources.insert(address);
+                if let Some(prefix) = Prefix::new(address.into(), 32) {
+                    self.routes.insert(prefix, target)?;
+                }
+            }
+            Prefix::new(own.address(), 32)
+        } else {
+            Prefix::new(own.address(), 128)
+        };
+        host.map_or(Ok(()), |host| self.routes.insert(host, Target::Local(device)))
+    }
+
+    pub(crate) fn add_route(
+        &mut self,
+        prefix: Prefix,
+        device: DeviceId,
+        gateway: Option<IpAddr>,
+    ) -> Result<(), RouteError> {
+        if usize::from(device.0) >= self.devices.len() {
+            return Err(RouteError::NoDevice);
+        }
+        self.routes_changed();
+        self.routes.insert(prefix, Target::Via { device, gateway })
+    }
+
+    pub(crate) fn remove_route(&mut self, prefix: Prefix) -> bool {
+        self.routes_changed();
+        self.routes.remove(prefix)
+    }
+
+    /// What was derived from routes, addresses and source filters has to be derived again.
+    pub(crate) fn routes_changed(&mut self) {
+        self.routes_version = self.routes_version.wrapping_add(1);
+    }
+
+    #[inline]
+    pub(crate) fn is_own(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.own_v4.contains(address),
+            IpAddr::V6(address) => self.own_v6.contains(address),
+        }
+    }
+
+    /// True for broadcast addresses, including the obsolete form (RFC 1812 4.2.2.11).
+    pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
+        address == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || matches!(self.routes.lookup(address), Some(Target::Broadcast(_) | Target::Nobody))
+    }
+
+    /// True for own and broadcast addresses: no packet has such a source (RFC 1122 3.2.1.3, RFC 1812 5.3.7).
+    #[inline]
+    pub(crate) fn is_no_source(&self, from: Ipv4Addr) -> bool {
+        self.no_sources.contains(from) && self.is_own_or_broadcast(from)
+    }
+
+    #[inline(never)]
+    fn is_own_or_broadcast(&self, address: Ipv4Addr) -> bool {
+        self.own_v4.contains(address) || self.is_broadcast(address.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::device::{Agreed, Medium};
+
+    fn device(address: [u8; 4]) -> DeviceConfig {
+        let addresses = vec![Prefix::new(address.into(), 24).unwrap()];
+        DeviceConfig { medium: Medium::Ip, mtu: 1500, addresses, agreed: Agreed::default() }
+    }
+
+    #[test]
+    fn a_device_whose_routes_have_no_room_leaves_nothing_behind() {
+        let policy = Policy { forwarding: false, redirects: false, source_validation: false };
+        let mut ip = Ip::new(&Seed::simulated(0), policy);
+        ip.routes = Routes::bounded(2 * OWN_ROUTES_MAX);
+        let id = ip.add_device(device([10, 1, 0, 1])).unwrap();
+        let (prefix, gateway) = (Prefix::new([0; 4].into(), 0).unwrap(), [10, 1, 0, 9].into());
+        assert_eq!(ip.add_route(prefix, id, Some(gateway)), Ok(()));
+        let second = IpAddr::from([10, 2, 0, 1]);
+        assert_eq!(ip.add_device(device([10, 2, 0, 1])), Err(DeviceError::Full));
+        assert_eq!((ip.devices.len(), ip.is_own(second)), (1, false));
+        assert_eq!(ip.routes.lookup(second), Some(Target::Via { device: id, gateway: Some(gateway) }));
+        assert!(ip.remove_route(prefix));
+        assert_eq!(ip.add_device(device([10, 2, 0, 1])), Ok(DeviceId(1)));
+        assert_eq!(ip.routes.lookup(second), Some(Target::Local(DeviceId(1))));
+        assert_eq!(ip.add_route(prefix, id, None), Err(RouteError::Full));
+    }
+}

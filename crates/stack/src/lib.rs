@@ -6,13 +6,11 @@
 //! above them is here. Every bound has its name in [`limits`].
 #![forbid(unsafe_code)]
 
-mod capture;
 mod copy;
 pub mod drops;
 pub mod ip;
 pub mod limits;
 pub mod link;
-pub mod memory;
 mod multicast;
 pub mod pcapng;
 pub mod seed;

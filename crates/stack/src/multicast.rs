@@ -1,5 +1,4 @@
 //! Multicast groups: which groups each link has members of, and the messages of IGMP and MLD that announce them.
 
 pub(crate) mod group;
-pub(crate) mod igmp;
-pub(crate) mod mld;
+mod messages;

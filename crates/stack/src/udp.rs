@@ -5,11 +5,11 @@
 //! beside a bare port can. Groups are in `udp/members.rs`.
 
 use crate::drops::UdpDrop;
-use crate::ip::icmp::NetworkError;
 use crate::limits::{
     UDP_DATAGRAM_OVERHEAD_BYTES, UDP_ERRORS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SHARERS_MAX, UDP_SOCKETS_MAX,
 };
 use crate::seed::{Keyed, Random};
+use crate::wire::icmp::NetworkError;
 use members::{Membership, SendOptions};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -136,10 +136,11 @@ pub(crate) struct UdpSockets {
     members: BTreeMap<(Membership, u16), Vec<u32>>,
     /// Sockets that have become readable, each once.
     ready: VecDeque<UdpId>,
+    ports: Random,
 }
 
 impl UdpSockets {
-    pub(crate) fn new(keyed: Keyed) -> Self {
+    pub(crate) fn new(keyed: Keyed, ports: Random) -> Self {
         let by_key = HashMap::with_hasher(keyed);
         Self {
             slots: Vec::new(),
@@ -148,6 +149,7 @@ impl UdpSockets {
             sharers: BTreeMap::new(),
             members: BTreeMap::new(),
             ready: VecDeque::new(),
+            ports,
         }
     }
 
@@ -175,9 +177,9 @@ impl UdpSockets {
     }
 
     /// Opens a socket at an address, which may be unspecified or a group's, and a port, which may be 0 for any.
-    pub(crate) fn bind(&mut self, random: &mut Random, mut local: SocketAddr, share: bool) -> Result<UdpId, UdpError> {
+    pub(crate) fn bind(&mut self, mut local: SocketAddr, share: bool) -> Result<UdpId, UdpError> {
         if local.port() == 0 {
-            local.set_port(self.free_port(random, local.ip())?);
+            local.set_port(self.free_port(local.ip())?);
         }
         let key = Key { local: without_scope(local), remote: None };
         let sharers = self.sharers.get(&key).filter(|_| share);
@@ -343,9 +345,9 @@ impl UdpSockets {
     }
 
     /// A port nobody can guess (RFC 6056 3.3.1).
-    fn free_port(&self, random: &mut Random, ip: IpAddr) -> Result<u16, UdpError> {
+    fn free_port(&mut self, ip: IpAddr) -> Result<u16, UdpError> {
         let count = EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start() + 1;
-        let first = u16::try_from(random.below(count.into())).unwrap_or(0);
+        let first = u16::try_from(self.ports.below(count.into())).unwrap_or(0);
         (0..count)
             .map(|n| if n < count - first { first + n } else { n - (count - first) })
             .map(|n| EPHEMERAL_PORTS.start() + n)
@@ -391,9 +393,9 @@ mod tests {
     use crate::seed::{Purpose, Seed};
     use std::hash::BuildHasher;
 
-    fn sockets() -> (UdpSockets, Random) {
-        let random = Seed::simulated(1).random(Purpose::UdpPorts);
-        (UdpSockets::new(Seed::simulated(1).keyed(Purpose::UdpTable)), random)
+    fn sockets() -> UdpSockets {
+        let seed = Seed::simulated(1);
+        UdpSockets::new(seed.keyed(Purpose::UdpTable), seed.random(Purpose::UdpPorts))
     }
 
     fn address(text: &str) -> SocketAddr {
@@ -406,12 +408,12 @@ mod tests {
 
     #[test]
     fn a_datagram_goes_to_the_socket_that_fits_it_best() {
-        let (mut u, mut random) = sockets();
-        let any = u.bind(&mut random, address("0.0.0.0:53"), false).unwrap();
-        let bound = u.bind(&mut random, address("10.0.0.1:53"), false).unwrap();
-        let connected = u.bind(&mut random, address("10.0.0.2:53"), false).unwrap();
+        let mut u = sockets();
+        let any = u.bind(address("0.0.0.0:53"), false).unwrap();
+        let bound = u.bind(address("10.0.0.1:53"), false).unwrap();
+        let connected = u.bind(address("10.0.0.2:53"), false).unwrap();
         u.connect(connected, "10.0.0.1".parse().unwrap(), address("10.9.9.9:99")).unwrap();
-        assert_eq!(u.bind(&mut random, address("10.0.0.1:53"), false), Err(UdpError::InUse));
+        assert_eq!(u.bind(address("10.0.0.1:53"), false), Err(UdpError::InUse));
         for (from, to, socket) in [
             ("10.9.9.9:99", "10.0.0.1", connected),
             ("10.9.9.9:98", "10.0.0.1", bound),
@@ -426,17 +428,15 @@ mod tests {
             assert_eq!(u.close(socket), Err(UdpError::Closed));
         }
         assert!(u.by_key.is_empty());
-        let reused = u.bind(&mut random, address("10.0.0.1:53"), false).unwrap();
+        let reused = u.bind(address("10.0.0.1:53"), false).unwrap();
         assert_ne!(reused, connected);
         assert_eq!(u.receive(connected), Err(UdpError::Closed));
     }
 
     #[test]
     fn a_socket_is_told_readable_once_until_it_is_told_of() {
-        let mut sockets = UdpSockets::new(Seed::simulated(1).keyed(Purpose::UdpTable));
-        let id = sockets
-            .bind(&mut Seed::simulated(1).random(Purpose::UdpPorts), "10.0.0.1:7".parse().unwrap(), false)
-            .unwrap();
+        let mut sockets = sockets();
+        let id = sockets.bind(address("10.0.0.1:7"), false).unwrap();
         let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
         let datagram = || Datagram { from, to: "10.0.0.1".parse().unwrap(), bytes: vec![1] };
         assert_eq!(sockets.poll_ready(), None);
@@ -451,8 +451,8 @@ mod tests {
     #[test]
     fn queues_are_bounded_even_for_empty_datagrams() {
         for bytes in [0, 1000, 60_000] {
-            let (mut u, mut random) = sockets();
-            let socket = u.bind(&mut random, address("[::]:7"), false).unwrap();
+            let mut u = sockets();
+            let socket = u.bind(address("[::]:7"), false).unwrap();
             let sent = (0..10_000).filter(|_| u.deliver(7, datagram("[::2]:1", "::1", bytes)).is_ok()).count();
             assert_eq!(sent, UDP_QUEUE_BYTES_MAX / (bytes + UDP_DATAGRAM_OVERHEAD_BYTES));
             for _ in 0..sent {
@@ -465,21 +465,21 @@ mod tests {
 
     #[test]
     fn every_ephemeral_port_can_be_had_once() {
-        let (mut u, mut random) = sockets();
+        let mut u = sockets();
         let mut ports = std::collections::BTreeSet::new();
         for _ in EPHEMERAL_PORTS {
-            let id = u.bind(&mut random, address("10.0.0.1:0"), false).unwrap();
+            let id = u.bind(address("10.0.0.1:0"), false).unwrap();
             assert!(ports.insert(u.addresses(id).unwrap().0.port()));
         }
-        assert_eq!(u.bind(&mut random, address("10.0.0.1:0"), false), Err(UdpError::InUse));
+        assert_eq!(u.bind(address("10.0.0.1:0"), false), Err(UdpError::InUse));
         assert!(ports.iter().all(|port| EPHEMERAL_PORTS.contains(port)));
     }
 
     #[test]
     fn an_error_is_told_to_connected_sockets_once() {
-        let (mut u, mut random) = sockets();
+        let mut u = sockets();
         let (local, remote) = (address("10.0.0.1:53"), address("10.9.9.9:99"));
-        let socket = u.bind(&mut random, local, false).unwrap();
+        let socket = u.bind(local, false).unwrap();
         assert!(u.report(local, remote, NetworkError::PortUnreachable));
         assert_eq!(u.receive(socket), Ok(None));
         u.connect(socket, local.ip(), remote).unwrap();

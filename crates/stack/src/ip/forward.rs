@@ -3,21 +3,19 @@
 //!
 //! What the next link did not agree to is made good here: checksums filled in, large segments cut.
 
-use crate::capture::Capture;
+use super::Ip;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
-use crate::ip::icmp::IcmpError;
 use crate::ip::output::{Hop, collect};
 use crate::ip::route::{HopId, Routes, Target};
 use crate::ip::segmentation::{Piece, Pieces, Plan, Shape};
-use crate::limits::ICMPV6_ERROR_BYTES_MAX;
+use crate::link::capture::Capture;
 use crate::link::device::Medium;
 use crate::link::frame::{DeviceId, Marks, Packet, Payload};
 use crate::link::neighbour::{NeighbourKey, Neighbours};
-use crate::stack::Stack;
-use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::wire::checksum::updated;
 use crate::wire::ethernet::MacAddress;
+use crate::wire::icmp::IcmpError;
 use crate::wire::ipv4::Ipv4Header;
 use crate::wire::ipv6::Ipv6Header;
 use smoltcp::wire::{EthernetProtocol, Ipv4Packet, Ipv6Packet};
@@ -57,15 +55,11 @@ impl<P: Payload + ?Sized> Forward<'_, P> {
     }
 }
 
-/// What became of a packet: all is done, or it is to be sent over a device, cut as the scratch area
-/// says.
-pub(crate) type Outcome = Option<DeviceId>;
-
 const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
 const HOP_LIMIT_AT: usize = 7;
 
-impl<S: Storage> Stack<S> {
+impl Ip {
     #[inline]
     pub(crate) fn forward_v4<P: Payload + ?Sized>(
         &mut self,
@@ -74,14 +68,14 @@ impl<S: Storage> Stack<S> {
         header: &Ipv4Header,
         device: DeviceId,
         hop: HopId,
-    ) -> Result<Outcome, DropReason> {
-        if self.source_validation && !self.leads_back(packet.device, header.from.into()) {
+    ) -> Result<Option<DeviceId>, DropReason> {
+        if self.policy.source_validation && !self.leads_back(packet.device, header.from.into()) {
             return Err(IpDrop::SourceElsewhere.into());
         }
         if header.ttl <= 1 {
             return Err(self.refuse(now, packet, header.total_bytes, IcmpError::HopLimit, IpDrop::HopLimit));
         }
-        if device == packet.device && self.redirects {
+        if device == packet.device && self.policy.redirects {
             self.redirect(now, packet, header.total_bytes, hop);
         }
         let mut pieces = Pieces::new(*packet, Shape::v4(header), &mut self.scratch);
@@ -104,14 +98,14 @@ impl<S: Storage> Stack<S> {
         header: &Ipv6Header,
         device: DeviceId,
         hop: HopId,
-    ) -> Result<Outcome, DropReason> {
-        if self.source_validation && !self.leads_back(packet.device, header.from.into()) {
+    ) -> Result<Option<DeviceId>, DropReason> {
+        if self.policy.source_validation && !self.leads_back(packet.device, header.from.into()) {
             return Err(IpDrop::SourceElsewhere.into());
         }
         if header.hop_limit <= 1 {
             return Err(self.refuse(now, packet, header.total_bytes, IcmpError::HopLimit, IpDrop::HopLimit));
         }
-        if device == packet.device && self.redirects {
+        if device == packet.device && self.policy.redirects {
             self.redirect(now, packet, header.total_bytes, hop);
         }
         let mut pieces = Pieces::new(*packet, Shape::v6(header), &mut self.scratch);
@@ -119,24 +113,21 @@ impl<S: Storage> Stack<S> {
         self.pass_on(now, packet, false, device, hop)
     }
 
+    /// A packet that was planned to leave by a device.
+    pub(crate) fn forward<'a, P: Payload + ?Sized>(
+        &'a mut self,
+        now: Instant,
+        packet: Packet<'a, P>,
+        device: DeviceId,
+    ) -> Forward<'a, P> {
+        let capture = self.capture.as_mut().map(|capture| (now, capture));
+        Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch }, capture }
+    }
+
     /// RFC 1812 5.3.8: packets to where this one comes from would leave by the device that it came by.
     #[inline(never)]
     fn leads_back(&self, device: DeviceId, from: IpAddr) -> bool {
         matches!(self.routes.lookup(from), Some(Target::Via { device: back, .. }) if back == device)
-    }
-
-    /// Tells the sender what is wrong with its packet.
-    pub(crate) fn refuse<P: Payload + ?Sized>(
-        &mut self,
-        now: Instant,
-        packet: &Packet<'_, P>,
-        total_bytes: usize,
-        error: IcmpError,
-        reason: IpDrop,
-    ) -> DropReason {
-        let beginning = packet.copy(0, total_bytes.min(ICMPV6_ERROR_BYTES_MAX));
-        self.send_error(now, packet.device, &beginning, packet.to_group, error);
-        reason.into()
     }
 
     #[inline]
@@ -147,7 +138,7 @@ impl<S: Storage> Stack<S> {
         may_fragment: bool,
         device: DeviceId,
         hop: HopId,
-    ) -> Result<Outcome, DropReason> {
+    ) -> Result<Option<DeviceId>, DropReason> {
         let config = &self.devices[usize::from(device.0)].config;
         let (mtu, agreed, total_bytes) = (usize::from(config.mtu), config.agreed, self.scratch.cut.total_bytes());
         let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
@@ -188,7 +179,7 @@ impl<S: Storage> Stack<S> {
         packet: &Packet<'_, P>,
         device: DeviceId,
         hop: HopId,
-    ) -> Result<Outcome, DropReason> {
+    ) -> Result<Option<DeviceId>, DropReason> {
         let out = &mut self.devices[usize::from(device.0)];
         let mut pieces = Pieces { packet: *packet, scratch: &mut self.scratch };
         if let Medium::Ethernet(_) = out.config.medium {

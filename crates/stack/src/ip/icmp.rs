@@ -1,126 +1,63 @@
-//! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, errors sent under a rate limit, and errors received as
-//! values for sockets. Redirects are not obeyed, and sent by `redirect.rs`. An error counts only if it quotes what was really sent:
-//! a TCP segment in flight, or a datagram or an echo request of the last seconds (`sent.rs`).
+//! ICMP and ICMPv6 (RFC 792, RFC 1122 3.2.2, RFC 1812 4.3, RFC 4443): echo, errors sent under a rate limit, and errors received.
+//!
+//! An error counts only if it quotes a packet that this stack sent: a TCP segment in flight, or a datagram or an echo request
+//! of the last seconds (`sent.rs`). Redirects that others send are ignored.
 
+use super::Ip;
+use super::input::LocalPacket;
+use super::path_mtu::believable;
+use super::sent::Print;
 use crate::drops::{DropReason, IcmpDrop, IpDrop};
-use crate::ip::path_mtu::believable;
-use crate::ip::sent::Print;
 use crate::limits::{ICMP_ERRORS_BURST, ICMP_ERRORS_PER_SECOND, ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX};
 use crate::link::frame::DeviceId;
-use crate::multicast::mld;
 use crate::seed::Random;
-use crate::stack::{Input, Stack};
-use crate::tcp::{Belief, Storage};
 use crate::time::{Duration, Instant};
 use crate::wire::checksum::Sum;
+use crate::wire::icmp::{HEADER_BYTES, IcmpError, IcmpHeader, NetworkError, Quoted, v4, v6};
 use crate::wire::ipv4::Ipv4Build;
-use crate::wire::ipv6::{self, Ipv6Build};
-use crate::wire::tcp::SeqNumber;
-use smoltcp::wire::{Icmpv4Message, Icmpv6Message, IpProtocol};
+use crate::wire::ipv6::Ipv6Build;
+use crate::wire::protocol::{ICMP, ICMPV6, TCP, UDP};
+use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use std::net::{IpAddr, SocketAddr};
 
-/// What the network said of a packet that a socket sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NetworkError {
-    /// No router knows the way.
-    NoRoute,
-    /// The last router does not reach the host.
-    HostUnreachable,
-    /// The host does not speak the protocol, or not what is in the packet.
-    ProtocolUnreachable,
-    /// Nobody listens there.
-    PortUnreachable,
-    /// Larger than a link on the way takes.
-    TooBig {
-        /// What it takes; 0 if the router did not say.
-        mtu: u16,
-    },
-    /// Too many routers on the way, or a fragment lost.
-    TimeExceeded,
-    /// Somebody did not understand a header.
-    Parameter,
-    /// Somebody on the way forbids it.
-    Prohibited,
+/// What an ICMP message asks of the layers above.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Nothing.
+    Done,
+    /// It is a message of MLD.
+    Mld,
+    /// It reports an error about a packet of a socket.
+    Error(ErrorReport),
 }
 
-/// What is wrong with a packet, to be told to who sent it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IcmpError {
-    NoRoute,
-    HostUnreachable,
-    /// The protocol's number stands there.
-    Protocol {
-        at: usize,
-    },
-    PortUnreachable,
-    TooBig {
-        mtu: u16,
-    },
-    HopLimit,
-    Reassembly,
-    /// A bad octet; the code is ICMPv6's.
-    Parameter {
-        code: u8,
-        at: usize,
-    },
-    /// The same, told even of packets to a group (RFC 4443 2.4 (e.3)).
-    ParameterOfGroup {
-        at: usize,
-    },
+/// An error about a packet that a socket may have sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ErrorReport {
+    pub(crate) error: NetworkError,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    /// The path's MTU, if the error reports one.
+    pub(crate) mtu: Option<u16>,
+    pub(crate) transport: ReportedTransport,
 }
 
-impl IcmpError {
-    /// Type, code and the word behind the checksum.
-    fn v4(self) -> (u8, u8, u32) {
-        let pointer = |at: usize| u32::from(u8::try_from(at).unwrap_or(u8::MAX)) << 24;
-        match self {
-            Self::NoRoute => (3, 0, 0),
-            Self::HostUnreachable => (3, 1, 0),
-            Self::Protocol { .. } => (3, 2, 0),
-            Self::PortUnreachable => (3, 3, 0),
-            Self::TooBig { mtu } => (3, 4, mtu.into()),
-            Self::HopLimit => (11, 0, 0),
-            Self::Reassembly => (11, 1, 0),
-            Self::Parameter { at, .. } | Self::ParameterOfGroup { at } => (12, 0, pointer(at)),
-        }
-    }
-
-    fn v6(self) -> (u8, u8, u32) {
-        let pointer = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        match self {
-            Self::NoRoute => (1, 0, 0),
-            Self::HostUnreachable => (1, 3, 0),
-            Self::Protocol { at } => (4, 1, pointer(at)),
-            Self::PortUnreachable => (1, 4, 0),
-            Self::TooBig { mtu } => (2, 0, mtu.into()),
-            Self::HopLimit => (3, 0, 0),
-            Self::Reassembly => (3, 1, 0),
-            Self::Parameter { code, at } => (4, code, pointer(at)),
-            Self::ParameterOfGroup { at } => (4, 2, pointer(at)),
-        }
-    }
-
-    /// True if RFC 4443 2.4 (e.3) wants it told even of packets to groups.
-    fn concerns_groups(self) -> bool {
-        match self {
-            Self::TooBig { .. } | Self::ParameterOfGroup { .. } => true,
-            Self::NoRoute
-            | Self::HostUnreachable
-            | Self::Protocol { .. }
-            | Self::PortUnreachable
-            | Self::HopLimit
-            | Self::Reassembly
-            | Self::Parameter { .. } => false,
-        }
-    }
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ReportedTransport {
+    /// A TCP segment with this sequence number. It is still to be checked that the segment is in flight.
+    Segment { seq: u32 },
+    /// A UDP datagram that this stack has sent.
+    Datagram,
 }
 
-/// A token bucket for errors sent (RFC 4443 2.4 (f)). An error costs one to three tokens, by chance: were each to cost the same,
-/// whoever is told of his own errors could count those that others were told of (CVE-2020-25705).
+/// A token bucket for errors sent (RFC 4443 2.4 (f)).
+///
+/// An error costs one to three tokens at random. With a fixed cost, a station could count its own errors and derive how many
+/// errors others received (CVE-2020-25705).
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     tokens: u32,
-    /// Up to when tokens were handed in.
+    /// Until when tokens were added.
     since: Instant,
     random: Random,
 }
@@ -133,11 +70,11 @@ impl RateLimit {
     }
 
     fn take(&mut self, now: Instant) -> bool {
-        let handed_in = now.since(self.since).as_nanos() / Self::EVERY.as_nanos();
-        if handed_in >= u64::from(ICMP_ERRORS_BURST - self.tokens) {
+        let added = now.since(self.since).as_nanos() / Self::EVERY.as_nanos();
+        if added >= u64::from(ICMP_ERRORS_BURST - self.tokens) {
             (self.tokens, self.since) = (ICMP_ERRORS_BURST, now);
         } else {
-            let count = u32::try_from(handed_in).unwrap_or(0);
+            let count = u32::try_from(added).unwrap_or(0);
             self.tokens += count;
             self.since += Self::EVERY * count;
         }
@@ -147,8 +84,9 @@ impl RateLimit {
     }
 }
 
-impl<S: Storage> Stack<S> {
-    /// Tells who sent a packet what is wrong with it, where that is allowed; counts where not. `packet` is its beginning.
+impl Ip {
+    /// Sends an error about a packet to the packet's source, where that is allowed, and counts it where not. `packet` is the
+    /// packet's first bytes.
     pub(crate) fn send_error(
         &mut self,
         now: Instant,
@@ -175,16 +113,17 @@ impl<S: Storage> Stack<S> {
         let to = quoted.from;
         let on = self.link_of(device, to);
         let from = self.address_towards(to, on).ok_or(IpDrop::NoRoute)?;
-        let (kind, code, word) = if to.is_ipv4() { error.v4() } else { error.v6() };
-        let room = if to.is_ipv4() { ICMPV4_ERROR_BYTES_MAX - 28 } else { ICMPV6_ERROR_BYTES_MAX - 48 };
-        let mut message = vec![kind, code, 0, 0];
-        message.extend_from_slice(&word.to_be_bytes());
-        message.extend_from_slice(&packet[..packet.len().min(room)]);
-        self.send_icmp(now, from, to, message, on)
+        let (header, bytes_max) = if to.is_ipv4() {
+            (error.v4(), ICMPV4_ERROR_BYTES_MAX - IPV4_HEADER_LEN)
+        } else {
+            (error.v6(), ICMPV6_ERROR_BYTES_MAX - IPV6_HEADER_LEN)
+        };
+        let quote = &packet[..packet.len().min(bytes_max - HEADER_BYTES)];
+        self.send_icmp(now, from, to, header.message(quote), on)
     }
 
-    /// Whether an error about a packet may be sent, by its kind and by how many were (RFC 1122 3.2.2, RFC 4443 2.4 (e), (f)). One that
-    /// concerns groups is told of packets to those too, over IPv6.
+    /// Whether an error about a packet may be sent, by the packet's kind and by the rate limit (RFC 1122 3.2.2, RFC 4443 2.4 (e), (f)).
+    /// Over IPv6, an error that concerns groups is sent even about packets to groups.
     pub(crate) fn permit_error(
         &mut self,
         now: Instant,
@@ -194,9 +133,9 @@ impl<S: Storage> Stack<S> {
     ) -> Result<(), IcmpDrop> {
         let v6 = quoted.from.is_ipv6();
         let to_group = to_group || quoted.to.is_multicast() || self.is_broadcast(quoted.to);
-        let nobody = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
+        let from_no_host = quoted.from.is_unspecified() || quoted.from.is_multicast() || self.is_broadcast(quoted.from);
         let later_fragment = quoted.is_later_fragment && !v6;
-        if nobody || (to_group && !(v6 && concerns_groups)) || quoted.is_error || later_fragment {
+        if from_no_host || (to_group && !(v6 && concerns_groups)) || quoted.is_error || later_fragment {
             return Err(IcmpDrop::Forbidden);
         }
         if !self.errors_sent.take(now) {
@@ -215,98 +154,80 @@ impl<S: Storage> Stack<S> {
         on: Option<DeviceId>,
     ) -> Result<(), DropReason> {
         let sum = Sum::default().bytes(&message);
-        let sum = if to.is_ipv6() { sum.pseudo_header(from, to, 58, message.len()) } else { sum };
+        let sum = if to.is_ipv6() { sum.pseudo_header(from, to, ICMPV6, message.len()) } else { sum };
         message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
-        // RFC 1812 4.3.2.5: errors have precedence 6. Neighbour messages have hop limit 255 (RFC 4861 7.1).
-        let service = if matches!(message[0], 3 | 5 | 11 | 12) { 0xc0 } else { 0 };
-        let hop_limit = if matches!(message[0], 135..=137) { 255 } else { 64 };
         let packet = match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let ident = self.ident(to.into());
-                Ipv4Build { from, to, protocol: IpProtocol::Icmp, ttl: 64, service, ident }.packet(&message)
+                let is_error =
+                    matches!(message[0], v4::UNREACHABLE | v4::REDIRECT | v4::TIME_EXCEEDED | v4::PARAMETER_PROBLEM);
+                // RFC 1812 4.3.2.5: errors have precedence 6.
+                let service = if is_error { 0xc0 } else { 0 };
+                let ident = self.identifications.next_v4(to);
+                Ipv4Build { from, to, protocol: ICMP, ttl: 64, service, ident }.packet(&message)
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
-                Ipv6Build { from, to, protocol: IpProtocol::Icmpv6, hop_limit }.packet(&message)
+                // RFC 4861 7.1: messages between neighbours have hop limit 255.
+                let between_neighbours = matches!(message[0], v6::NEIGHBOUR_SOLICITATION..=v6::REDIRECT);
+                let hop_limit = if between_neighbours { 255 } else { 64 };
+                Ipv6Build { from, to, protocol: ICMPV6, hop_limit }.packet(&message)
             }
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
         };
         self.send_packet(now, packet.ok_or(IpDrop::Length)?, on)
     }
 
-    pub(crate) fn input_icmp(&mut self, now: Instant, input: &Input<'_>) -> Result<(), DropReason> {
+    pub(crate) fn input_icmp(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<Answer, DropReason> {
         let message = input.transport();
-        if message.len() < 8 {
-            return Err(IcmpDrop::Length.into());
-        }
+        let header = IcmpHeader::parse(message).ok_or(IcmpDrop::Length)?;
         let sum = match input.to {
             IpAddr::V4(_) => Sum::default(),
-            IpAddr::V6(_) => Sum::default().pseudo_header(input.from, input.to, 58, message.len()),
+            IpAddr::V6(_) => Sum::default().pseudo_header(input.from, input.to, ICMPV6, message.len()),
         };
         if !sum.bytes(message).is_intact() {
             return Err(IcmpDrop::Checksum.into());
         }
-        match input.to {
-            IpAddr::V4(_) => self.input_icmpv4(now, input, message),
-            IpAddr::V6(_) => self.input_icmpv6(now, input, message),
-        }
-    }
-
-    fn input_icmpv4(&mut self, now: Instant, input: &Input<'_>, message: &[u8]) -> Result<(), DropReason> {
-        let mtu = u16::from_be_bytes([message[6], message[7]]);
-        let error = match (Icmpv4Message::from(message[0]), message[1]) {
-            (Icmpv4Message::EchoRequest, _) => return self.answer_echo(now, input, message, 0),
-            (Icmpv4Message::EchoReply, _) => return self.input_echo_reply(input, message),
-            (Icmpv4Message::DstUnreachable, 2) => NetworkError::ProtocolUnreachable,
-            (Icmpv4Message::DstUnreachable, 3) => NetworkError::PortUnreachable,
-            (Icmpv4Message::DstUnreachable, 4) => NetworkError::TooBig { mtu },
-            (Icmpv4Message::DstUnreachable, 0 | 5 | 6 | 8 | 11) => NetworkError::NoRoute,
-            (Icmpv4Message::DstUnreachable, 1 | 7 | 12) => NetworkError::HostUnreachable,
-            (Icmpv4Message::DstUnreachable, 9 | 10 | 13..=15) => NetworkError::Prohibited,
-            (Icmpv4Message::TimeExceeded, _) => NetworkError::TimeExceeded,
-            (Icmpv4Message::ParamProblem, _) => NetworkError::Parameter,
-            // RFC 9293 MUST-55: a source quench too.
-            _ => return Err(IcmpDrop::Ignored.into()),
+        let error = match input.to {
+            IpAddr::V4(_) => match header.kind {
+                v4::ECHO_REQUEST => return self.answer_echo(now, input, header, v4::ECHO_REPLY),
+                v4::ECHO_REPLY => return self.input_echo_reply(input, header),
+                _ => NetworkError::from_v4(header),
+            },
+            IpAddr::V6(_) => match header.kind {
+                v6::ECHO_REQUEST => return self.answer_echo(now, input, header, v6::ECHO_REPLY),
+                v6::ECHO_REPLY => return self.input_echo_reply(input, header),
+                v6::NEIGHBOUR_SOLICITATION | v6::NEIGHBOUR_ADVERTISEMENT => {
+                    return self.input_neighbour(now, input).map(|()| Answer::Done);
+                }
+                v6::MLD_QUERY | v6::MLD_REPORT_1 => return Ok(Answer::Mld),
+                _ => NetworkError::from_v6(header),
+            },
         };
-        self.report(now, &message[8..], error)
+        self.judge_error(now, &message[HEADER_BYTES..], error.ok_or(IcmpDrop::Ignored)?)
     }
 
-    fn input_icmpv6(&mut self, now: Instant, input: &Input<'_>, message: &[u8]) -> Result<(), DropReason> {
-        let mtu = u32::from_be_bytes([message[4], message[5], message[6], message[7]]);
-        let error = match (Icmpv6Message::from(message[0]), message[1]) {
-            (Icmpv6Message::EchoRequest, _) => return self.answer_echo(now, input, message, 129),
-            (Icmpv6Message::EchoReply, _) => return self.input_echo_reply(input, message),
-            (Icmpv6Message::NeighborSolicit | Icmpv6Message::NeighborAdvert, code) => {
-                return self.input_neighbour(now, input, message, code);
-            }
-            _ if matches!(message[0], mld::QUERY | mld::REPORT_1) => return self.input_mld(now, input, message),
-            (Icmpv6Message::DstUnreachable, 0) => NetworkError::NoRoute,
-            (Icmpv6Message::DstUnreachable, 2 | 3) => NetworkError::HostUnreachable,
-            (Icmpv6Message::DstUnreachable, 4) => NetworkError::PortUnreachable,
-            (Icmpv6Message::DstUnreachable, _) => NetworkError::Prohibited,
-            (Icmpv6Message::PktTooBig, _) => NetworkError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) },
-            (Icmpv6Message::TimeExceeded, _) => NetworkError::TimeExceeded,
-            (Icmpv6Message::ParamProblem, _) => NetworkError::Parameter,
-            _ => return Err(IcmpDrop::Ignored.into()),
-        };
-        self.report(now, &message[8..], error)
-    }
-
-    fn answer_echo(&mut self, now: Instant, input: &Input<'_>, message: &[u8], kind: u8) -> Result<(), DropReason> {
-        if input.to_group && input.to.is_ipv4() {
+    fn answer_echo(
+        &mut self,
+        now: Instant,
+        input: &LocalPacket<'_>,
+        header: IcmpHeader,
+        kind: u8,
+    ) -> Result<Answer, DropReason> {
+        let to_group = input.arrival.to_group;
+        if to_group && input.to.is_ipv4() {
             return Err(IcmpDrop::EchoToMany.into());
         }
-        let on = self.link_of(input.device, input.from);
-        let from = if input.to_group { self.address_towards(input.from, on) } else { Some(input.to) };
-        let mut reply = message.to_vec();
-        reply[..4].copy_from_slice(&[kind, 0, 0, 0]);
-        self.send_icmp(now, from.ok_or(IpDrop::NoRoute)?, input.from, reply, on)
+        let on = self.link_of(input.arrival.device, input.from);
+        let from = if to_group { self.address_towards(input.from, on) } else { Some(input.to) };
+        let reply = IcmpHeader { kind, code: 0, rest: header.rest }.message(&input.transport()[HEADER_BYTES..]);
+        self.send_icmp(now, from.ok_or(IpDrop::NoRoute)?, input.from, reply, on)?;
+        Ok(Answer::Done)
     }
 
-    /// Takes an error about a quoted packet to the socket that sent it. The packet has to be one that was really sent.
-    fn report(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<(), DropReason> {
+    /// Judges an error by the packet that it quotes, which has to be one that this stack sent.
+    fn judge_error(&mut self, now: Instant, packet: &[u8], error: NetworkError) -> Result<Answer, DropReason> {
         let quoted = Quoted::parse(packet).filter(|quoted| self.is_own(quoted.from)).ok_or(IcmpDrop::Quote)?;
         let mtu = match error {
-            // RFC 1191 3: only of packets that routers may not cut. RFC 8201 4: nothing below the least is believed.
+            // RFC 1191 3: only about packets that routers may not fragment. RFC 8201 4: no MTU below the minimum is believed.
             NetworkError::TooBig { .. } if quoted.may_be_cut => return Err(IcmpDrop::Quote.into()),
             NetworkError::TooBig { mtu } => Some(believable(mtu, quoted.to)),
             NetworkError::NoRoute
@@ -320,118 +241,35 @@ impl<S: Storage> Stack<S> {
         if mtu.is_some_and(|mtu| quoted.total_bytes <= usize::from(mtu)) {
             return Err(IcmpDrop::Quote.into());
         }
-        let learn = match quoted.protocol {
-            6 => self.report_segment(now, &quoted, error)?,
-            17 | 1 | 58 => self.report_datagram(now, packet, &quoted, error, mtu)?,
-            _ => return Err(IcmpDrop::Quote.into()),
+        let report = |transport| {
+            let (local, remote) = quoted.ends().ok_or(IcmpDrop::Quote)?;
+            Ok(Answer::Error(ErrorReport { error, local, remote, mtu, transport }))
         };
-        if let Some(mtu) = mtu.filter(|_| learn) {
-            self.paths.learn(now, quoted.to, mtu);
+        match quoted.protocol {
+            TCP => {
+                let seq = quoted.transport.get(4..).and_then(<[u8]>::first_chunk).ok_or(IcmpDrop::Quote)?;
+                report(ReportedTransport::Segment { seq: u32::from_be_bytes(*seq) })
+            }
+            UDP => {
+                self.check_sent(now, packet, &quoted, mtu)?;
+                report(ReportedTransport::Datagram)
+            }
+            ICMP | ICMPV6 => {
+                self.check_sent(now, packet, &quoted, mtu)?;
+                // No caller waits for errors about echo requests: a missing reply says the same.
+                self.path_mtus.learn(now, quoted.to, mtu.ok_or(IcmpDrop::Ignored)?);
+                Ok(Answer::Done)
+            }
+            _ => Err(IcmpDrop::Quote.into()),
         }
-        Ok(())
     }
 
-    /// True if a path's MTU is to be believed at once.
-    fn report_segment(&mut self, now: Instant, quoted: &Quoted<'_>, error: NetworkError) -> Result<bool, DropReason> {
-        let ports = quoted.ports().ok_or(IcmpDrop::Quote)?;
-        let seq = quoted.transport.get(4..8).and_then(|bytes| bytes.first_chunk::<4>());
-        let seq = seq.map(|bytes| SeqNumber(u32::from_be_bytes(*bytes))).ok_or(IcmpDrop::Quote)?;
-        Ok(self.report_tcp(now, ports, seq, error)? == Belief::AtOnce)
-    }
-
-    /// The same about a datagram or an echo request, which has to be on record as larger than a claimed MTU.
-    fn report_datagram(
-        &mut self,
-        now: Instant,
-        packet: &[u8],
-        quoted: &Quoted<'_>,
-        error: NetworkError,
-        mtu: Option<u16>,
-    ) -> Result<bool, DropReason> {
+    /// A quoted datagram or echo request has to be on record, as larger than the reported MTU.
+    fn check_sent(&self, now: Instant, packet: &[u8], quoted: &Quoted<'_>, mtu: Option<u16>) -> Result<(), IcmpDrop> {
         let print = Print::new(packet, (quoted.from, quoted.to), quoted.protocol, quoted.transport);
         let print = print.filter(|_| !quoted.is_later_fragment).ok_or(IcmpDrop::Quote)?;
         let sent_bytes = self.sent.find(now, &print).ok_or(IcmpDrop::Quote)?;
-        if mtu.is_some_and(|mtu| sent_bytes <= mtu) {
-            return Err(IcmpDrop::Quote.into());
-        }
-        if quoted.protocol == 17 {
-            let (local, remote) = quoted.ports().ok_or(IcmpDrop::Quote)?;
-            // The socket may be closed by now; the path is what it is.
-            let reported = self.udp.report(local, remote, error);
-            return if reported || mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Quote.into()) };
-        }
-        // Nobody waits for errors about echo requests: an answer that does not come says the same.
-        if mtu.is_some() { Ok(true) } else { Err(IcmpDrop::Ignored.into()) }
-    }
-}
-
-/// What an error is about, by the beginning of a packet.
-pub(crate) struct Quoted<'a> {
-    pub(crate) from: IpAddr,
-    pub(crate) to: IpAddr,
-    protocol: u8,
-    /// The transport header, as far as it is there.
-    transport: &'a [u8],
-    is_error: bool,
-    is_later_fragment: bool,
-    /// Bytes of the whole packet, by its header.
-    total_bytes: usize,
-    /// Routers may have cut it.
-    may_be_cut: bool,
-}
-
-impl<'a> Quoted<'a> {
-    pub(crate) fn parse(packet: &'a [u8]) -> Option<Self> {
-        let mut quoted = match packet.first()? >> 4 {
-            4 => {
-                let header: &[u8; 20] = packet.first_chunk()?;
-                let transport = packet.get(usize::from(header[0] & 15).max(5) * 4..)?;
-                let offset = u16::from_be_bytes([header[6], header[7]]) & 0x1fff;
-                let from = IpAddr::from(*packet[12..].first_chunk::<4>()?);
-                let to = IpAddr::from(*packet[16..].first_chunk::<4>()?);
-                let is_later_fragment = offset > 0;
-                Self {
-                    from,
-                    to,
-                    protocol: header[9],
-                    transport,
-                    is_error: false,
-                    is_later_fragment,
-                    total_bytes: u16::from_be_bytes([header[2], header[3]]).into(),
-                    may_be_cut: header[6] & 0x40 == 0,
-                }
-            }
-            6 => {
-                let header: &[u8; 40] = packet.first_chunk()?;
-                let from = IpAddr::from(*packet[8..].first_chunk::<16>()?);
-                let to = IpAddr::from(*packet[24..].first_chunk::<16>()?);
-                let walk = ipv6::walk(packet, header[6]);
-                let (protocol, at) = walk.map_or((header[6], packet.len()), |walk| (walk.protocol, walk.at));
-                let fragment = walk.ok().and_then(|walk| walk.fragment);
-                let at = at + fragment.map_or(0, |_| ipv6::FRAGMENT_BYTES);
-                let transport = packet.get(at..)?;
-                let is_later_fragment = fragment.is_some_and(|fragment| fragment.offset > 0);
-                let total_bytes = header.len() + usize::from(u16::from_be_bytes([header[4], header[5]]));
-                let may_be_cut = false;
-                Self { from, to, protocol, transport, is_error: false, is_later_fragment, total_bytes, may_be_cut }
-            }
-            _ => return None,
-        };
-        quoted.is_error = match (quoted.protocol, quoted.transport.first()) {
-            // Its type is in the first one.
-            (58, Some(_)) if quoted.is_later_fragment => true,
-            (1, Some(kind)) => !matches!(kind, 0 | 8 | 13..=18),
-            (58, Some(kind)) => *kind < 128 || *kind == 137,
-            (1 | 58, None) => true,
-            _ => false,
-        };
-        Some(quoted)
-    }
-
-    fn ports(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let ports: &[u8; 4] = self.transport.first_chunk().filter(|_| !self.is_later_fragment)?;
-        let local = SocketAddr::new(self.from, u16::from_be_bytes([ports[0], ports[1]]));
-        Some((local, SocketAddr::new(self.to, u16::from_be_bytes([ports[2], ports[3]]))))
+        if mtu.is_some_and(|mtu| sent_bytes <= mtu) { Err(IcmpDrop::Quote) } else { Ok(()) }
     }
 }
 
@@ -456,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_adds_up_to_one_burst_and_no_more() {
+    fn unused_tokens_add_up_to_one_burst_at_most() {
         let mut limit = limit();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         assert!((1..20).all(|n| limit.take(at(n * 60))));

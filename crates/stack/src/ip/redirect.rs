@@ -1,24 +1,25 @@
-//! Redirects (RFC 792, RFC 1812 5.2.7.2, RFC 4861 8.2): who sends a packet by way of this router although the next hop is on its own
-//! link is told so, and the packet goes on. Only where the stack's owner wants it, and under the limit of errors; what others
-//! send of the kind is ignored.
+//! Redirects (RFC 792, RFC 1812 5.2.7.2, RFC 4861 8.2): a router reports a better next hop to a sender on the same link, and
+//! forwards the packet all the same. They are sent only if the stack's owner wants them, and count towards the rate limit of
+//! errors. Redirects that arrive are ignored.
 //!
-//! Hosts believe a redirect of IPv6 only from a link-local address, and of one to another router only its link-local address
-//! (RFC 4861 8.1): without them there is none.
+//! A host believes an IPv6 redirect only from a link-local address, and one to another router only with that router's link-local
+//! address (RFC 4861 8.1). Without these addresses no redirect is sent.
 
+use super::Ip;
 use crate::drops::DropReason;
-use crate::ip::icmp::Quoted;
 use crate::ip::route::HopId;
 use crate::limits::{ICMPV4_ERROR_BYTES_MAX, ICMPV6_ERROR_BYTES_MAX};
 use crate::link::frame::{DeviceId, Packet, Payload};
 use crate::link::neighbour::NeighbourKey;
-use crate::stack::Stack;
-use crate::tcp::Storage;
 use crate::time::Instant;
 use crate::wire::address::is_link_local;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use crate::wire::icmp::{HEADER_BYTES, IcmpHeader, Quoted, v4};
+use crate::wire::nd::Redirect;
+use smoltcp::wire::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
+use std::net::{IpAddr, Ipv4Addr};
 
-impl<S: Storage> Stack<S> {
-    /// Tells the sender of a packet, which is about to leave by the device that it came by, of its next hop, if they share the link.
+impl Ip {
+    /// Redirects the sender of a packet that is about to leave by the device on which it arrived, if the next hop is on its link.
     #[inline(never)]
     pub(crate) fn redirect<P: Payload + ?Sized>(
         &mut self,
@@ -39,15 +40,19 @@ impl<S: Storage> Stack<S> {
         let Some(own) = self.redirecting_address(device, &quoted, next) else { return Ok(()) };
         self.permit_error(now, &quoted, false, false)?;
         let message = match (next, quoted.to) {
-            (IpAddr::V6(next), IpAddr::V6(to)) => self.redirect_v6(now, device, next, to, packet),
+            (IpAddr::V6(next), IpAddr::V6(to)) => {
+                let key = NeighbourKey { device, address: next.into() };
+                let next_mac = self.neighbours.resolve(now, key);
+                Redirect { next, next_mac, to, packet }.message(ICMPV6_ERROR_BYTES_MAX - IPV6_HEADER_LEN)
+            }
             (IpAddr::V4(next), _) => redirect_v4(next, packet),
             (IpAddr::V6(_), IpAddr::V4(_)) => return Ok(()),
         };
         self.send_icmp(now, own, quoted.from, message, Some(device))
     }
 
-    /// The address of the device to redirect from; none if the sender would not have reached the next hop by itself, or would not
-    /// believe it.
+    /// The source address of the redirect; `None` if the sender cannot reach the next hop itself, or would not believe the
+    /// redirect.
     fn redirecting_address(&self, device: DeviceId, quoted: &Quoted<'_>, next: IpAddr) -> Option<IpAddr> {
         let mut own = self.devices[usize::from(device.0)].config.addresses.iter();
         if next.is_ipv4() {
@@ -59,32 +64,11 @@ impl<S: Storage> Stack<S> {
         own.find(|own| believable && neighbour && own.address().is_ipv6() && is_link_local(own.address()))
             .map(|own| own.address())
     }
-
-    /// RFC 4861 4.5, with the next hop's link-layer address if it is known.
-    fn redirect_v6(&mut self, now: Instant, device: DeviceId, next: Ipv6Addr, to: Ipv6Addr, packet: &[u8]) -> Vec<u8> {
-        const TARGET_LINK_ADDRESS: u8 = 2;
-        const REDIRECTED_HEADER: u8 = 4;
-        const UNIT_BYTES: usize = 8;
-        let mut message = vec![137, 0, 0, 0, 0, 0, 0, 0];
-        message.extend_from_slice(&next.octets());
-        message.extend_from_slice(&to.octets());
-        if let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: next.into() }) {
-            message.extend_from_slice(&[TARGET_LINK_ADDRESS, 1]);
-            message.extend_from_slice(&mac.0);
-        }
-        let room = ICMPV6_ERROR_BYTES_MAX - 40 - message.len() - UNIT_BYTES;
-        let units = packet.len().min(room) / UNIT_BYTES;
-        message.extend_from_slice(&[REDIRECTED_HEADER, u8::try_from(1 + units).unwrap_or(u8::MAX), 0, 0, 0, 0, 0, 0]);
-        message.extend_from_slice(&packet[..units * UNIT_BYTES]);
-        message
-    }
 }
 
-/// For the host: RFC 1812 5.2.7.2 has none for networks.
+/// For one host: routers send none for networks (RFC 1812 5.2.7.2).
 fn redirect_v4(next: Ipv4Addr, packet: &[u8]) -> Vec<u8> {
-    const FOR_THE_HOST: u8 = 1;
-    let mut message = vec![5, FOR_THE_HOST, 0, 0];
-    message.extend_from_slice(&next.octets());
-    message.extend_from_slice(&packet[..packet.len().min(ICMPV4_ERROR_BYTES_MAX - 28)]);
-    message
+    const FOR_ONE_HOST: u8 = 1;
+    let header = IcmpHeader { kind: v4::REDIRECT, code: FOR_ONE_HOST, rest: next.to_bits() };
+    header.message(&packet[..packet.len().min(ICMPV4_ERROR_BYTES_MAX - IPV4_HEADER_LEN - HEADER_BYTES)])
 }

@@ -10,6 +10,8 @@ use crate::wire::checksum::Sum;
 use crate::wire::ethernet::LINK_BYTES;
 use crate::wire::ipv4::{Ipv4Header, blank_uncopied_options};
 use crate::wire::ipv6::{FRAGMENT_BYTES, Ipv6Header};
+use crate::wire::protocol::{TCP, UDP};
+use crate::wire::udp;
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv4Packet, Ipv6Packet, TcpPacket};
 use std::ops::Range;
 
@@ -109,10 +111,7 @@ pub(crate) struct Pieces<'a, P: ?Sized> {
 /// Where source and destination stand in the headers.
 const IPV4_ADDRESSES: Range<usize> = 12..20;
 const IPV6_ADDRESSES: Range<usize> = 8..40;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 const TCP_HEADER_BYTES: usize = 20;
-const UDP_HEADER_BYTES: usize = 8;
 
 impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     /// The packet with its header copied for editing. `shape` was checked against the packet's own bytes.
@@ -168,10 +167,8 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
             self.scratch.cut.shape.ip_bytes,
             self.scratch.cut.shape.total_bytes,
         );
-        let checksum = match sum.word(!unfilled).checksum() {
-            0 if self.scratch.cut.shape.protocol == UDP => u16::MAX, // RFC 768: 0 says that there is none
-            checksum => checksum,
-        };
+        let sum = sum.word(!unfilled);
+        let checksum = if self.scratch.cut.shape.protocol == UDP { udp::field(sum) } else { sum.checksum() };
         self.scratch.head[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
         self.scratch.cut.marks.checksum_unfilled = false;
         Ok(())
@@ -382,7 +379,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     fn checksum_place(&self) -> Option<(usize, usize)> {
         match self.scratch.cut.shape.protocol {
             TCP => Some((TCP_HEADER_BYTES, 16)),
-            UDP => Some((UDP_HEADER_BYTES, 6)),
+            UDP => Some((udp::HEADER_BYTES, udp::CHECKSUM_AT)),
             _ => None,
         }
     }

@@ -7,11 +7,10 @@ use crate::ip::segmentation::Shape;
 use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
 use crate::seed::{Purpose, Secret, Seed};
 use crate::time::Instant;
+use crate::wire::icmp::{v4, v6};
+use crate::wire::protocol::{ICMP, ICMPV6, UDP};
 use std::net::IpAddr;
 
-const ICMP: u8 = 1;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
 /// Of the transport header, what every error quotes (RFC 792).
 const QUOTED_BYTES: usize = 8;
 /// What tells flows apart: both addresses, protocol and ports.
@@ -35,7 +34,7 @@ impl Print {
         let ports = match (protocol, transport[0]) {
             (UDP, _) => [transport[0], transport[1], transport[2], transport[3]],
             // The identifier of an echo request serves as its ports.
-            (ICMP, 8) | (ICMPV6, 128) => [transport[4], transport[5], 0, 0],
+            (ICMP, v4::ECHO_REQUEST) | (ICMPV6, v6::ECHO_REQUEST) => [transport[4], transport[5], 0, 0],
             _ => return None,
         };
         let header: &[u8; 8] = packet.first_chunk()?;
@@ -153,11 +152,10 @@ mod tests {
     use crate::time::Duration;
     use crate::wire::ethernet::LINK_BYTES;
     use crate::wire::ipv4::{Ipv4Build, Ipv4Header};
-    use smoltcp::wire::IpProtocol;
 
     fn packet(ident: u16, ports: [u8; 4]) -> (Vec<u8>, Shape) {
         let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        let build = Ipv4Build { from, to, protocol: IpProtocol::Udp, ttl: 64, service: 0, ident };
+        let build = Ipv4Build { from, to, protocol: UDP, ttl: 64, service: 0, ident };
         let bytes = build.packet(&[&ports[..], &[0, 8, 1, 2]].concat()).unwrap().split_off(LINK_BYTES);
         let shape = Shape::v4(&Ipv4Header::parse(&bytes, bytes.len()).unwrap());
         (bytes, shape)

@@ -6,15 +6,9 @@
 //!
 //! The last source that passed is remembered with the state of the routes, so that the next packet from it costs one comparison.
 
-use crate::drops::{DropReason, IpDrop};
+use super::device::DeviceError;
 use crate::limits::SOURCE_PREFIXES_MAX;
-use crate::link::device::DeviceError;
-use crate::link::frame::DeviceId;
-use crate::stack::{IGMP, Stack, is_mapped, is_martian_source};
-use crate::tcp::Storage;
 use crate::wire::address::Prefix;
-use crate::wire::ipv4::Ipv4Header;
-use crate::wire::ipv6::Ipv6Header;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses that may be sources: runs without gaps between them, in order.
@@ -132,6 +126,7 @@ impl Default for SourceFilter {
     }
 }
 
+/// One word, so that the check of a packet is one comparison.
 fn known_v4(routes_version: u32, from: Ipv4Addr) -> u64 {
     u64::from(routes_version) << 32 | u64::from(from.to_bits())
 }
@@ -141,78 +136,24 @@ impl SourceFilter {
     pub(crate) fn admits(&self, from: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.admits(from))
     }
-}
 
-impl<S: Storage> Stack<S> {
-    /// Sets which sources a device takes packets from; `None`: every one.
-    ///
-    /// # Errors
-    /// [`DeviceError::NoDevice`].
-    pub fn set_sources(&mut self, device: DeviceId, sources: Option<Sources>) -> Result<(), DeviceError> {
-        let changed = self.devices.get_mut(usize::from(device.0)).ok_or(DeviceError::NoDevice)?;
-        changed.filter.sources = sources;
-        // What passed before is judged anew.
-        self.routes_version = self.routes_version.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Judges the source of a packet that came over a device.
+    /// Whether this source was the last to pass, with the routes of this version.
     #[inline]
-    pub(crate) fn check_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
-        if self.devices[usize::from(link.0)].filter.known_v4 == known_v4(self.routes_version, header.from) {
-            return Ok(());
-        }
-        self.judge_source_v4(link, header)
+    pub(crate) fn has_passed_v4(&self, routes_version: u32, from: Ipv4Addr) -> bool {
+        self.known_v4 == known_v4(routes_version, from)
     }
 
-    #[inline(never)]
-    fn judge_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
-        let from = header.from;
-        // Switches that look into IGMP, and stations without an address, have none to send it from (RFC 4541 2.1.1).
-        if from.is_unspecified() && header.protocol == IGMP && header.to.is_multicast() {
-            return Ok(());
-        }
-        if is_martian_source(from) || self.is_no_source(from) {
-            return Err(IpDrop::SourceMartian.into());
-        }
-        let filter = &mut self.devices[usize::from(link.0)].filter;
-        if !filter.admits(from.into()) {
-            return Err(IpDrop::SourceRefused.into());
-        }
-        filter.known_v4 = known_v4(self.routes_version, from);
-        Ok(())
-    }
-
-    /// Judges the source of a packet that came over a device.
     #[inline]
-    pub(crate) fn check_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
-        if self.devices[usize::from(link.0)].filter.known_v6 == (self.routes_version, header.from) {
-            return Ok(());
-        }
-        self.judge_source_v6(link, header)
+    pub(crate) fn has_passed_v6(&self, routes_version: u32, from: Ipv6Addr) -> bool {
+        self.known_v6 == (routes_version, from)
     }
 
-    #[inline(never)]
-    fn judge_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
-        const HOP_BY_HOP: u8 = 0;
-        const ICMPV6: u8 = 58;
-        let from = header.from;
-        if from.is_multicast() || from.is_loopback() || is_mapped(from) || self.own_v6.contains(from) {
-            return Err(IpDrop::SourceMartian.into());
-        }
-        let filter = &mut self.devices[usize::from(link.0)].filter;
-        if from.is_unspecified() {
-            // A station without an address asks whether one is free (RFC 4862 5.4.2) and reports groups (RFC 3590), behind a
-            // router alert.
-            let may_be = header.to.is_multicast() && matches!(header.next_header, HOP_BY_HOP | ICMPV6);
-            let refused = filter.sources.is_some() && !may_be;
-            return if refused { Err(IpDrop::SourceRefused.into()) } else { Ok(()) };
-        }
-        if !filter.admits(from.into()) {
-            return Err(IpDrop::SourceRefused.into());
-        }
-        filter.known_v6 = (self.routes_version, from);
-        Ok(())
+    pub(crate) fn note_v4(&mut self, routes_version: u32, from: Ipv4Addr) {
+        self.known_v4 = known_v4(routes_version, from);
+    }
+
+    pub(crate) fn note_v6(&mut self, routes_version: u32, from: Ipv6Addr) {
+        self.known_v6 = (routes_version, from);
     }
 }
 

@@ -1,10 +1,9 @@
-//! Groups: which ones each device's link hears of us, and when it is told. One state machine for IGMP (RFC 3376, and RFC 2236 and
-//! RFC 1112 where an older querier is heard) and MLD (RFC 3810, RFC 2710), the host's part only.
+//! The groups of each device's link: which ones are joined, and when the link is informed. One state machine for IGMP (RFC 3376,
+//! and RFC 2236 and RFC 1112 while an older querier is present) and MLD (RFC 3810, RFC 2710), the host's part only.
 //!
-//! A group is joined for any source: the filter of every member is EXCLUDE{}, and there are no others. Changes are told at once
-//! and again up to the querier's robustness, queries are answered after a random time, both in as few reports as there can be.
-//! `igmp.rs` and `mld.rs` read and write the messages, `udp/members.rs` knows the sockets. All-systems, all-nodes and groups that
-//! end in the node itself are never reported.
+//! A group is joined for any source: every member's filter is EXCLUDE{}, and there are no others. A change is announced at once
+//! and repeated up to the querier's robustness. A query is answered after a random time. Both use as few reports as possible.
+//! `messages.rs` receives and sends the messages. All-systems, all-nodes and groups of node scope are never reported.
 
 use crate::limits::{
     GROUP_ANSWER_GAP, GROUP_CHANGE_REPEAT, GROUP_QUERY_INTERVAL, GROUP_QUERY_SOURCES_MAX, GROUP_REPORT_REPEAT,
@@ -12,86 +11,30 @@ use crate::limits::{
 };
 use crate::link::frame::DeviceId;
 use crate::seed::Random;
-use crate::stack::Stack;
-use crate::tcp::Storage;
 use crate::time::{Duration, Instant};
-use crate::udp::UdpError;
+use crate::wire::address::{ALL_NODES, ALL_SYSTEMS, NODE_SCOPE, scope};
+use crate::wire::membership::{Query, Record, RecordKind, Version};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-/// Every host is in it, unasked and unreported (RFC 1112 4).
-pub(crate) const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
-/// The same for IPv6 (RFC 4291 2.7.1).
-pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// Where hosts tell routers of what they leave (RFC 2710 3).
-pub(crate) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-
-/// What is spoken on a link: the newest version, or the oldest that a querier there was heard to speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    Igmp1,
-    Igmp2,
-    Igmp3,
-    Mld1,
-    Mld2,
-}
-
-impl Version {
-    /// True if a report is a list of records for routers alone; else it is one group's, and other members hear it.
-    fn lists_records(self) -> bool {
-        match self {
-            Self::Igmp3 | Self::Mld2 => true,
-            Self::Igmp1 | Self::Igmp2 | Self::Mld1 => false,
-        }
-    }
-}
-
-/// What a record says of its group (RFC 3376 4.2.12, RFC 3810 5.2.12): the numbers of the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RecordKind {
-    /// In answer to a query: these sources are wanted.
-    ModeIsInclude = 1,
-    /// In answer to a query: all are.
-    ModeIsExclude = 2,
-    /// The group was left.
-    ChangeToInclude = 3,
-    /// The group was joined.
-    ChangeToExclude = 4,
-}
-
-/// A group record of a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) kind: RecordKind,
-    pub(crate) group: IpAddr,
-    pub(crate) sources: Vec<IpAddr>,
-}
-
-/// What a link is to be told.
+/// What is to be sent on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Announcement {
-    /// Records, in as many reports as they need.
-    Records(Vec<Record>),
+    /// Records of IGMP, in as many reports as they need.
+    RecordsV4(Vec<Record>),
+    /// Records of MLD, in as many reports as they need.
+    RecordsV6(Vec<Record>),
     /// A report of one group, in an older version.
     Report(Version, IpAddr),
-    /// That one group was left, in an older version.
+    /// One group was left, in an older version.
     Leave(IpAddr),
 }
 
-/// A query, checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Query {
-    pub(crate) version: Version,
-    /// The group asked about; every one if there is none.
-    pub(crate) group: Option<IpAddr>,
-    /// The sources asked about; every one if there are none.
-    pub(crate) sources: Vec<IpAddr>,
-    /// Within which time the answer is wanted.
-    pub(crate) delay_max: Duration,
-    /// The querier's robustness, if it says one.
-    pub(crate) robustness: Option<u8>,
-    /// The querier's interval, if it says one.
-    pub(crate) interval: Option<Duration>,
+/// A group that cannot be joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JoinError {
+    NoDevice,
+    TooManyGroups,
 }
 
 /// The groups of a stack.
@@ -188,7 +131,7 @@ impl Groups {
     }
 
     /// One more socket in a group.
-    pub(crate) fn join(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> Result<(), UdpError> {
+    pub(crate) fn join(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> Result<(), JoinError> {
         let full = self.count >= GROUPS_MAX;
         let joined = self.change(device, group.is_ipv6(), |link, _| {
             link.update_version(now);
@@ -196,12 +139,12 @@ impl Groups {
             if full && !link.groups.contains_key(&group) {
                 // A group that was left and only waits to be told again gives way.
                 let left = link.groups.iter().find(|(_, group)| !group.is_joined()).map(|(address, _)| *address);
-                link.groups.remove(&left.ok_or(UdpError::TooManyGroups)?);
+                link.groups.remove(&left.ok_or(JoinError::TooManyGroups)?);
             }
             link.join(now, group).sockets += 1;
             Ok(())
         });
-        joined.unwrap_or(Err(UdpError::NoDevice))
+        joined.unwrap_or(Err(JoinError::NoDevice))
     }
 
     /// One socket less in a group.
@@ -217,7 +160,7 @@ impl Groups {
 
     /// Takes another station's report in an older version; false if nobody here is in the group.
     pub(crate) fn handle_report(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> bool {
-        let heard = self.change(device, group.is_ipv6(), |link, _| {
+        let joined = self.change(device, group.is_ipv6(), |link, _| {
             link.update_version(now);
             let lists_records = link.version.lists_records();
             let Some(group) = link.groups.get_mut(&group).filter(|group| group.is_joined()) else { return false };
@@ -227,7 +170,7 @@ impl Groups {
             }
             true
         });
-        heard == Some(true)
+        joined == Some(true)
     }
 
     /// How many there are, but for the stack's own.
@@ -239,14 +182,14 @@ impl Groups {
         self.due
     }
 
-    /// What is due on one of the links: of which device, if it is of IPv6, and what to say.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<(DeviceId, bool, Vec<Announcement>)> {
+    /// What is due on one of the links: the device, and what to send.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(DeviceId, Vec<Announcement>)> {
         self.due.filter(|due| *due <= now)?;
         let links = self.links.iter().enumerate().flat_map(|(n, [v4, v6])| [(n, false, v4), (n, true, v6)]);
         let (n, ipv6, _) = links.into_iter().find(|(_, _, link)| link.due.is_some_and(|due| due <= now))?;
         let device = DeviceId(u16::try_from(n).ok()?);
         let announcements = self.change(device, ipv6, |link, random| link.announce(now, random))?;
-        Some((device, ipv6, announcements))
+        Some((device, announcements))
     }
 
     /// Does something to one link and keeps the books.
@@ -391,8 +334,10 @@ impl Link {
     fn announce(&mut self, now: Instant, random: &mut Random) -> Vec<Announcement> {
         self.update_version(now);
         let announcements = if self.version.lists_records() {
-            let lists = [self.changes(now, random), self.answers(now)];
-            lists.into_iter().filter(|records| !records.is_empty()).map(Announcement::Records).collect()
+            let lists =
+                [self.changes(now, random), self.answers(now)].into_iter().filter(|records| !records.is_empty());
+            let is_v4 = self.newest == Version::Igmp3;
+            lists.map(if is_v4 { Announcement::RecordsV4 } else { Announcement::RecordsV6 }).collect()
         } else {
             self.reports(now, random)
         };
@@ -508,28 +453,6 @@ impl Group {
     }
 }
 
-impl<S: Storage> Stack<S> {
-    /// Says what is due about groups.
-    pub(crate) fn handle_group_timeout(&mut self, now: Instant) {
-        while let Some((device, ipv6, announcements)) = self.groups.due(now) {
-            for announcement in announcements {
-                if ipv6 {
-                    self.send_mld(now, device, &announcement);
-                } else {
-                    self.send_igmp(now, device, &announcement);
-                }
-            }
-        }
-    }
-}
-
-/// True if a query's destination is right for it. One about a group may come to any address that is ours (RFC 3376 4.1.12),
-/// one about all not to a group of others (RFC 3376 9.1).
-pub(crate) fn fits_query(to: IpAddr, group: Option<IpAddr>) -> bool {
-    let all = if to.is_ipv4() { IpAddr::V4(ALL_SYSTEMS) } else { IpAddr::V6(ALL_NODES) };
-    group.is_some() || !to.is_multicast() || to == all
-}
-
 /// True if routers and switches are told of a group: it goes beyond this node, and not everybody is in it anyway (RFC 3376
 /// 6, RFC 3810 6).
 fn is_reported(group: IpAddr) -> bool {
@@ -537,41 +460,6 @@ fn is_reported(group: IpAddr) -> bool {
         IpAddr::V4(group) => group != ALL_SYSTEMS,
         IpAddr::V6(group) => group != ALL_NODES && scope(group) > NODE_SCOPE,
     }
-}
-
-/// Groups of this scope, and of the reserved one below it, end in the node (RFC 4291 2.7).
-pub(crate) const NODE_SCOPE: u8 = 1;
-
-/// How far an IPv6 group goes.
-pub(crate) fn scope(group: Ipv6Addr) -> u8 {
-    group.octets()[1] & 15
-}
-
-/// Records in lists of at most so many bytes, and at least one record.
-pub(crate) fn lists(records: &[Record], room: usize, bytes: impl Fn(&Record) -> usize) -> Vec<&[Record]> {
-    let mut lists = Vec::new();
-    let (mut begin, mut used) = (0, 0);
-    for (n, record) in records.iter().enumerate() {
-        if used + bytes(record) > room && n > begin {
-            lists.push(&records[begin..n]);
-            (begin, used) = (n, 0);
-        }
-        used += bytes(record);
-    }
-    lists.push(&records[begin..]);
-    lists
-}
-
-/// A code of one or two octets that is a number up to half its range and a mantissa with an exponent beyond (RFC 3376 4.1.1,
-/// RFC 3810 5.1.3). `bits` of it are the mantissa.
-pub(crate) fn decoded(code: u16, bits: u32) -> u32 {
-    let code = u32::from(code);
-    let linear_end = 1 << (bits + 3);
-    if code < linear_end {
-        return code;
-    }
-    let mantissa = code & ((1 << bits) - 1) | 1 << bits;
-    mantissa << (((code >> bits) & 7) + 3)
 }
 
 /// A random time above none and up to `max`.

@@ -63,7 +63,7 @@ impl<S: Storage> Stack<S> {
     ) -> Result<TcpId, TcpError> {
         options.check()?;
         let (to, bound) = (remote.ip(), local.ip());
-        let on = self.link_for(bound, to);
+        let on = self.ip.link_for(bound, to);
         let egress = self.egress_to(to, on);
         // A route to one other leads to nobody else.
         let to_one = on.is_none() && egress != Egress::Unreachable;
@@ -72,7 +72,7 @@ impl<S: Storage> Stack<S> {
             || remote.is_ipv4() != local.is_ipv4()
             || to.is_unspecified()
             || to.is_multicast()
-            || (!to_one && self.is_broadcast(to))
+            || (!to_one && self.ip.is_broadcast(to))
         {
             return Err(TcpError::Address);
         }
@@ -82,12 +82,12 @@ impl<S: Storage> Stack<S> {
         // RFC 9293 MUST-43, MUST-44.
         if bound.is_unspecified() {
             let from = match egress {
-                Egress::Device { device, next } => self.devices[usize::from(device.0)].address_for(next),
+                Egress::Device { device, next } => self.ip.devices[usize::from(device.0)].address_for(next),
                 Egress::Local => Some(to),
                 Egress::Unreachable => None,
             };
             local.set_ip(from.ok_or(TcpError::Dropped(IpDrop::NoRoute.into()))?);
-        } else if !self.is_own(bound) {
+        } else if !self.ip.is_own(bound) {
             return Err(TcpError::NotOurs);
         }
         let (flow, after) = self.claim(now, local, remote)?;
@@ -101,7 +101,7 @@ impl<S: Storage> Stack<S> {
         let ports = (flow.local_port, flow.remote_port);
         let connection = Connection::connect(now, config, ports, initial).map_err(TcpError::Setting)?;
         let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
-        (socket.egress, socket.egress_version, socket.holds_port) = (egress, self.routes_version, true);
+        (socket.egress, socket.egress_version, socket.holds_port) = (egress, self.ip.routes_version, true);
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         self.tcp.ports.take(flow.of_any_port(), flow.local_port);
@@ -211,7 +211,7 @@ impl<S: Storage> Stack<S> {
         tcp.buffers.recount(socket);
         if !socket.queued
             && socket.connection.wants_transmit()
-            && !TcpSockets::queue(&mut tcp.pending, slot, socket, self.routes_version)
+            && !TcpSockets::queue(&mut tcp.pending, slot, socket, self.ip.routes_version)
         {
             self.enqueue(slot);
             self.deliver_loopback(now);
@@ -367,7 +367,7 @@ impl<S: Storage> Stack<S> {
 
     /// The MTU of a device has changed: segments of connections over it follow, as far as their paths are known to take them.
     pub(crate) fn mtu_changed(&mut self, now: Instant, device: DeviceId) {
-        let mtu = self.devices[usize::from(device.0)].config.mtu;
+        let mtu = self.ip.devices[usize::from(device.0)].config.mtu;
         self.each_over(now, device, |socket, path| {
             let headers = header_bytes(socket.flow.remote_ip());
             socket.connection.set_device_mss(now, mtu - headers);
@@ -384,7 +384,7 @@ impl<S: Storage> Stack<S> {
             if let Some(socket) = self.tcp.sockets.get_mut(slot)
                 && matches!(socket.egress, Egress::Device { device, .. } if device == over)
             {
-                act(socket, self.paths.get(now, socket.flow.remote_ip()));
+                act(socket, self.ip.path_mtus.get(now, socket.flow.remote_ip()));
                 self.touched(slot);
             }
         }
@@ -411,7 +411,7 @@ impl<S: Storage> Stack<S> {
                 if let Egress::Device { device, next } = socket.egress
                     && socket.connection.delivery_problem()
                 {
-                    self.neighbours.doubt(NeighbourKey { device, address: next });
+                    self.ip.neighbours.doubt(NeighbourKey { device, address: next });
                 }
             }
             self.touched(slot);
@@ -439,7 +439,7 @@ impl<S: Storage> Stack<S> {
         if local.port() == 0 {
             return Err(TcpError::Address);
         }
-        if !local.ip().is_unspecified() && !self.is_own(local.ip()) {
+        if !local.ip().is_unspecified() && !self.ip.is_own(local.ip()) {
             return Err(TcpError::NotOurs);
         }
         let local = SocketAddr::new(local.ip(), local.port());

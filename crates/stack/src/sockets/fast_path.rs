@@ -108,7 +108,7 @@ impl<S: Storage> Stack<S> {
         }
         let payload_bytes = frame.payload.len();
         let own = &frame.header[self.eligible_link_bytes(device, frame, payload_bytes)?..];
-        let packet = FastPacket::parse(own, own.len() + payload_bytes, (&self.own_v4, &self.own_v6))?;
+        let packet = FastPacket::parse(own, own.len() + payload_bytes, (&self.ip.own_v4, &self.ip.own_v6))?;
         let segment = own.get(packet.at..packet.end.min(own.len())).unwrap_or_default();
         let &[a, b, c, d] = segment.first_chunk()?;
         let (remote_port, local_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -124,7 +124,7 @@ impl<S: Storage> Stack<S> {
                 return None;
             }
         }
-        if self.tcp.sockets.get(slot)?.provenance != Provenance::new(self.routes_version, device) {
+        if self.tcp.sockets.get(slot)?.provenance != Provenance::new(self.ip.routes_version, device) {
             return None;
         }
         if !self.receive_fast_segment(now, slot, segment, frame.payload, segment_bytes) {
@@ -136,7 +136,7 @@ impl<S: Storage> Stack<S> {
 
     #[inline]
     fn count_received(&mut self, device: DeviceId, bytes: usize) {
-        let counters = &mut self.devices[usize::from(device.0)].counters;
+        let counters = &mut self.ip.devices[usize::from(device.0)].counters;
         counters.frames_received += 1;
         counters.bytes_received += bytes as u64;
     }
@@ -219,7 +219,7 @@ impl<S: Storage> Stack<S> {
         frame: &Received<'_, P>,
         payload_bytes: usize,
     ) -> Option<usize> {
-        let config = &self.devices.get(usize::from(device.0))?.config;
+        let config = &self.ip.devices.get(usize::from(device.0))?.config;
         let header = frame.header;
         let link_bytes = match config.medium {
             Medium::Ip => 0,
@@ -239,7 +239,7 @@ impl<S: Storage> Stack<S> {
         let fits = header.len() + payload_bytes <= bytes_max;
         let whole = payload_bytes == 0 || header.len() >= HEADER_BYTES_MAX;
         let known = (!marks.checksum_unfilled || agreed.checksum_unfilled) && (!large || agreed.large_segments);
-        (self.capture.is_none() && fits && whole && known).then_some(link_bytes)
+        (self.ip.capture.is_none() && fits && whole && known).then_some(link_bytes)
     }
 }
 

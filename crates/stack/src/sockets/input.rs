@@ -2,7 +2,6 @@
 
 use super::{Egress, Flow, FlowTarget, NextStep, Owner, PackedEvent, PacketClass, Provenance, Socket};
 use crate::drops::{DropReason, IpDrop, TcpDrop};
-use crate::ip::icmp::NetworkError;
 use crate::ip::path_mtu::believable;
 use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::{DeviceId, Packet, Payload, Retained};
@@ -13,6 +12,7 @@ use crate::tcp::{
 use crate::time::Instant;
 use crate::wire::address::is_link_local;
 use crate::wire::checksum::Sum;
+use crate::wire::icmp::NetworkError;
 use crate::wire::tcp::{Header, SeqNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl<S: Storage> Stack<S> {
                 if arrived.validates
                     && let Some(socket) = self.tcp.sockets.get_mut(slot)
                 {
-                    socket.provenance = Provenance::new(self.routes_version, arrived.device);
+                    socket.provenance = Provenance::new(self.ip.routes_version, arrived.device);
                 }
                 Ok(())
             }
@@ -127,7 +127,7 @@ impl<S: Storage> Stack<S> {
 
     /// No host can have sent from there; an answer would go to many, or to nobody. IP itself refuses most of these.
     fn is_impossible(&self, from: IpAddr) -> bool {
-        from.is_unspecified() || from.is_multicast() || self.is_broadcast(from)
+        from.is_unspecified() || from.is_multicast() || self.ip.is_broadcast(from)
     }
 
     /// A segment of a connection.
@@ -266,7 +266,7 @@ impl<S: Storage> Stack<S> {
         if many {
             listener.cookies_until = Some(now + TCP_COOKIE_TIME);
         }
-        let egress = self.egress_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
+        let egress = self.egress_to(flow.remote_ip(), self.ip.link_of(arrived.device, flow.remote_ip()));
         let config = self.config_towards(options.config, flow.remote_ip(), egress);
         let identity = flow.identity();
         if many {
@@ -303,11 +303,11 @@ impl<S: Storage> Stack<S> {
         egress: Egress,
     ) -> Option<u32> {
         let options = self.tcp.listeners.get(index)?.options;
-        let on = self.link_of(arrived.device, arrived.flow.remote_ip());
+        let on = self.ip.link_of(arrived.device, arrived.flow.remote_ip());
         let mut socket = Socket::new(connection, arrived.flow, Owner::Opening(index), &options, on);
-        (socket.egress, socket.egress_version) = (egress, self.routes_version);
+        (socket.egress, socket.egress_version) = (egress, self.ip.routes_version);
         socket.provenance =
-            if arrived.validates { Provenance::new(self.routes_version, arrived.device) } else { Provenance::NONE };
+            if arrived.validates { Provenance::new(self.ip.routes_version, arrived.device) } else { Provenance::NONE };
         self.learn_path(now, &mut socket);
         let slot = self.tcp.insert(socket);
         if let Some(listener) = self.tcp.listeners.get_mut(index) {
@@ -328,7 +328,7 @@ impl<S: Storage> Stack<S> {
         let (expected, full) = (listener.cookies_until.is_some_and(|until| now < until), listener.is_full());
         let (options, flags) = (listener.options, arrived.header.flags);
         let flow = arrived.flow;
-        let egress = self.egress_to(flow.remote_ip(), self.link_of(arrived.device, flow.remote_ip()));
+        let egress = self.egress_to(flow.remote_ip(), self.ip.link_of(arrived.device, flow.remote_ip()));
         let connection = if expected {
             let config = self.config_towards(options.config, flow.remote_ip(), egress);
             let cookie = SynCookie {
@@ -358,7 +358,7 @@ impl<S: Storage> Stack<S> {
     /// Settings with the segment sizes of a way.
     pub(super) fn config_towards(&self, config: Config, remote: IpAddr, egress: Egress) -> Config {
         let mtu = match egress {
-            Egress::Device { device, .. } => self.devices[usize::from(device.0)].config.mtu,
+            Egress::Device { device, .. } => self.ip.devices[usize::from(device.0)].config.mtu,
             Egress::Local => u16::MAX,
             Egress::Unreachable => MTU_IPV6_MIN,
         };
@@ -369,7 +369,7 @@ impl<S: Storage> Stack<S> {
 
     /// Tells a connection what is known of its path.
     pub(super) fn learn_path(&mut self, now: Instant, socket: &mut Socket<S>) {
-        if let Some(mtu) = self.paths.get(now, socket.flow.remote_ip()) {
+        if let Some(mtu) = self.ip.path_mtus.get(now, socket.flow.remote_ip()) {
             socket.connection.set_path_mss(now, mtu - header_bytes(socket.flow.remote_ip()));
         }
     }

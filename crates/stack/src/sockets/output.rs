@@ -31,10 +31,10 @@ const TCP: u32 = 6;
 impl<S: Storage> Stack<S> {
     /// Where packets to an address leave.
     pub(super) fn egress_to(&self, remote: IpAddr, on: Option<DeviceId>) -> Egress {
-        if self.is_own(remote) {
+        if self.ip.is_own(remote) {
             return Egress::Local;
         }
-        match (on, self.routes.lookup(remote)) {
+        match (on, self.ip.routes.lookup(remote)) {
             (Some(device), _) => Egress::Device { device, next: remote },
             (None, Some(Target::Via { device, gateway })) => Egress::Device { device, next: gateway.unwrap_or(remote) },
             (None, Some(Target::Local(_) | Target::Broadcast(_) | Target::Nobody) | None) => Egress::Unreachable,
@@ -47,11 +47,11 @@ impl<S: Storage> Stack<S> {
         let Some(socket) = self.tcp.sockets.get_mut(slot) else { return };
         socket.queued = true;
         let mut egress = socket.egress;
-        if socket.egress_version != self.routes_version {
+        if socket.egress_version != self.ip.routes_version {
             let (remote, on) = (socket.flow.remote_ip(), socket.on);
             egress = self.egress_to(remote, on);
             if let Some(socket) = self.tcp.sockets.get_mut(slot) {
-                (socket.egress, socket.egress_version, socket.egress_changed) = (egress, self.routes_version, true);
+                (socket.egress, socket.egress_version, socket.egress_changed) = (egress, self.ip.routes_version, true);
             }
         }
         match egress {
@@ -100,7 +100,7 @@ impl<S: Storage> Stack<S> {
                 return None;
             }
             let slot = *self.tcp.pending.get(at)?.front()?;
-            let out = self.devices.get(at)?;
+            let out = self.ip.devices.get(at)?;
             let (link_bytes, agreed) = (out.link_bytes(), out.config.agreed);
             if into.len() < link_bytes + usize::from(out.config.mtu) && into.len() < self.next_segment_max(now, device)
             {
@@ -112,7 +112,7 @@ impl<S: Storage> Stack<S> {
                 self.leave(at);
                 continue;
             };
-            if socket.egress_version != self.routes_version {
+            if socket.egress_version != self.ip.routes_version {
                 socket.queued = false;
                 self.leave(at);
                 self.enqueue(slot);
@@ -142,7 +142,7 @@ impl<S: Storage> Stack<S> {
                 self.tcp.pending[at].rotate_left(1);
             }
             if self.address_frame(now, device, egress, &mut into[..len], marks) {
-                self.capture_sent(now, device, &into[..len]);
+                self.ip.capture_sent(now, device, &into[..len]);
                 return Some(Transmit { len, marks });
             }
         }
@@ -151,7 +151,7 @@ impl<S: Storage> Stack<S> {
     /// A bound of the length of the next segment's frame.
     pub(crate) fn next_segment_max(&self, now: Instant, device: DeviceId) -> usize {
         let at = usize::from(device.0);
-        let (Some(slot), Some(out)) = (self.tcp.pending.get(at).and_then(|list| list.front()), self.devices.get(at))
+        let (Some(slot), Some(out)) = (self.tcp.pending.get(at).and_then(|list| list.front()), self.ip.devices.get(at))
         else {
             return 0;
         };
@@ -194,13 +194,13 @@ impl<S: Storage> Stack<S> {
         frame: &mut [u8],
         marks: Marks,
     ) -> bool {
-        let out = &mut self.devices[usize::from(device.0)];
+        let out = &mut self.ip.devices[usize::from(device.0)];
         if let (Medium::Ethernet(_), Egress::Device { next, .. }) = (out.config.medium, egress) {
             let ipv4 = next.is_ipv4();
-            let Some(mac) = self.neighbours.resolve(now, NeighbourKey { device, address: next }) else {
+            let Some(mac) = self.ip.neighbours.resolve(now, NeighbourKey { device, address: next }) else {
                 let packets = vec![Outgoing { bytes: frame.to_vec(), marks }];
-                if let Err(reason) = self.transmit(now, device, Hop::Neighbour(next), ipv4, packets) {
-                    self.drops.count(reason);
+                if let Err(reason) = self.ip.transmit(now, device, Hop::Neighbour(next), ipv4, packets) {
+                    self.ip.drops.count(reason);
                 }
                 return false;
             };
@@ -225,9 +225,9 @@ impl<S: Storage> Stack<S> {
             let mut bytes = vec![0; LINK_BYTES + HEADERS_BYTES_MAX + segment.payload.len as usize];
             let len = build(socket, &segment, false, &mut bytes[LINK_BYTES..]);
             bytes.truncate(LINK_BYTES + len);
-            self.loopback.push_back(bytes);
+            self.ip.loopback.push_back(bytes);
         } else {
-            self.drops.count(IpDrop::NoRoute);
+            self.ip.drops.count(IpDrop::NoRoute);
         }
         true
     }
@@ -247,7 +247,7 @@ impl<S: Storage> Stack<S> {
         header.emit(&mut into[ip_bytes(&flow)..]);
         let len = finish(&flow, class, segment_bytes, false, into);
         bytes.truncate(LINK_BYTES + len);
-        self.send_packet(now, bytes, self.link_of(device, flow.remote_ip()))
+        self.ip.send_packet(now, bytes, self.ip.link_of(device, flow.remote_ip()))
     }
 }
 

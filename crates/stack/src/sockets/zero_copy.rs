@@ -30,13 +30,13 @@ impl<S: Storage> Stack<S> {
         if self.tcp.buffers.are_scarce() {
             return ZeroCopySend::Not;
         }
-        let version = self.routes_version;
+        let version = self.ip.routes_version;
         let Ok(socket) = self.socket_mut(id) else { return ZeroCopySend::Not };
         let known = socket.egress_version == version && !socket.egress_changed;
         let Egress::Device { device, .. } = socket.egress else { return ZeroCopySend::Not };
         let goes = socket.connection.zero_copy(now);
         let holds = socket.connection.segment_bytes() >= least;
-        let Some(config) = self.devices.get(usize::from(device.0)).map(|device| &device.config) else {
+        let Some(config) = self.ip.devices.get(usize::from(device.0)).map(|device| &device.config) else {
             return ZeroCopySend::Not;
         };
         let takes = config.medium == Medium::Ip && (holds || config.agreed.large_segments);
@@ -60,7 +60,7 @@ impl<S: Storage> Stack<S> {
         retain: impl FnOnce(&[u8]) -> Option<Arc<dyn Retained>>,
     ) -> Option<(Transmit, usize)> {
         let ZeroCopySend::Now(device) = self.tcp_zero_copy(now, id, 0) else { return None };
-        let DeviceConfig { agreed, mtu, .. } = self.devices[usize::from(device.0)].config;
+        let DeviceConfig { agreed, mtu, .. } = self.ip.devices[usize::from(device.0)].config;
         let room = into.len().min(PACKET_BYTES_MAX).saturating_sub(HEADERS_BYTES_MAX);
         let large = if agreed.large_segments { room } else { 0 };
         let whole = !agreed.large_segments && into.len() >= usize::from(mtu);
@@ -79,8 +79,8 @@ impl<S: Storage> Stack<S> {
         }
         tcp.buffers.recount(socket);
         let marks = Marks { checksum_unfilled: unfilled, segment_bytes: segment.segment_bytes };
-        self.devices[usize::from(device.0)].count_sent(1, len as u64);
-        self.capture_sent(now, device, &into[..len]);
+        self.ip.devices[usize::from(device.0)].count_sent(1, len as u64);
+        self.ip.capture_sent(now, device, &into[..len]);
         self.leave_unless_more(id.slot, device);
         self.come_to_rest(id.slot);
         Some((Transmit { len, marks }, taken))

@@ -1,6 +1,7 @@
 //! Ethernet addresses and the size of the Ethernet header.
 
 use smoltcp::wire::ETHERNET_HEADER_LEN;
+use std::net::IpAddr;
 
 /// Room in front of every packet of our own for the link's header.
 pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
@@ -16,5 +17,21 @@ impl MacAddress {
     /// True for broadcast and multicast.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
+    }
+
+    /// The link address of an IP group (RFC 1112 6.4, RFC 2464 7) or of the broadcast address.
+    pub(crate) fn of_group(to: IpAddr) -> Option<Self> {
+        match to {
+            IpAddr::V4(to) if to.is_broadcast() => Some(Self::BROADCAST),
+            IpAddr::V4(to) if to.is_multicast() => {
+                let [_, high, middle, low] = to.octets();
+                Some(Self([1, 0, 0x5e, high & 0x7f, middle, low]))
+            }
+            IpAddr::V6(to) if to.is_multicast() => {
+                let [.., w, x, y, z] = to.octets();
+                Some(Self([0x33, 0x33, w, x, y, z]))
+            }
+            IpAddr::V4(_) | IpAddr::V6(_) => None,
+        }
     }
 }

@@ -6,6 +6,9 @@ use crate::wire::ethernet::LINK_BYTES;
 use smoltcp::wire::{IPV4_HEADER_LEN, IpProtocol, Ipv4Packet};
 use std::net::Ipv4Addr;
 
+/// Offset of the protocol number in the header.
+pub(crate) const PROTOCOL_AT: usize = 9;
+
 /// What the stack goes by in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ipv4Header {
@@ -134,7 +137,7 @@ pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
 pub(crate) struct Ipv4Build {
     pub(crate) from: Ipv4Addr,
     pub(crate) to: Ipv4Addr,
-    pub(crate) protocol: IpProtocol,
+    pub(crate) protocol: u8,
     pub(crate) ttl: u8,
     /// Type of service, all eight bits.
     pub(crate) service: u8,
@@ -165,7 +168,7 @@ impl Ipv4Build {
         packet.set_total_len(total);
         packet.set_ident(self.ident);
         packet.set_hop_limit(self.ttl);
-        packet.set_next_header(self.protocol);
+        packet.set_next_header(IpProtocol::from(self.protocol));
         packet.set_src_addr(self.from);
         packet.set_dst_addr(self.to);
         bytes[LINK_BYTES + IPV4_HEADER_LEN..LINK_BYTES + header_bytes].copy_from_slice(options);

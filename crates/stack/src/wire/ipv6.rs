@@ -3,9 +3,16 @@
 use crate::drops::IpDrop;
 use crate::limits::EXTENSION_HEADERS_MAX;
 use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::protocol::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use smoltcp::wire::{IPV6_HEADER_LEN, IpProtocol, Ipv6Packet};
 use std::net::Ipv6Addr;
 
+/// Offset of the payload length in the header.
+pub(crate) const PAYLOAD_LENGTH_AT: usize = 4;
+/// Offset of the next header's number in the header.
+pub(crate) const NEXT_HEADER_AT: usize = 6;
+/// Offset of the fragment offset in a fragment header.
+pub(crate) const FRAGMENT_OFFSET_AT: usize = 2;
 /// Bytes of a fragment header.
 pub(crate) const FRAGMENT_BYTES: usize = 8;
 
@@ -77,21 +84,16 @@ pub(crate) struct WalkError {
     pub(crate) report_to_group: bool,
 }
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const DESTINATION: u8 = 60;
-
 /// Walks over the extension headers of a whole packet, from its fixed header on. A fragment header ends the walk.
 pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     let silent = |reason| WalkError { reason, report: None, report_to_group: false };
-    let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, 6);
+    let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, NEXT_HEADER_AT);
     for _ in 0..=EXTENSION_HEADERS_MAX {
         match protocol {
             HOP_BY_HOP if at != IPV6_HEADER_LEN => {
                 return Err(WalkError { report: Some((1, number_at)), ..silent(IpDrop::Options) });
             }
-            HOP_BY_HOP | DESTINATION | ROUTING => {}
+            HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {}
             FRAGMENT => {
                 let header: &[u8; 8] = packet.get(at..).and_then(<[u8]>::first_chunk).ok_or(silent(IpDrop::Length))?;
                 let word = u16::from_be_bytes([header[2], header[3]]);
@@ -154,7 +156,7 @@ pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     const ALERT: [u8; 4] = [5, 2, 0, 0];
     let header_bytes = packet.get(IPV6_HEADER_LEN + 1).map_or(0, |units| 8 * (1 + usize::from(*units)));
     let options = packet.get(IPV6_HEADER_LEN + 2..IPV6_HEADER_LEN + header_bytes);
-    let mut options = options.filter(|_| packet[6] == HOP_BY_HOP).unwrap_or_default();
+    let mut options = options.filter(|_| packet[NEXT_HEADER_AT] == HOP_BY_HOP).unwrap_or_default();
     while let [kind, rest @ ..] = options {
         if options.starts_with(&ALERT) {
             return true;
@@ -170,7 +172,7 @@ pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
 pub(crate) struct Ipv6Build {
     pub(crate) from: Ipv6Addr,
     pub(crate) to: Ipv6Addr,
-    pub(crate) protocol: IpProtocol,
+    pub(crate) protocol: u8,
     pub(crate) hop_limit: u8,
 }
 
@@ -182,19 +184,13 @@ impl Ipv6Build {
         let mut packet = Ipv6Packet::new_unchecked(&mut bytes[LINK_BYTES..]);
         packet.set_version(6);
         packet.set_payload_len(length);
-        packet.set_next_header(self.protocol);
+        packet.set_next_header(IpProtocol::from(self.protocol));
         packet.set_hop_limit(self.hop_limit);
         packet.set_src_addr(self.from);
         packet.set_dst_addr(self.to);
         packet.payload_mut().copy_from_slice(payload);
         Some(bytes)
     }
-}
-
-/// The group in which an address' owner is asked for (RFC 4291 2.7.1).
-pub(crate) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
-    let [.., a, b, c] = address.octets();
-    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
 }
 
 #[cfg(test)]
@@ -207,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_walk_ends_at_the_protocol_or_at_a_fragment_header() {
-        let options = packet(&[DESTINATION, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0x1e, 4, 0, 0, 0, 0, 1, 2, 3]);
+        let options = packet(&[DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0x1e, 4, 0, 0, 0, 0, 1, 2, 3]);
         let end = Walk { protocol: 17, at: 56, number_at: 48, fragment: None };
         assert_eq!(walk(&options, HOP_BY_HOP), Ok(end));
         let fragment = packet(&[17, 0, 0x05, 0xa9, 0, 0, 1, 2]);
@@ -219,20 +215,20 @@ mod tests {
     fn headers_against_the_rules_are_refused() {
         let refused = |bytes: &[u8], first| walk(&packet(bytes), first).unwrap_err();
         assert_eq!(refused(&[43, 0, 0, 1, 0, 0, 0, 0], ROUTING).report, Some((0, 42)));
-        assert_eq!(refused(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION).report, Some((1, 40)));
-        assert_eq!(refused(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).report, Some((2, 42)));
-        assert_eq!(refused(&[17, 0, 1, 1, 0, 0x9e, 1, 0], DESTINATION).report, Some((2, 45)), "behind padding");
-        assert!(refused(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION).report_to_group);
-        assert!(!refused(&[17, 0, 0xde, 4, 0, 0, 0, 0], DESTINATION).report_to_group);
-        assert_eq!(refused(&[17, 0, 0x5e, 4, 0, 0, 0, 0], DESTINATION).report, None);
+        assert_eq!(refused(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION_OPTIONS).report, Some((1, 40)));
+        assert_eq!(refused(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION_OPTIONS).report, Some((2, 42)));
+        assert_eq!(refused(&[17, 0, 1, 1, 0, 0x9e, 1, 0], DESTINATION_OPTIONS).report, Some((2, 45)), "behind padding");
+        assert!(refused(&[17, 0, 0x9e, 4, 0, 0, 0, 0], DESTINATION_OPTIONS).report_to_group);
+        assert!(!refused(&[17, 0, 0xde, 4, 0, 0, 0, 0], DESTINATION_OPTIONS).report_to_group);
+        assert_eq!(refused(&[17, 0, 0x5e, 4, 0, 0, 0, 0], DESTINATION_OPTIONS).report, None);
         for bytes in [&[17, 0, 1, 5, 0, 0, 0, 0][..], &[17, 0, 0, 0, 0, 0, 0, 1], &[17, 1, 0, 0, 0, 0, 0, 0], &[17]] {
-            assert_eq!(refused(bytes, DESTINATION).report, None, "{bytes:?}");
+            assert_eq!(refused(bytes, DESTINATION_OPTIONS).report, None, "{bytes:?}");
         }
     }
 
     #[test]
     fn a_walk_is_bounded() {
-        let endless = packet(&[DESTINATION, 0, 1, 4, 0, 0, 0, 0].repeat(100));
-        assert_eq!(walk(&endless, DESTINATION).unwrap_err().reason, IpDrop::Options);
+        let endless = packet(&[DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0].repeat(100));
+        assert_eq!(walk(&endless, DESTINATION_OPTIONS).unwrap_err().reason, IpDrop::Options);
     }
 }

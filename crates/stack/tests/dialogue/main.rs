@@ -19,6 +19,7 @@ mod net;
 mod off_path;
 mod packet_attacks;
 mod path_mtu;
+mod ping;
 mod redirects;
 mod resolution;
 mod rfc9293;

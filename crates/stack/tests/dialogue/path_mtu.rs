@@ -3,13 +3,13 @@
 use crate::net::*;
 use crate::world::{V4, icmp, icmp6, udp, v6};
 use siga_stack::ip::echo::Ping;
-use siga_stack::ip::icmp::NetworkError;
 use siga_stack::limits::{HEADER_BYTES_MAX, PATH_MTU_AGE};
 use siga_stack::link::frame::{DeviceId, Received};
 use siga_stack::sockets::TcpId;
 use siga_stack::stack::Handled;
 use siga_stack::time::Duration;
 use siga_stack::udp::{UdpError, UdpId};
+use siga_stack::wire::icmp::NetworkError;
 use siga_stack::wire::tcp::{Header, SeqNumber};
 use std::net::SocketAddr;
 

@@ -3,7 +3,6 @@
 use crate::world::*;
 use siga_stack::Stack;
 use siga_stack::drops::{IcmpDrop, IpDrop, UdpDrop};
-use siga_stack::ip::icmp::NetworkError;
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::device::{Agreed, DeviceConfig, Medium};
 use siga_stack::link::frame::Received;
@@ -11,6 +10,7 @@ use siga_stack::seed::Seed;
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::udp::{Datagram, UdpError};
 use siga_stack::wire::ethernet::MacAddress;
+use siga_stack::wire::icmp::NetworkError;
 use std::net::SocketAddr;
 
 fn at(ip: &str, port: u16) -> SocketAddr {

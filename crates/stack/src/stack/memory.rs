@@ -3,6 +3,7 @@
 //! Routes, devices and devices' own groups are not in it, nor is a capture, whose owner says how much it may hold: none of these
 //! is anything that a peer can drive. Tables and queues are counted by their entries; what they hold in reserve is less than that again.
 
+use super::Stack;
 use crate::limits::{
     DEVICE_QUEUE_BYTES_MAX, FRAME_BYTES_MAX, GROUPS_MAX, LOOPBACK_PACKETS_MAX, NEIGHBOUR_QUEUE_BYTES_MAX,
     NEIGHBOURS_MAX, PATH_MTUS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, SENT_BUCKETS, SENT_EACH,
@@ -10,7 +11,6 @@ use crate::limits::{
     TCP_SPARES_MAX, TCP_TIME_WAITS_MAX, UDP_GROUPS_MAX, UDP_QUEUE_BYTES_MAX, UDP_SOCKETS_MAX,
 };
 use crate::sockets::PackedEvent;
-use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
@@ -65,34 +65,34 @@ impl<S: Storage> Stack<S> {
     /// What the stack holds and may hold.
     pub fn memory(&self) -> Memory {
         let part = |name, held, most, bytes_each| MemoryPart { name, held, most, bytes_each };
-        let queued = self.devices.iter().map(|device| device.queue_bytes()).sum();
-        let filters = self.devices.iter().filter_map(|device| device.filter.sources.as_ref());
+        let queued = self.ip.devices.iter().map(|device| device.queue_bytes()).sum();
+        let filters = self.ip.devices.iter().filter_map(|device| device.filter.sources.as_ref());
         let runs = filters.map(crate::link::source::Sources::runs).sum();
         let mut parts = vec![
-            part("bytes of frames in device queues", queued, self.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
+            part("bytes of frames in device queues", queued, self.ip.devices.len() * DEVICE_QUEUE_BYTES_MAX, 1),
             part(
                 "bytes of packets to the stack itself",
-                self.loopback.iter().map(Vec::len).sum(),
+                self.ip.loopback.iter().map(Vec::len).sum(),
                 LOOPBACK_PACKETS_MAX * FRAME_BYTES_MAX,
                 1,
             ),
             part(
                 "runs of sources",
                 runs,
-                self.devices.len() * (2 * SOURCE_PREFIXES_MAX + 1),
+                self.ip.devices.len() * (2 * SOURCE_PREFIXES_MAX + 1),
                 crate::link::source::RUN_BYTES,
             ),
-            part("neighbours", self.neighbours.len(), NEIGHBOURS_MAX, crate::link::neighbour::ENTRY_BYTES),
-            part("bytes that wait for neighbours", self.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
-            part("path MTUs", self.paths.len(), PATH_MTUS_MAX, crate::ip::path_mtu::ENTRY_BYTES),
-            part("datagrams sent lately", self.sent.len(), SENT_BUCKETS * SENT_EACH, crate::ip::sent::ENTRY_BYTES),
+            part("neighbours", self.ip.neighbours.len(), NEIGHBOURS_MAX, crate::link::neighbour::ENTRY_BYTES),
+            part("bytes that wait for neighbours", self.ip.neighbours.waiting_bytes(), NEIGHBOUR_QUEUE_BYTES_MAX, 1),
+            part("path MTUs", self.ip.path_mtus.len(), PATH_MTUS_MAX, crate::ip::path_mtu::ENTRY_BYTES),
+            part("datagrams sent lately", self.ip.sent.len(), SENT_BUCKETS * SENT_EACH, crate::ip::sent::ENTRY_BYTES),
             part(
                 "datagrams in reassembly",
-                self.reassembly.len(),
+                self.ip.reassembly.len(),
                 REASSEMBLY_DATAGRAMS_MAX,
                 crate::ip::reassembly::ENTRY_BYTES,
             ),
-            part("bytes in reassembly", self.reassembly.bytes(), REASSEMBLY_BYTES_MAX, 1),
+            part("bytes in reassembly", self.ip.reassembly.bytes(), REASSEMBLY_BYTES_MAX, 1),
             part("groups", self.groups.len(), GROUPS_MAX, crate::multicast::group::ENTRY_BYTES),
             part("UDP sockets", self.udp.len(), UDP_SOCKETS_MAX, crate::udp::SOCKET_BYTES),
             part("bytes in UDP sockets", self.udp.queue_bytes(), UDP_SOCKETS_MAX * UDP_QUEUE_BYTES_MAX, 1),

@@ -5,8 +5,6 @@ use crate::drops::DropReason;
 use crate::link::device::{Device, Medium};
 use crate::link::frame::{DeviceId, Payload, Received};
 use crate::pcapng::{Direction, Frame, LinkType, Pcapng};
-use crate::stack::Stack;
-use crate::tcp::Storage;
 use crate::time::Instant;
 
 /// A capture that is under way.
@@ -17,6 +15,19 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
+    pub(crate) fn new(snap_bytes: usize, bytes_max: usize) -> Self {
+        Self { file: Pcapng::new(bytes_max), snap_bytes }
+    }
+
+    /// What was captured since the last call.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.file.take()
+    }
+
+    pub(crate) fn left_out(&self) -> u64 {
+        self.file.left_out()
+    }
+
     pub(crate) fn add_device(&mut self, id: usize, device: &Device) {
         let link_type = match device.config.medium {
             Medium::Ethernet(_) => LinkType::Ethernet,
@@ -49,27 +60,5 @@ impl Capture {
         let (bytes, len) = (&frame[..frame.len().min(self.snap_bytes)], frame.len());
         let direction = Some(Direction::Out);
         self.file.add(Frame { at, interface: device.0.into(), direction, bytes, len, comment: "" });
-    }
-}
-
-impl<S: Storage> Stack<S> {
-    /// Captures all frames from here on: the first `snap_bytes` of each. Up to `bytes_max` wait for [`Stack::take_capture`];
-    /// frames that find no room are left out. Marks are not in a capture: a checksum left open looks wrong, a large segment large.
-    pub fn start_capture(&mut self, snap_bytes: usize, bytes_max: usize) {
-        let mut capture = Capture { file: Pcapng::new(bytes_max), snap_bytes };
-        for (id, device) in self.devices.iter().enumerate() {
-            capture.add_device(id, device);
-        }
-        self.capture = Some(capture);
-    }
-
-    /// What was captured since it was last asked for; all of it, in order, is a file.
-    pub fn take_capture(&mut self) -> Vec<u8> {
-        self.capture.as_mut().map_or_else(Vec::new, |capture| capture.file.take())
-    }
-
-    /// Ends the capture. Says how many frames were left out; what was not taken is gone.
-    pub fn stop_capture(&mut self) -> u64 {
-        self.capture.take().map_or(0, |capture| capture.file.left_out())
     }
 }

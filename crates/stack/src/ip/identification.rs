@@ -1,0 +1,37 @@
+//! Identifications of packets that may be fragmented.
+//!
+//! IPv4 counts them for each destination, or for a few destinations together, from a secret start. A count over all
+//! destinations would show one of them how much is sent to the others (RFC 7739).
+
+use crate::limits::IPV4_IDENT_COUNTERS;
+use crate::seed::{Purpose, Random, Secret, Seed};
+use std::net::Ipv4Addr;
+
+#[derive(Debug)]
+pub(crate) struct Identifications {
+    /// Where the count of an IPv4 destination starts.
+    starts: Secret,
+    /// Counters of IPv4 destinations, by the hash of their address.
+    counters: Box<[u16]>,
+    ipv6: Random,
+}
+
+impl Identifications {
+    pub(crate) fn new(seed: &Seed) -> Self {
+        let counters = vec![0; IPV4_IDENT_COUNTERS].into_boxed_slice();
+        Self { starts: seed.secret(Purpose::Ipv4Idents), counters, ipv6: seed.random(Purpose::FragmentIdents) }
+    }
+
+    pub(crate) fn next_v4(&mut self, to: Ipv4Addr) -> u16 {
+        let hash = self.starts.hash(&to.octets());
+        let at = usize::try_from(hash >> 16).unwrap_or(0) % IPV4_IDENT_COUNTERS;
+        let Some(counter) = self.counters.get_mut(at) else { return 0 };
+        *counter = counter.wrapping_add(1);
+        u16::try_from(hash & 0xffff).unwrap_or(0).wrapping_add(*counter)
+    }
+
+    /// For the fragments of one IPv6 packet.
+    pub(crate) fn next_v6(&mut self) -> u32 {
+        self.ipv6.next_u32()
+    }
+}

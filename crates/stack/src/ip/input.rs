@@ -1,0 +1,413 @@
+//! Frames on their way in: the link header, the checks of RFC 1122 and RFC 1812, the route, and reassembly.
+//!
+//! [`Ip`] decides what becomes of a packet. The caller delivers packets for this stack to the layers above.
+
+use super::Ip;
+use super::reassembly::{Datagram, DatagramKey, Piece};
+use super::route::Target;
+use crate::drops::{DropReason, FragmentDrop, IpDrop, LinkDrop};
+use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
+use crate::link::device::Medium;
+use crate::link::frame::{DeviceId, Marks, Packet, Payload};
+use crate::time::Instant;
+use crate::wire::address::{NODE_SCOPE, is_mapped, is_martian_destination, is_martian_source, scope};
+use crate::wire::ethernet::MacAddress;
+use crate::wire::icmp::IcmpError;
+use crate::wire::ipv4::{self, Ipv4Header};
+use crate::wire::ipv6::{self, Ipv6Header, WalkError};
+use crate::wire::protocol::{HOP_BY_HOP, ICMPV6, IGMP};
+use smoltcp::wire::{EthernetFrame, EthernetProtocol, IPV4_HEADER_LEN};
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Decision {
+    /// It is for this stack. `to_group`: it was sent to several stations.
+    Deliver { to_group: bool },
+    /// It is for this stack if the group is joined on the device.
+    DeliverToMembers,
+    /// It leaves by a device, or waits until the next hop's link address is known.
+    Forward(Option<DeviceId>),
+}
+
+/// How a packet arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) device: DeviceId,
+    pub(crate) marks: Marks,
+    /// It was sent to several stations.
+    pub(crate) to_group: bool,
+}
+
+/// A whole packet for this stack.
+#[derive(Debug)]
+pub(crate) struct LocalPacket<'a> {
+    pub(crate) from: IpAddr,
+    pub(crate) to: IpAddr,
+    pub(crate) protocol: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) packet: Cow<'a, [u8]>,
+    /// Offset of the transport header.
+    pub(crate) at: usize,
+    /// Offset of the field that names the transport protocol.
+    pub(crate) number_at: usize,
+    pub(crate) arrival: Arrival,
+}
+
+impl LocalPacket<'_> {
+    pub(crate) fn transport(&self) -> &[u8] {
+        &self.packet[self.at..]
+    }
+}
+
+impl Ip {
+    /// Counts a frame and checks it against its device; the protocol that it carries.
+    #[inline]
+    pub(crate) fn accept_frame<P: Payload + ?Sized>(
+        &mut self,
+        packet: &mut Packet<'_, P>,
+    ) -> Result<EthernetProtocol, DropReason> {
+        if packet.link != packet.device && usize::from(packet.link.0) >= self.devices.len() {
+            return Err(LinkDrop::NoDevice.into());
+        }
+        let device = self.devices.get_mut(usize::from(packet.device.0)).ok_or(LinkDrop::NoDevice)?;
+        let Packet { frame: header, payload_bytes, marks, .. } = *packet;
+        let frame_bytes = header.len() + payload_bytes;
+        device.counters.frames_received += 1;
+        device.counters.bytes_received += frame_bytes as u64;
+        let cut_short = payload_bytes > 0 && header.len() < HEADER_BYTES_MAX;
+        let link_bytes = device.link_bytes();
+        let bytes_max =
+            if marks.segment_bytes > 0 { FRAME_BYTES_MAX } else { link_bytes + usize::from(device.config.mtu) };
+        if cut_short || frame_bytes > bytes_max || header.len() < link_bytes.max(1) {
+            return Err(LinkDrop::Length.into());
+        }
+        let agreed = device.config.agreed;
+        if (marks.checksum_unfilled && !agreed.checksum_unfilled) || (marks.segment_bytes > 0 && !agreed.large_segments)
+        {
+            return Err(LinkDrop::Marks.into());
+        }
+        packet.link_bytes = link_bytes;
+        Ok(match device.config.medium {
+            Medium::Ethernet(own) => {
+                let frame = EthernetFrame::new_unchecked(header);
+                let to = MacAddress(frame.dst_addr().0);
+                packet.to_group = to.is_group();
+                if to != own && !packet.to_group {
+                    return Err(LinkDrop::OtherStation.into());
+                }
+                frame.ethertype()
+            }
+            Medium::Ip if header[0] >> 4 == 4 => EthernetProtocol::Ipv4,
+            Medium::Ip => EthernetProtocol::Ipv6,
+        })
+    }
+
+    /// The header of an IPv4 packet whose header, source and options are acceptable.
+    #[inline]
+    pub(crate) fn accept_v4<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+    ) -> Result<Ipv4Header, DropReason> {
+        let header = Ipv4Header::parse(packet.header(), packet.len())?;
+        self.check_source_v4(packet.link, &header)?;
+        if header.header_bytes > IPV4_HEADER_LEN
+            && let Err((reason, at)) = ipv4::check_options(&packet.header()[..header.header_bytes])
+        {
+            let error = IcmpError::Parameter { code: 0, at: at.into() };
+            return Err(self.refuse(now, packet, header.total_bytes, error, reason));
+        }
+        Ok(header)
+    }
+
+    #[inline]
+    pub(crate) fn decide_v4<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv4Header,
+    ) -> Result<Decision, DropReason> {
+        let here = Decision::Deliver { to_group: packet.to_group };
+        let to_all = Decision::Deliver { to_group: true };
+        // One comparison instead of a route lookup: most packets of a host are for its first address.
+        if self.own_v4.first() == Some(header.to) && !header.to.is_link_local() {
+            return Ok(here);
+        }
+        if header.to.is_multicast() {
+            return Ok(Decision::DeliverToMembers);
+        }
+        if header.to.is_broadcast() {
+            return Ok(to_all);
+        }
+        if is_martian_destination(header.to) {
+            return Err(IpDrop::DestinationMartian.into());
+        }
+        let (hop, target) = self.routes.find(IpAddr::V4(header.to));
+        match target {
+            Some(Target::Local(_)) => Ok(here),
+            Some(Target::Broadcast(device)) if *device == packet.device => Ok(to_all),
+            Some(Target::Broadcast(_)) => Err(IpDrop::Broadcast.into()),
+            Some(Target::Nobody) => Err(IpDrop::DestinationMartian.into()),
+            _ if !self.policy.forwarding => Err(IpDrop::NotForUs.into()),
+            _ if packet.to_group => Err(IpDrop::Broadcast.into()),
+            _ if header.to.is_link_local() || header.from.is_link_local() => Err(IpDrop::DestinationMartian.into()),
+            Some(&Target::Via { device, .. }) => {
+                self.forward_v4(now, packet, header, device, hop).map(Decision::Forward)
+            }
+            None => Err(self.refuse(now, packet, header.total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
+        }
+    }
+
+    /// The header of an IPv6 packet whose header and source are acceptable.
+    #[inline]
+    pub(crate) fn accept_v6<P: Payload + ?Sized>(&mut self, packet: &Packet<'_, P>) -> Result<Ipv6Header, DropReason> {
+        let header = Ipv6Header::parse(packet.header(), packet.len())?;
+        self.check_source_v6(packet.link, &header)?;
+        Ok(header)
+    }
+
+    #[inline]
+    pub(crate) fn decide_v6<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv6Header,
+    ) -> Result<Decision, DropReason> {
+        let here = Decision::Deliver { to_group: packet.to_group };
+        if header.to.is_unspecified() || header.to.is_loopback() || is_mapped(header.to) {
+            return Err(IpDrop::DestinationMartian.into());
+        }
+        // One comparison instead of a route lookup: most packets of a host are for its first address.
+        if self.own_v6.first() == Some(header.to) && !header.to.is_unicast_link_local() {
+            return Ok(here);
+        }
+        if header.to.is_multicast() {
+            if scope(header.to) <= NODE_SCOPE {
+                return Err(IpDrop::DestinationMartian.into());
+            }
+            return Ok(Decision::DeliverToMembers);
+        }
+        if header.to.is_unicast_link_local() {
+            let own = self.devices[usize::from(packet.device.0)].has(header.to.into());
+            return if own { Ok(here) } else { Err(IpDrop::NotForUs.into()) };
+        }
+        let (hop, target) = self.routes.find(header.to.into());
+        match target {
+            Some(Target::Local(_)) => Ok(here),
+            _ if !self.policy.forwarding => Err(IpDrop::NotForUs.into()),
+            _ if packet.to_group => Err(IpDrop::Broadcast.into()),
+            _ if header.from.is_unicast_link_local() || header.from.is_unspecified() => {
+                Err(IpDrop::SourceMartian.into())
+            }
+            Some(&Target::Via { device, .. }) => {
+                self.forward_v6(now, packet, header, device, hop).map(Decision::Forward)
+            }
+            Some(Target::Broadcast(_) | Target::Nobody) => Err(IpDrop::Broadcast.into()),
+            None => Err(self.refuse(now, packet, header.total_bytes, IcmpError::NoRoute, IpDrop::NoRoute)),
+        }
+    }
+
+    /// The packet, reassembled if it is the last fragment; `None` if fragments are missing.
+    pub(crate) fn whole_v4<'a>(
+        &mut self,
+        now: Instant,
+        packet: &'a [u8],
+        header: &Ipv4Header,
+        arrival: Arrival,
+    ) -> Result<Option<LocalPacket<'a>>, DropReason> {
+        let (from, to) = (IpAddr::V4(header.from), IpAddr::V4(header.to));
+        let mut whole = LocalPacket {
+            from,
+            to,
+            protocol: header.protocol,
+            hop_limit: header.ttl,
+            packet: Cow::Borrowed(packet),
+            at: header.header_bytes,
+            number_at: ipv4::PROTOCOL_AT,
+            arrival,
+        };
+        if !header.is_fragment() {
+            return Ok(Some(whole));
+        }
+        let (head, bytes) = packet.split_at(header.header_bytes);
+        let device = arrival.device;
+        let key = DatagramKey { from, to, ident: header.ident.into(), protocol: header.protocol, device };
+        let piece = Piece { head, offset: header.offset, bytes, more: header.more_fragments };
+        let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
+        whole.at = datagram.head.len();
+        whole.packet = Cow::Owned([datagram.head, datagram.payload].concat());
+        Ok(Some(whole))
+    }
+
+    fn add_fragment(
+        &mut self,
+        now: Instant,
+        key: DatagramKey,
+        piece: &Piece<'_>,
+        marks: Marks,
+    ) -> Result<Option<Datagram>, DropReason> {
+        if marks != Marks::default() {
+            return Err(LinkDrop::Marks.into());
+        }
+        let datagram = self.reassembly.add(now, key, piece);
+        for _ in 0..self.reassembly.take_evicted() {
+            self.drops.count(FragmentDrop::Evicted);
+        }
+        Ok(datagram?)
+    }
+
+    /// The packet behind its extension headers, reassembled if it is the last fragment; `None` if fragments are missing.
+    pub(crate) fn whole_v6<'a>(
+        &mut self,
+        now: Instant,
+        packet: &'a [u8],
+        header: &Ipv6Header,
+        arrival: Arrival,
+    ) -> Result<Option<LocalPacket<'a>>, DropReason> {
+        let (from, to) = (IpAddr::V6(header.from), IpAddr::V6(header.to));
+        let walk = ipv6::walk(packet, header.next_header)
+            .map_err(|error| self.refuse_extension(now, packet, arrival, error))?;
+        let whole = LocalPacket {
+            from,
+            to,
+            protocol: walk.protocol,
+            hop_limit: header.hop_limit,
+            packet: Cow::Borrowed(packet),
+            at: walk.at,
+            number_at: walk.number_at,
+            arrival,
+        };
+        let Some(fragment) = walk.fragment else { return Ok(Some(whole)) };
+        let (head, bytes) = packet.split_at(walk.at);
+        let bytes = &bytes[ipv6::FRAGMENT_BYTES..];
+        let key = DatagramKey { from, to, ident: fragment.ident, protocol: 0, device: arrival.device };
+        let piece = Piece { head, offset: fragment.offset, bytes, more: fragment.more_fragments };
+        // RFC 8200 4.5: an error names the payload length field or the offset field.
+        let bad_at = if piece.is_uneven() {
+            Some(ipv6::PAYLOAD_LENGTH_AT)
+        } else {
+            piece.is_too_long(true).then_some(walk.at + ipv6::FRAGMENT_OFFSET_AT)
+        };
+        if let Some(at) = bad_at {
+            self.send_error(now, arrival.device, packet, arrival.to_group, IcmpError::Parameter { code: 0, at });
+            return Err(FragmentDrop::Malformed.into());
+        }
+        // RFC 6946: a fragment that is a whole datagram is not put together with others.
+        let datagram = if fragment.offset == 0 && !fragment.more_fragments {
+            Datagram { head: head.to_vec(), payload: bytes.to_vec() }
+        } else {
+            let Some(datagram) = self.add_fragment(now, key, &piece, arrival.marks)? else { return Ok(None) };
+            datagram
+        };
+        self.reassembled_v6(now, datagram, fragment.next_header, whole).map(Some)
+    }
+
+    /// Joins a reassembled datagram to the headers of its first fragment. Extension headers behind the fragment header are read
+    /// as if they stood before it.
+    fn reassembled_v6<'a>(
+        &mut self,
+        now: Instant,
+        datagram: Datagram,
+        next_header: u8,
+        last: LocalPacket<'a>,
+    ) -> Result<LocalPacket<'a>, DropReason> {
+        let mut packet = datagram.head;
+        // The headers before the fragment header may differ in length among fragments; the first fragment's count.
+        let number_at = last.number_at.min(packet.len() - 1);
+        packet[number_at] = next_header;
+        packet.extend_from_slice(&datagram.payload);
+        let first = packet[ipv6::NEXT_HEADER_AT];
+        let walk =
+            ipv6::walk(&packet, first).map_err(|error| self.refuse_extension(now, &packet, last.arrival, error))?;
+        if walk.fragment.is_some() {
+            return Err(FragmentDrop::Malformed.into());
+        }
+        let (protocol, at, number_at) = (walk.protocol, walk.at, walk.number_at);
+        Ok(LocalPacket { packet: Cow::Owned(packet), protocol, at, number_at, ..last })
+    }
+
+    fn refuse_extension(&mut self, now: Instant, packet: &[u8], arrival: Arrival, error: WalkError) -> DropReason {
+        if let Some((code, at)) = error.report {
+            let icmp_error = if error.report_to_group {
+                IcmpError::ParameterOfGroup { at }
+            } else {
+                IcmpError::Parameter { code, at }
+            };
+            self.send_error(now, arrival.device, packet, arrival.to_group, icmp_error);
+        }
+        error.reason.into()
+    }
+
+    /// Sends an error about a packet that is dropped.
+    pub(crate) fn refuse<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        total_bytes: usize,
+        error: IcmpError,
+        reason: IpDrop,
+    ) -> DropReason {
+        let beginning = packet.copy(0, total_bytes.min(crate::limits::ICMPV6_ERROR_BYTES_MAX));
+        self.send_error(now, packet.device, &beginning, packet.to_group, error);
+        reason.into()
+    }
+
+    /// Checks the source of a packet that arrived over a device. The last source that passed costs one comparison.
+    #[inline]
+    fn check_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
+        if self.devices[usize::from(link.0)].filter.has_passed_v4(self.routes_version, header.from) {
+            return Ok(());
+        }
+        self.judge_source_v4(link, header)
+    }
+
+    #[inline(never)]
+    fn judge_source_v4(&mut self, link: DeviceId, header: &Ipv4Header) -> Result<(), DropReason> {
+        let from = header.from;
+        // Switches that look into IGMP, and stations without an address, send it from no address (RFC 4541 2.1.1).
+        if from.is_unspecified() && header.protocol == IGMP && header.to.is_multicast() {
+            return Ok(());
+        }
+        if is_martian_source(from) || self.is_no_source(from) {
+            return Err(IpDrop::SourceMartian.into());
+        }
+        let filter = &mut self.devices[usize::from(link.0)].filter;
+        if !filter.admits(from.into()) {
+            return Err(IpDrop::SourceRefused.into());
+        }
+        filter.note_v4(self.routes_version, from);
+        Ok(())
+    }
+
+    /// Checks the source of a packet that arrived over a device. The last source that passed costs one comparison.
+    #[inline]
+    fn check_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
+        if self.devices[usize::from(link.0)].filter.has_passed_v6(self.routes_version, header.from) {
+            return Ok(());
+        }
+        self.judge_source_v6(link, header)
+    }
+
+    #[inline(never)]
+    fn judge_source_v6(&mut self, link: DeviceId, header: &Ipv6Header) -> Result<(), DropReason> {
+        let from = header.from;
+        if from.is_multicast() || from.is_loopback() || is_mapped(from) || self.own_v6.contains(from) {
+            return Err(IpDrop::SourceMartian.into());
+        }
+        let filter = &mut self.devices[usize::from(link.0)].filter;
+        if from.is_unspecified() {
+            // A station without an address asks whether one is free (RFC 4862 5.4.2) and reports groups behind a router alert
+            // (RFC 3590).
+            let expected = header.to.is_multicast() && matches!(header.next_header, HOP_BY_HOP | ICMPV6);
+            let refused = filter.sources.is_some() && !expected;
+            return if refused { Err(IpDrop::SourceRefused.into()) } else { Ok(()) };
+        }
+        if !filter.admits(from.into()) {
+            return Err(IpDrop::SourceRefused.into());
+        }
+        filter.note_v6(self.routes_version, from);
+        Ok(())
+    }
+}

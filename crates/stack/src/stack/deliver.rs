@@ -1,0 +1,167 @@
+//! Packets for this stack on their way up: reassembled by IP, then given to TCP, UDP, ICMP, IGMP or MLD.
+
+use super::Stack;
+use crate::drops::{DropReason, IcmpDrop, IpDrop, UdpDrop};
+use crate::ip::icmp::{Answer, ErrorReport, ReportedTransport};
+use crate::ip::input::{Arrival, LocalPacket};
+use crate::limits::LOOPBACK_PACKETS_MAX;
+use crate::link::frame::{DeviceId, Marks, Packet, Payload};
+use crate::sockets::SegmentPlace;
+use crate::tcp::{Belief, Storage};
+use crate::time::Instant;
+use crate::wire::ethernet::LINK_BYTES;
+use crate::wire::icmp::IcmpError;
+use crate::wire::ipv4::Ipv4Header;
+use crate::wire::ipv6::Ipv6Header;
+use crate::wire::protocol::{ICMP, ICMPV6, IGMP, NO_NEXT_HEADER, TCP, UDP};
+use crate::wire::tcp::SeqNumber;
+use smoltcp::wire::IPV6_HEADER_LEN;
+
+impl<S: Storage> Stack<S> {
+    /// A TCP segment is read where it lies; everything else is copied once.
+    pub(super) fn deliver_v4<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv4Header,
+        to_group: bool,
+    ) -> Result<(), DropReason> {
+        if header.protocol == TCP && !header.is_fragment() {
+            let (from, to) = (header.from.into(), header.to.into());
+            let (at, end) = (header.header_bytes, header.total_bytes);
+            return self.input_tcp(now, packet, SegmentPlace { from, to, at, end, to_group, judged: true });
+        }
+        let bytes = packet.copy(0, header.total_bytes);
+        let arrival = Arrival { device: packet.device, marks: packet.marks, to_group };
+        self.input_v4(now, &bytes, header, arrival)
+    }
+
+    fn input_v4(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        header: &Ipv4Header,
+        arrival: Arrival,
+    ) -> Result<(), DropReason> {
+        let Some(whole) = self.ip.whole_v4(now, packet, header, arrival)? else { return Ok(()) };
+        self.input(now, &whole)
+    }
+
+    pub(super) fn deliver_v6<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_, P>,
+        header: &Ipv6Header,
+        to_group: bool,
+    ) -> Result<(), DropReason> {
+        if header.next_header == TCP {
+            let (from, to) = (header.from.into(), header.to.into());
+            let (at, end) = (IPV6_HEADER_LEN, header.total_bytes);
+            return self.input_tcp(now, packet, SegmentPlace { from, to, at, end, to_group, judged: true });
+        }
+        let bytes = packet.copy(0, header.total_bytes);
+        let arrival = Arrival { device: packet.device, marks: packet.marks, to_group };
+        self.input_v6(now, &bytes, header, arrival)
+    }
+
+    fn input_v6(
+        &mut self,
+        now: Instant,
+        packet: &[u8],
+        header: &Ipv6Header,
+        arrival: Arrival,
+    ) -> Result<(), DropReason> {
+        let Some(whole) = self.ip.whole_v6(now, packet, header, arrival)? else { return Ok(()) };
+        self.input(now, &whole)
+    }
+
+    fn input(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
+        let Arrival { device, to_group, .. } = input.arrival;
+        match (input.protocol, input.to.is_ipv4()) {
+            (ICMP, true) | (ICMPV6, false) => match self.ip.input_icmp(now, input)? {
+                Answer::Done => Ok(()),
+                Answer::Mld => self.groups.input_mld(now, input),
+                Answer::Error(report) => self.report(now, report),
+            },
+            (IGMP, true) => self.groups.input_igmp(now, input),
+            (UDP, _) => self.deliver_udp(input).inspect_err(|reason| {
+                if *reason == UdpDrop::NoSocket.into() {
+                    self.ip.send_error(now, device, &input.packet, to_group, IcmpError::PortUnreachable);
+                }
+            }),
+            (TCP, _) => self.input_tcp_copied(now, input),
+            (NO_NEXT_HEADER, false) => Ok(()),
+            _ => {
+                let error = IcmpError::Protocol { at: input.number_at };
+                self.ip.send_error(now, device, &input.packet, to_group, error);
+                Err(IpDrop::Protocol.into())
+            }
+        }
+    }
+
+    /// A segment in a packet that was copied: it arrived in fragments, behind extension headers, or from this stack.
+    fn input_tcp_copied(&mut self, now: Instant, input: &LocalPacket<'_>) -> Result<(), DropReason> {
+        let LocalPacket { from, to, packet: frame, at, .. } = input;
+        let (from, to, at, end) = (*from, *to, *at, frame.len());
+        let Arrival { device, marks, to_group } = input.arrival;
+        let place = SegmentPlace { from, to, at, end, to_group, judged: false };
+        let payload: &[u8] = &[];
+        let packet = Packet { frame, payload, payload_bytes: 0, link_bytes: 0, marks, device, link: device, to_group };
+        self.input_tcp(now, &packet, place)
+    }
+
+    /// Reports an error to the socket that sent the packet, and learns the path's MTU from it.
+    fn report(&mut self, now: Instant, report: ErrorReport) -> Result<(), DropReason> {
+        let ErrorReport { error, local, remote, mtu, transport } = report;
+        let believed = match transport {
+            ReportedTransport::Segment { seq } => {
+                self.report_tcp(now, (local, remote), SeqNumber(seq), error)? == Belief::AtOnce
+            }
+            // The socket may be closed by now; the path's MTU holds all the same.
+            ReportedTransport::Datagram => {
+                let reported = self.udp.report(local, remote, error);
+                if !reported && mtu.is_none() {
+                    return Err(IcmpDrop::Quote.into());
+                }
+                true
+            }
+        };
+        if let Some(mtu) = mtu.filter(|_| believed) {
+            self.ip.path_mtus.learn(now, remote.ip(), mtu);
+        }
+        Ok(())
+    }
+
+    /// Delivers packets that the stack has sent to itself, up to a bound. The rest is due at once.
+    #[inline]
+    pub(crate) fn deliver_loopback(&mut self, now: Instant) {
+        if !self.ip.loopback.is_empty() || self.tcp.sends_to_itself() {
+            self.drain_loopback(now);
+        }
+    }
+
+    #[inline(never)]
+    fn drain_loopback(&mut self, now: Instant) {
+        for _ in 0..LOOPBACK_PACKETS_MAX {
+            match self.ip.loopback.pop_front() {
+                Some(bytes) => self.input_own(now, &bytes[LINK_BYTES..]),
+                None if self.poll_own(now) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn input_own(&mut self, now: Instant, packet: &[u8]) {
+        let arrival = Arrival { device: DeviceId(0), marks: Marks::default(), to_group: false };
+        let result = match Ipv4Header::parse(packet, packet.len()) {
+            Ok(header) => self.input_v4(now, packet, &header, arrival),
+            Err(_) => match Ipv6Header::parse(packet, packet.len()) {
+                Ok(header) => self.input_v6(now, packet, &header, arrival),
+                Err(reason) => Err(reason.into()),
+            },
+        };
+        if let Err(reason) = result {
+            self.ip.drops.count(reason);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The calls of UDP sockets, and datagrams on their way to and from them.
+
+use super::Stack;
+use crate::drops::{DropReason, IpDrop, UdpDrop};
+use crate::ip::input::LocalPacket;
+use crate::ip::route::Target;
+use crate::link::frame::DeviceId;
+use crate::multicast::group::JoinError;
+use crate::tcp::Storage;
+use crate::time::Instant;
+use crate::udp::members::{Membership, SendOptions};
+use crate::udp::{Datagram, UdpError, UdpId};
+use crate::wire::address::{NODE_SCOPE, is_reserved, scope};
+use crate::wire::checksum::Sum;
+use crate::wire::ipv4::Ipv4Build;
+use crate::wire::ipv6::Ipv6Build;
+use crate::wire::protocol::UDP;
+use crate::wire::udp::{HEADER_BYTES, UdpHeader, datagram};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
+
+/// Opening, sending and receiving.
+impl<S: Storage> Stack<S> {
+    /// Opens a UDP socket at an own address, the unspecified address or a group's, and at a port or 0 for any.
+    pub fn udp_bind(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
+        self.bind_udp(local, false)
+    }
+
+    /// Like [`Stack::udp_bind`], for several sockets at one address and port; all of them have to be bound this way.
+    ///
+    /// Each receives the datagrams of the groups it joins. A datagram to one station goes to the socket that was bound first.
+    pub fn udp_bind_shared(&mut self, local: SocketAddr) -> Result<UdpId, UdpError> {
+        self.bind_udp(local, true)
+    }
+
+    fn bind_udp(&mut self, local: SocketAddr, share: bool) -> Result<UdpId, UdpError> {
+        let ip = local.ip();
+        if !ip.is_unspecified() && !ip.is_multicast() && !self.ip.is_own(ip) {
+            return Err(UdpError::NotOurs);
+        }
+        self.udp.bind(local, share)
+    }
+
+    /// Connects a socket to one remote address and port. No packet is sent.
+    pub fn udp_connect(&mut self, id: UdpId, remote: SocketAddr) -> Result<(), UdpError> {
+        let (local, _) = self.udp.addresses(id)?;
+        if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || remote.ip().is_unspecified() {
+            return Err(UdpError::Address);
+        }
+        let on = self.udp.options(id)?.device(remote.ip());
+        let from =
+            if local.ip().is_unspecified() { self.ip.address_towards(remote.ip(), on) } else { Some(local.ip()) };
+        self.udp.connect(id, from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?, remote)
+    }
+
+    /// Sends a datagram to `remote`, or to the address that the socket is connected to.
+    pub fn udp_send(
+        &mut self,
+        now: Instant,
+        id: UdpId,
+        remote: Option<SocketAddr>,
+        bytes: &[u8],
+    ) -> Result<(), UdpError> {
+        let (local, connected) = self.udp.addresses(id)?;
+        let remote = remote.or(connected).ok_or(UdpError::NotConnected)?;
+        let options = self.udp.options(id)?;
+        let result = self.send_udp(now, local, remote, bytes, options);
+        self.deliver_loopback(now);
+        result
+    }
+
+    fn send_udp(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        bytes: &[u8],
+        options: SendOptions,
+    ) -> Result<(), UdpError> {
+        let to = remote.ip();
+        if remote.port() == 0 || remote.is_ipv4() != local.is_ipv4() || to.is_unspecified() || is_reserved(to) {
+            return Err(UdpError::Address);
+        }
+        if bytes.len() > usize::from(u16::MAX) - HEADER_BYTES {
+            return Err(UdpError::TooLong);
+        }
+        let on = options.device(to).or_else(|| self.ip.link_for(local.ip(), to)).or_else(|| self.group_route(to));
+        let from = match local.ip() {
+            any if any.is_unspecified() || any.is_multicast() => self.ip.address_towards(to, on),
+            bound => Some(bound),
+        };
+        let from = from.ok_or(UdpError::Dropped(IpDrop::NoRoute.into()))?;
+        let segment = datagram((from, local.port()), (to, remote.port()), bytes).ok_or(UdpError::TooLong)?;
+        let hop_limit = options.hop_limit(to);
+        let packet = match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let ident = self.ip.next_ident(to);
+                Ipv4Build { from, to, protocol: UDP, ttl: hop_limit, service: 0, ident }.packet(&segment)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => Ipv6Build { from, to, protocol: UDP, hop_limit }.packet(&segment),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return Err(UdpError::Address),
+        };
+        let packet = packet.ok_or(UdpError::TooLong)?;
+        if to.is_multicast() {
+            let sent = Datagram { from: SocketAddr::new(from, local.port()), to, bytes: bytes.to_vec() };
+            if !self.loop_to_group(on, options, remote.port(), &sent) {
+                return Ok(());
+            }
+        }
+        self.ip.send_packet(now, packet, on).map_err(|reason| {
+            self.ip.drops.count(reason);
+            UdpError::Dropped(reason)
+        })
+    }
+
+    /// The next datagram, if there is one, or an error that the network reported about a datagram sent.
+    pub fn udp_receive(&mut self, id: UdpId) -> Result<Option<Datagram>, UdpError> {
+        self.udp.receive(id)
+    }
+
+    /// The next UDP socket that has become readable. Further datagrams of a socket are no further events until it was returned.
+    pub fn udp_poll_event(&mut self) -> Option<UdpId> {
+        self.udp.poll_ready()
+    }
+
+    /// Whether a datagram or an error waits at a UDP socket.
+    pub fn udp_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
+        self.udp.is_readable(id)
+    }
+
+    /// The address and port of a socket.
+    pub fn udp_local(&mut self, id: UdpId) -> Result<SocketAddr, UdpError> {
+        self.udp.addresses(id).map(|(local, _)| local)
+    }
+
+    /// Closes a socket, discards what waits in it, and leaves its groups.
+    pub fn udp_close(&mut self, id: UdpId) -> Result<(), UdpError> {
+        for membership in self.udp.close(id)? {
+            // This call has no time; the link is informed at the next one that has.
+            self.groups.leave(Instant::default(), membership.device, membership.group);
+        }
+        Ok(())
+    }
+
+    pub(super) fn deliver_udp(&mut self, input: &LocalPacket<'_>) -> Result<(), DropReason> {
+        let segment = input.transport();
+        let header = UdpHeader::parse(segment).ok_or(UdpDrop::Length)?;
+        let length = usize::from(header.length);
+        let segment = segment.get(..length).filter(|_| length >= HEADER_BYTES).ok_or(UdpDrop::Length)?;
+        let sum = Sum::default().pseudo_header(input.from, input.to, UDP, length).bytes(segment);
+        let left_out = header.checksum == 0;
+        let unchecked = input.arrival.marks.checksum_unfilled || (left_out && input.to.is_ipv4());
+        if !unchecked && (left_out || !sum.is_intact()) {
+            return Err(UdpDrop::Checksum.into());
+        }
+        if header.destination_port == 0 {
+            return Err(UdpDrop::Port.into());
+        }
+        let from = SocketAddr::new(input.from, header.source_port);
+        let datagram = Datagram { from, to: input.to, bytes: segment[HEADER_BYTES..].to_vec() };
+        if input.to.is_multicast() {
+            return self.deliver_to_group(input.arrival.device, header.destination_port, &datagram);
+        }
+        Ok(self.udp.deliver(header.destination_port, datagram)?)
+    }
+}
+
+/// Groups and options.
+impl<S: Storage> Stack<S> {
+    /// Joins a group on a device's link, for any source (EXCLUDE{}), until the socket leaves it or is closed. The link is informed
+    /// at the next call of [`Stack::handle_timeout`], which is due at once.
+    pub fn udp_join(&mut self, now: Instant, id: UdpId, group: IpAddr, device: DeviceId) -> Result<(), UdpError> {
+        let (local, _) = self.udp.addresses(id)?;
+        if !group.is_multicast() || is_reserved(group) || group.is_ipv4() != local.is_ipv4() {
+            return Err(UdpError::NotGroup);
+        }
+        let addresses = self.ip.devices.get(usize::from(device.0)).map(|device| &device.config.addresses);
+        if !addresses.is_some_and(|own| own.iter().any(|own| own.address().is_ipv4() == group.is_ipv4())) {
+            return Err(UdpError::NoDevice);
+        }
+        let membership = Membership { device, group };
+        self.udp.join(id, membership)?;
+        self.groups.join(now, device, group).map_err(|error| {
+            self.udp.leave(id, membership).unwrap_or_default();
+            match error {
+                JoinError::NoDevice => UdpError::NoDevice,
+                JoinError::TooManyGroups => UdpError::TooManyGroups,
+            }
+        })
+    }
+
+    /// Leaves a group on a device's link.
+    pub fn udp_leave(&mut self, now: Instant, id: UdpId, group: IpAddr, device: DeviceId) -> Result<(), UdpError> {
+        self.udp.leave(id, Membership { device, group })?;
+        self.groups.leave(now, device, group);
+        Ok(())
+    }
+
+    /// Chooses the device for datagrams to groups. With `None`, it is the device of the socket's address, or that of the route to
+    /// the group.
+    pub fn udp_set_group_device(&mut self, id: UdpId, device: Option<DeviceId>) -> Result<(), UdpError> {
+        if device.is_some_and(|device| usize::from(device.0) >= self.ip.devices.len()) {
+            return Err(UdpError::NoDevice);
+        }
+        self.udp.options_mut(id)?.group_device = device;
+        Ok(())
+    }
+
+    /// Sets the hop limit of datagrams to single stations and to broadcast addresses; 64 by default.
+    pub fn udp_set_hop_limit(&mut self, id: UdpId, hop_limit: NonZeroU8) -> Result<(), UdpError> {
+        self.udp.options_mut(id)?.hop_limit = hop_limit;
+        Ok(())
+    }
+
+    /// Sets the hop limit of datagrams to groups; 1 by default, 0 for members on this stack only.
+    pub fn udp_set_group_hop_limit(&mut self, id: UdpId, hop_limit: u8) -> Result<(), UdpError> {
+        self.udp.options_mut(id)?.group_hop_limit = hop_limit;
+        Ok(())
+    }
+
+    /// Sets whether members on this stack receive the datagrams that the socket sends to their group; on by default.
+    pub fn udp_set_group_loop(&mut self, id: UdpId, on: bool) -> Result<(), UdpError> {
+        self.udp.options_mut(id)?.group_loop = on;
+        Ok(())
+    }
+
+    /// True if a socket of this stack, or the stack itself, is in the group on that device.
+    pub fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
+        self.groups.is_joined(device, group)
+    }
+
+    /// The groups joined on a device, those that the stack itself needs included and those of all stations left out. A link that
+    /// filters frames has to let these through.
+    pub fn groups(&self, device: DeviceId) -> impl Iterator<Item = IpAddr> {
+        self.groups.on(device)
+    }
+
+    /// The device of the route to a group, for datagrams whose device neither an option nor an address decides.
+    fn group_route(&self, to: IpAddr) -> Option<DeviceId> {
+        match self.ip.routes.lookup(to) {
+            Some(Target::Via { device, .. }) if to.is_multicast() => Some(device),
+            Some(Target::Via { .. } | Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
+        }
+    }
+
+    /// Delivers a datagram to the members of its group on this stack, where that is wanted; false if it does not leave the stack.
+    fn loop_to_group(&mut self, on: Option<DeviceId>, options: SendOptions, port: u16, sent: &Datagram) -> bool {
+        let stays = options.group_hop_limit == 0 || matches!(sent.to, IpAddr::V6(to) if scope(to) <= NODE_SCOPE);
+        if let Some(device) = on.filter(|_| options.group_loop)
+            && let Err(reason) = self.deliver_to_group(device, port, sent)
+            && reason != UdpDrop::NoSocket.into()
+        {
+            self.ip.drops.count(reason);
+        }
+        !stays
+    }
+
+    /// Delivers a datagram to the members of its group; an error if no member took it.
+    fn deliver_to_group(&mut self, device: DeviceId, port: u16, datagram: &Datagram) -> Result<(), DropReason> {
+        let copies = self.udp.deliver_to_group(device, port, datagram);
+        if copies.taken == 0 {
+            return Err(if copies.refused == 0 { UdpDrop::NoSocket } else { UdpDrop::QueueFull }.into());
+        }
+        (0..copies.refused).for_each(|_| self.ip.drops.count(UdpDrop::QueueFull));
+        Ok(())
+    }
+}

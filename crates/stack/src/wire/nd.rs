@@ -1,0 +1,130 @@
+//! Messages of neighbour discovery (RFC 4861 4): solicitation, advertisement and redirect, with the options that they carry.
+
+use super::ethernet::MacAddress;
+use super::icmp::{HEADER_BYTES, IcmpHeader, v6};
+use std::net::Ipv6Addr;
+
+/// An option that a message may carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkOption {
+    SourceLinkAddress = 1,
+    TargetLinkAddress = 2,
+}
+
+const REDIRECTED_HEADER: u8 = 4;
+/// The unit in which an option's length is counted.
+const UNIT_BYTES: usize = 8;
+
+const ROUTER: u32 = 1 << 31;
+const SOLICITED: u32 = 1 << 30;
+const OVERRIDE: u32 = 1 << 29;
+
+/// A solicitation or an advertisement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeighbourMessage {
+    /// Asks for the link address of `target`.
+    Solicitation { target: Ipv6Addr, source_mac: Option<MacAddress> },
+    /// Announces the link address of `target`.
+    Advertisement { target: Ipv6Addr, target_mac: Option<MacAddress>, flags: Flags },
+}
+
+/// The flags of an advertisement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags {
+    /// The sender is a router.
+    pub(crate) router: bool,
+    /// It answers a solicitation.
+    pub(crate) solicited: bool,
+    /// It replaces a link address that is already known.
+    pub(crate) overrides: bool,
+}
+
+impl NeighbourMessage {
+    /// The message; `None` if RFC 4861 7.1 forbids it by what it contains. The caller checks the IP header and the checksum.
+    pub(crate) fn parse(message: &[u8]) -> Option<Self> {
+        let header = IcmpHeader::parse(message).filter(|header| header.code == 0)?;
+        let target = message.get(HEADER_BYTES..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))?;
+        if target.is_multicast() {
+            return None;
+        }
+        let options = &message[HEADER_BYTES + 16..];
+        if header.kind == v6::NEIGHBOUR_SOLICITATION {
+            let source_mac = link_address(options, LinkOption::SourceLinkAddress)?;
+            return Some(Self::Solicitation { target, source_mac });
+        }
+        let target_mac = link_address(options, LinkOption::TargetLinkAddress)?;
+        let is_set = |flag: u32| header.rest & flag != 0;
+        let flags = Flags { router: is_set(ROUTER), solicited: is_set(SOLICITED), overrides: is_set(OVERRIDE) };
+        Some(Self::Advertisement { target, target_mac, flags })
+    }
+
+    /// The message; its checksum is still to be filled in.
+    pub(crate) fn message(self) -> Vec<u8> {
+        let (kind, rest, target, mac, option) = match self {
+            Self::Solicitation { target, source_mac } => {
+                (v6::NEIGHBOUR_SOLICITATION, 0, target, source_mac, LinkOption::SourceLinkAddress)
+            }
+            Self::Advertisement { target, target_mac, flags } => {
+                let bits = [(flags.router, ROUTER), (flags.solicited, SOLICITED), (flags.overrides, OVERRIDE)];
+                let rest = bits.iter().filter(|(on, _)| *on).fold(0, |rest, (_, bit)| rest | bit);
+                (v6::NEIGHBOUR_ADVERTISEMENT, rest, target, target_mac, LinkOption::TargetLinkAddress)
+            }
+        };
+        let mut message = IcmpHeader { kind, code: 0, rest }.message(&target.octets());
+        if let Some(mac) = mac {
+            push_link_address(&mut message, option, mac);
+        }
+        message
+    }
+}
+
+/// A redirect of packets to `to` (RFC 4861 4.5); its checksum is still to be filled in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Redirect<'a> {
+    pub(crate) next: Ipv6Addr,
+    /// The next hop's link address, if it is known.
+    pub(crate) next_mac: Option<MacAddress>,
+    pub(crate) to: Ipv6Addr,
+    /// The packet that is redirected, or its first bytes.
+    pub(crate) packet: &'a [u8],
+}
+
+impl Redirect<'_> {
+    /// A message of at most `bytes_max` bytes.
+    pub(crate) fn message(&self, bytes_max: usize) -> Vec<u8> {
+        let header = IcmpHeader { kind: v6::REDIRECT, code: 0, rest: 0 };
+        let mut message = header.message(&[self.next.octets(), self.to.octets()].concat());
+        if let Some(mac) = self.next_mac {
+            push_link_address(&mut message, LinkOption::TargetLinkAddress, mac);
+        }
+        let room = bytes_max - message.len() - UNIT_BYTES;
+        let units = self.packet.len().min(room) / UNIT_BYTES;
+        message.extend_from_slice(&[REDIRECTED_HEADER, u8::try_from(1 + units).unwrap_or(u8::MAX)]);
+        message.extend_from_slice(&[0; UNIT_BYTES - 2]);
+        message.extend_from_slice(&self.packet[..units * UNIT_BYTES]);
+        message
+    }
+}
+
+fn push_link_address(message: &mut Vec<u8>, option: LinkOption, mac: MacAddress) {
+    message.extend_from_slice(&[option as u8, 1]);
+    message.extend_from_slice(&mac.0);
+}
+
+/// The link address in an option of this kind, if there is one; `None` if the options' format is wrong.
+fn link_address(mut options: &[u8], kind: LinkOption) -> Option<Option<MacAddress>> {
+    let mut found = None;
+    while let [option, units, ..] = *options {
+        let length = UNIT_BYTES * usize::from(units);
+        let (value, rest) = options.split_at_checked(length).filter(|_| length > 0)?;
+        if option == kind as u8 {
+            let mac = MacAddress(*value[2..].first_chunk()?);
+            if length != UNIT_BYTES || mac.is_group() {
+                return None;
+            }
+            found = Some(mac);
+        }
+        options = rest;
+    }
+    options.is_empty().then_some(found)
+}

@@ -1,0 +1,22 @@
+//! Protocol numbers, as IANA assigned them: what stands in the protocol field of IPv4 and the next-header field of IPv6.
+
+/// Hop-by-hop options of IPv6.
+pub const HOP_BY_HOP: u8 = 0;
+/// ICMP for IPv4.
+pub const ICMP: u8 = 1;
+/// IGMP.
+pub const IGMP: u8 = 2;
+/// TCP.
+pub const TCP: u8 = 6;
+/// UDP.
+pub const UDP: u8 = 17;
+/// The routing header of IPv6.
+pub const ROUTING: u8 = 43;
+/// The fragment header of IPv6.
+pub const FRAGMENT: u8 = 44;
+/// ICMPv6.
+pub const ICMPV6: u8 = 58;
+/// Nothing follows (RFC 8200 4.7).
+pub const NO_NEXT_HEADER: u8 = 59;
+/// Destination options of IPv6.
+pub const DESTINATION_OPTIONS: u8 = 60;
