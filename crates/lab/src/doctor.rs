@@ -5,6 +5,7 @@
 //! [`clean()`] removes what a killed run can leave behind. Each returns a value that reads the same as text and as JSON.
 
 mod calibrate;
+mod check;
 mod clean;
 mod examine;
 mod experiment;
@@ -15,8 +16,9 @@ mod text;
 mod timing;
 
 pub use calibrate::{Absent, Calibration, calibrate};
+pub use check::{Check, CheckState, Group};
 pub use clean::{Cleaning, Removed, clean};
-pub use examine::{Check, CheckState, Examination, Group, examine};
+pub use examine::{Examination, examine};
 pub use experiment::{Planted, Row, Way};
 pub use overhead::Overhead;
 pub use recovery::{Ratio, Verdict};

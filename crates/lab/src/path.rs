@@ -9,6 +9,7 @@ mod handle;
 pub mod holder;
 mod namespace;
 mod netlink;
+mod network;
 mod raised;
 mod settings;
 

@@ -4,6 +4,7 @@
 //! It takes some ten seconds and leaves nothing behind. What this file holds is the result and its order; the single
 //! checks are in `probe`, `timing` and `overhead`.
 
+use super::check::{Check, CheckState, Group};
 use super::overhead::{self, Overhead};
 use super::probe;
 use super::timing::{self, Timing};
@@ -15,56 +16,6 @@ use siga_model::error::{Error, Result};
 
 /// Rate with the profiler over rate without, below which that is worth a word.
 const RATE_RATIO_MIN: f64 = 0.95;
-
-/// What belongs together in the report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Group {
-    /// Paths that siga builds.
-    Paths,
-    /// Methods of CPU accounting.
-    Accounting,
-    /// Reaching places, planting costs.
-    Tools,
-    /// Fitness of the host for measuring.
-    Host,
-}
-
-impl Group {
-    /// All groups in the order of the report.
-    pub const ALL: [Self; 4] = [Self::Paths, Self::Accounting, Self::Tools, Self::Host];
-}
-
-/// How a check came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CheckState {
-    /// As good as it gets.
-    Ok,
-    /// It works, at a price.
-    Caution,
-    /// Not to be had here.
-    Missing,
-}
-
-/// One thing that was tried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// Where it belongs.
-    pub group: Group,
-    /// What was tried: a path, a method, a tool.
-    pub name: String,
-    /// How it came out.
-    pub state: CheckState,
-    /// What it is, or what is wrong with it.
-    pub finding: String,
-    /// What its absence costs the user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub costs: Option<String>,
-    /// What the user can do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub way_out: Option<String>,
-}
 
 /// What a host can measure, and how well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

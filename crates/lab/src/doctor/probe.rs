@@ -1,12 +1,12 @@
 //! The single checks of an examination. Each does the real thing, once, and undoes it.
 
-use super::examine::{Check, CheckState, Group};
+use super::check::{Check, CheckState, Group};
 use crate::cpu::host::HostCpu;
 use crate::cpu::{cost_injector, profile};
 use crate::environment::Environment;
 use crate::path::{Net, Path, filter};
 use crate::socket::sockmap;
-use siga_model::error::{Error, Result};
+use siga_model::error::Result;
 use siga_model::waiting::Waiting;
 use siga_plan::level::{Guests, Level};
 use siga_plan::path::PathKind;
@@ -17,20 +17,6 @@ use std::process::{Command, Stdio};
 
 /// The paths of the default plan.
 pub(super) const DEFAULT_PATHS: [&str; 2] = ["veth-routed", "hipersockets-routed"];
-
-impl Check {
-    fn ok(group: Group, name: impl Into<String>, finding: impl Into<String>) -> Self {
-        Self { group, name: name.into(), state: CheckState::Ok, finding: finding.into(), costs: None, way_out: None }
-    }
-
-    fn with(self, state: CheckState, costs: impl Into<String>, way_out: Option<String>) -> Self {
-        Self { state, costs: Some(costs.into()), way_out, ..self }
-    }
-
-    fn missing(group: Group, name: impl Into<String>, error: &Error, costs: impl Into<String>) -> Self {
-        Self::ok(group, name, error.message()).with(CheckState::Missing, costs, error.way_out().map(str::to_owned))
-    }
-}
 
 /// Builds a path of each type and takes it down again.
 pub(super) fn paths(progress: &mut dyn FnMut(&str)) -> Vec<Check> {

@@ -1,8 +1,9 @@
 //! The doctor's findings for people: aligned, a mark a line, and below what is not well what it costs and the way out.
 
 use super::calibrate::Calibration;
+use super::check::{Check, CheckState, Group};
 use super::clean::Cleaning;
-use super::examine::{Check, CheckState, Examination, Group};
+use super::examine::Examination;
 use super::recovery::{Ratio, Verdict};
 use super::timing::Timing;
 use std::fmt::Write;

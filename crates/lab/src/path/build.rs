@@ -6,7 +6,8 @@
 //! delays.
 
 use super::filter;
-use super::namespace::{Node, Place, gain_privilege};
+use super::namespace::{Node, NodeKind, gain_privilege};
+use super::network::{Interface, Network};
 use super::settings::{self, Notes};
 use super::{Built, Counters, Namespace};
 use netlink_packet_route::link::{
@@ -28,27 +29,11 @@ const READY_PAUSE: Duration = Duration::from_micros(100);
 /// Smallest MTU on which the kernel runs IPv6 (RFC 8200, section 5).
 const IPV6_MTU_MIN: u32 = 1_280;
 
-/// An interface of the path.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Interface {
-    pub(super) place: Place,
-    pub(super) name: &'static str,
-    pub(super) index: u32,
-}
-
-/// The network of one path; it is gone when this value is.
-#[derive(Debug)]
-pub(super) struct Network {
-    pub(super) nodes: Vec<Node>,
-    /// Lower devices before those that stand on them.
-    pub(super) interfaces: Vec<Interface>,
-}
-
 impl Network {
     /// Builds what `spec` describes and reads it back.
     pub(super) fn build(spec: &PathSpec) -> Result<(Self, Built)> {
         let own_user_namespace = gain_privilege()?;
-        let nodes = places(spec.kind).iter().map(|place| Node::create(*place)).collect::<Result<Vec<_>>>()?;
+        let nodes = nodes(spec.kind).iter().map(|kind| Node::create(*kind)).collect::<Result<Vec<_>>>()?;
         let mut network = Self { nodes, interfaces: Vec::new() };
         let mut notes = Notes::default();
         let ipv6 = network.nodes[0].has_sysctl("net.ipv6.conf.all.disable_ipv6")?;
@@ -92,46 +77,18 @@ impl Network {
         for node in &self.nodes {
             let rx_dropped = filter::dropped(node)?;
             if rx_dropped > 0 {
-                let label = format!("{}/conntrack", node.place.name());
+                let label = format!("{}/conntrack", node.kind.name());
                 counters.insert(label, Counters { rx_dropped, ..Counters::default() });
             }
         }
         Ok(counters)
     }
 
-    /// The node at a place that the layout of the path has.
-    pub(super) fn node(&mut self, place: Place) -> Result<&mut Node> {
-        self.nodes
-            .iter_mut()
-            .find(|node| node.place == place)
-            .ok_or_else(|| Error::environment(format!("this path has no {} namespace", place.name())))
-    }
-
-    /// Reads an interface.
-    pub(super) fn read(&mut self, interface: Interface) -> Result<LinkMessage> {
-        let node = self.node(interface.place)?;
-        node.netlink.link(interface.index).context(format!("cannot read interface {}", interface.label()))
-    }
-
-    /// Changes an interface; `operation` completes "cannot ... client/siga-c".
-    pub(super) fn change(
-        &mut self,
-        interface: Interface,
-        operation: &str,
-        attributes: Vec<LinkAttribute>,
-    ) -> Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = interface.index;
-        message.attributes = attributes;
-        let node = self.node(interface.place)?;
-        node.netlink.set_link(message).context(format!("cannot {operation} {}", interface.label()))
-    }
-
     fn namespaces(&self, own_user_namespace: bool) -> Vec<Namespace> {
         let user = own_user_namespace.then(|| format!("/proc/{}/ns/user", std::process::id()));
         let of_node = |node: &Node| {
             let (net, inode, user) = (node.proc_path(), node.inode, user.clone());
-            node.place.roles().iter().map(move |role| Namespace {
+            node.kind.roles().iter().map(move |role| Namespace {
                 role: *role,
                 net: net.clone(),
                 user: user.clone(),
@@ -146,23 +103,25 @@ impl Network {
         let mtu = spec.frame_mtu();
         match spec.kind {
             PathKind::Loopback | PathKind::Unix => {
-                let lo = self.register(Place::Shared, "lo")?;
+                let lo = self.register(NodeKind::Shared, "lo")?;
                 match mtu {
                     Some(mtu) => self.change(lo, "set the MTU of", vec![LinkAttribute::Mtu(mtu)]),
                     None => Ok(()),
                 }
             }
-            PathKind::Veth | PathKind::Sockmap => self.veth((Place::Client, "siga-c"), (Place::Server, "siga-s"), mtu),
+            PathKind::Veth | PathKind::Sockmap => {
+                self.veth((NodeKind::Client, "siga-c"), (NodeKind::Server, "siga-s"), mtu)
+            }
             PathKind::VethRouted => {
-                self.veth((Place::Client, "siga-c"), (Place::Router, "siga-rc"), mtu)?;
-                self.veth((Place::Router, "siga-rs"), (Place::Server, "siga-s"), mtu)
+                self.veth((NodeKind::Client, "siga-c"), (NodeKind::Router, "siga-rc"), mtu)?;
+                self.veth((NodeKind::Router, "siga-rs"), (NodeKind::Server, "siga-s"), mtu)
             }
             PathKind::Bridge => self.bridge(mtu),
             PathKind::Macvlan => self.macvlan(mtu),
         }
     }
 
-    fn veth(&mut self, one: (Place, &'static str), other: (Place, &'static str), mtu: Option<u32>) -> Result<()> {
+    fn veth(&mut self, one: (NodeKind, &'static str), other: (NodeKind, &'static str), mtu: Option<u32>) -> Result<()> {
         let mut peer = named(other.1, mtu);
         peer.attributes.push(LinkAttribute::NetNsFd(self.node(other.0)?.descriptor()));
         let data = InfoData::Veth(InfoVeth::Peer(peer));
@@ -174,17 +133,17 @@ impl Network {
 
     /// Two ports that forward from the first frame on: no spanning tree, no delay, no snooping.
     fn bridge(&mut self, mtu: Option<u32>) -> Result<()> {
-        self.veth((Place::Client, "siga-c"), (Place::Router, "siga-rc"), mtu)?;
-        self.veth((Place::Server, "siga-s"), (Place::Router, "siga-rs"), mtu)?;
+        self.veth((NodeKind::Client, "siga-c"), (NodeKind::Router, "siga-rc"), mtu)?;
+        self.veth((NodeKind::Server, "siga-s"), (NodeKind::Router, "siga-rs"), mtu)?;
         let data = InfoData::Bridge(vec![
             InfoBridge::StpState(BridgeStpState::Disabled),
             InfoBridge::ForwardDelay(0),
             InfoBridge::MulticastSnooping(false),
         ]);
-        self.create(Place::Router, named("siga-br", mtu), InfoKind::Bridge, data)?;
-        let bridge = self.register(Place::Router, "siga-br")?;
+        self.create(NodeKind::Router, named("siga-br", mtu), InfoKind::Bridge, data)?;
+        let bridge = self.register(NodeKind::Router, "siga-br")?;
         for port in self.interfaces.clone() {
-            if port.place == Place::Router && port.index != bridge.index {
+            if port.node == NodeKind::Router && port.index != bridge.index {
                 self.change(port, "attach to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
             }
         }
@@ -194,20 +153,20 @@ impl Network {
 
     /// A veth pair, both ends in the middle, gives the parent a carrier without any driver for hardware.
     fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
-        self.veth((Place::Router, "siga-q"), (Place::Router, "siga-p"), mtu)?;
-        let parent = self.node(Place::Router)?.index("siga-p")?;
-        for (place, name) in [(Place::Client, "siga-c"), (Place::Server, "siga-s")] {
+        self.veth((NodeKind::Router, "siga-q"), (NodeKind::Router, "siga-p"), mtu)?;
+        let parent = self.node(NodeKind::Router)?.index("siga-p")?;
+        for (place, name) in [(NodeKind::Client, "siga-c"), (NodeKind::Server, "siga-s")] {
             let mut child = named(name, mtu);
             child.attributes.push(LinkAttribute::NetNsFd(self.node(place)?.descriptor()));
             child.attributes.push(LinkAttribute::Link(parent));
             let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)]);
-            self.create(Place::Router, child, InfoKind::MacVlan, data)?;
+            self.create(NodeKind::Router, child, InfoKind::MacVlan, data)?;
             self.register(place, name)?;
         }
         Ok(())
     }
 
-    fn create(&mut self, place: Place, mut link: LinkMessage, kind: InfoKind, data: InfoData) -> Result<()> {
+    fn create(&mut self, place: NodeKind, mut link: LinkMessage, kind: InfoKind, data: InfoData) -> Result<()> {
         let name = kind.to_string();
         link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind), LinkInfo::Data(data)]));
         self.node(place)?.netlink.create_link(link).map_err(|error| {
@@ -220,8 +179,8 @@ impl Network {
         })
     }
 
-    fn register(&mut self, place: Place, name: &'static str) -> Result<Interface> {
-        let interface = Interface { place, name, index: self.node(place)?.index(name)? };
+    fn register(&mut self, kind: NodeKind, name: &'static str) -> Result<Interface> {
+        let interface = Interface { node: kind, name, index: self.node(kind)?.index(name)? };
         self.interfaces.push(interface);
         Ok(interface)
     }
@@ -229,11 +188,11 @@ impl Network {
     /// Brings every interface up and waits until it carries frames.
     fn raise(&mut self) -> Result<()> {
         for node in &mut self.nodes {
-            let (place, index) = (node.place.name(), node.index("lo")?);
-            node.netlink.set_link(up(index)).context(format!("cannot bring up {place}/lo"))?;
+            let (name, index) = (node.kind.name(), node.index("lo")?);
+            node.netlink.set_link(up(index)).context(format!("cannot bring up {name}/lo"))?;
         }
         for interface in self.interfaces.clone() {
-            let node = self.node(interface.place)?;
+            let node = self.node(interface.node)?;
             let raised = node.netlink.set_link(up(interface.index));
             raised.context(format!("cannot bring up {}", interface.label()))?;
         }
@@ -265,8 +224,8 @@ impl Network {
                     self.add_address("siga-rc", address(ipv6, 1, 2))?;
                     self.add_address("siga-rs", address(ipv6, 2, 1))?;
                     self.add_address("siga-s", address(ipv6, 2, 2))?;
-                    self.add_route(Place::Client, address(ipv6, 2, 0), address(ipv6, 1, 2))?;
-                    self.add_route(Place::Server, address(ipv6, 1, 0), address(ipv6, 2, 1))?;
+                    self.add_route(NodeKind::Client, address(ipv6, 2, 0), address(ipv6, 1, 2))?;
+                    self.add_route(NodeKind::Server, address(ipv6, 1, 0), address(ipv6, 2, 1))?;
                 }
             }
         }
@@ -278,7 +237,7 @@ impl Network {
     fn add_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let interfaces: Vec<_> = self.interfaces.iter().copied().filter(|interface| interface.name == name).collect();
         for interface in interfaces {
-            let node = self.node(interface.place)?;
+            let node = self.node(interface.node)?;
             for address in [Some(address), link_local(address)].into_iter().flatten() {
                 let added = node.netlink.add_address(interface.index, address, prefix_bits(address));
                 added.context(format!("cannot give {} the address {address}", interface.label()))?;
@@ -287,25 +246,20 @@ impl Network {
         Ok(())
     }
 
-    fn add_route(&mut self, place: Place, network: IpAddr, gateway: IpAddr) -> Result<()> {
+    fn add_route(&mut self, place: NodeKind, network: IpAddr, gateway: IpAddr) -> Result<()> {
         let added = self.node(place)?.netlink.add_route(network, prefix_bits(network), gateway);
         added.context(format!("cannot route {network} by {gateway} in the {} namespace", place.name()))
     }
 }
 
-impl Interface {
-    /// Its name in the records: `client/siga-c`.
-    pub(super) fn label(self) -> String {
-        format!("{}/{}", self.place.name(), self.name)
-    }
-}
-
 /// The namespaces of a type, in the order of [`Built::namespaces`].
-fn places(kind: PathKind) -> &'static [Place] {
+fn nodes(kind: PathKind) -> &'static [NodeKind] {
     match kind {
-        PathKind::Loopback | PathKind::Unix => &[Place::Shared],
-        PathKind::Veth | PathKind::Sockmap => &[Place::Client, Place::Server],
-        PathKind::VethRouted | PathKind::Bridge | PathKind::Macvlan => &[Place::Client, Place::Router, Place::Server],
+        PathKind::Loopback | PathKind::Unix => &[NodeKind::Shared],
+        PathKind::Veth | PathKind::Sockmap => &[NodeKind::Client, NodeKind::Server],
+        PathKind::VethRouted | PathKind::Bridge | PathKind::Macvlan => {
+            &[NodeKind::Client, NodeKind::Router, NodeKind::Server]
+        }
     }
 }
 

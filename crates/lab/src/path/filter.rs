@@ -4,8 +4,8 @@
 //! limits of time and of what it may say. A ruleset that does not load whole, or that no packet of the path would meet, is
 //! an error: nothing is filtered in silence, nor left unfiltered.
 
-use super::build::Network;
-use super::namespace::{Node, Place};
+use super::namespace::{Node, NodeKind};
+use super::network::Network;
 use crate::limits;
 use crate::sys::end_with_parent;
 use rustix::fs::{Access, MemfdFlags, access, memfd_create};
@@ -86,19 +86,19 @@ fn dropped_in(table: &str) -> u64 {
 
 /// Where IP packets of a path are filtered: by its router, else by the host that the server is on. The middle of a bridge
 /// or of macvlan is no host: frames pass below its IP layer.
-fn place(kind: PathKind) -> Place {
+fn place(kind: PathKind) -> NodeKind {
     match kind {
-        PathKind::VethRouted => Place::Router,
-        PathKind::Loopback | PathKind::Unix => Place::Shared,
-        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => Place::Server,
+        PathKind::VethRouted => NodeKind::Router,
+        PathKind::Loopback | PathKind::Unix => NodeKind::Shared,
+        PathKind::Veth | PathKind::Bridge | PathKind::Macvlan | PathKind::Sockmap => NodeKind::Server,
     }
 }
 
 /// Hooks that packets of the workload pass in a namespace.
-fn hooks(place: Place) -> &'static [&'static str] {
+fn hooks(place: NodeKind) -> &'static [&'static str] {
     match place {
-        Place::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
-        Place::Client | Place::Server | Place::Shared => {
+        NodeKind::Router => &["prerouting", "forward", "postrouting", "ingress", "egress"],
+        NodeKind::Client | NodeKind::Server | NodeKind::Shared => {
             &["prerouting", "input", "output", "postrouting", "ingress", "egress"]
         }
     }
@@ -145,7 +145,7 @@ fn refused(node: &Node, diagnostic: &str) -> Error {
     } else {
         "`nft -c -f FILE` checks the rules without loading them"
     };
-    Error::environment(format!("nft does not load its rules in the {} namespace: {diagnostic}", node.place.name()))
+    Error::environment(format!("nft does not load its rules in the {} namespace: {diagnostic}", node.kind.name()))
         .hint(hint)
 }
 
@@ -183,7 +183,7 @@ impl Listing {
     }
 
     /// Fails unless packets of the path come by one of the chains.
-    fn meets(&self, place: Place, ipv6: bool) -> Result<()> {
+    fn meets(&self, place: NodeKind, ipv6: bool) -> Result<()> {
         let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
         let passed = |(family, hook): &(String, String)| {
             families.contains(&family.as_str()) && hooks(place).contains(&hook.as_str())
@@ -340,21 +340,21 @@ mod tests {
             listing(&format!(r#"{{"nftables": [{{"chain": {{"family": "{family}", "hook": "{hook}"}}}}]}}"#))
         };
         for (family, hook, place, ipv6, met) in [
-            ("inet", "forward", Place::Router, false, true),
-            ("inet", "input", Place::Router, false, false),
-            ("inet", "input", Place::Server, true, true),
-            ("inet", "forward", Place::Server, false, false),
-            ("ip", "prerouting", Place::Shared, false, true),
-            ("ip", "prerouting", Place::Shared, true, false),
-            ("ip6", "output", Place::Server, true, true),
-            ("netdev", "ingress", Place::Router, false, true),
-            ("bridge", "forward", Place::Router, false, false),
-            ("arp", "input", Place::Server, false, false),
+            ("inet", "forward", NodeKind::Router, false, true),
+            ("inet", "input", NodeKind::Router, false, false),
+            ("inet", "input", NodeKind::Server, true, true),
+            ("inet", "forward", NodeKind::Server, false, false),
+            ("ip", "prerouting", NodeKind::Shared, false, true),
+            ("ip", "prerouting", NodeKind::Shared, true, false),
+            ("ip6", "output", NodeKind::Server, true, true),
+            ("netdev", "ingress", NodeKind::Router, false, true),
+            ("bridge", "forward", NodeKind::Router, false, false),
+            ("arp", "input", NodeKind::Server, false, false),
         ] {
             assert_eq!(chain(family, hook).meets(place, ipv6).is_ok(), met, "{family} {hook} {place:?}");
         }
         let error =
-            listing(r#"{"nftables": [{"chain": {"family": "inet"}}]}"#).meets(Place::Router, false).unwrap_err();
+            listing(r#"{"nftables": [{"chain": {"family": "inet"}}]}"#).meets(NodeKind::Router, false).unwrap_err();
         assert!(error.to_string().contains("forward"), "{error}");
     }
 

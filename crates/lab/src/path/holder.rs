@@ -4,7 +4,7 @@
 //! both processes be killed, the kernel closes the descriptors and with them the path. It puts no traffic on the path,
 //! makes no thread and mounts nothing. Of other programs it runs nft alone, for a level that has a ruleset.
 
-use super::build::Network;
+use super::network::Network;
 use super::raised;
 use crate::channel::{Lines, write_outcome};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 /// What a namespace is on its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NodeKind {
     /// The client's.
     Client,
     /// The router's, or the one that holds the switch.
@@ -28,7 +28,7 @@ pub(super) enum Place {
     Shared,
 }
 
-impl Place {
+impl NodeKind {
     /// How interfaces and sysctls of the namespace are labelled.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Place {
 /// A namespace of the path and the means to work in it.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) kind: NodeKind,
     /// Keeps the namespace alive.
     namespace: OwnedFd,
     /// Identity of the namespace.
@@ -66,20 +66,20 @@ pub(super) struct Node {
 
 impl Node {
     /// Makes a namespace and leaves the thread in it.
-    pub(super) fn create(place: Place) -> Result<Self> {
+    pub(super) fn create(kind: NodeKind) -> Result<Self> {
         unshare_network().map_err(|error| refused("network", &error))?;
         let file = fs::File::open("/proc/thread-self/ns/net").context("cannot open /proc/thread-self/ns/net")?;
         let inode = rustix::fs::fstat(&file).context("cannot identify a network namespace")?.st_ino;
         let netlink = Netlink::open().context("cannot open a netlink socket")?;
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .context("cannot open an IPv4 socket")?;
-        Ok(Self { place, namespace: file.into(), inode, netlink, socket })
+        Ok(Self { kind, namespace: file.into(), inode, netlink, socket })
     }
 
     /// Moves the thread into the namespace.
     pub(super) fn enter(&self) -> Result<()> {
         move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .context(format!("cannot enter the {} namespace", self.place.name()))
+            .context(format!("cannot enter the {} namespace", self.kind.name()))
     }
 
     /// Moves the thread into the namespace and fails unless it is there: what follows must not reach any other.
@@ -90,7 +90,7 @@ impl Node {
             return Ok(());
         }
         Err(Error::environment(format!("is in network namespace {}, not in {}", here.st_ino, self.inode))
-            .at(self.place.name()))
+            .at(self.kind.name()))
     }
 
     /// The namespace's descriptor, for netlink requests that move an interface into it.
@@ -106,7 +106,7 @@ impl Node {
     /// Index of an interface.
     pub(super) fn index(&self, interface: &str) -> Result<u32> {
         rustix::net::netdevice::name_to_index(&self.socket, interface)
-            .context(format!("no interface {interface} in the {} namespace", self.place.name()))
+            .context(format!("no interface {interface} in the {} namespace", self.kind.name()))
     }
 
     /// Reads a sysctl, its white space normalised; `None` if the namespace has none of that name or hides it.

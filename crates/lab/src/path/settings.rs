@@ -3,8 +3,8 @@
 //! siga's own defaults are set first and a level's settings over them. A level's setting that cannot be had is an error;
 //! one of siga's own wishes that cannot be had is a note. What the kernel made of everything is read back and recorded.
 
-use super::build::{Interface, Network};
-use super::namespace::{Node, Place};
+use super::namespace::{Node, NodeKind};
+use super::network::{Interface, Network};
 use crate::sys::ethtool::{Offload, offload, set_offload};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -96,7 +96,7 @@ impl Notes {
 /// Sets the sysctls that must be there before interfaces are made.
 pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mut Notes) -> Result<()> {
     for node in &network.nodes {
-        let routes = spec.kind == PathKind::VethRouted && node.place == Place::Router;
+        let routes = spec.kind == PathKind::VethRouted && node.kind == NodeKind::Router;
         if routes {
             // First, because it resets other settings to those of a router.
             set(node, "net.ipv4.ip_forward", "1")?;
@@ -113,7 +113,7 @@ pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mu
         }
         for (name, value) in own {
             if let Err(error) = node.set_sysctl(name, value)? {
-                notes.refuse(format!("{} {name}", node.place.name()), &error);
+                notes.refuse(format!("{} {name}", node.kind.name()), &error);
             }
         }
         for (name, value) in spec.level.sysctl.iter().filter(|(name, _)| !is_late(name)) {
@@ -127,7 +127,7 @@ pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mu
 pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
     for interface in network.interfaces.clone() {
         let label = interface.label();
-        let node = network.node(interface.place)?;
+        let node = network.node(interface.node)?;
         for (which, on) in wanted_offloads(level) {
             let is_on =
                 offload(&node.socket, interface.name, which).context(format!("cannot read {which} of {label}"))?;
@@ -199,7 +199,7 @@ pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BT
         let link = network.read(interface)?;
         check_sizes(interface, &link, level)?;
         let mut text = describe(&link);
-        let node = network.node(interface.place)?;
+        let node = network.node(interface.node)?;
         let wanted = wanted_offloads(level);
         for which in Offload::ALL {
             let Ok(on) = offload(&node.socket, interface.name, which) else { continue };
@@ -229,7 +229,7 @@ pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes
     for node in &network.nodes {
         for name in &names {
             if let Some(value) = node.sysctl(name)? {
-                values.insert(format!("{} {name}", node.place.name()), value);
+                values.insert(format!("{} {name}", node.kind.name()), value);
             }
         }
     }
@@ -248,7 +248,7 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
             Some(libc::EROFS) => "/proc/sys is read-only here; in a container: --privileged",
             Some(_) | None => "the kernel does not take that value",
         };
-        Error::environment(format!("cannot set {name} = {value} in the {} namespace: {error}", node.place.name()))
+        Error::environment(format!("cannot set {name} = {value} in the {} namespace: {error}", node.kind.name()))
             .hint(hint)
     })
 }

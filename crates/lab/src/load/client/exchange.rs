@@ -1,0 +1,311 @@
+//! The exchanges of a client's pairs: connecting, sending, receiving, closing, and what happens when one of these fails.
+
+use super::{Client, Pair, PairState, to_ns};
+use crate::clock::now_ns;
+use crate::limits;
+use crate::load::content::{Direction, Message};
+use crate::load::spend_cpu;
+use crate::socket::{Sockets, Token};
+use siga_plan::workload::{Close, Shape};
+use std::cmp::Reverse;
+use std::io;
+use std::time::Duration;
+
+/// Operations one pair may do before the others get their turn.
+const TURN: usize = 16;
+
+impl<S: Sockets> Client<S> {
+    /// Takes one pair as far as it goes, or as far as one turn goes.
+    pub(super) fn advance(&mut self, index: usize) -> io::Result<()> {
+        for _ in 0..TURN {
+            let outcome = match self.pairs[index].state {
+                PairState::Idle => Ok(self.start_closed(index)),
+                PairState::Connecting => self.finish_connect(index).inspect(|&connected| {
+                    if connected {
+                        self.pairs[index].state = PairState::Sending;
+                    }
+                }),
+                PairState::Sending => self.send(index),
+                PairState::Receiving => self.receive(index),
+                PairState::Closing => self.drain(index),
+                PairState::Failed => Ok(false),
+            };
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => {
+                    self.fail(index, &error);
+                    return Ok(());
+                }
+            }
+        }
+        self.enqueue(index);
+        Ok(())
+    }
+
+    fn start_closed(&mut self, index: usize) -> bool {
+        if self.run.phase.rate.is_some() || self.over(now_ns()) {
+            return false;
+        }
+        self.start(index, None)
+    }
+
+    /// Begins the exchanges of an open loop whose time has come.
+    pub(super) fn start_due(&mut self) {
+        let now = now_ns();
+        if self.over(now) {
+            return;
+        }
+        while let Some(&Reverse((planned, index))) = self.run.plan.peek()
+            && planned <= now
+        {
+            self.run.plan.pop();
+            if self.start(index, Some(planned)) {
+                self.enqueue(index);
+            }
+        }
+    }
+
+    /// Begins an exchange; false if it failed at once.
+    fn start(&mut self, index: usize, planned: Option<u64>) -> bool {
+        if self.config.extra_cpu_ns > 0 {
+            spend_cpu(self.config.extra_cpu_ns);
+        }
+        let now = now_ns();
+        self.run.busy += 1;
+        let crr = self.config.workload.shape == Shape::Crr;
+        let pair = &mut self.pairs[index];
+        pair.started_ns = now;
+        pair.planned_ns = planned.unwrap_or(now);
+        pair.offset = 0;
+        pair.state = PairState::Sending;
+        if self.config.workload.udp {
+            pair.opened += 1;
+            pair.connection = identity(self.config.first_pair, index, pair.opened, u64::MAX);
+        }
+        if !crr {
+            return true;
+        }
+        match self.open(index) {
+            Ok(()) => true,
+            Err(error) => {
+                self.fail(index, &error);
+                false
+            }
+        }
+    }
+
+    /// Begins a connection with an identity of its own.
+    pub(super) fn open(&mut self, index: usize) -> io::Result<()> {
+        let endpoint = &self.config.endpoints[index % self.config.endpoints.len()];
+        let pair = &mut self.pairs[index];
+        pair.state = PairState::Connecting;
+        pair.ended = false;
+        pair.opened += 1;
+        pair.message = 0;
+        pair.connection = identity(self.config.first_pair, index, pair.opened, self.config.workload.request);
+        pair.socket = Some(self.sockets.connect(endpoint, Token(index))?);
+        Ok(())
+    }
+
+    pub(super) fn finish_connect(&mut self, index: usize) -> io::Result<bool> {
+        let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
+        let connected = self.sockets.connected(socket)?;
+        self.counts.connections += u64::from(connected);
+        Ok(connected)
+    }
+
+    fn send(&mut self, index: usize) -> io::Result<bool> {
+        let workload = self.config.workload;
+        if self.run.ending && workload.is_stream() {
+            return Ok(false);
+        }
+        let pair = &mut self.pairs[index];
+        let Some(socket) = &pair.socket else { return Ok(false) };
+        let left = usize::try_from(workload.request - pair.offset).unwrap_or(usize::MAX);
+        let chunk = left.min(self.outbox.len());
+        let number = if workload.udp { 0 } else { pair.message };
+        let message = Message { connection: pair.connection, number, direction: Direction::Request };
+        message.write(&mut self.outbox[..chunk], pair.offset, self.run.phase.stride);
+        let sent = self.sockets.send(socket, &self.outbox[..chunk])? as u64;
+        pair.offset += sent;
+        pair.bytes += sent;
+        self.counts.sent += sent;
+        let whole = pair.offset == workload.request;
+        if whole {
+            pair.offset = 0;
+            pair.state = PairState::Receiving;
+        }
+        if workload.shape == Shape::Strp {
+            let now = now_ns();
+            self.run.slice(now, sent as f64 / 1e6);
+            self.over(now);
+        }
+        // The response cannot be there yet; its arrival makes the pair ready.
+        Ok(!whole)
+    }
+
+    fn receive(&mut self, index: usize) -> io::Result<bool> {
+        let workload = self.config.workload;
+        let pair = &mut self.pairs[index];
+        let Some(socket) = &pair.socket else { return Ok(false) };
+        let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);
+        // A datagram is read whole, so that one that is too long shows.
+        let room = if workload.udp { self.inbox.len() } else { left.min(self.inbox.len()) };
+        let received = self.sockets.receive(socket, &mut self.inbox[..room])?;
+        let number = if workload.udp { 0 } else { pair.message };
+        let message = Message { connection: pair.connection, number, direction: Direction::Response };
+        let right = message.check(&self.inbox[..received], pair.offset, self.run.phase.stride);
+        if workload.udp && !(right && received == left) {
+            self.misfit(right);
+            return Ok(true);
+        }
+        if received == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.counts.wrong_content += u64::from(!right);
+        pair.offset += received as u64;
+        pair.bytes += received as u64;
+        self.counts.received += received as u64;
+        if workload.shape == Shape::Strg {
+            let now = now_ns();
+            self.run.last_ns = now;
+            self.run.slice(now, received as f64 / 1e6);
+            self.run.ending |= now >= self.run.deadline_ns;
+        }
+        if pair.offset < workload.response {
+            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            return Ok(received == room || pair.ended);
+        }
+        match (workload.shape, self.config.close) {
+            (Shape::Crr, Close::Server) => pair.state = PairState::Closing,
+            (Shape::Crr, Close::Client) => {
+                self.hang_up(index);
+                self.complete(index);
+            }
+            (Shape::Rr | Shape::Strg | Shape::Strp, _) => self.complete(index),
+        }
+        Ok(true)
+    }
+
+    /// A datagram that is not the answer awaited: late if some were given up, else wrong.
+    fn misfit(&mut self, right: bool) {
+        if right {
+            self.counts.short_reads += 1;
+        } else if self.counts.lost > 0 {
+            self.counts.late += 1;
+        } else {
+            self.counts.wrong_content += 1;
+        }
+    }
+
+    /// Waits for the server's end of stream.
+    fn drain(&mut self, index: usize) -> io::Result<bool> {
+        let Some(socket) = &self.pairs[index].socket else { return Ok(false) };
+        if self.sockets.receive(socket, &mut self.inbox[..1])? != 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "more than the response arrived"));
+        }
+        self.hang_up(index);
+        self.complete(index);
+        Ok(true)
+    }
+
+    fn hang_up(&mut self, index: usize) {
+        if let Some(socket) = self.pairs[index].socket.take() {
+            self.sockets.close(socket);
+        }
+    }
+
+    fn complete(&mut self, index: usize) {
+        let now = now_ns();
+        let pair = &mut self.pairs[index];
+        pair.state = PairState::Idle;
+        pair.message += 1;
+        pair.transactions += 1;
+        pair.offset = 0;
+        self.counts.transactions += 1;
+        self.run.busy = self.run.busy.saturating_sub(1);
+        self.run.last_ns = now;
+        // The latency of an exchange begun in an earlier phase would include the time at the quiescent point.
+        if pair.started_ns >= self.run.start_ns {
+            self.run.latency.saturating_record(now.saturating_sub(pair.started_ns).max(1));
+            if let Some(corrected) = &mut self.run.corrected {
+                corrected.saturating_record(now.saturating_sub(pair.planned_ns).max(1));
+            }
+        }
+        if !self.config.workload.is_stream() {
+            self.run.slice(now, 1.0);
+        }
+        self.plan_next(index);
+    }
+
+    fn plan_next(&mut self, index: usize) {
+        if self.run.phase.rate.is_some() {
+            let next = self.pairs[index].planned_ns + to_ns(self.run.period_ns);
+            self.run.plan.push(Reverse((next, index)));
+        }
+    }
+
+    /// Counts a failure and decides how the pair goes on.
+    fn fail(&mut self, index: usize, error: &io::Error) {
+        let connecting = self.pairs[index].state == PairState::Connecting;
+        self.hang_up(index);
+        self.run.busy = self.run.busy.saturating_sub(1);
+        if connecting {
+            self.counts.connect_failures += 1;
+        } else if error.kind() == io::ErrorKind::UnexpectedEof {
+            self.counts.short_reads += 1;
+        } else {
+            self.counts.resets += 1;
+        }
+        if self.config.workload.shape != Shape::Crr {
+            self.pairs[index].state = PairState::Failed;
+            self.failed += 1;
+            return;
+        }
+        // A server that refuses would otherwise be asked as fast as the CPU allows.
+        std::thread::sleep(Duration::from_micros(100));
+        self.pairs[index].state = PairState::Idle;
+        self.plan_next(index);
+        if self.run.phase.rate.is_none() {
+            self.enqueue(index);
+        }
+    }
+
+    /// Gives up datagrams whose answer is overdue and lets their pairs go on.
+    pub(super) fn give_up_lost(&mut self) -> io::Result<()> {
+        let now = now_ns();
+        if now < self.run.look_ns {
+            return Ok(());
+        }
+        // Not after every answer: it takes a look at each pair.
+        self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
+        let limit = u64::try_from(siga_plan::limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
+        for index in 0..self.pairs.len() {
+            let overdue = |pair: &Pair<S::Socket>| {
+                pair.state == PairState::Receiving && now.saturating_sub(pair.started_ns) > limit
+            };
+            if !overdue(&self.pairs[index]) {
+                continue;
+            }
+            // It may be this end that had no CPU for so long: an answer that lies in its socket is none that was lost.
+            self.advance(index)?;
+            let pair = &mut self.pairs[index];
+            if overdue(pair) {
+                pair.state = PairState::Idle;
+                self.counts.lost += 1;
+                self.run.busy = self.run.busy.saturating_sub(1);
+                self.plan_next(index);
+                self.enqueue(index);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The identity of a connection, as many bytes of it as the request can carry.
+fn identity(first_pair: u32, index: usize, opened: u64, request: u64) -> u64 {
+    let whole = ((u64::from(first_pair) + index as u64 + 1) << 40) ^ opened.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    if request >= 8 { whole } else { whole & ((1 << (8 * request)) - 1) }
+}
