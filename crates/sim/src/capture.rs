@@ -1,7 +1,7 @@
-//! A capture of a link: what went into it and what came out of it.
+//! A capture of a link: the frames that its ends sent and received.
 //!
-//! Four interfaces: what A sent, what reached B, what B sent, what reached A. A frame that something befell carries that as
-//! its comment. Times are the world's.
+//! It has four interfaces: what A sent, what reached B, what B sent, what reached A. The comment of a frame has its fates. Times are
+//! the world's.
 
 use siga_stack::pcapng::{Frame, LinkType, Pcapng};
 use siga_stack::time::Instant;
@@ -35,7 +35,7 @@ impl Point {
 pub struct Capture(Pcapng);
 
 impl Capture {
-    /// An empty one.
+    /// An empty capture.
     pub fn new(medium: Medium) -> Self {
         let mut file = Pcapng::new(CAPTURE_BYTES_MAX);
         let link_type = match medium {
@@ -48,7 +48,7 @@ impl Capture {
         Self(file)
     }
 
-    /// Adds a frame, with a comment if there is something to say of it.
+    /// Adds a frame, with a comment if there is one.
     pub fn add(&mut self, at: Instant, point: Point, frame: &[u8], comment: &str) {
         let interface = point.interface();
         self.0.add(Frame { at, interface, direction: None, bytes: frame, len: frame.len(), comment });

@@ -1,8 +1,8 @@
 //! What has to be true of a run, whatever went wrong on its links.
 //!
-//! Streams: what arrives is, byte by byte, a prefix of what was sent ([`Stream`], over [`Content`]). The rest is the world's
-//! to check, which alone sees it: nodes that never fall silent, frames on links that did not agree to them, frames that
-//! nobody accounts for, what is left at the end, and progress within a bound once nothing is wrong any more.
+//! The bytes of a stream that arrive are a prefix of those that were sent ([`Stream`], over [`Content`]). The world checks the rest:
+//! nodes that never stop sending, frames on links that did not agree to them, frames that are not accounted for, leaks at the end,
+//! and progress within a bound after the last fault.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub enum Wrong {
     NeverSilent(NodeId),
     /// A node's deadline stays where it is, however often it is woken.
     Spinning(NodeId),
-    /// A node's deadline moves, but by so little that it is woken without end.
+    /// A node's deadline moves by so little that the node is woken without end.
     Restless(NodeId),
     /// A node passed a frame on to a device that it does not have.
     NoSuchDevice(NodeId, DeviceId),
@@ -38,16 +38,16 @@ pub enum Wrong {
     TooManyPending,
     /// Frames of a lane that neither arrived, nor were dropped, nor are on their way.
     Unaccounted(LaneId),
-    /// Something that had to happen had not, in time.
+    /// Something that had to happen did not happen in time.
     NoProgress {
         /// The bound.
         within: Duration,
         /// What had to happen.
         what: String,
     },
-    /// Something is left of a world that has come to rest.
+    /// Something is left in a world that is at rest.
     LeftOver(String),
-    /// What the ends of a connection report cannot stand beside each other.
+    /// The reports of a connection's two ends contradict each other.
     Unlawful(String),
     /// A node's own check failed.
     Node(NodeId, String),
@@ -79,7 +79,7 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Violation {}
 
-/// A stream of bytes that anybody can compute from its name: what is at a place tells the place.
+/// A stream of bytes that follows from its name; each byte depends on its offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     name: u64,
@@ -91,7 +91,7 @@ impl Content {
         Self { name }
     }
 
-    /// The byte at a place.
+    /// The byte at an offset.
     pub fn byte(&self, at: u64) -> u8 {
         self.word(at / 8)[usize::from((at % 8).to_le_bytes()[0])]
     }
@@ -101,7 +101,7 @@ impl Content {
         mix(self.name.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(at + 1)).to_le_bytes()
     }
 
-    /// The bytes from a place on.
+    /// The bytes from an offset on.
     pub fn fill(&self, from: u64, into: &mut [u8]) {
         let mut at = from;
         let mut rest = into;
@@ -128,7 +128,7 @@ pub struct Stream {
 /// How a stream went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamError {
-    /// A byte that is not the one at this place.
+    /// A byte is not the one at this offset.
     Byte {
         /// The place.
         at: u64,
@@ -163,12 +163,12 @@ impl Stream {
         Self { content, sent: 0, arrived: 0 }
     }
 
-    /// So many more bytes of the content were sent.
+    /// Counts further bytes of the content as sent.
     pub const fn sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 
-    /// These bytes arrived next.
+    /// Checks the next bytes that arrived.
     pub fn received(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         let mut wanted = [0; 1_024];
         for bytes in bytes.chunks(wanted.len()) {

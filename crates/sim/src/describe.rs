@@ -1,13 +1,12 @@
-//! What a frame is, in some words for a trace: addresses, protocol, what a person looks for first.
+//! Describes a frame in a few words for a trace: addresses, protocol, and what a reader looks for first.
 //!
-//! It believes nothing: a frame may be cut or damaged anywhere, and what cannot be told is left out. Nothing is checked, and
-//! nothing but traces depends on it.
+//! A frame may be cut or damaged anywhere; unknown parts are left out. Nothing is checked, and only traces depend on this.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::fault::Medium;
 
-/// Some words on a frame; none if it is nothing that is known here.
+/// Describes a frame; none if its kind is unknown here.
 pub fn frame(medium: Medium, bytes: &[u8]) -> Option<String> {
     match medium {
         Medium::Ip => packet(bytes),

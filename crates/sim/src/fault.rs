@@ -69,23 +69,23 @@ pub struct Faults {
     pub corrupt: Ppm,
     /// The most bits that are flipped in a frame; at least one is.
     pub corrupt_bits_max: u8,
-    /// Only what a checksum finds: bits are set and never cleared, and ARP, which has none, is spared. The Internet checksum
-    /// misses two flips of one column in two words, which a datagram of many fragments easily meets; it finds any few bits that
-    /// are all set. A frame that is marked to have its checksum still to be filled in is spared in any case.
+    /// Makes only changes that a checksum finds: bits are set and never cleared, and ARP, which has no checksum, stays whole. The
+    /// Internet checksum misses two flips of one column in two words, which easily happens in a datagram of many fragments. It
+    /// finds any few bits that are all set. A frame with an unfilled checksum stays whole in any case.
     pub corrupt_only_sets: bool,
     /// A frame loses some of its end; at least a byte stays.
     pub truncate: Ppm,
     /// A frame arrives twice.
     pub duplicate: Ppm,
-    /// The second copy is at most so much later.
+    /// The second copy is later by at most this time.
     pub duplicate_by: Duration,
-    /// A frame is held back, so that later ones overtake it.
+    /// A frame is delayed, so that later ones overtake it.
     pub reorder: Ppm,
-    /// It is held back by at most so long.
+    /// It is delayed by at most this time.
     pub reorder_by: Duration,
     /// Every frame is late by a random time up to this. The order stays.
     pub jitter: Duration,
-    /// Frames longer than so many bytes vanish; 0: all of them.
+    /// Frames longer than this many bytes vanish; 0: all of them.
     pub black_hole_over: Option<usize>,
 }
 
@@ -125,14 +125,14 @@ pub struct Burst {
     pub loss: Ppm,
 }
 
-/// What befell a frame. The first ones end it, the others change it on its way.
+/// What happened to a frame. The first fates end it, the others change it on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// Lost by chance.
     Lost,
     /// Lost in a burst.
     BurstLost,
-    /// The wire was taken, and so was every place before it.
+    /// The wire was busy and its queue full.
     QueueFull,
     /// Swallowed by a black hole.
     BlackHoled,
@@ -140,7 +140,7 @@ pub enum Fate {
     TooLong,
     /// No carrier when it was sent, or a carrier lost before it arrived.
     NoCarrier,
-    /// More frames on their way than this world holds.
+    /// More frames in flight than this world holds.
     TooManyInFlight,
     /// Some bits are flipped.
     Corrupted,
@@ -168,7 +168,7 @@ impl Fate {
         Self::HeldBack,
     ];
 
-    /// The word for it in traces and counters.
+    /// Its word in traces and counters.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Lost => "lost",

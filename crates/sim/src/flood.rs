@@ -1,7 +1,6 @@
-//! A hostile node: it floods a listener with SYNs from addresses that it does not have, and shoots blindly at
-//! connections of others.
+//! A hostile node: it floods a listener with SYNs from forged addresses, and attacks connections of other nodes blindly.
 //!
-//! It speaks plain IPv4 over a link of two ends, and answers nothing: what it sends is forgotten, what it gets is ignored.
+//! It sends IPv4 over a link of two ends, keeps no state, and ignores all frames that it receives.
 
 use siga_stack::wire::tcp::{Flags, Header, SeqNumber};
 use std::net::{Ipv4Addr, SocketAddrV4};

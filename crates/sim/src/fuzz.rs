@@ -1,9 +1,9 @@
 //! What an input of a fuzzer means: hostile dialogues with stacks, as functions of bytes.
 //!
-//! Each function plays its input against a world of its own and panics where a promise is broken; any input is a valid one.
-//! The targets in `fuzz/` call them with inputs led by coverage, the tests with the inputs kept from there. Inputs are
-//! programs: an operation, its arguments, the next operation. What arguments leave out is filled in rightly (lengths,
-//! checksums, numbers in sequence), so that most of what an input sends gets past the first look at a header.
+//! Each function plays its input against a world of its own, and panics where a promise is broken. Every input is valid. The targets
+//! in `fuzz/` call these functions with inputs guided by coverage, the tests with kept inputs. An input is a program: an operation,
+//! its arguments, the next operation. Lengths, checksums and sequence numbers that arguments leave out are filled in correctly, so
+//! that most packets pass the first checks of a header.
 
 mod dialogue;
 mod frames;
@@ -16,20 +16,20 @@ pub use dialogue::dialogue;
 pub use frames::frames;
 pub use reassembly::reassembly;
 
-/// A target: what it is called and what it does.
+/// A target's name and function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
 pub const TARGETS: [Target; 3] = [("frames", frames), ("dialogue", dialogue), ("reassembly", reassembly)];
 
-/// A byte of the one stream that everybody in these worlds sends: it depends on its place alone, so that whoever receives a
-/// byte knows what it has to be.
+/// A byte of the one stream that all nodes of these worlds send. It depends on its offset alone, so that every receiver can
+/// check it.
 fn content(place: u32) -> u8 {
     let [a, b, c, d] = place.wrapping_mul(0x9e37_79b1).to_be_bytes();
     a ^ b ^ c ^ d
 }
 
-/// So many bytes of it from a place on.
+/// The stream's bytes from an offset on, this many.
 fn contents(place: u32, len: usize) -> Vec<u8> {
     (0..len).scan(place, |at, _| Some(content(std::mem::replace(at, at.wrapping_add(1))))).collect()
 }

@@ -1,8 +1,8 @@
-//! Real stacks as nodes: a router, or a host with programs: those of [`crate::tcp`], and some that ask and answer over UDP.
+//! Real stacks as nodes: a router, or a host with programs. These are those of [`crate::tcp`], and some that ask over UDP.
 //!
-//! An asking program sends requests of many sizes, again and again until each is answered, and checks every answer byte by
-//! byte. A datagram may come twice, late or never: that is UDP's promise. One that comes with other bytes than were sent is a
-//! violation, and so is an answer to what was never asked.
+//! An asking program sends requests of many sizes, repeats each until it is answered, and checks every byte of the answers. A
+//! datagram may come twice, late or never, as UDP allows. A datagram with other bytes than were sent is a violation, and so is
+//! an answer without a request.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,16 +20,16 @@ use crate::check::{Content, Stream};
 use crate::node::{Built, LinkState, Node, Outgoing};
 use crate::tcp::{self, Dial, Listen, Report};
 
-/// Requests that are on their way at a time.
+/// Requests in flight at a time.
 const OUTSTANDING_MAX: usize = 4;
-/// After which an unanswered request is sent again.
+/// An unanswered request is repeated after this time.
 const RETRY: Duration = Duration::from_secs(1);
 /// The number of a request and the length of its answer.
 const HEAD_BYTES: usize = 4 + 4;
-/// What the largest datagram over IPv4 has room for behind all headers.
+/// The room of the largest datagram over IPv4 behind all headers.
 pub const BODY_BYTES_MAX: usize = 65_535 - 20 - 8 - HEAD_BYTES;
 
-/// Of what a stack at rest holds nothing. Path MTUs are remembered until something is sent there.
+/// Kinds of memory of which a stack at rest holds nothing. Path MTUs stay until the next packet to their destination.
 const LEAVE_NOTHING: [&str; 9] = [
     "bytes of frames in device queues",
     "neighbours",
@@ -48,7 +48,7 @@ pub struct Host {
     stack: Stack,
     programs: Vec<Program>,
     tcp: tcp::Programs,
-    /// Of each device that was told of its link.
+    /// For each device that received the state of its link.
     carriers: Vec<bool>,
     wrong: Option<String>,
 }
@@ -99,7 +99,7 @@ impl Host {
     /// Adds a program that accepts TCP connections.
     ///
     /// # Errors
-    /// What the stack says.
+    /// The stack's error.
     pub fn listen(&mut self, listen: Listen) -> Result<(), TcpError> {
         self.tcp.listen(&mut self.stack, listen)
     }
@@ -109,7 +109,7 @@ impl Host {
         self.tcp.dial(dial);
     }
 
-    /// What became of its TCP connections.
+    /// The reports of its TCP connections.
     pub fn reports(&self) -> &[Report] {
         self.tcp.reports()
     }
@@ -224,7 +224,7 @@ impl Node for Host {
     }
 
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState) {
-        // One that is too small for a version's addresses is refused: the link is then a black hole to them.
+        // The stack refuses an MTU that is too small for an IP version. The link is then a black hole for that version.
         if let Ok(mtu) = u16::try_from(state.mtu) {
             let _: Result<(), DeviceError> = self.stack.set_mtu(now, device, mtu);
         }
@@ -293,7 +293,7 @@ fn answer(stack: &mut Stack, now: Instant, socket: UdpId) -> Result<(), String> 
     Ok(())
 }
 
-/// The next datagram. What the network says of one sent is no reason to stop: the request is sent again.
+/// The next datagram. An ICMP error about a sent datagram is ignored: the request is repeated.
 fn receive(stack: &mut Stack, socket: UdpId) -> Result<Option<Datagram>, String> {
     loop {
         match stack.udp_receive(socket) {

@@ -1,8 +1,8 @@
-//! One direction of a link: what becomes of a frame that is sent into it.
+//! One direction of a link: what happens to a frame that is sent into it.
 //!
-//! In order: carrier, length, the queue before the wire, then the faults on the wire. A frame that is lost on the wire has
-//! taken its time there. Frames stay in order, jitter included; only those held back and second copies leave it. Every frame
-//! is accounted for: what was sent and what was duplicated has arrived, was dropped for a counted reason, or is on its way.
+//! The order is: carrier, length, the queue before the wire, the faults on the wire. A frame that is lost on the wire has used its
+//! time there. Frames stay in order, even with jitter; only delayed frames and second copies leave it. Every frame is accounted
+//! for: sent and duplicated frames have arrived, were dropped for a counted reason, or are in flight.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How often this befell a frame.
+    /// How often frames had this fate.
     pub fn of(&self, fate: Fate) -> u64 {
         self.fates[fate.index()]
     }
@@ -56,22 +56,22 @@ impl Counts {
     }
 }
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
     /// When it arrives.
     pub at: Instant,
-    /// It, with what befell it.
+    /// The frame, with its fates.
     pub bytes: Vec<u8>,
     /// What its sender marked it with.
     pub marks: Marks,
     epoch: u32,
 }
 
-/// What became of a frame that was sent.
+/// The result of sending a frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Passage {
-    /// What befell it, in order; empty: nothing.
+    /// Its fates in order; empty if nothing happened to it.
     pub fates: Vec<Fate>,
     /// Its copies on their way: none, one or two.
     pub arrivals: Vec<Arrival>,
@@ -168,7 +168,7 @@ impl Lane {
         Passage { fates, arrivals }
     }
 
-    /// Takes an arrival whose time has come off the lane, and says if it arrives.
+    /// Removes a due arrival from the lane, and returns whether it arrives.
     pub fn arrive(&mut self, arrival: &Arrival) -> Result<(), Fate> {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(arrival.bytes.len());
@@ -181,7 +181,7 @@ impl Lane {
         Ok(())
     }
 
-    /// When the frame would arrive were it not held back, or why it does not.
+    /// When the frame would arrive without a delay, or why it does not arrive.
     fn pass(&mut self, now: Instant, frame_bytes: usize, marks: Marks) -> Result<Instant, Fate> {
         if !self.carrier {
             return Err(Fate::NoCarrier);
@@ -235,7 +235,7 @@ impl Lane {
     }
 
     fn damage(&mut self, mut bytes: Vec<u8>, marks: Marks, fates: &mut Vec<Fate>) -> Vec<u8> {
-        // Nothing could find out a flipped bit under a checksum that is not filled in: such a link is memory.
+        // No receiver could find a flipped bit under an unfilled checksum: such a link is memory.
         let spared = marks.checksum_unfilled || self.faults.corrupt_only_sets && self.is_arp(&bytes);
         if self.rng.chance(self.faults.corrupt) && !spared && self.corrupt(&mut bytes) {
             fates.push(Fate::Corrupted);
@@ -255,7 +255,7 @@ impl Lane {
     /// Flips some bits; true unless none that was drawn may be flipped.
     fn corrupt(&mut self, bytes: &mut [u8]) -> bool {
         let flips = self.rng.between(1, u64::from(self.faults.corrupt_bits_max.min(FLIPPED_BITS_MAX)));
-        // A bit that was drawn before stays flipped: twice would leave the frame whole.
+        // A bit that was drawn before stays flipped, because a second flip would repair the frame.
         let mut places: Vec<(usize, u64)> = Vec::new();
         for _ in 0..flips {
             let place = (self.rng.index(bytes.len()), self.rng.below(8));

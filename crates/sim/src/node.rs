@@ -1,7 +1,7 @@
-//! What the world asks of whoever lives in it.
+//! The interface between the world and its nodes.
 //!
-//! A node is driven as a stack is: frames and deadlines in, frames and the next deadline out, time always an argument. After
-//! each call that may change it the world takes all frames that it has to send, from every device, and asks for its deadline.
+//! The world drives a node as a caller drives a stack: frames and deadlines in, frames and the next deadline out, time always an
+//! argument. After each call that may change a node, the world takes all its frames from every device, and reads its deadline.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::Instant;
@@ -26,7 +26,7 @@ pub struct Built {
     pub marks: Marks,
 }
 
-/// What a node is told of the link at one of its devices.
+/// The state of a link, as one of its nodes receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState {
     /// Whether there is a carrier.
@@ -35,7 +35,7 @@ pub struct LinkState {
     pub mtu: usize,
 }
 
-/// A host, a router, or whatever else sends and receives frames.
+/// A host, a router, or anything else that sends and receives frames.
 pub trait Node {
     /// Takes a frame that arrived. What it passes on at once goes into `forwarded`.
     fn handle_frame(
@@ -50,18 +50,18 @@ pub trait Node {
     /// Builds the next frame for this device, if there is one to be sent. `into` is as long as the longest frame.
     fn poll_transmit(&mut self, now: Instant, device: DeviceId, into: &mut [u8]) -> Option<Built>;
 
-    /// When it wants to be woken.
+    /// The time at which the world has to wake it.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Its time has come.
+    /// Its deadline has come.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// The link at this device changed: its carrier or its MTU. Told once in the beginning, too.
+    /// The link at this device changed its carrier or MTU. The world also calls this once at the beginning.
     fn link_changed(&mut self, now: Instant, device: DeviceId, state: LinkState);
 
-    /// Whether all is right with it so far, as far as it knows: a checker at work inside it. Asked for after each event.
+    /// The result of the node's own checks so far. The world calls this after each event.
     fn check(&self) -> Result<(), String>;
 
-    /// What it still holds that a node at rest would not: a queue, a buffer, a half of something. One word or two each.
+    /// What the node holds that a node at rest would not, such as a queue or a buffer, in one or two words each.
     fn left_over(&self) -> Vec<String>;
 }

@@ -1,8 +1,8 @@
 //! Random numbers from a seed: SplitMix64 (Steele, Lea and Flood 2014), written out so that no release of another crate
 //! changes what a seed means.
 //!
-//! Each part of a world has a generator of its own, named by the seed and the part, so that one part drawing more often
-//! leaves the others' luck alone. Not for secrets.
+//! Each part of a world has a generator of its own, which follows from the seed and the part. Draws of one part therefore do not
+//! change those of another. The numbers are not fit for secrets.
 
 /// A probability in millionths: whole numbers give the same decisions on every machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -14,12 +14,12 @@ impl Ppm {
     /// It always happens.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// So many of a million; more than a million is always.
+    /// This many in a million; a million or more is always.
     pub const fn new(millionths: u32) -> Self {
         if millionths > 1_000_000 { Self::ALWAYS } else { Self(millionths) }
     }
 
-    /// So many of a hundred.
+    /// This many in a hundred.
     pub const fn percent(percent: u32) -> Self {
         Self::new(percent.saturating_mul(10_000))
     }
@@ -38,7 +38,7 @@ pub struct Rng {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finishing function of SplitMix64: every bit of the input sways every bit of the output.
+/// The finishing function of SplitMix64: every bit of the input affects every bit of the output.
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -68,7 +68,7 @@ impl Rng {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// A place in a slice or a count of that size; 0 if there is none.
+    /// An index into a slice of that length; 0 if it is empty.
     pub fn index(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX);
         usize::try_from(self.below(end)).unwrap_or(0)

@@ -1,7 +1,7 @@
-//! A whole run from a seed: a world, a plan of what goes wrong in it, and what has to be true in spite of that.
+//! A whole run from a seed: a world, a schedule of faults, and what has to be true in spite of them.
 //!
-//! The seed decides everything. Faults come and go for some seconds of virtual time; then all links are well again, and
-//! from there on everything that was asked for has to come to pass within a bound. At the end nothing may be left.
+//! The seed decides everything. Faults come and go for some seconds of virtual time. Then all links work again, and every request and
+//! stream has to complete within a bound. At the end nothing may be left.
 
 mod calls;
 mod draw;
@@ -22,7 +22,7 @@ use crate::toy::Toy;
 use crate::trace::{LaneId, LinkId, NodeId, Side, Watcher};
 use crate::world::{BuildError, Change, End, World};
 
-/// Parts of a scenario's luck; links have the small numbers.
+/// Parts of a scenario with a random generator each; links have the small numbers.
 const PLAN: u64 = 1 << 32;
 /// From the last fault's end to the last byte or answer. Each retries within a second; a neighbour that did not answer is asked
 /// again when it is next used.
@@ -42,7 +42,7 @@ const BURST: Burst = Burst { begin: Ppm::new(5_000), end: Ppm::new(50_000), loss
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What went on, in a few words.
+    /// The scenario in a few words.
     pub name: &'static str,
     /// Whether all was right.
     pub verdict: Result<(), Violation>,
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub hash: u64,
     /// How much happened.
     pub events: u64,
-    /// What befell frames, and how often.
+    /// The fates of frames, and how often each happened.
     pub fates: Vec<(Fate, u64)>,
     /// How long it took in the world.
     pub virtual_time: Duration,
@@ -79,7 +79,7 @@ impl fmt::Debug for Show {
 /// The world could not be built: a mistake in this crate, whatever the seed.
 pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     let mut rng = Rng::new(seed, PLAN);
-    // One in eight keeps an eye on the world itself.
+    // One in eight checks the world itself.
     match rng.below(8) {
         0 => streams(new_world(seed, show), seed, &mut rng),
         1 | 2 => questions(new_world(seed, show), seed, &mut rng),
@@ -87,24 +87,24 @@ pub fn run(seed: u64, show: Show) -> Result<Outcome, BuildError> {
     }
 }
 
-/// What a world has to come to.
+/// The goal of a world.
 struct Goal<'a, N> {
-    /// What goes on, in a few words.
+    /// The scenario in a few words.
     name: &'static str,
     /// In words.
     what: &'static str,
-    /// From the time on at which all is well.
+    /// The time after which no fault is left.
     within: Duration,
-    /// Whether it has come to pass.
+    /// Whether the goal is reached.
     done: &'a dyn Fn(&World<N>) -> bool,
     /// Whether it was right.
     judge: &'a dyn Fn(&World<N>) -> Result<(), String>,
-    /// What is waited for, where it does not come to pass.
+    /// What is missing, if the goal is not reached.
     waiting: &'a dyn Fn(&World<N>) -> Vec<String>,
 }
 
 impl<'a, N> Goal<'a, N> {
-    /// One that says all by coming to pass.
+    /// A goal without a further check.
     fn new(name: &'static str, what: &'static str, done: &'a dyn Fn(&World<N>) -> bool) -> Self {
         Self { name, what, within: PROGRESS_WITHIN, done, judge: &|_| Ok(()), waiting: &|_| Vec::new() }
     }
@@ -163,7 +163,7 @@ fn streams(mut world: World<Toy>, seed: u64, rng: &mut Rng) -> Result<Outcome, B
     Ok(play(world, well_at, &Goal::new("streams of the toy protocol", "both streams arrive whole", &done)))
 }
 
-/// Plays a world until it is well, then waits for what has to come to pass, then for rest.
+/// Plays a world until its faults end, then until its goal is reached, then until it is at rest.
 fn play<N: Node>(mut world: World<N>, well_at: Instant, goal: &Goal<'_, N>) -> Outcome {
     let mut verdict = world
         .run_until(well_at)
@@ -212,7 +212,7 @@ fn draw_wire(rng: &mut Rng) -> Wire {
     }
 }
 
-/// What may be wrong with a link for a while. Each fault is there in one case of three.
+/// Faults of a link for a while. Each fault is present in one case of three.
 fn draw_faults(rng: &mut Rng) -> Faults {
     let third = Ppm::new(333_333);
     let some = |rng: &mut Rng, most: u32| {
@@ -235,10 +235,10 @@ fn draw_faults(rng: &mut Rng) -> Faults {
     }
 }
 
-/// Schedules faults on these links, and their end; the time from which on all is well.
+/// Schedules faults on these links, and their end; returns the time after which no fault is left.
 fn plan<N: Node>(world: &mut World<N>, rng: &mut Rng, links: &[LinkId]) -> Result<Instant, BuildError> {
     let well_at = Instant::default() + Duration::from_millis(rng.between(100, 10_000));
-    // As many in the first milliseconds as in the last seconds, because streams are over soon on a fast link.
+    // The first milliseconds get as many faults as the last seconds, because streams end soon on a fast link.
     let sometime = |rng: &mut Rng| Instant::from_ns(rng.below(well_at.as_ns()) >> rng.below(20));
     for &link in links {
         let wire = *world.lane(LaneId { link, from: Side::A }).wire();
@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// So many that every kind of world and every fault is among them.
+    /// Enough seeds to have every kind of world and every fault among them.
     const SEEDS: u64 = 200;
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), 2 + draw::Kind::ALL.len(), "{names:?}");
         for fate in Fate::ALL {
-            // Nobody sends as much as a link holds.
+            // No node sends as much as a link holds.
             let never = fate == Fate::TooManyInFlight;
             let count: u64 = fates.iter().flatten().filter(|(befell, _)| *befell == fate).map(|(_, count)| count).sum();
             assert_eq!(count == 0, never, "{fate}: {count}");

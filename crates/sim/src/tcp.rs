@@ -1,12 +1,11 @@
-//! Programs over TCP, and what may come of them.
+//! Programs over TCP, and their permitted results.
 //!
 //! A [`Script`] says what both sides of one connection do: how much each sends, in what portions and pauses, how slowly it
 //! reads, and how it ends. Both hosts know all scripts. The side that opens sends the script's number first, so that the other
-//! knows which it is. Programs act on what [`siga_stack::Stack::tcp_poll_event`] tells and on deadlines of their own, on
-//! nothing else: news that does not come is a connection that hangs, and a hanging connection fails the run.
+//! side knows it. Programs act only on events of [`siga_stack::Stack::tcp_poll_event`] and on their own deadlines. A missing event
+//! therefore leaves a connection that hangs, and a hanging connection fails the run.
 //!
-//! Each side reports what it wrote and read, and how it ended. [`judge`] says whether the reports of both sides may stand
-//! beside each other.
+//! Each side reports what it wrote and read, and how it ended. [`judge`] checks that the reports of both sides agree.
 
 mod flow;
 mod judge;
@@ -28,7 +27,7 @@ pub const HEAD_BYTES: usize = 8;
 pub struct Script {
     /// The side that opens, then the other. Of a connection that both open, the first sends the number.
     pub sides: [Conduct; 2],
-    /// What may come of it beside what the conducts say.
+    /// Results that are permitted beside those of the conducts.
     pub leeway: Leeway,
 }
 
@@ -51,7 +50,7 @@ pub struct Conduct {
     pub end: End,
 }
 
-/// Requests and responses: who sends how much after how much has come.
+/// Requests and responses: how much each side sends after how much has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
     /// Bytes that this side sends in its turn.
@@ -75,7 +74,7 @@ pub enum End {
     AbortAfter(Duration),
 }
 
-/// What may come of a connection although neither side's conduct says so.
+/// Results that are permitted although neither side's conduct has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leeway {
     /// The listener is closed for a while: it may be refused or reset.
@@ -84,13 +83,12 @@ pub struct Leeway {
     pub timed_out: bool,
     /// Closing may end by a reset after some time.
     pub lingers: bool,
-    /// The listener may answer with cookies: it keeps nothing of the connection, so that a second copy of its first
-    /// bytes that comes after it is over begins it once more; and an acknowledgement whose first bytes were lost is one
-    /// that nobody knows, so that it is reset before it was open.
+    /// The listener may answer with cookies and keeps no state. A second copy of the first bytes may then open the connection
+    /// again after its end. And if the first bytes are lost, a later acknowledgement is unknown and is answered with a reset.
     pub replayed: bool,
 }
 
-/// What became of one side of a connection.
+/// The report of one side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// The script's number.
@@ -101,22 +99,22 @@ pub struct Report {
     pub written: u64,
     /// Bytes that arrived.
     pub read: u64,
-    /// The end of the other's direction was told.
+    /// The end of the other's direction was reported.
     pub ended: bool,
     /// This direction was shut down or closed, other than by a reset.
     pub shut: bool,
-    /// How it was over.
+    /// How it ended.
     pub last: Last,
 }
 
-/// How a side's connection was over.
+/// How a side's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
     /// The program closed it.
     Closed,
     /// The program reset it.
     Aborted,
-    /// The stack said so.
+    /// The stack reported it.
     Failed(siga_stack::tcp::Failure),
 }
 
@@ -154,7 +152,7 @@ pub(crate) fn head(script: usize) -> [u8; HEAD_BYTES] {
     bytes
 }
 
-/// The number in a head; none if nobody wrote it.
+/// The number in a head; none if it is no number.
 pub(crate) fn parse_head(bytes: [u8; HEAD_BYTES]) -> Option<usize> {
     let [a, b, c, d, rest @ ..] = bytes;
     let number = u32::from_be_bytes([a, b, c, d]);

@@ -1,9 +1,8 @@
-//! How fast one stream is over one link, in virtual time, by what is lost on it and how large the buffers are: a table whose
-//! text changes when what TCP does changes.
+//! The rate of one stream over one link, in virtual time, by loss and buffer size. The text of this table changes when TCP's
+//! behaviour changes.
 //!
-//! Both buffers of both ends have the size of the column. Losses are of data alone and independent of each other. Beside each
-//! row stands what Mathis, Semke, Mahdavi and Ott (1997) give for a window that is halved by each loss, and under each column
-//! what one buffer a round trip makes.
+//! Both buffers of both ends have the size of the column. Only data is lost, each frame independently. Beside each row is the rate by
+//! Mathis, Semke, Mahdavi and Ott (1997) for a window that each loss halves. Under each column is the rate of one buffer a round trip.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -32,16 +31,15 @@ const MTU: usize = 1_500;
 /// Payload of a full segment: without the headers of IPv4 and TCP and without timestamps.
 const SEGMENT_BYTES: u64 = 1_448;
 const PORT: u16 = 80;
-/// Round trips before anything is counted, in which the first slow start ends and what it lost is repaired.
+/// Round trips before the measurement, in which the first slow start ends and its losses are repaired.
 const WARM_UP_ROUND_TRIPS: u32 = 60;
-/// A measurement ends after so many bytes or so many round trips, whichever comes first. Where losses are rare, it takes longer
-/// to see some.
+/// A measurement ends after this many bytes or round trips, whichever comes first. Rare losses need more of them.
 const COUNTED_BYTES: u64 = 3_000_000;
 const RARE: Ppm = Ppm::new(1_000);
 const COUNTED_BYTES_RARE: u64 = 8_000_000;
 const COUNTED_ROUND_TRIPS: u32 = 1_000;
 
-/// A link, by what decides how fast a stream can be.
+/// A link with the properties that limit the rate of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
     /// Its rate.
@@ -57,12 +55,12 @@ pub const PATHS: [Path; 2] = [
 ];
 
 impl Path {
-    /// Bytes under way when the link is full.
+    /// Bytes in flight when the link is full.
     fn window_bytes(self) -> u64 {
         self.rate_bits_per_s / 8 * self.round_trip.as_nanos() / 1_000_000_000
     }
 
-    /// As many frames wait as are under way.
+    /// The queue has as many frames as the link has in flight.
     fn queue_frames(self) -> usize {
         usize::try_from(self.window_bytes()).unwrap_or(0) / MTU
     }

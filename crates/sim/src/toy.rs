@@ -1,7 +1,7 @@
-//! A protocol that is right for sure, to test the world with: go-back-N over a checked frame, in both directions.
+//! A protocol that tests the world itself: go-back-N over a checked frame, in both directions.
 //!
-//! It is simple enough to be believed: cumulative acknowledgements, one timer, everything sent again after a timeout. Where
-//! it fails, the world is wrong. It is no example of a good protocol.
+//! It is simple enough to be correct: cumulative acknowledgements, one timer, and all data repeated after a timeout. If it fails,
+//! the world has a bug. It is no example of a good protocol.
 
 use siga_stack::link::frame::{DeviceId, Marks};
 use siga_stack::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub struct Toy {
 }
 
 impl Toy {
-    /// An end that sends so many bytes of one content, and expects so many of another.
+    /// An end that sends this many bytes of one content, and expects this many of another.
     pub fn new(send: (Content, u64), expect: (Content, u64)) -> Self {
         let mut peer = Stream::new(expect.0);
         peer.sent(expect.1);

@@ -1,7 +1,7 @@
 //! Everything that happens in a world, as a readable line and as one hash over all of it.
 //!
-//! The hash is FNV-1a of 64 bits: written out here, so that it is the same on every machine and for ever. It tells whether
-//! two runs were the same, and resists nobody who wants it to lie.
+//! The hash is FNV-1a of 64 bits, written out here so that it never changes. It shows whether two runs were the same, and offers no
+//! protection against forgery.
 
 use std::fmt;
 
@@ -77,7 +77,7 @@ pub enum What<'a> {
         /// The frame.
         frame: &'a [u8],
     },
-    /// Something befell a frame of this lane.
+    /// Something happened to a frame of this lane.
     Befell {
         /// Where.
         lane: LaneId,
@@ -93,7 +93,7 @@ pub enum What<'a> {
         /// As it arrived.
         frame: &'a [u8],
     },
-    /// A node's time came.
+    /// A node's deadline came.
     Woken {
         /// The node.
         node: NodeId,
@@ -104,7 +104,7 @@ pub enum What<'a> {
         link: LinkId,
         /// What of it.
         kind: &'static str,
-        /// To what, in words that the hash leaves out: they are free to change.
+        /// To what, in words that may change, since the hash leaves them out.
         text: &'a str,
     },
 }
@@ -166,7 +166,7 @@ impl Fnv {
     }
 }
 
-/// Where events go: into the hash, and to whoever watches.
+/// Where events go: into the hash, and to a watcher.
 #[derive(Default)]
 pub(crate) struct Trace {
     hash: Fnv,

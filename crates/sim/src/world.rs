@@ -1,8 +1,7 @@
 //! The world: nodes, links between their devices, a schedule of changes, and time that jumps from event to event.
 //!
-//! Events of one time happen in the order in which they came to be, so that a run depends on nothing but its seed and what
-//! its owner does. After each event that concerns a node the world takes everything it has to send. A violation ends the
-//! run: time stands still from there on.
+//! Events of one time happen in the order of their creation, so that a run depends only on its seed and on its caller. After each
+//! event of a node the world takes all frames that the node has to send. A violation ends the run: time stands still from then on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,11 +57,11 @@ pub enum Change {
         /// What is wrong from here on.
         faults: Faults,
     },
-    /// What the link is, in both directions. The nodes are told of another MTU.
+    /// The link itself, in both directions. The nodes learn of a changed MTU.
     Wire(Wire),
-    /// The carrier goes or comes. The nodes are told.
+    /// The carrier goes or comes, and the nodes learn of it.
     Carrier(bool),
-    /// The largest packet. The nodes are told.
+    /// The largest packet; the nodes learn of it.
     Mtu(usize),
 }
 
@@ -87,7 +86,7 @@ pub enum BuildError {
     Stack,
 }
 
-/// Time, then the order in which events came to be.
+/// Time, then the order in which events were created.
 type Key = (Instant, u64);
 
 #[derive(Debug)]
@@ -105,7 +104,7 @@ struct Slot<N> {
     instant: Instant,
     frames_in_instant: u32,
     wakes_in_instant: u32,
-    /// The second that is under way, counted from the clock's zero.
+    /// The current second, counted from the clock's zero.
     second: u64,
     wakes_in_second: u32,
 }
@@ -125,7 +124,7 @@ const fn at(side: Side) -> usize {
 }
 
 impl<N: Node> World<N> {
-    /// An empty world. All its luck comes from the seed.
+    /// An empty world. All its random numbers come from the seed.
     pub fn new(seed: u64) -> Self {
         Self {
             now: Instant::default(),
@@ -160,7 +159,7 @@ impl<N: Node> World<N> {
         Ok(NodeId(id))
     }
 
-    /// Joins two devices and tells their nodes.
+    /// Joins two devices and notifies their nodes.
     pub fn link(&mut self, a: End, b: End, wire: Wire) -> Result<LinkId, BuildError> {
         let id = u16::try_from(self.links.len()).map_err(|_| BuildError::TooManyLinks)?;
         if self.links.len() >= LINKS_MAX {
@@ -209,12 +208,12 @@ impl<N: Node> World<N> {
         self.trace.watch(watcher);
     }
 
-    /// Leaves what is in frames out of the hash: for worlds in which much goes on and nobody asks for it.
+    /// Leaves the contents of frames out of the hash, for large worlds in which they do not matter.
     pub fn hash_no_contents(&mut self) {
         self.trace.hash_no_contents();
     }
 
-    /// Captures what goes over the links that are added from here on.
+    /// Captures the frames of links that are added from here on.
     pub fn capture_links(&mut self) {
         self.capturing = true;
     }
@@ -229,12 +228,12 @@ impl<N: Node> World<N> {
         self.now
     }
 
-    /// The hash of all that happened.
+    /// The hash of all events.
     pub const fn hash(&self) -> u64 {
         self.trace.hash()
     }
 
-    /// How much happened.
+    /// The number of events.
     pub const fn events(&self) -> u64 {
         self.trace.events()
     }
@@ -273,7 +272,7 @@ impl<N: Node> World<N> {
         result
     }
 
-    /// Lets everything happen up to a time, which it is then.
+    /// Plays all events up to a time, and sets the clock to it.
     pub fn run_until(&mut self, end: Instant) -> Result<(), Violation> {
         while self.violation.is_none() && self.pending.first_key_value().is_some_and(|(key, _)| key.0 <= end) {
             self.step();
@@ -285,8 +284,8 @@ impl<N: Node> World<N> {
         Ok(())
     }
 
-    /// Lets things happen until `done` says so, looking after each event; the time it then is, or a violation that says
-    /// `what` did not come to pass by `end`.
+    /// Plays events until `done` returns true, and returns the time. `done` is called after each event. If `end` comes first, the
+    /// result is a violation that names `what`.
     pub fn run_until_done(
         &mut self,
         end: Instant,
@@ -308,7 +307,7 @@ impl<N: Node> World<N> {
         Ok(self.now)
     }
 
-    /// Checks a world that should have come to rest: frames add up, none is on its way, no node holds anything.
+    /// Checks a world at rest: frames add up, none is in flight, no node holds anything.
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         for (id, link) in (0..).map(LinkId).zip(&self.links) {
             for (from, lane) in [Side::A, Side::B].into_iter().zip(&link.lanes) {
@@ -417,7 +416,7 @@ impl<N: Node> World<N> {
         }
     }
 
-    /// Tells both ends what their link is.
+    /// Sends the state of their link to both ends.
     fn tell(&mut self, id: LinkId) {
         let now = self.now;
         let link = &self.links[usize::from(id.0)];

@@ -59,7 +59,7 @@ fn probe(world: &mut World<Any>, packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     world.drive(PROBER, |node, _| std::mem::take(&mut support::prober(node).inbox))
 }
 
-/// The ends of what a prober sends to the host behind so many networks, in both versions.
+/// The ends of a prober's packets to the host behind this many networks, in both versions.
 fn ends(networks: u8) -> [[IpAddr; 2]; 2] {
     let last = networks - 1;
     [[net::v4(0, 1).into(), net::v4(last, 2).into()], [net::v6(0, 1).into(), net::v6(last, 2).into()]]
@@ -96,7 +96,7 @@ fn traceroute_names_every_router_and_then_the_host() {
             assert_eq!(replies.len(), 1, "{hops} hops: {replies:?}");
             let (sender, _, message) = parts(&replies[0]);
             seen.push((sender, [message[0], message[1]]));
-            // The quoted packet tells which probe it was.
+            // The quoted packet shows which probe it was.
             assert!(message[8..].windows(2).any(|port| port == 33_434_u16.to_be_bytes()));
         }
         let router = |network| if ends[0].is_ipv4() { net::v4(network, 2).into() } else { net::v6(network, 2).into() };

@@ -46,7 +46,7 @@ const RULED: [&str; 9] = [
 ];
 
 /// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
-const EXEMPT: [(&str, &str); 14] = [
+const EXEMPT: [(&str, &str); 13] = [
     ("ARCHITECTURE.md", REWRITTEN),
     ("SECURITY.md", REWRITTEN),
     ("SPECIFICATION.md", REWRITTEN),
@@ -59,7 +59,6 @@ const EXEMPT: [(&str, &str); 14] = [
     ("crates/results/", REWRITTEN),
     ("crates/ring/", REWRITTEN),
     ("crates/siga/", REWRITTEN),
-    ("crates/sim/", REWRITTEN),
     ("crates/stack/", REWRITTEN),
 ];
 const REWRITTEN: &str = "its prose is being written anew";

@@ -1,7 +1,7 @@
-//! Two connections that talk while the input delivers, loses, repeats, reorders and rewrites their segments and makes any call.
+//! Two connections exchange segments, while the input delivers, loses, repeats, reorders and rewrites them and makes any call.
 //!
-//! What is read is what was written, whoever did what to the segments. An *honest* input rewrites nothing: there all that
-//! was written arrives in the end, and both ends close.
+//! Applications read what was written, whatever happened to the segments. An *honest* input rewrites nothing: all bytes arrive in
+//! the end, and both ends close.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -22,7 +22,7 @@ const FLYING_MAX: usize = 256;
 /// Byte by byte a stream would take hours.
 const BUFFER_BYTES_MIN: usize = 1_000;
 const BUFFER_BYTES_MAX: usize = 256 << 10;
-/// Time steps with something lost or late, from which an end may have given up.
+/// Time steps with losses or delays after which an end may have given up.
 const STRIKES_MAX: usize = 4;
 const IDENTITY: &[u8] = b"both ends";
 
@@ -46,13 +46,13 @@ struct Flying {
 
 /// One side.
 struct End {
-    /// None: a listener that keeps nothing, or keeps nothing yet.
+    /// None: a listener without state for this connection.
     connection: Option<Connection>,
     config: Config,
     iss: Option<SeqNumber>,
     /// Where it takes the other end's numbers to begin.
     irs: Option<SeqNumber>,
-    /// It answered SYNs by several cookies: which one the other end believes is not told apart.
+    /// It answered SYNs with several cookies, and this world does not know which one the other end accepted.
     mixed: bool,
     written: u32,
     read: u32,
@@ -203,7 +203,7 @@ impl World {
         self.drain();
     }
 
-    /// Delivers all that flies and what it leads to, in order.
+    /// Delivers all segments in flight and their consequences, in order.
     fn flush(&mut self) {
         for _ in 0..DELIVERIES_MAX {
             let Some(from) = (0..2).find(|from| !self.ends[*from].flying.is_empty()) else { return };
@@ -211,7 +211,7 @@ impl World {
             self.deliver(from, &flying, false);
         }
         assert!(!self.honest, "two ends never fall silent");
-        // Two ends that were lied to may disagree for as long as they like, but not without a pause.
+        // Two ends with forged segments may disagree for ever, but not without a pause.
         self.ends.iter_mut().for_each(|end| end.flying.clear());
     }
 
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Turns a segment into one that its end never sent.
+    /// Changes a segment into one that its end never sent.
     fn rewrite(&self, from: usize, input: &mut Input<'_>, flying: &mut Flying) {
         let Flying { header, payload } = flying;
         let what = input.u8();
@@ -353,7 +353,7 @@ impl World {
         self.ends.iter().filter_map(|end| end.connection.as_ref()?.poll_timeout()).min()
     }
 
-    /// Sleeps until the first end wants to be woken; it must not want the same again.
+    /// Sleeps until the first deadline of an end; the end must not have the same deadline again.
     fn wait_for_deadline(&mut self) {
         self.strike();
         let Some(at) = self.deadline() else { return };

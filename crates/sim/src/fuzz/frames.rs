@@ -1,5 +1,5 @@
-//! Frames into an established world: one stack that is host and router, with connections, listeners, sockets and known
-//! neighbours, an application that serves, and peers that are what the input makes of them.
+//! Frames into an established world: one stack as host and router, with connections, listeners, sockets and known neighbours, an
+//! application that serves, and peers that the input controls.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -69,7 +69,7 @@ struct World {
     sockets: Vec<UdpId>,
     /// Packets that went in or came out, with their device.
     history: VecDeque<(usize, Vec<u8>, Marks)>,
-    /// A TCP packet went in that is not made of the stream: what applications read may be anything.
+    /// A TCP packet with bytes outside the stream went in: applications may read anything.
     tainted: bool,
     frames: usize,
     room: Vec<u8>,
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// A peer begins, or says that it has got everything.
+    /// A peer begins, or acknowledges everything.
     fn answer(&mut self, at: usize, bits: u8, mss: u16) {
         let now_ms = self.now_ms();
         let Some(peer) = self.peers.get_mut(at) else { return };
@@ -504,7 +504,7 @@ impl World {
         self.stack.handle_timeout(self.now);
     }
 
-    /// Sleeps until the stack wants to be woken; it must not want the same again.
+    /// Sleeps until the stack's deadline; the stack must not have the same deadline again.
     fn wait_for_deadline(&mut self) {
         for calls in 0.. {
             let Some(at) = self.stack.poll_timeout() else { return };
@@ -518,7 +518,7 @@ impl World {
         }
     }
 
-    /// A peer that nobody has heard of.
+    /// An unknown peer.
     fn begin(&mut self, input: &mut Input<'_>) {
         let (device, v6) = (input.index(3), input.u8() & 1 != 0);
         let port = 1_001 + u16::from(input.u8() % 16);
@@ -639,7 +639,7 @@ impl World {
         self.give(device, &[&to[..], &mac(device, 9), &kind, bytes].concat(), marks);
     }
 
-    /// What went in or came out before: again, changed, or with its ends exchanged.
+    /// An earlier packet in either direction: repeated, changed, or with its ends exchanged.
     fn send_again(&mut self, input: &mut Input<'_>) {
         let at = input.index(self.history.len());
         let Some((device, mut packet, marks)) = self.history.iter().rev().nth(at).cloned() else { return };
@@ -749,7 +749,7 @@ impl World {
         };
     }
 
-    /// A query or a report of IGMP or MLD, in a header as they have to have it.
+    /// A query or a report of IGMP or MLD, in a valid header.
     fn send_group_message(&mut self, input: &mut Input<'_>, device: usize) {
         let (how, code, which) = (input.u8(), input.u8(), input.u8());
         let v6 = how & 1 != 0;
@@ -795,7 +795,7 @@ impl World {
         assert!(held <= most, "{held} bytes in the buffers of {connections} connections, at most {most}");
     }
 
-    /// Everybody goes: in the end nothing is left.
+    /// All connections and sockets end, and nothing is left.
     fn end(&mut self) {
         self.frames = 0;
         self.drain();

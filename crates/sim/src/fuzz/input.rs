@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
         Self { rest: bytes }
     }
 
-    /// Does something again and again, until the input is used up or it has been done so often.
+    /// Repeats something until the input is used up, at most `most` times.
     pub(super) fn each_step(&mut self, most: usize, mut step: impl FnMut(&mut Self)) {
         for _ in 0..most {
             if self.rest.is_empty() {
@@ -44,24 +44,24 @@ impl<'a> Input<'a> {
         array
     }
 
-    /// Up to so many bytes.
+    /// Up to this many bytes.
     pub(super) fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (front, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;
         front
     }
 
-    /// One of some.
+    /// One of some values.
     pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.u8()) % from.len()]
     }
 
-    /// A place in a list of so many; 0 if it is empty.
+    /// An index into a list of this length; 0 if it is empty.
     pub(super) fn index(&mut self, count: usize) -> usize {
         usize::from(self.u8()) % count.max(1)
     }
 
-    /// A distance from where a number belongs: mostly none, else near, else anywhere.
+    /// A distance from the correct number: mostly none, else a small one, else any.
     pub(super) fn distance(&mut self) -> u32 {
         match self.u8() {
             0..0x80 => 0,

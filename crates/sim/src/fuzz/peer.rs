@@ -1,4 +1,4 @@
-//! The other end of a connection of the stack under test: what it has said, what it has heard, and segments made from that.
+//! The other end of a connection of the stack under test: what it sent, what it received, and segments made from that.
 
 use std::net::IpAddr;
 
@@ -94,7 +94,7 @@ pub(super) struct Peer {
     pub(super) stack_next: u32,
     timestamps: bool,
     recent: u32,
-    /// Whose bytes are whose is not told apart: the stack has opened more than one connection of this name, or it began with text.
+    /// The owner of bytes is unknown: the stack opened several connections of this name, or one began with text.
     pub(super) reused: bool,
 }
 
@@ -160,7 +160,7 @@ impl Peer {
         }
     }
 
-    /// The bytes that an application of the stack has to read from a place on; none if that cannot be told.
+    /// The bytes that an application of the stack has to read from an offset on; none if they are unknown.
     pub(super) fn expected(&self, place: u32, len: usize) -> Option<Vec<u8>> {
         let irs = self.irs.filter(|_| !self.reused)?;
         Some(contents(irs.wrapping_sub(self.isn).wrapping_add(place), len))
@@ -190,7 +190,7 @@ impl Peer {
         Segment { seq: self.isn, flags, options, ..self.bare(now_ms) }
     }
 
-    /// What a peer answers that has got everything.
+    /// The answer of a peer that received everything.
     pub(super) fn bare(&self, now_ms: u32) -> Segment {
         let mut options = Vec::new();
         if self.timestamps {
@@ -219,7 +219,7 @@ impl Peer {
         let len = u32::try_from(len).unwrap_or(0);
         let fin = u32::from(segment.flags & FIN != 0);
         let end = segment.seq.wrapping_add(len).wrapping_add(fin);
-        // Only what follows without a hole moves on what the next segment begins with.
+        // Only bytes without a gap before them move the start of the next segment.
         if segment.seq == self.next {
             self.next = end;
         }

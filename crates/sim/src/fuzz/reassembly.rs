@@ -1,4 +1,4 @@
-//! Fragments against a reference: what a host delivers is what a simple and slow reading of the rules puts together.
+//! Fragments against a reference: a host delivers what a simple and slow implementation of the rules reassembles.
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
@@ -49,7 +49,7 @@ struct Source {
     host: u16,
 }
 
-/// What tells datagrams apart.
+/// The key of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     source: Source,
@@ -80,14 +80,14 @@ impl Fragment {
 #[derive(Debug, Default)]
 struct Waiting {
     until: Instant,
-    /// Which datagram began how late.
+    /// The order in which datagrams began.
     number: u64,
     /// In the order in which they came; empty and `dropped`, once two overlap.
     fragments: Vec<Fragment>,
     dropped: bool,
 }
 
-/// The rules, one after the other, with nothing remembered but the fragments themselves.
+/// The rules, one after the other. The only state is the fragments themselves.
 #[derive(Debug, Default)]
 struct Reference {
     waiting: BTreeMap<Key, Waiting>,
@@ -117,7 +117,7 @@ impl Reference {
         [waiting.len(), waiting.iter().flat_map(|waiting| &waiting.fragments).map(held).sum()]
     }
 
-    /// Has older datagrams give way until there is room for so much more of one measure, or this one has given way.
+    /// Drops older datagrams until one measure has this much room, or until this datagram is dropped.
     fn make_room(&mut self, key: &Key, measure: usize, more: usize) {
         let own = key.source;
         loop {
@@ -158,7 +158,7 @@ impl Reference {
     /// Takes a fragment; gives the datagram that it completes, or the reason for its drop.
     fn add(&mut self, now: Instant, key: Key, fragment: Fragment) -> Result<Option<Vec<u8>>, FragmentDrop> {
         let uneven = fragment.more && !fragment.bytes.len().is_multiple_of(8);
-        // RFC 8200 4.5: the length that an IPv6 header tells leaves that header out.
+        // RFC 8200 4.5: the length in an IPv6 header does not count that header.
         let told = fragment.end() + if key.source.v6 { 0 } else { fragment.head };
         if fragment.bytes.is_empty() || uneven || told > 65_535 {
             return Err(FragmentDrop::Malformed);
@@ -199,7 +199,7 @@ impl Waiting {
             (known.offset, &known.bytes, known.more) == (fragment.offset, &fragment.bytes, fragment.more)
         };
         let end = self.fragments.iter().find(|known| !known.more).map(Fragment::end);
-        // What was the last and is said again not to be, and is the same otherwise, tells nothing else.
+        // A copy of the last fragment that claims not to be the last adds no information.
         let again = |known: &Fragment| fragment.more && !known.more && known.bytes == fragment.bytes;
         let again = |known: &Fragment| same(known) || (known.offset == fragment.offset && again(known));
         if self.fragments.iter().any(again) {
@@ -234,7 +234,7 @@ struct World {
     sockets: Vec<UdpId>,
     now: Instant,
     reference: Reference,
-    /// Payloads that the sockets have to have.
+    /// Payloads that the sockets have to receive.
     delivered: Vec<Vec<u8>>,
     /// The longest datagram of each key.
     long: BTreeMap<Key, Vec<u8>>,
@@ -256,7 +256,7 @@ impl World {
             stack.add_device(DeviceConfig { medium: Medium::Ip, mtu: u16::MAX, addresses, agreed }).unwrap();
         }
         let mut now = Instant::from_ns(1_000_000_000);
-        // What the stack has to say of its groups is said first.
+        // The stack's reports of groups are sent first.
         while let Some(at) = stack.poll_timeout() {
             now = at;
             stack.handle_timeout(now);
@@ -392,7 +392,7 @@ impl World {
         self.collect();
     }
 
-    /// What the reference says of a fragment; what it completes goes to the list of what is to be delivered.
+    /// The reference's result for a fragment. A completed datagram joins the list of expected payloads.
     fn expect(&mut self, key: Key, fragment: Fragment) -> Result<(), FragmentDrop> {
         let v6 = key.source.v6;
         let whole = if fragment.offset == 0 && !fragment.more {
@@ -431,7 +431,7 @@ impl World {
         }
     }
 
-    /// What the sockets have is what they have to have.
+    /// Checks that the sockets have exactly the expected payloads.
     fn collect(&mut self) {
         while self.stack.poll_transmit(self.now, DeviceId(0), &mut self.room).is_some() {}
         let mut got = Vec::new();
@@ -470,7 +470,7 @@ impl World {
 /// The datagram that a key stands for: UDP to the port, with a right checksum.
 fn datagram(key: Key, len: usize) -> Vec<u8> {
     let Key { source: Source { v6, host, .. }, ident, .. } = key;
-    // A prime number of bytes again and again: quick to make, and no two places near each other are alike.
+    // A repeated prime number of bytes is quick to make, and no two offsets near each other are alike.
     let block = super::contents(u32::from(ident) << 16, 1_021);
     let mut payload = block.repeat(len / block.len() + 1);
     payload.truncate(len - 8);
@@ -485,7 +485,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Floods by all devices, and datagrams between them: every quota is reached, and the stack gives up what the reference does.
+    /// Floods on all devices, and datagrams between them: every quota is reached, and the stack drops the same datagrams as the
+    /// reference.
     #[test]
     fn floods_give_way_as_the_reference_says() {
         let (mut full, mut heavy, mut evicted) = (0, 0, 0);

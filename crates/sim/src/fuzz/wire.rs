@@ -1,6 +1,6 @@
-//! Packets as bytes: made, made right again after somebody changed them, and taken apart.
+//! Packets as bytes: making them, repairing them after a change, and parsing them.
 //!
-//! None of it is the stack's own code: what one side gets wrong the other does not get wrong alike.
+//! This code shares nothing with the stack, so that the two do not have the same bugs.
 
 use std::net::IpAddr;
 
@@ -119,7 +119,7 @@ fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Makes the lengths and checksums of a packet right, as far as it has any.
+/// Corrects the lengths and checksums of a packet, as far as it has any.
 pub(super) fn mend(packet: &mut [u8]) {
     mend_ip(packet);
     let len = packet.len();

@@ -1,4 +1,4 @@
-//! Every fault happens, and stays inside its bounds.
+//! Every fault happens and stays within its bounds.
 
 use super::*;
 use crate::fault::Burst;
@@ -237,7 +237,7 @@ fn a_rate_spaces_frames_and_a_full_queue_drops() {
     lane.set_carrier(true);
     let anew = lane.send(Instant::default() + 2 * MS, frame(8), Marks::default());
     assert_eq!(anew.arrivals.first().map(|arrival| arrival.at), Some(Instant::default() + 13 * MS));
-    // One that has fallen idle begins anew.
+    // An idle wire starts afresh.
     let idle = lane.send(Instant::default() + 50 * MS, frame(9), Marks::default());
     assert_eq!(idle.arrivals[0].at, Instant::default() + 61 * MS);
 }

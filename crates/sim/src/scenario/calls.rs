@@ -1,4 +1,4 @@
-//! Worlds of hosts that talk over TCP: a row of stacks with programs at both ends, or a flood beside proper clients.
+//! Worlds of hosts with TCP: a row of stacks with programs at both ends, or a flood beside proper clients.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -19,19 +19,18 @@ use crate::tcp::{Dial, Listen, Report, judge};
 use crate::trace::{LinkId, NodeId, Side};
 use crate::world::{BuildError, End, World};
 
-/// From the last fault's end to the end of the last connection. A timeout that has doubled while nothing passed ends once more;
-/// connections that a flood began are given up after a minute; ports without timestamps rest between two connections, and
-/// readers and writers pause.
+/// From the last fault's end to the end of the last connection. This covers one more doubled timeout, the minute after which
+/// connections of a flood are given up, the rest of ports without timestamps, and pauses of readers and writers.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(300);
 const LISTENING_PORT: u16 = 80;
 const DIALING_PORT: u16 = 3_000;
-/// The flooder's part of the luck.
+/// The random generator of the flooder.
 const FLOOD: u64 = (1 << 32) + 1;
 
-/// Real stacks with programs, routers, and an enemy.
+/// Real stacks with programs, routers, and an attacker.
 type Citizen = HostOr<Flooder>;
 
-/// Plays a company of connections.
+/// Plays a set of connections.
 pub(super) fn calls(mut world: World<Citizen>, seed: u64, rng: &mut Rng) -> Result<Outcome, BuildError> {
     let kind = Kind::ALL[rng.index(Kind::ALL.len())];
     let company = draw::company(rng, kind);
@@ -103,7 +102,7 @@ fn finish(
     Ok(play(world, well_at, &goal))
 }
 
-/// A row of networks. A flood comes over the first of two, which has nothing else to it.
+/// A row of networks. With a flood there are two networks, and the first one carries only the flood.
 fn draw_wires(rng: &mut Rng, flood: bool) -> Vec<Wire> {
     let count = if flood { 1 } else { rng.between(1, 4) };
     let first = flood.then_some(Wire { medium: Medium::Ip, ..Wire::ethernet() });

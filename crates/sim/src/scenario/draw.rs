@@ -1,4 +1,4 @@
-//! What connections there are in a world, drawn from its luck: kinds of use, and within them everything that can be set.
+//! The connections of a world, drawn from its seed: the kind of use, and every setting within it.
 
 use siga_stack::sockets::TcpOptions;
 use siga_stack::tcp::{Config, Keepalive, PathProbing};
@@ -7,13 +7,13 @@ use siga_stack::time::{Duration, Instant};
 use crate::rng::Rng;
 use crate::tcp::{Conduct, End, Leeway, Script, Turns, bounded_pause};
 
-/// All pauses of one side of connections that follow one another last together at most so long.
+/// The longest sum of all pauses of one side, over connections that follow one another.
 const PAUSES_WITHIN: Duration = Duration::from_secs(10);
-/// In so many portions, at most, one side writes or reads. Each may wait for an acknowledgement.
+/// The most portions in which one side writes or reads. Each may wait for an acknowledgement.
 const PORTIONS_MAX: u64 = 500;
 /// The most that one side of a stream sends.
 const STREAM_BYTES_MAX: u64 = 200_000;
-/// How often a buffer may fill up, so that small ones do not take for ever.
+/// How often a buffer may fill up, so that small buffers end in time.
 const BUFFERS_MAX: u64 = 100;
 
 /// How TCP is used in a world.
@@ -129,7 +129,7 @@ fn group(rng: &mut Rng, kind: Kind, scripts: &mut Vec<Script>) -> Group {
         leeway.timed_out = true;
         options[rng.index(2)].config.user_timeout = Some(Duration::from_millis(rng.between(1, 20_000)));
     }
-    // Whoever waits for a side that is gone hears nothing unless it asks.
+    // A side whose peer is gone notices it only by keepalive or a timeout.
     if !calm || impatient || rng.below(3) == 0 {
         for options in &mut options {
             options.config.keepalive = Some(draw_keepalive(rng));
@@ -193,7 +193,7 @@ fn bytes_max(kind: Kind, options: &[TcpOptions; 2]) -> u64 {
     most.min(u64::try_from(buffer).unwrap_or(u64::MAX).saturating_mul(BUFFERS_MAX))
 }
 
-/// `in_a_row`: so many connections one after the other, each of which has to leave time to the others.
+/// `in_a_row`: how many connections follow one another and have to share the time.
 fn draw_script(rng: &mut Rng, kind: Kind, calm: bool, [bytes_max, in_a_row]: [u64; 2], leeway: Leeway) -> Script {
     let turns = kind == Kind::Turns || kind == Kind::Renewed;
     let rounds = if kind == Kind::Turns { rng.between(1, 40) } else { 1 };
@@ -219,7 +219,7 @@ fn draw_bytes(rng: &mut Rng, bytes_max: u64) -> u64 {
 }
 
 fn draw_conduct(rng: &mut Rng, calm: bool, [bytes, bytes_max]: [u64; 2], in_a_row: u64) -> Conduct {
-    // Not so many portions that a world is busy with them alone.
+    // The number of portions is bounded, so that a world has time for other things.
     let portion = |rng: &mut Rng, bytes: u64| {
         let least = usize::try_from(bytes * in_a_row / PORTIONS_MAX).unwrap_or(0) + 1;
         [1, 100, 1_000, 10_000, 65_536][rng.index(5)].max(least)
@@ -272,6 +272,6 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
 }
 
 fn draw_keepalive(rng: &mut Rng) -> Keepalive {
-    // So patient that no fault is taken for an end.
+    // The side is patient enough that no fault counts as an end.
     Keepalive { idle: Duration::from_secs(rng.between(1, 20)), interval: Duration::from_secs(5), probes: 25 }
 }

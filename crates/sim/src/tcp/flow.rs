@@ -1,7 +1,7 @@
 //! One side of one connection at work: reading, writing and ending as its conduct says.
 //!
-//! It waits until the connection is open, reads until it is told that there is nothing more, and writes until less is taken
-//! than it offered; from then on it waits for news. That is all that a program has to know of readiness.
+//! It waits until the connection is open, reads until nothing more is there, and writes until the stack takes less than it
+//! offered. From then on it waits for events. A program needs no other knowledge of readiness.
 
 use std::rc::Rc;
 
@@ -32,11 +32,11 @@ pub(super) struct Flow {
     written: u64,
     ended: bool,
     shut: bool,
-    /// The stack takes no more, and why; a reader hears it after what has arrived.
+    /// Why the stack takes no more; a reader sees this after all received bytes.
     refused: Option<Failure>,
 }
 
-/// Which script, and what has come of the other side's stream.
+/// The script, and the part of the other side's stream that arrived.
 #[derive(Debug)]
 struct Part {
     script: usize,
@@ -44,11 +44,11 @@ struct Part {
     peer: Stream,
 }
 
-/// How a flow is over.
+/// How a flow ended.
 #[derive(Debug)]
 pub(super) enum Over {
     Report(Report),
-    /// Before it was known which script it was.
+    /// Before its script was known.
     Nameless,
 }
 
@@ -65,7 +65,7 @@ impl Flow {
             part: None,
             head: Vec::new(),
             began: now,
-            // What an accepted connection has at once is nobody's news.
+            // No event announces the bytes that an accepted connection already has.
             readable: accepted,
             writable: accepted,
             read_due: now,
@@ -87,14 +87,14 @@ impl Flow {
         self
     }
 
-    /// Something is new: it may be that this can be done, or that there is trouble alone.
+    /// An event arrived: this is possible now, or the connection has an error.
     pub(super) const fn told(&mut self, state: Readiness) {
         self.readable |= state.readable;
-        // A failure is told to who writes, too.
+        // A writer sees a failure too.
         self.writable |= state.writable || state.closed;
     }
 
-    /// When it wants to do something without being told.
+    /// The time of its next action without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         let conduct = self.part.as_ref().map(|part| part.conduct);
         let abort = conduct.and_then(|conduct| match conduct.end {
@@ -112,7 +112,7 @@ impl Flow {
             stack.tcp_abort(now, self.id).map_err(|error| format!("aborting: {error:?}"))?;
             return Ok(Some(self.over(Last::Aborted)));
         }
-        // What it was told may be trouble on the way: to write now and to shut down would end what is not open yet.
+        // The event may be an ICMP error. Writing and shutting down now would end a connection that is not open yet.
         if matches!(stack.tcp_state(self.id), Ok(StateName::SynSent | StateName::SynReceived)) {
             (self.readable, self.writable) = (false, false);
             return Ok(None);
@@ -201,7 +201,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The other direction has ended: it stays so.
+    /// The other direction has ended for good.
     fn read_the_end(&mut self, stack: &mut Stack, now: Instant) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != Ok(Some(0)) {
@@ -214,7 +214,7 @@ impl Flow {
         Ok(Some(Over::Nameless))
     }
 
-    /// The connection has failed: it stays so.
+    /// The connection has failed for good.
     fn fail(&mut self, stack: &mut Stack, now: Instant, failure: Failure) -> Step {
         let again = stack.tcp_receive(now, self.id, &mut [0; 64]);
         if again != if self.ended { Ok(Some(0)) } else { Err(TcpError::Failed(failure)) } {
@@ -287,7 +287,7 @@ impl Flow {
 
     /// Ends as the conduct says, if it is time.
     fn end(&mut self, stack: &mut Stack, now: Instant) -> Step {
-        // Who has read to the end hears of a failure by writing alone.
+        // After the end of the stream, only a write shows a failure.
         if let Some(failure) = self.refused.filter(|_| self.ended) {
             return self.fail(stack, now, failure);
         }
@@ -306,7 +306,7 @@ impl Flow {
             }
             End::Shutdown => self.shut && self.ended,
             End::AfterPeer => all_written && self.ended,
-            // Not before the number has come: unread, it would make of closing a reset.
+            // The number has to arrive first: unread, it would turn closing into a reset.
             End::Close => all_written && (self.side == Side::A || self.head.len() == HEAD_BYTES),
             End::AbortAfter(_) => false,
         };
@@ -365,7 +365,7 @@ impl Flow {
     }
 }
 
-/// A pause that keeps so many portions within a time.
+/// The pause that keeps this many portions within a time.
 pub(crate) fn bounded_pause(pause: Duration, portions: u64, within: Duration) -> Duration {
     pause.min(within / u32::try_from(portions.max(1)).unwrap_or(u32::MAX))
 }

@@ -1,7 +1,7 @@
-//! Whether what both sides of a connection report may stand beside each other.
+//! Checks that the reports of both sides of a connection agree.
 //!
-//! Where nothing may cut a connection short, both sides have everything and were told the end. Elsewhere: nothing
-//! arrives that was not sent; an end that is told comes after everything before it; a reset has somebody who reset.
+//! If nothing may cut a connection short, both sides have all bytes and saw the end. In other cases no byte arrives that was not
+//! sent, an end comes after all bytes before it, and each reset has an origin.
 
 use siga_stack::tcp::Failure;
 
@@ -11,7 +11,7 @@ use crate::trace::Side;
 /// Judges all reports of all hosts.
 ///
 /// # Errors
-/// The first thing that cannot be.
+/// The first contradiction.
 pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
     let mut sides = vec![[None; 2]; scripts.len()];
     for report in reports {
@@ -20,7 +20,7 @@ pub fn judge(scripts: &[Script], reports: &[Report]) -> Result<(), String> {
         let leeway = scripts.get(report.script).map(|script| script.leeway);
         match slot[at] {
             None => slot[at] = Some(*report),
-            // A ghost of the connection, of the same numbers: the other side cannot tell them apart.
+            // A second connection with the same numbers: the other side cannot distinguish the two.
             Some(first) if report.side == Side::B && leeway.is_some_and(|leeway| leeway.replayed) => {
                 slot[at] = Some(Report {
                     written: first.written.max(report.written),
@@ -79,7 +79,7 @@ fn judge_stream(own: &Report, peer: Option<&Report>) -> Result<(), &'static str>
     }
 }
 
-/// How it was over has a reason.
+/// Its end has a reason.
 fn judge_end(script: &Script, own: &Report, peer: Option<&Report>) -> Result<(), &'static str> {
     let conduct = script.conduct(own.side);
     let aborts = matches!(conduct.end, End::AbortAfter(_));

@@ -12,7 +12,7 @@ use super::flow::{Flow, Over};
 use super::{End, Report, Script};
 use crate::trace::Side;
 
-/// After which a port in use is asked for again.
+/// A port in use is requested again after this time.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A program that accepts connections.
@@ -26,7 +26,7 @@ pub struct Listen {
     pub options: TcpOptions,
     /// Between accepting one and the next.
     pub accept_pause: Duration,
-    /// It listens no more from the first time to the second.
+    /// It does not listen between these two times.
     pub closed: Option<[Instant; 2]>,
 }
 
@@ -93,7 +93,7 @@ impl Programs {
     /// Adds a program that accepts connections.
     ///
     /// # Errors
-    /// What the stack says.
+    /// The stack's error.
     pub fn listen(&mut self, stack: &mut Stack, listen: Listen) -> Result<(), TcpError> {
         let id = Some(stack.tcp_listen(listen.local, listen.backlog, &listen.options)?);
         let changes = listen.closed.into_iter().flatten().collect();
@@ -112,7 +112,7 @@ impl Programs {
         self.flows.is_empty() && self.dialing.iter().all(|dialing| dialing.dial.scripts.is_empty())
     }
 
-    /// What became of the connections.
+    /// The reports of the connections.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
@@ -127,7 +127,7 @@ impl Programs {
         self.flows.iter().map(|flow| flow.describe(stack)).collect()
     }
 
-    /// When a program wants to do something without being told.
+    /// The time of the next action of a program without an event.
     pub fn due(&self) -> Option<Instant> {
         let accept = self.listening.iter().filter(|listening| listening.acceptable).map(|each| each.accept_due);
         let change = self.listening.iter().filter_map(|listening| listening.changes.front().copied());
@@ -139,7 +139,7 @@ impl Programs {
     /// Lets all of them do what they can.
     ///
     /// # Errors
-    /// What the stack does that it must not.
+    /// The stack broke a rule.
     pub fn work(&mut self, stack: &mut Stack, now: Instant) -> Result<(), String> {
         loop {
             self.listen_and_accept(stack, now)?;
@@ -157,7 +157,7 @@ impl Programs {
         }
     }
 
-    /// Takes the news; false if there are none.
+    /// Handles the next event; false if there is none.
     fn hear(&mut self, stack: &mut Stack) -> Result<bool, String> {
         let mut any = false;
         while let Some(ready) = stack.tcp_poll_event() {
@@ -168,7 +168,7 @@ impl Programs {
                     let flow = flow.ok_or_else(|| format!("news of {id:?}, which nobody has"))?;
                     let state = stack.tcp_readiness(id).map_err(|error| format!("news of {id:?}: {error:?}"))?;
                     flow.told(state);
-                    // What the network says of it, or that nothing answers, is no reason to stop.
+                    // An ICMP error, or a peer that does not answer, is no reason to stop.
                     let heard = stack.tcp_take_soft_error(id);
                     heard.map_err(|error| format!("asking what was said of {id:?}: {error:?}"))?;
                 }
@@ -237,7 +237,7 @@ impl Programs {
                         dialing.live.push(id);
                         dialing.due = now + pause;
                     }
-                    // One of the same name has not ended altogether.
+                    // A connection of the same name has not ended completely.
                     Err(TcpError::InUse) => dialing.due = now + RETRY,
                     Err(error) => return Err(format!("opening: {error:?}")),
                 }

@@ -1,4 +1,4 @@
-//! The world with little nodes: who is told what, in which order, and what is found to be wrong.
+//! The world with small nodes: the calls that each node receives, their order, and the violations that are found.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,9 +15,9 @@ const MS: Duration = Duration::from_millis(1);
 /// A node for every purpose of these tests.
 #[derive(Debug, Default)]
 struct Little {
-    /// Sends back what it gets.
+    /// Returns received frames.
     echo: bool,
-    /// Passes what it gets on to this device.
+    /// Forwards received frames to this device.
     forward_to: Option<DeviceId>,
     /// Frames to send, by their device.
     outbox: Vec<(DeviceId, Vec<u8>, Marks)>,
@@ -31,7 +31,7 @@ struct Little {
     burst: u32,
     /// Times that it wants to be woken once more at once.
     restless: u32,
-    /// Or always after so long.
+    /// Or always after this time.
     again_after: Option<Duration>,
     left: Vec<String>,
     wrong: Option<String>,
@@ -357,7 +357,7 @@ fn a_world_that_cannot_be_built_says_why() {
     assert_eq!(world.link(end(A, 1), end(A, 1), wire), Err(BuildError::DeviceTaken));
     assert_eq!(world.link(end(A, 1), end(NodeId(2), 0), wire), Err(BuildError::NoSuchNode));
     assert_eq!(world.link(end(A, 1), end(B, 64), wire), Err(BuildError::TooManyDevices));
-    // What failed has taken nothing.
+    // A failed call changes nothing.
     assert_eq!(world.link(end(A, 1), end(B, 1), wire), Ok(LinkId(1)));
     assert_eq!(world.schedule(ms(0), LinkId(2), Change::Mtu(0)), Err(BuildError::NoSuchLink));
     world.run_until(ms(1)).unwrap();
@@ -393,7 +393,7 @@ fn traced(seed: u64) -> (Vec<String>, u64) {
 fn the_same_seed_is_the_same_trace_and_another_seed_is_another() {
     let (lines, hash) = traced(5);
     assert_eq!(traced(5), (lines.clone(), hash));
-    // On every machine, and until somebody means to change what a seed means.
+    // The value is the same on every machine until a change of what a seed means.
     assert_eq!(hash, 0xbdeab42129d227ad);
     let (others, other) = traced(6);
     assert!(others != lines && other != hash);
