@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::net;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
+pub use siga_stack::tcp::CongestionControl;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::ops::{Deref, DerefMut};

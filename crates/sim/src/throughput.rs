@@ -4,6 +4,7 @@
 //! Both buffers of both ends have the size of the column. Only data is lost, each frame independently. Beside each row is the rate by
 //! Mathis, Semke, Mahdavi and Ott (1997) for a window that each loss halves. Under each column is the rate of one buffer a round trip.
 
+use siga_stack::tcp::CongestionControl;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +27,7 @@ use crate::world::{self, BuildError, Change, World};
 const LOSSES: [u32; 6] = [0, 100, 1_000, 10_000, 30_000, 100_000];
 /// Buffers, in bytes.
 const BUFFERS: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-const CONTROLS: [&str; 2] = ["cubic", "reno"];
+const CONTROLS: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 const MTU: usize = 1_500;
 /// Payload of a full segment: without the headers of IPv4 and TCP and without timestamps.
 const SEGMENT_BYTES: u64 = 1_448;
@@ -79,7 +80,8 @@ pub fn table() -> Result<String, String> {
         for control in CONTROLS {
             let Path { rate_bits_per_s, round_trip } = path;
             let (rate, queue) = (rate_bits_per_s / 1_000_000, path.queue_frames());
-            let heading = format!("\n{rate} Mbit/s, round trip {round_trip:?}, queue of {queue} frames, {control}\n");
+            let name = control.name();
+            let heading = format!("\n{rate} Mbit/s, round trip {round_trip:?}, queue of {queue} frames, {name}\n");
             text += &heading;
             row(&mut text, "loss", &BUFFERS.map(|bytes| format!("{} KB", bytes >> 10)), "mathis");
             for loss in LOSSES {
@@ -134,7 +136,7 @@ fn buffer_rate(path: Path, bytes: usize) -> u64 {
 ///
 /// # Errors
 /// The world could not be built, or went wrong.
-pub fn measure(path: Path, congestion: &'static str, loss: Ppm, buffer_bytes: usize) -> Result<u64, String> {
+pub fn measure(path: Path, congestion: CongestionControl, loss: Ppm, buffer_bytes: usize) -> Result<u64, String> {
     let config = Config {
         send_buffer_bytes_max: buffer_bytes,
         receive_buffer_bytes: buffer_bytes,

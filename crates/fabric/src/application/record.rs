@@ -8,6 +8,7 @@ use super::{Extent, Extents};
 use crate::limits::EXTENTS_MAX;
 use crate::sockets::SocketOptions;
 use crate::sockets::group::{GroupChange, Interface};
+use siga_stack::tcp::CongestionControl;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -104,8 +105,8 @@ const KINDS: [ErrorKind; 15] = [
     ErrorKind::Other,
 ];
 
-/// Names of congestion controls: their places here.
-const CONGESTION: [&str; 2] = ["cubic", "reno"];
+/// Congestion controls: a record carries their index here.
+const CONGESTION: [CongestionControl; 2] = [CongestionControl::Cubic, CongestionControl::Reno];
 
 /// Bytes of an address.
 const ADDRESS_BYTES: usize = 19;
@@ -123,11 +124,6 @@ fn tag(kind: u8, socket: Number) -> u64 {
 fn split(tag: u64) -> Option<(u8, Number)> {
     let kind = u8::try_from(tag >> KIND_SHIFT).ok()?;
     Some((kind, Number::try_from(tag & ((1 << KIND_SHIFT) - 1)).ok()?))
-}
-
-/// The congestion control of that name, as it can be told.
-pub(crate) fn knows_congestion(name: &str) -> bool {
-    CONGESTION.contains(&name)
 }
 
 impl Command {
@@ -446,7 +442,7 @@ fn put_options(into: &mut Vec<u8>, options: &SocketOptions) {
         options.keepalive.is_some(),
     ];
     into.push(put_flags(&flags));
-    let congestion = CONGESTION.iter().position(|name| *name == options.congestion);
+    let congestion = CONGESTION.iter().position(|choice| *choice == options.congestion);
     into.push(congestion.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX));
     into.push(options.hop_limit);
     for bytes in [options.send_buffer, options.receive_buffer] {
@@ -467,7 +463,7 @@ mod tests {
         let options = SocketOptions {
             send_buffer: Some(5),
             linger: Some(Duration::ZERO),
-            congestion: "reno",
+            congestion: CongestionControl::Reno,
             ..SocketOptions::default()
         };
         vec![

@@ -12,7 +12,7 @@ mod tests;
 
 use super::group::GroupChange;
 use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
-use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status, knows_congestion};
+use crate::application::record::{Command, DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
 use crate::application::{BLOCK_BYTES, Extent, Extents, Table, size, table};
 use crate::client::ApplicationEnd;
 use crate::convert;
@@ -573,9 +573,6 @@ impl Iucv {
 
     /// Refuses options that the guest would refuse without a word, and takes note of the others.
     fn check(&mut self, options: &SocketOptions) -> io::Result<()> {
-        if !knows_congestion(options.congestion) {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "no such congestion control"));
-        }
         let window = options.receive_buffer.unwrap_or(usize::MAX);
         self.untold_max = self.untold_max.min(window / 4);
         Ok(())

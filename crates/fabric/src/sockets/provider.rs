@@ -7,6 +7,7 @@ use super::group::GroupChange;
 use crate::application::record::Number;
 use crate::protocol::report::ReportPart;
 use siga_stack::sockets::{ListenerId, TcpId};
+use siga_stack::tcp::CongestionControl;
 use siga_stack::udp::UdpId;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -49,8 +50,8 @@ pub struct SocketOptions {
     pub send_buffer: Option<usize>,
     /// Receive buffer in bytes; none: it grows as it needs.
     pub receive_buffer: Option<usize>,
-    /// Name of the congestion control: `cubic` or `reno`.
-    pub congestion: &'static str,
+    /// Congestion control.
+    pub congestion: CongestionControl,
     /// What closing does with what is not delivered: nothing, so that it is sent in the background, or an end by a reset
     /// after this time.
     pub linger: Option<Duration>,
@@ -66,7 +67,7 @@ impl Default for SocketOptions {
             no_delay: false,
             send_buffer: None,
             receive_buffer: None,
-            congestion: "cubic",
+            congestion: CongestionControl::Cubic,
             linger: None,
             keepalive: None,
             hop_limit: 64,

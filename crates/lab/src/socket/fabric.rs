@@ -6,7 +6,9 @@
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use serde::{Deserialize, Serialize};
 use siga_fabric::protocol::secret;
-use siga_fabric::sockets::{self, Attachment, Poller, SocketId, SocketOptions, TcpListener, TcpStream, UdpSocket};
+use siga_fabric::sockets::{
+    self, Attachment, CongestionControl, Poller, SocketId, SocketOptions, TcpListener, TcpStream, UdpSocket,
+};
 use siga_model::name::Name;
 use siga_plan::path::guest::Attach;
 use std::collections::HashMap;
@@ -96,7 +98,7 @@ impl Fabric {
     pub fn new(attachment: Attachment, reno: bool) -> io::Result<Self> {
         let poller = Poller::new(&attachment);
         let waker = Arc::new(FabricWaker(poller.waker()));
-        let congestion = if reno { "reno" } else { "cubic" };
+        let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
         let options = SocketOptions { no_delay: true, congestion, ..SocketOptions::default() };
         Ok(Self { attachment, poller, waker, options, tokens: HashMap::new(), news: Vec::new() })
     }

@@ -7,6 +7,7 @@
 
 use siga_stack::limits::TCP_SENT_MAX;
 use siga_stack::tcp::{Config, Connection, IcmpError, Initial, Keepalive, Secret, StateName, SynCookie};
+use siga_stack::tcp::{CongestionControl, Ports};
 use siga_stack::time::{Duration, Instant};
 use siga_stack::wire::tcp::{Header, HeaderOptions, SeqNumber, Timestamps};
 
@@ -79,7 +80,7 @@ fn config(bits: u16, honest: bool) -> Config {
         receive_buffer_bytes: if set(2) { 3_000 } else { 64 << 10 },
         receive_buffer_bytes_max: if set(2) { 5_000 } else { BUFFER_BYTES_MAX },
         send_buffer_bytes_max: if set(3) { 2_000 } else { BUFFER_BYTES_MAX },
-        congestion: if set(4) { "reno" } else { "cubic" },
+        congestion: if set(4) { CongestionControl::Reno } else { CongestionControl::Cubic },
         no_delay: set(5),
         keepalive: (set(6) && !honest).then_some(keepalive),
         user_timeout: (set(7) && !honest).then_some(Duration::from_secs(30)),
@@ -115,11 +116,13 @@ impl World {
             flying: Vec::new(),
         };
         let mut ends = [end(config(shape, honest)), end(config(input.u16(), honest))];
-        let client = Connection::connect(now, ends[0].config, (1, 2), initial(first)).unwrap();
+        let client = Connection::connect(now, ends[0].config, Ports { local: 1, remote: 2 }, initial(first)).unwrap();
         ends[0].connection = Some(client);
         let both = bits & 0x08 != 0;
         if both {
-            let server = Connection::connect(now, ends[1].config, (2, 1), initial(first ^ 0x5555)).unwrap();
+            let server =
+                Connection::connect(now, ends[1].config, Ports { local: 2, remote: 1 }, initial(first ^ 0x5555))
+                    .unwrap();
             ends[1].connection = Some(server);
         }
         let large = [0, 0, 8_000, 60_000][usize::from(bits >> 5 & 3)];
@@ -389,7 +392,7 @@ impl World {
             5 => connection.set_no_delay(now, input.u8() & 1 != 0),
             6 => drop(connection.set_receive_buffer(input.size().max(BUFFER_BYTES_MIN))),
             7 => drop(connection.set_send_buffer(input.size().max(BUFFER_BYTES_MIN))),
-            8 => drop(connection.set_congestion(input.pick(&["reno", "cubic"]))),
+            8 => connection.set_congestion(input.pick(&CongestionControl::ALL)),
             9 if !honest => drop(connection.set_user_timeout(Some(Duration::from_millis(u64::from(input.u16()))))),
             10 => {
                 let seq = end.iss.unwrap_or_default() + (end.written + 1).wrapping_add(input.distance());

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a fuzzer says what it wants by panicking")]
 
+use siga_stack::tcp::CongestionControl;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -117,7 +118,7 @@ fn options(bits: u16) -> TcpOptions {
         receive_buffer_bytes: if set(3) { 4_096 } else { 128 << 10 },
         receive_buffer_bytes_max: if set(3) { 16_384 } else { BUFFER_BYTES_MAX },
         send_buffer_bytes_max: if set(4) { 4_096 } else { BUFFER_BYTES_MAX },
-        congestion: if set(5) { "reno" } else { "cubic" },
+        congestion: if set(5) { CongestionControl::Reno } else { CongestionControl::Cubic },
         no_delay: set(6),
         keepalive: set(7).then_some(keepalive),
         user_timeout: set(8).then_some(Duration::from_secs(30)),
@@ -467,7 +468,7 @@ impl World {
             4 => TcpSetting::NoDelay(input.u8() & 1 != 0),
             5 => TcpSetting::SendBuffer(input.size()),
             6 => TcpSetting::ReceiveBuffer(input.size()),
-            7 => TcpSetting::Congestion(input.pick(&["reno", "cubic", "none"])),
+            7 => TcpSetting::Congestion(input.pick(&CongestionControl::ALL)),
             8 => TcpSetting::Keepalive(options(u16::from(input.u8()) << 7).config.keepalive),
             9 => TcpSetting::UserTimeout(Some(Duration::from_millis(u64::from(input.u16())))),
             10 => TcpSetting::Linger(Some(Duration::from_millis(u64::from(input.u16())))),

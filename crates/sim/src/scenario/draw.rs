@@ -1,6 +1,7 @@
 //! The connections of a world, drawn from its seed: the kind of use, and every setting within it.
 
 use siga_stack::sockets::TcpOptions;
+use siga_stack::tcp::CongestionControl;
 use siga_stack::tcp::{Config, Keepalive, PathProbing};
 use siga_stack::time::{Duration, Instant};
 
@@ -255,7 +256,7 @@ fn draw_options(rng: &mut Rng, kind: Kind) -> TcpOptions {
         send_buffer_bytes_max: buffer(rng),
         receive_buffer_bytes: receive,
         receive_buffer_bytes_max: most.max(receive),
-        congestion: ["cubic", "reno"][rng.index(2)],
+        congestion: [CongestionControl::Cubic, CongestionControl::Reno][rng.index(2)],
         no_delay: off(rng),
         ecn: off(rng),
         timestamps: !off(rng),

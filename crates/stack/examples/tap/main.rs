@@ -28,7 +28,7 @@ use siga_stack::seed::Seed;
 use siga_stack::sockets::{TcpEvent, TcpOptions};
 use siga_stack::stack::{Handled, StackConfig};
 use siga_stack::tcp::Config;
-use siga_stack::tcp::congestion::NAMES;
+use siga_stack::tcp::CongestionControl;
 use siga_stack::time::{Duration, Instant};
 use siga_stack::wire::ethernet::MacAddress;
 use std::fs::File;
@@ -86,8 +86,7 @@ impl Host {
         let seed = Seed(drawn()?);
         let mut stack = Stack::new(StackConfig { seed, forwarding: options.router, ..StackConfig::default() });
         let taps = open_devices(options, &mut stack)?;
-        let named = NAMES.into_iter().find(|name| *name == options.congestion);
-        let congestion = named.ok_or("no such congestion control")?;
+        let congestion = CongestionControl::by_name(&options.congestion).ok_or("no such congestion control")?;
         let config = Config { ecn: options.ecn, congestion, ..Config::LINUX };
         let tcp = TcpOptions { config, ..TcpOptions::default() };
         let services = Services::open(now, &mut stack, &tcp)?;

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use siga_stack::tcp::congestion::NAMES;
+use siga_stack::tcp::CongestionControl;
 use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ pub(crate) struct Options {
     #[arg(long, requires = "connect")]
     pub(crate) one_way: bool,
     /// Congestion control of all connections.
-    #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = PossibleValuesParser::new(NAMES))]
+    #[arg(long, value_name = "NAME", default_value = "cubic", value_parser = PossibleValuesParser::new(CongestionControl::ALL.map(CongestionControl::name)))]
     pub(crate) congestion: String,
     /// Offer ECN.
     #[arg(long)]

@@ -3,35 +3,20 @@
 use super::input::header_bytes;
 use super::listener::Listener;
 use super::output::is_over;
+use super::settings::PacketClass;
 use super::slab::Slab;
 use super::{
-    Egress, Flow, FlowTarget, ListenerId, Owner, PacketClass, Socket, TcpError, TcpEvent, TcpId, TcpOptions,
-    TcpSetting, TcpSockets,
+    Egress, Flow, FlowTarget, ListenerId, Owner, Socket, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets,
 };
 use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::DeviceId;
 use crate::link::neighbour::NeighbourKey;
 use crate::stack::Stack;
-use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Readiness, SendError, StateName, Storage};
+use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Ports, Readiness, SendError, StateName, Storage};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 use std::net::SocketAddr;
-
-impl TcpOptions {
-    pub(super) fn class(&self) -> PacketClass {
-        PacketClass { hop_limit: self.hop_limit, service: self.service }
-    }
-
-    fn check(&self) -> Result<(), TcpError> {
-        check_packet(self.hop_limit, self.service)?;
-        self.config.check().map_err(TcpError::Setting)
-    }
-}
-
-fn check_packet(hop_limit: u8, service: u8) -> Result<(), TcpError> {
-    if hop_limit == 0 || service & 3 != 0 { Err(TcpError::Range) } else { Ok(()) }
-}
 
 /// The connection that an application knows by this name.
 #[inline]
@@ -98,7 +83,7 @@ impl<S: Storage> Stack<S> {
             initial.seq = after + 1;
         }
         let config = self.config_towards(options.config, to, egress);
-        let ports = (flow.local_port, flow.remote_port);
+        let ports = Ports { local: flow.local_port, remote: flow.remote_port };
         let connection = Connection::connect(now, config, ports, initial).map_err(TcpError::Setting)?;
         let mut socket = Socket::new(connection, flow, Owner::Application, options, on);
         (socket.egress, socket.egress_version, socket.holds_port) = (egress, self.ip.routes_version, true);
@@ -341,15 +326,15 @@ impl<S: Storage> Stack<S> {
             TcpSetting::UserTimeout(time) => connection.set_user_timeout(time).map_err(TcpError::Setting)?,
             TcpSetting::SendBuffer(bytes) => connection.set_send_buffer(bytes).map_err(TcpError::Setting)?,
             TcpSetting::ReceiveBuffer(bytes) => connection.set_receive_buffer(bytes).map_err(TcpError::Setting)?,
-            TcpSetting::Congestion(name) => connection.set_congestion(name).map_err(TcpError::Setting)?,
+            TcpSetting::Congestion(congestion) => connection.set_congestion(congestion),
             // RFC 9293 MUST-49.
             TcpSetting::HopLimit(hop_limit) => {
-                check_packet(hop_limit, 0)?;
+                PacketClass { hop_limit, service: 0 }.check()?;
                 socket.class.hop_limit = hop_limit;
             }
             // RFC 9293 MUST-48, SHLD-21.
             TcpSetting::Service(service) => {
-                check_packet(64, service)?;
+                PacketClass { hop_limit: 64, service }.check()?;
                 socket.class.service = service;
             }
             TcpSetting::Linger(time) => socket.linger = time,

@@ -6,7 +6,8 @@
 //! device and with the same routes and source filters; whatever else is not as expected goes that way too, before anything has happened.
 
 use super::input::{Arrived, Tail};
-use super::{Flow, FlowTarget, NextStep, Owner, PackedEvent, Provenance, TcpId};
+use super::socket::Provenance;
+use super::{Flow, FlowTarget, NextStep, Owner, PackedEvent, TcpId};
 use crate::drops::DropReason;
 use crate::ip::addresses::Addresses;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};

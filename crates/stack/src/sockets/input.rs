@@ -1,14 +1,14 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::{Egress, Flow, FlowTarget, NextStep, Owner, PackedEvent, PacketClass, Provenance, Socket};
+use super::settings::PacketClass;
+use super::socket::Provenance;
+use super::{Egress, Flow, FlowTarget, NextStep, Owner, PackedEvent, Socket};
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::path_mtu::believable;
 use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::{DeviceId, Packet, Payload, Retained};
 use crate::stack::Stack;
-use crate::tcp::{
-    Belief, Config, Connection, IcmpError, Initial, Readiness, StateName, Storage, SynCookie, TimeWaitAnswer,
-};
+use crate::tcp::{Belief, Config, Connection, IcmpError, Initial, StateName, Storage, SynCookie, TimeWaitAnswer};
 use crate::time::Instant;
 use crate::wire::address::is_link_local;
 use crate::wire::checksum::Sum;
@@ -401,45 +401,6 @@ impl<S: Storage> Stack<S> {
         let belief = socket.connection.handle_icmp(now, seq, error)?;
         self.touched(slot);
         Ok(belief)
-    }
-}
-
-impl<S: Storage> Socket<S> {
-    pub(super) fn new(
-        connection: Connection<S>,
-        flow: Flow,
-        owner: Owner,
-        options: &super::TcpOptions,
-        on: Option<DeviceId>,
-    ) -> Self {
-        Self {
-            connection,
-            flow,
-            owner,
-            egress: Egress::Unreachable,
-            egress_version: 0,
-            egress_changed: false,
-            provenance: Provenance::NONE,
-            on,
-            class: options.class(),
-            linger: options.linger,
-            linger_until: Instant::NEVER,
-            queued: false,
-            due: Instant::NEVER,
-            wakes: Instant::NEVER,
-            announced: false,
-            detached: false,
-            holds_port: false,
-            report_errors: options.report_errors,
-            announced_readiness: Readiness {
-                readable: false,
-                writable: false,
-                closed: false,
-                urgent: false,
-                error: false,
-            },
-            held: 0,
-        }
     }
 }
 

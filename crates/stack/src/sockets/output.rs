@@ -1,7 +1,7 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
-use super::input::header_bytes;
-use super::{Egress, Flow, NextStep, PacketClass, Socket, TcpId};
+use super::settings::PacketClass;
+use super::{Egress, Flow, NextStep, Socket, TcpId};
 use crate::drops::{DropReason, IpDrop};
 use crate::ip::output::Hop;
 use crate::ip::route::Target;
@@ -248,15 +248,6 @@ impl<S: Storage> Stack<S> {
         let len = finish(&flow, class, segment_bytes, false, into);
         bytes.truncate(LINK_BYTES + len);
         self.ip.send_packet(now, bytes, self.ip.link_of(device, flow.remote_ip()))
-    }
-}
-
-impl<S: Storage> Socket<S> {
-    /// The way leads over another device, perhaps.
-    #[cold]
-    fn follow_egress(&mut self, now: Instant, mtu: u16) {
-        self.egress_changed = false;
-        self.connection.set_device_mss(now, mtu - header_bytes(self.flow.remote_ip()));
     }
 }
 

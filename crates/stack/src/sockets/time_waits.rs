@@ -3,8 +3,9 @@
 //! They are kept in the order in which they end, which is the order in which they came and were last asked: a list through
 //! the table, so that coming, going and being asked again cost the same however many there are.
 
+use super::Flow;
+use super::settings::PacketClass;
 use super::slab::Slab;
-use super::{Flow, PacketClass};
 use crate::limits::TCP_TIME_WAITS_MAX;
 use crate::tcp::TimeWait;
 use crate::time::Instant;

@@ -1,6 +1,6 @@
 //! What a connection is told by its owner and its application.
 
-use super::congestion::{self, Control};
+use super::congestion::CongestionControl;
 use super::plpmtud::PathProbing;
 use crate::limits::{
     TCP_BUFFER_BYTES_MAX, TCP_INITIAL_WINDOW_MAX, TCP_SEGMENT_BYTES_MIN, TCP_TIME_WAIT_MAX, TCP_TIME_WAIT_MIN,
@@ -24,7 +24,7 @@ pub struct Config {
     /// Receive buffer in bytes that it may grow to.
     pub receive_buffer_bytes_max: usize,
     /// Name of the congestion control.
-    pub congestion: &'static str,
+    pub congestion: CongestionControl,
     /// No waiting for company: Nagle's algorithm is off (RFC 9293 MUST-17).
     pub no_delay: bool,
     /// Offer ECN when connecting; it is always accepted.
@@ -81,7 +81,7 @@ impl Config {
         send_buffer_bytes_max: 4 << 20,
         receive_buffer_bytes: 128 << 10,
         receive_buffer_bytes_max: 6 << 20,
-        congestion: "cubic",
+        congestion: CongestionControl::Cubic,
         no_delay: false,
         keepalive: None,
         user_timeout: None,
@@ -98,8 +98,6 @@ impl Config {
 /// A setting that cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigError {
-    /// There is no congestion control of that name.
-    UnknownCongestionControl,
     /// A buffer of no bytes, or of more than [`TCP_BUFFER_BYTES_MAX`].
     BufferSize,
     /// A keepalive without time or without probes.
@@ -119,9 +117,6 @@ impl Config {
     ///
     /// Errors: the first setting that cannot be.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if !congestion::NAMES.contains(&self.congestion) {
-            return Err(ConfigError::UnknownCongestionControl);
-        }
         check_buffer(self.send_buffer_bytes_max)?;
         check_buffer(self.receive_buffer_bytes)?;
         check_buffer(self.receive_buffer_bytes_max)?;
@@ -144,11 +139,6 @@ impl Config {
     /// The shift that lets the largest buffer be offered (RFC 7323 section 2.3).
     pub(super) fn window_shift(&self) -> u8 {
         (0..14).find(|shift| self.receive_buffer_bytes_max >> shift <= usize::from(u16::MAX)).unwrap_or(14)
-    }
-
-    /// The algorithm; a checked configuration has one.
-    pub(super) fn control(&self) -> Option<Control> {
-        congestion::by_name(self.congestion)
     }
 }
 

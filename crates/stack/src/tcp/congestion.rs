@@ -1,14 +1,14 @@
-//! Congestion control: how a window grows without loss and shrinks at one. Chosen by name.
+//! Congestion control: how a window grows while nothing is lost, and how far a loss reduces it.
 //!
-//! Recovery (PRR) and the timeout are the sender's and alike for all; here is what differs. All in whole bytes
-//! and milliseconds: no floating point, so that every machine computes the same.
+//! Loss recovery (PRR) and the retransmission timeout belong to the sender and are the same for all algorithms. Everything is
+//! in whole bytes and milliseconds: without floating point, every machine computes the same.
 
 use super::hystart::HyStart;
 pub(super) use super::hystart::Progress;
 use crate::time::{Duration, Instant};
 
 /// An algorithm with its state for one connection.
-trait CongestionControl {
+trait Algorithm {
     /// The first slow start: the window after `acked` bytes were acknowledged, and whether it is over with that.
     fn start(&mut self, window: Window, acked: u32, _: &Progress) -> (u32, bool) {
         (window.bytes.saturating_add(acked), false)
@@ -32,8 +32,41 @@ pub(super) struct Window {
     pub(super) segment_bytes: u32,
 }
 
-/// Names of algorithms.
-pub const NAMES: [&str; 2] = ["reno", "cubic"];
+/// The algorithms to choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CongestionControl {
+    /// NewReno (RFC 5681, RFC 6582).
+    Reno,
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+}
+
+impl CongestionControl {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
+
+    /// The algorithm with this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|control| control.name() == name)
+    }
+
+    /// Its name, as Linux spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+        }
+    }
+
+    /// Its state at the start of a connection.
+    pub(super) fn control(self) -> Control {
+        match self {
+            Self::Reno => Control::Reno(NewReno::default()),
+            Self::Cubic => Control::Cubic(Cubic::default()),
+        }
+    }
+}
 
 /// The algorithm of a connection. It lies in the connection, which so needs no memory elsewhere.
 #[derive(Debug)]
@@ -42,34 +75,19 @@ pub(super) enum Control {
     Cubic(Cubic),
 }
 
-impl Default for Control {
-    /// CUBIC.
-    fn default() -> Self {
-        Self::Cubic(Cubic::default())
-    }
-}
-
-/// The algorithm of a name; `None` for a name that is none.
-pub(super) fn by_name(name: &str) -> Option<Control> {
-    match name {
-        "reno" => Some(Control::Reno(NewReno::default())),
-        "cubic" => Some(Control::Cubic(Cubic::default())),
-        _ => None,
-    }
-}
-
 impl Control {
-    fn algorithm(&mut self) -> &mut dyn CongestionControl {
+    fn algorithm(&mut self) -> &mut dyn Algorithm {
         match self {
             Self::Reno(reno) => reno,
             Self::Cubic(cubic) => cubic,
         }
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    /// Which algorithm it is.
+    pub(super) fn kind(&self) -> CongestionControl {
         match self {
-            Self::Reno(_) => NAMES[0],
-            Self::Cubic(_) => NAMES[1],
+            Self::Reno(_) => CongestionControl::Reno,
+            Self::Cubic(_) => CongestionControl::Cubic,
         }
     }
 
@@ -104,7 +122,7 @@ pub(super) struct NewReno {
     acked: u32,
 }
 
-impl CongestionControl for NewReno {
+impl Algorithm for NewReno {
     fn grow(&mut self, _: Instant, window: Window, acked: u32, _: Duration) -> u32 {
         // RFC 9293 MUST-19.
         // RFC 5681 section 3.1, counting bytes: a segment for each window that was acknowledged.
@@ -172,7 +190,7 @@ impl Epoch {
     }
 }
 
-impl CongestionControl for Cubic {
+impl Algorithm for Cubic {
     fn start(&mut self, window: Window, acked: u32, progress: &Progress) -> (u32, bool) {
         let (growth, over) = self.start.grow(acked, progress);
         (window.bytes.saturating_add(growth), over)
@@ -247,7 +265,7 @@ mod tests {
     // RFC 9293 MUST-19.
     #[test]
     fn reno_grows_by_a_segment_each_round_trip_and_halves() {
-        let mut reno = by_name("reno").unwrap();
+        let mut reno = CongestionControl::Reno.control();
         assert_eq!(rounds(&mut reno, 10 * MSS, 3), [11 * MSS, 12 * MSS, 13 * MSS]);
         assert_eq!(reno.reduce(Window { bytes: 13 * MSS, segment_bytes: MSS }), 6_500);
     }
@@ -255,16 +273,16 @@ mod tests {
     // RFC 5681 equation 4.
     #[test]
     fn no_reduction_leaves_less_than_two_segments() {
-        for name in NAMES {
-            let reduced = by_name(name).map(|mut control| control.reduce(Window { bytes: MSS, segment_bytes: MSS }));
-            assert_eq!(reduced, Some(2 * MSS), "{name}");
+        for choice in CongestionControl::ALL {
+            let reduced = choice.control().reduce(Window { bytes: MSS, segment_bytes: MSS });
+            assert_eq!(reduced, 2 * MSS, "{choice:?}");
         }
     }
 
     // RFC 9293 MAY-18.
     #[test]
     fn cubic_is_back_at_its_plateau_after_k_and_then_probes() {
-        let mut cubic = by_name("cubic").unwrap();
+        let mut cubic = CongestionControl::Cubic.control();
         let start = cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
         assert_eq!(start, 700 * MSS);
         // K = cbrt(300 / 0.4) = 9.09 s.
@@ -278,7 +296,7 @@ mod tests {
 
     #[test]
     fn cubic_is_never_slower_than_reno_on_a_short_path() {
-        let mut cubic = by_name("cubic").unwrap();
+        let mut cubic = CongestionControl::Cubic.control();
         let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
         let windows = rounds(&mut cubic, start, 20);
         assert!(windows[19] >= start + 10 * MSS, "{}", windows[19]);
@@ -287,7 +305,7 @@ mod tests {
     // RFC 9438 section 4.3.
     #[test]
     fn cubic_follows_reno_at_nine_seventeenths_until_it_is_back_and_then_at_its_rate() {
-        let mut cubic = by_name("cubic").unwrap();
+        let mut cubic = CongestionControl::Cubic.control();
         let start = cubic.reduce(Window { bytes: 20 * MSS, segment_bytes: MSS });
         let windows = rounds(&mut cubic, start, 40);
         let steps: Vec<u32> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -298,7 +316,7 @@ mod tests {
     // RFC 9438 section 4.7.
     #[test]
     fn cubic_leaves_room_to_others_when_it_is_reduced_before_it_is_back() {
-        let mut cubic = by_name("cubic").unwrap();
+        let mut cubic = CongestionControl::Cubic.control();
         cubic.reduce(Window { bytes: 1_000 * MSS, segment_bytes: MSS });
         let start = cubic.reduce(Window { bytes: 900 * MSS, segment_bytes: MSS });
         assert_eq!(start, 630 * MSS);
@@ -314,7 +332,7 @@ mod tests {
 
     #[test]
     fn idle_time_does_not_count_for_cubic() {
-        let (mut cubic, mut other) = (by_name("cubic").unwrap(), by_name("cubic").unwrap());
+        let (mut cubic, mut other) = (CongestionControl::Cubic.control(), CongestionControl::Cubic.control());
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
         let start = cubic.reduce(window);
         other.reduce(window);
@@ -328,7 +346,7 @@ mod tests {
 
     #[test]
     fn cubic_forgets_a_reduction_that_was_for_nothing() {
-        let mut cubic = by_name("cubic").unwrap();
+        let mut cubic = CongestionControl::Cubic.control();
         let window = Window { bytes: 1_000 * MSS, segment_bytes: MSS };
         let start = cubic.reduce(window);
         let before = rounds(&mut cubic, start, 30);
@@ -338,7 +356,7 @@ mod tests {
         let rtt = Duration::from_millis(100);
         let next = Window { bytes: before[29], segment_bytes: MSS };
         let grown = cubic.grow(Instant::default() + rtt * 60, next, MSS, rtt);
-        let mut other = by_name("cubic").unwrap();
+        let mut other = CongestionControl::Cubic.control();
         other.reduce(window);
         rounds(&mut other, start, 30);
         assert_eq!(grown, other.grow(Instant::default() + rtt * 60, next, MSS, rtt));
@@ -347,9 +365,9 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_is_refused() {
-        assert!(by_name("vegas").is_none());
-        assert!(NAMES.iter().all(|name| by_name(name).is_some_and(|control| control.name() == *name)));
-        assert_eq!(by_name("cubic").map(|control| control.name()), Some("cubic"));
+        assert!(CongestionControl::by_name("vegas").is_none());
+        assert!(CongestionControl::ALL.iter().all(|choice| choice.control().kind() == *choice));
+        assert_eq!(CongestionControl::by_name("cubic"), Some(CongestionControl::Cubic));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl SynCookie<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Heap, StateName};
+    use super::super::{CongestionControl, Heap, Ports, StateName};
     use super::*;
     use crate::drops::TcpDrop;
     use crate::time::Duration;
@@ -133,7 +133,7 @@ mod tests {
         send_buffer_bytes_max: 1 << 20,
         receive_buffer_bytes: 1 << 16,
         receive_buffer_bytes_max: 1 << 20,
-        congestion: "reno",
+        congestion: CongestionControl::Reno,
         ..Config::LINUX
     };
 
@@ -149,7 +149,7 @@ mod tests {
     /// A client's connection, its SYN answered by a cookie, and the acknowledgement of that.
     fn client(now: Instant, config: Config) -> (Connection, Header, Header) {
         let initial = Initial { seq: SeqNumber(70), timestamp_offset: 9 };
-        let mut client = Connection::connect(now, config, (5, 10), initial).unwrap();
+        let mut client = Connection::connect(now, config, Ports { local: 5, remote: 10 }, initial).unwrap();
         let syn = client.poll_transmit(now, 0).unwrap().header;
         let answer = cookie(1).answer(now, &syn);
         client.handle_segment(now, &answer, false, [].as_slice(), 0).unwrap();
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn an_answer_offers_what_a_listener_with_room_offers() {
         let (now, initial) = (Instant::from_ns(1), Initial { seq: SeqNumber(70), timestamp_offset: 9 });
-        let mut client: Connection = Connection::connect(now, CONFIG, (5, 10), initial).unwrap();
+        let mut client: Connection = Connection::connect(now, CONFIG, Ports { local: 5, remote: 10 }, initial).unwrap();
         let syn = client.poll_transmit(now, 0).unwrap().header;
         let answer = cookie(1).answer(now, &syn);
         let mut server: Connection = Connection::accept(now, CONFIG, &syn, initial).unwrap();

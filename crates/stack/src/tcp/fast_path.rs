@@ -7,6 +7,8 @@
 //!
 //! Why it exists: an exchange of small messages costs instructions and lines of the instruction cache (decision 011).
 
+use super::buffer::Storage;
+use super::connection::{Connection, ConnectionState};
 use super::opening::Base;
 use super::receiver::{AckDue, Receiver};
 use super::recovery::Recovery;
@@ -15,6 +17,7 @@ use super::sender::Sender;
 use super::synchronized::{Arrival, Phase, Synchronized};
 use super::undo::Frto;
 use super::{Segment, SendRange};
+use crate::link::frame::Payload;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{FastHeader, Flags, SeqNumber, Timestamps};
 use std::fmt;
@@ -71,6 +74,51 @@ pub(super) struct Eligible(pub(super) bool);
 impl fmt::Debug for Eligible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Eligible")
+    }
+}
+
+impl<S: Storage> Connection<S> {
+    /// Takes a segment that is plain and the next in order, with the buffers that it takes and leaves; else nothing has happened.
+    #[inline]
+    pub(crate) fn receive_fast<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        header: &FastHeader,
+        payload: &P,
+        spare: &mut Vec<S>,
+    ) -> Option<u32> {
+        let ConnectionState::Synchronized(open) = &mut self.state else { return None };
+        let acked = open.receive_fast(now, &self.base, header)?;
+        let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        if acked > 0 {
+            self.outgoing.consume(size(acked));
+            if header.len > 0 {
+                self.outgoing.pass_on(&mut self.incoming);
+            }
+            self.outgoing.give_back(spare);
+        }
+        if header.len > 0 {
+            self.incoming.borrow(spare);
+            self.incoming.place(0, payload, 0, size(header.len));
+            self.incoming.extend(size(header.len));
+        }
+        Some(acked)
+    }
+
+    /// The next segment, if all that is to be sent is plain; none if there is none. Else `Err`: [`Connection::poll_transmit`] has
+    /// to be asked.
+    #[inline]
+    pub(crate) fn poll_fast(&mut self, now: Instant, large_bytes: usize) -> Result<Option<FastSegment>, ()> {
+        let ConnectionState::Synchronized(open) = &mut self.state else { return Err(()) };
+        if !open.sends_fast(now, &self.base) {
+            return Err(());
+        }
+        Ok(open.poll_fast(now, &self.base, u32::try_from(large_bytes).unwrap_or(u32::MAX)))
+    }
+
+    /// A bound of what the next segment carries, if it will be plain.
+    pub(crate) fn next_payload_max(&self, now: Instant) -> Option<usize> {
+        if let ConnectionState::Synchronized(open) = &self.state { open.next_fast_payload_max(now) } else { None }
     }
 }
 

@@ -1,6 +1,7 @@
 //! SYN-SENT and SYN-RECEIVED: a connection before both sides agree, and the agreement.
 
 use super::config::Config;
+use super::connection::Ports;
 use super::initial::Initial;
 use super::plpmtud::Sizes;
 use super::receiver::{self, Receiver};
@@ -20,8 +21,7 @@ pub(super) struct Base {
     /// A reset to send: an answer, or the end of an aborted connection.
     pub(super) reset: Option<Box<Header>>,
     pub(super) initial: Initial,
-    pub(super) local_port: u16,
-    pub(super) remote_port: u16,
+    pub(super) ports: Ports,
     pub(super) config: Config,
     /// The window that our SYN offers, which is not shifted, and the shift that it names: a receive buffer changed since takes
     /// neither back.
@@ -34,7 +34,7 @@ pub(super) struct Base {
 impl Base {
     /// A header with an acknowledgement, if there is one.
     pub(super) fn header(&self, seq: SeqNumber, ack: Option<SeqNumber>, window: u16) -> Header {
-        let (source_port, destination_port) = (self.local_port, self.remote_port);
+        let (source_port, destination_port) = (self.ports.local, self.ports.remote);
         Header { source_port, destination_port, seq, ack, window, ..Header::default() }
     }
 
@@ -442,7 +442,7 @@ fn establish(now: Instant, base: &Base, peer: &Peer, attempt: &Attempt, window: 
         ecn: peer.ecn,
         no_delay: config.no_delay,
     };
-    let control = config.control().unwrap_or_default();
+    let control = config.congestion.control();
     let mut snd = Sender::new(now, &start, control);
     match (attempt.first_sent, attempt.retries) {
         (Some(sent), 0) => snd.rtt.sample(now, now.since(sent)),

@@ -50,14 +50,25 @@ impl Recovery {
         }
     }
 
-    /// Its name in figures for people.
-    pub(super) fn name(&self) -> &'static str {
+    /// The phase, for [`Info`](super::Info).
+    pub(super) fn phase(&self) -> RecoveryPhase {
         match self {
-            Self::Open => "open",
-            Self::Fast(_) => "recovery",
-            Self::Loss(_) => "loss",
+            Self::Open => RecoveryPhase::Open,
+            Self::Fast(_) => RecoveryPhase::Recovery,
+            Self::Loss(_) => RecoveryPhase::Loss,
         }
     }
+}
+
+/// How far loss recovery is; Linux calls it the state of congestion avoidance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecoveryPhase {
+    /// Nothing is being recovered.
+    Open,
+    /// Fast recovery after SACK blocks or duplicate acknowledgements.
+    Recovery,
+    /// Recovery after a retransmission timeout.
+    Loss,
 }
 
 /// What the timer of the sending half is for.

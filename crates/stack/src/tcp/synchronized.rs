@@ -491,8 +491,7 @@ impl Synchronized {
 
     pub(super) fn time_wait(&self, now: Instant, base: &Base) -> TimeWait {
         TimeWait {
-            local_port: base.local_port,
-            remote_port: base.remote_port,
+            ports: base.ports,
             snd_nxt: self.snd.nxt,
             rcv_nxt: self.rcv.nxt,
             recent: self.timestamps.then(|| self.rcv.recent()),

@@ -35,7 +35,7 @@ pub(super) struct Dialogue {
 
 /// A plain configuration: no timestamps, so that scripts are short.
 fn plain() -> Config {
-    Config { timestamps: false, congestion: "reno", ..Config::default() }
+    Config { timestamps: false, congestion: CongestionControl::Reno, ..Config::default() }
 }
 
 fn header(text: &str) -> (Header, usize) {
@@ -110,7 +110,8 @@ impl Dialogue {
     /// From SYN-SENT, the SYN being out.
     fn connecting(config: Config) -> Self {
         let now = Instant::from_ns(1_000_000_000);
-        let mut dialogue = Self::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+        let mut dialogue =
+            Self::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
         dialogue.sends(&["S 1000:1000"]);
         dialogue
     }

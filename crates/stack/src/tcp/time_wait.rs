@@ -3,6 +3,7 @@
 //! It acknowledges a repeated FIN, ignores resets (RFC 1337), and says when a SYN is so clearly newer that a connection may
 //! take its place at once (RFC 6191). It holds no buffer and sends nothing by itself.
 
+use super::connection::Ports;
 use crate::drops::TcpDrop;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Header, SeqNumber, Timestamps};
@@ -10,8 +11,7 @@ use crate::wire::tcp::{Header, SeqNumber, Timestamps};
 /// A connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeWait {
-    pub(super) local_port: u16,
-    pub(super) remote_port: u16,
+    pub(super) ports: Ports,
     pub(super) snd_nxt: SeqNumber,
     pub(super) rcv_nxt: SeqNumber,
     /// TS.Recent, where timestamps are in use.
@@ -93,8 +93,8 @@ impl TimeWait {
 
     pub(super) fn acknowledgement(&self, now: Instant) -> Header {
         let mut header = Header {
-            source_port: self.local_port,
-            destination_port: self.remote_port,
+            source_port: self.ports.local,
+            destination_port: self.ports.remote,
             seq: self.snd_nxt,
             ack: Some(self.rcv_nxt),
             // The most that can be told: nothing follows the peer's FIN, and what was offered is not taken back.

@@ -162,7 +162,6 @@ fn wrong_use_is_a_typed_error() {
     for options in [
         TcpOptions { hop_limit: 0, ..options },
         TcpOptions { service: 3, ..options },
-        bad(Config { congestion: "vegas", ..Config::LINUX }),
         bad(Config { receive_buffer_bytes: 0, ..Config::LINUX }),
         bad(Config { initial_window_segments: 255, ..Config::LINUX }),
         bad(Config { mss_default: 0, ..Config::LINUX }),
@@ -179,7 +178,6 @@ fn wrong_use_is_a_typed_error() {
     for (setting, error) in [
         (TcpSetting::HopLimit(0), TcpError::Range),
         (TcpSetting::Service(1), TcpError::Range),
-        (TcpSetting::Congestion("vegas"), TcpError::Setting(ConfigError::UnknownCongestionControl)),
         (TcpSetting::UserTimeout(Some(Duration::ZERO)), TcpError::Setting(ConfigError::UserTimeout)),
         (TcpSetting::SendBuffer(0), TcpError::Setting(ConfigError::BufferSize)),
         (TcpSetting::ReceiveBuffer(1 << 40), TcpError::Setting(ConfigError::BufferSize)),

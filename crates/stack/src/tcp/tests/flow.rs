@@ -75,7 +75,7 @@ fn ten_segments_go_at_first_and_two_for_each_acknowledged_in_slow_start() {
 
 #[test]
 fn the_first_slow_start_of_cubic_ends_when_round_trips_grow() {
-    for (congestion, ends) in [("cubic", true), ("reno", false)] {
+    for (congestion, ends) in [(CongestionControl::Cubic, true), (CongestionControl::Reno, false)] {
         let config = Config { congestion, receive_buffer_bytes: 4 << 20, ..Config::default() };
         let mut pair = Pair::new(config, config);
         pair.delay = ms(20);
@@ -219,11 +219,11 @@ fn a_window_that_shrinks_below_what_was_sent_is_borne() {
     dialogue.sends(&[]);
     // Only the first may be repeated; what is acknowledged carries a number that the peer takes.
     let mut waits = 0;
-    while dialogue.connection.info().unwrap().recovery != "loss" {
+    while dialogue.connection.info().unwrap().recovery != RecoveryPhase::Loss {
         dialogue.timeout();
         waits += 1;
         assert!(waits < 4);
-        if dialogue.connection.info().unwrap().recovery != "loss" {
+        if dialogue.connection.info().unwrap().recovery != RecoveryPhase::Loss {
             dialogue.sends(&["- 5001:6001 ack 5001"]);
         }
     }
@@ -460,7 +460,8 @@ fn a_send_buffer_has_a_limit_and_room_again_when_acknowledged() {
 fn congestion_that_was_marked_is_told_until_the_peer_slows_down() {
     let config = Config { ecn: true, ..plain() };
     let now = Instant::from_ns(1_000_000_000);
-    let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+    let mut dialogue =
+        Dialogue::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
     dialogue.sends(&["SEC 1000:1000"]);
     dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
     dialogue.sends(&["- 1001:1001 ack 5001"]);

@@ -147,8 +147,10 @@ fn a_syn_that_was_repeated_measures_nothing_and_makes_the_timer_slow() {
 #[test]
 fn both_sides_may_open_at_once() {
     let now = Instant::from_ns(1);
-    let mut left = Connection::<Heap>::connect(now, Config::default(), (1, 2), initial(10)).unwrap();
-    let mut right = Connection::<Heap>::connect(now, Config::default(), (2, 1), initial(90)).unwrap();
+    let mut left =
+        Connection::<Heap>::connect(now, Config::default(), Ports { local: 1, remote: 2 }, initial(10)).unwrap();
+    let mut right =
+        Connection::<Heap>::connect(now, Config::default(), Ports { local: 2, remote: 1 }, initial(90)).unwrap();
     let syns = [left.poll_transmit(now, 0).unwrap(), right.poll_transmit(now, 0).unwrap()];
     left.handle_segment(now, &syns[1].header, false, [].as_slice(), 0).unwrap();
     right.handle_segment(now, &syns[0].header, false, [].as_slice(), 0).unwrap();
@@ -258,7 +260,8 @@ fn ecn_is_agreed_by_both_or_not_at_all() {
     let config = Config { ecn: true, ..plain() };
     for (syn, capable) in [("SE 5000:5000 ack 1001 sackok", true), ("SEC 5000:5000 ack 1001 sackok", false)] {
         let now = Instant::from_ns(1);
-        let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+        let mut dialogue =
+            Dialogue::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
         dialogue.sends(&["SEC 1000:1000"]);
         dialogue.gets(syn);
         dialogue.write(100);
@@ -286,7 +289,8 @@ fn what_begins_at_the_edge_of_the_window_opens_and_what_begins_behind_it_does_no
 fn a_syn_that_was_lost_twice_does_without_ecn() {
     let now = Instant::from_ns(1_000_000_000);
     let config = Config { ecn: true, ..plain() };
-    let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+    let mut dialogue =
+        Dialogue::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
     dialogue.sends(&["SEC 1000:1000"]);
     for syn in ["SEC 1000:1000", "S 1000:1000", "S 1000:1000"] {
         dialogue.timeout();
@@ -418,8 +422,9 @@ fn text_of_a_syn_for_an_application_that_is_gone_is_reset() {
 
 #[test]
 fn settings_that_cannot_be_are_refused() {
-    let connect = |config| Connection::<Heap>::connect(Instant::default(), config, (1, 2), initial(1)).err();
-    assert_eq!(connect(Config { congestion: "vegas", ..plain() }), Some(ConfigError::UnknownCongestionControl));
+    let connect = |config| {
+        Connection::<Heap>::connect(Instant::default(), config, Ports { local: 1, remote: 2 }, initial(1)).err()
+    };
     assert_eq!(connect(Config { receive_buffer_bytes: 0, ..plain() }), Some(ConfigError::BufferSize));
     assert_eq!(connect(Config { receive_buffer_bytes_max: 1, ..plain() }), Some(ConfigError::BufferSize));
     for initial_window_segments in [0, 11, 255] {

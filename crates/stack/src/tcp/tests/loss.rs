@@ -26,7 +26,7 @@ fn three_sacked_segments_behind_a_hole_repair_it_at_once() {
     dialogue.gets("- 5001:5001 ack 1001 sack 2001:5001");
     dialogue.sends(&["- 1001:2001 ack 5001"]);
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.threshold), ("recovery", 5_000));
+    assert_eq!((info.recovery, info.threshold), (RecoveryPhase::Recovery, 5_000));
     dialogue.ends();
 }
 
@@ -47,7 +47,7 @@ fn recovery_sends_half_of_what_arrives_and_ends_at_the_threshold() {
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 11001");
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.congestion_window), ("open", 5_000));
+    assert_eq!((info.recovery, info.congestion_window), (RecoveryPhase::Open, 5_000));
     dialogue.ends();
 }
 
@@ -65,7 +65,7 @@ fn what_is_in_flight_grows_to_the_threshold_once_all_that_was_lost_is_repeated()
     dialogue.gets("- 5001:5001 ack 4001 sack 7001:11001");
     dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.flight, info.threshold), ("recovery", 5_000, 5_000));
+    assert_eq!((info.recovery, info.flight, info.threshold), (RecoveryPhase::Recovery, 5_000, 5_000));
     dialogue.ends();
 }
 
@@ -121,7 +121,7 @@ fn without_sack_a_partial_acknowledgement_leaves_in_flight_what_is() {
     assert_eq!(dialogue.connection.info().unwrap().flight, 0);
     dialogue.sends(&["- 4001:5001 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 11001");
-    assert_eq!(dialogue.connection.info().unwrap().recovery, "open");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Open);
     dialogue.ends();
 }
 
@@ -135,7 +135,7 @@ fn without_sack_data_and_new_windows_are_no_duplicates() {
     }
     dialogue.sends(&[]);
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.flight), ("open", 10_000));
+    assert_eq!((info.recovery, info.flight), (RecoveryPhase::Open, 10_000));
     dialogue.ends();
 }
 
@@ -148,7 +148,7 @@ fn blocks_of_a_peer_that_did_not_offer_them_mean_nothing() {
     dialogue.gets("- 5001:5101 ack 1001 sack 2001:6001");
     dialogue.sends(&[]);
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.flight), ("open", 5_000));
+    assert_eq!((info.recovery, info.flight), (RecoveryPhase::Open, 5_000));
     dialogue.ends();
 }
 
@@ -175,7 +175,7 @@ fn one_sacked_segment_repairs_a_hole_after_the_reordering_window() {
     assert_eq!(dialogue.timeout(), ms(25));
     dialogue.sends(&["- 1001:2001 ack 5001"]);
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.threshold), ("recovery", 5_000));
+    assert_eq!((info.recovery, info.threshold), (RecoveryPhase::Recovery, 5_000));
     dialogue.ends();
 }
 
@@ -191,7 +191,7 @@ fn the_end_of_a_flight_is_probed_after_two_round_trips() {
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 2001 sack 3001:4001");
     dialogue.sends(&["- 2001:3001 ack 5001"]);
-    assert_eq!(dialogue.connection.info().unwrap().recovery, "recovery");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Recovery);
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 4001");
     dialogue.ends();
@@ -253,11 +253,11 @@ fn silence_repeats_all_by_the_timer_with_backoff() {
         dialogue.sends(&["- 1001:2001 ack 5001"]);
     }
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.congestion_window, info.threshold, info.recovery), (1_000, 5_000, "loss"));
+    assert_eq!((info.congestion_window, info.threshold, info.recovery), (1_000, 5_000, RecoveryPhase::Loss));
     dialogue.gets("- 5001:5001 ack 2001");
     dialogue.sends(&["- 2001:3001 ack 5001", "- 3001:4001 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 4001");
-    assert_eq!(dialogue.connection.info().unwrap().recovery, "open");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Open);
     assert_eq!(dialogue.connection.poll_timeout(), None);
     dialogue.ends();
 }
@@ -272,12 +272,12 @@ fn without_sack_three_duplicates_repair_and_partial_ones_go_on() {
     dialogue.sends(&["- 1001:2001 ack 5001"]);
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 4001");
-    assert_eq!(dialogue.connection.info().unwrap().recovery, "recovery");
+    assert_eq!(dialogue.connection.info().unwrap().recovery, RecoveryPhase::Recovery);
     dialogue.sends(&["- 4001:5001 ack 5001"]);
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 13001");
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.congestion_window), ("open", 5_000));
+    assert_eq!((info.recovery, info.congestion_window), (RecoveryPhase::Open, 5_000));
     dialogue.ends();
 }
 
@@ -326,7 +326,7 @@ fn what_is_lost_is_repeated_wherever_numbers_begin() {
     // The first segment lies across the middle of the numbers, or across their end.
     for iss in [0x7fff_ff00, 0x8000_0000, u32::MAX - 100, 0] {
         let config = Config { timestamps: false, ..Config::default() };
-        let mut client = Connection::connect(now, config, (1, 2), initial(iss)).unwrap();
+        let mut client = Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(iss)).unwrap();
         let syn = client.poll_transmit(now, 0).unwrap().header;
         let server = Connection::accept(now, config, &syn, initial(7)).unwrap();
         let mut pair = pair::Pair::between(now, client, server);

@@ -56,7 +56,8 @@ impl Pair {
     /// A client that connects and a server that has its SYN; sequence numbers wrap soon.
     pub(super) fn new(client: Config, server: Config) -> Self {
         let now = Instant::from_ns(1_000_000_000);
-        let mut client = Connection::connect(now, client, (1, 2), initial(u32::MAX - 5_000)).unwrap();
+        let mut client =
+            Connection::connect(now, client, Ports { local: 1, remote: 2 }, initial(u32::MAX - 5_000)).unwrap();
         let syn = client.poll_transmit(now, 0).unwrap().header;
         let server = Connection::accept(now, server, &syn, initial(u32::MAX - 9_000)).unwrap();
         Self::between(now, client, server)

@@ -184,7 +184,7 @@ fn a_probe_that_is_lost_with_others_is_congestion_and_no_answer() {
     dialogue.after(100);
     dialogue.gets(&format!("- 5001:5001 ack 1001 sack {}:{}", end + 1_024, end + 4 * 1_024));
     let info = dialogue.path();
-    assert_eq!((info.recovery, info.path_probes_lost, info.segment_bytes_high), ("recovery", 0, 1_460));
+    assert_eq!((info.recovery, info.path_probes_lost, info.segment_bytes_high), (RecoveryPhase::Recovery, 0, 1_460));
     assert!(info.threshold < u32::MAX);
     dialogue.ends();
 }
@@ -194,7 +194,7 @@ fn a_timeout_of_the_probe_counts_against_its_size() {
     let mut dialogue = wide(always());
     dialogue.write(30_000);
     assert!(dialogue.flight().is_some());
-    while dialogue.path().recovery != "loss" {
+    while dialogue.path().recovery != RecoveryPhase::Loss {
         dialogue.timeout();
         dialogue.flight();
     }
@@ -206,7 +206,7 @@ fn a_timeout_of_the_probe_counts_against_its_size() {
     assert_eq!(dialogue.flight(), None);
     dialogue.write(30_000);
     assert!(dialogue.flight().is_some());
-    while dialogue.path().recovery != "loss" {
+    while dialogue.path().recovery != RecoveryPhase::Loss {
         dialogue.timeout();
         dialogue.flight();
     }
@@ -384,7 +384,7 @@ fn probes_alone_find_the_size_without_a_timeout_or_a_slower_start() {
         let config = Config {
             sack,
             path_probing: PathProbing::Always,
-            congestion: "reno",
+            congestion: CongestionControl::Reno,
             receive_buffer_bytes: bytes,
             receive_buffer_bytes_max: bytes,
             ..Config::default()

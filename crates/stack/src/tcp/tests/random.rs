@@ -120,7 +120,8 @@ impl Model {
             ..Config::default()
         };
         // Both directions wrap soon.
-        let mut connection = Connection::connect(now, config, (1, 2), initial(u32::MAX - 7_000)).unwrap();
+        let mut connection =
+            Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(u32::MAX - 7_000)).unwrap();
         connection.poll_transmit(now, 0).unwrap();
         let irs = SeqNumber(u32::MAX - 4_000);
         let (mut header, _) = header("SE 0:0 mss 1400 ws 2");
@@ -296,7 +297,7 @@ proptest! {
         delay_ms in 1_u64..80,
         buffer in 3_000_usize..200_000,
     ) {
-        let congestion = if reno { "reno" } else { "cubic" };
+        let congestion = if reno { CongestionControl::Reno } else { CongestionControl::Cubic };
         let path_probing = if probing { PathProbing::Always } else { PathProbing::BlackHole };
         let (receive_buffer_bytes, receive_buffer_bytes_max) = (buffer, buffer * 2);
         let config = Config { sack, timestamps, congestion, path_probing, receive_buffer_bytes, receive_buffer_bytes_max, ..Config::default() };

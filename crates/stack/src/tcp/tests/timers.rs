@@ -304,6 +304,6 @@ fn after_an_outage_the_window_grows_by_all_that_is_acknowledged() {
     dialogue.after(100);
     dialogue.gets("- 5001:5001 ack 4001");
     let info = dialogue.connection.info().unwrap();
-    assert_eq!((info.recovery, info.congestion_window), ("loss", 13_000));
+    assert_eq!((info.recovery, info.congestion_window), (RecoveryPhase::Loss, 13_000));
     dialogue.ends();
 }

@@ -32,7 +32,7 @@ fn lossy(seed: u64, percent: u64) -> Plan {
 #[test]
 fn a_stream_survives_loss_reordering_and_duplication() {
     let bytes = stream(400_000);
-    for congestion in ["reno", "cubic"] {
+    for congestion in CongestionControl::ALL {
         for sack in [true, false] {
             for seed in 1..6 {
                 let config = Config { congestion, sack, timestamps: seed % 2 == 0, ..Config::default() };

@@ -5,7 +5,7 @@ use super::*;
 
 /// Ten segments of 1,000 bytes are out, 100 ms ago, with more to send; timestamps are in use and stood at 1,433.
 fn ten_out_stamped() -> Dialogue {
-    let config = Config { congestion: "reno", ..Config::default() };
+    let config = Config { congestion: CongestionControl::Reno, ..Config::default() };
     let mut dialogue = Dialogue::established_by(config, "S 5000:5000 ack 1001 mss 1012 sackok ts 100 1333");
     dialogue.write(30_000);
     while dialogue.connection.poll_transmit(dialogue.now, 0).is_some() {}
@@ -30,7 +30,7 @@ impl Dialogue {
 
     /// Waits until the retransmission timer has run out, what goes before being of no interest.
     fn times_out(&mut self) {
-        while self.info().recovery != "loss" {
+        while self.info().recovery != RecoveryPhase::Loss {
             while self.connection.poll_transmit(self.now, 0).is_some() {}
             self.timeout();
         }
@@ -46,7 +46,7 @@ fn an_echo_from_before_the_repetition_undoes_a_timeout() {
     dialogue.after(50);
     dialogue.gets("- 5001:5001 ack 2001 ts 200 1433");
     let info = dialogue.info();
-    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), (RecoveryPhase::Open, u32::MAX, 1));
     assert!(info.congestion_window >= 10_000 && info.repeated_segments == 1, "{info:?}");
     // The rest flies on and none of it goes twice.
     dialogue.gets("- 5001:5001 ack 6001 ts 201 1433");
@@ -82,7 +82,7 @@ fn an_echo_of_the_repetition_undoes_nothing() {
     dialogue.after(100);
     dialogue.gets(&format!("- 5001:5001 ack 2001 ts 200 {stamp}"));
     let info = dialogue.info();
-    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("loss", 5_000, 0));
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), (RecoveryPhase::Loss, 5_000, 0));
     dialogue.ends();
 }
 
@@ -94,10 +94,10 @@ fn an_echo_from_before_the_repetition_undoes_a_recovery_and_widens_the_wait_for_
     dialogue.after(10);
     dialogue.gets("- 5001:5001 ack 5001 ts 201 1433");
     let info = dialogue.info();
-    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), (RecoveryPhase::Open, u32::MAX, 1));
     // Three segments behind a hole mean nothing any more.
     dialogue.gets("- 5001:5001 ack 5001 ts 202 1433 sack 6001:9001");
-    assert_eq!(dialogue.info().recovery, "open");
+    assert_eq!(dialogue.info().recovery, RecoveryPhase::Open);
     dialogue.ends();
 }
 
@@ -108,7 +108,7 @@ fn an_old_echo_that_acknowledges_nothing_undoes_nothing() {
     dialogue.sends(&["- 1001:2001 ack 5001"]);
     dialogue.after(10);
     dialogue.gets("- 5001:5001 ack 1001 ts 201 1433 sack 2001:6001");
-    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("recovery", 0));
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), (RecoveryPhase::Recovery, 0));
     dialogue.ends();
 }
 
@@ -122,7 +122,7 @@ fn frto_sends_fresh_data_after_a_timeout_and_undoes_it_when_the_flight_was_late(
     dialogue.sends(&["- 12001:13001 ack 5001", "- 13001:14001 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 3001");
     let info = dialogue.info();
-    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), (RecoveryPhase::Open, u32::MAX, 1));
     for ack in (4_001..=11_001).step_by(1_000) {
         dialogue.gets(&format!("- 5001:5001 ack {ack}"));
         while let Some(segment) = dialogue.connection.poll_transmit(dialogue.now, 0) {
@@ -140,7 +140,7 @@ fn frto_with_sack_is_told_by_one_acknowledgement_of_the_repetition_and_what_went
     dialogue.sends(&["- 1001:2001 ack 5001"]);
     // Had the second arrived before the timeout, SACK would have told it.
     dialogue.gets("- 5001:5001 ack 3001");
-    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("open", 1));
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), (RecoveryPhase::Open, 1));
     dialogue.ends();
 }
 
@@ -154,7 +154,7 @@ fn frto_waits_for_what_answers_fresh_data_while_the_peer_sends_its_own() {
     dialogue.gets("- 5001:5101 ack 2001");
     dialogue.sends(&["- 14001:14001 ack 5101"]);
     dialogue.gets("- 5101:5101 ack 3001");
-    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("open", 1));
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), (RecoveryPhase::Open, 1));
     dialogue.ends();
 }
 
@@ -168,7 +168,7 @@ fn frto_without_sack_is_told_by_what_went_once() {
     dialogue.gets("- 5001:5001 ack 2001");
     dialogue.sends(&["- 11001:12001 ack 5001", "- 12001:13001 ack 5001"]);
     dialogue.gets("- 5001:5001 ack 3001");
-    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), ("open", 1));
+    assert_eq!((dialogue.info().recovery, dialogue.info().undone_reductions), (RecoveryPhase::Open, 1));
     dialogue.ends();
 }
 
@@ -182,7 +182,7 @@ fn frto_repairs_when_fresh_data_overtakes_what_is_missing() {
     dialogue.gets("- 5001:5001 ack 2001 sack 12001:13001");
     dialogue.sends(&["- 2001:3001 ack 5001"]);
     let info = dialogue.info();
-    assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("loss", 5_000, 0));
+    assert_eq!((info.recovery, info.threshold, info.undone_reductions), (RecoveryPhase::Loss, 5_000, 0));
     dialogue.ends();
 }
 
@@ -239,7 +239,8 @@ fn what_a_peer_took_back_proves_no_timeout_wrong() {
 fn a_reduction_for_marks_is_not_taken_back_with_an_earlier_one() {
     let config = Config { ecn: true, ..plain() };
     let now = Instant::from_ns(1_000_000_000);
-    let mut dialogue = Dialogue::begin(Connection::connect(now, config, (1, 2), initial(1_000)).unwrap());
+    let mut dialogue =
+        Dialogue::begin(Connection::connect(now, config, Ports { local: 1, remote: 2 }, initial(1_000)).unwrap());
     dialogue.sends(&["SEC 1000:1000"]);
     dialogue.after(100);
     dialogue.gets("SE 5000:5000 ack 1001 mss 1000 sackok");
@@ -291,13 +292,13 @@ fn a_duplicate_told_for_each_repetition_undoes_a_recovery_then_or_later() {
         dialogue.sends(&["- 1001:2001 ack 5001"]);
         if over {
             dialogue.gets("- 5001:5001 ack 11001");
-            assert_eq!((dialogue.info().recovery, dialogue.info().threshold), ("open", 5_000));
+            assert_eq!((dialogue.info().recovery, dialogue.info().threshold), (RecoveryPhase::Open, 5_000));
             dialogue.gets("- 5001:5001 ack 11001 sack 1001:2001");
         } else {
             dialogue.gets("- 5001:5001 ack 5001 sack 1001:2001");
         }
         let info = dialogue.info();
-        assert_eq!((info.recovery, info.threshold, info.undone_reductions), ("open", u32::MAX, 1));
+        assert_eq!((info.recovery, info.threshold, info.undone_reductions), (RecoveryPhase::Open, u32::MAX, 1));
         assert!(info.congestion_window >= 10_000 && info.duplicate_bytes == 1_000, "{info:?}");
         dialogue.ends();
     }
@@ -305,7 +306,7 @@ fn a_duplicate_told_for_each_repetition_undoes_a_recovery_then_or_later() {
 
 /// The window of a CUBIC connection after a loss and so many round trips, with or without a recovery for nothing among them.
 fn cubic_after(rounds: u32, spurious: bool) -> u32 {
-    let config = Config { congestion: "cubic", ..plain() };
+    let config = Config { congestion: CongestionControl::Cubic, ..plain() };
     let mut dialogue = Dialogue::established_by(config, "S 5000:5000 ack 1001 mss 1000 sackok ws 4");
     let mut acked = 1_001;
     for round in 0..rounds {
@@ -396,7 +397,7 @@ fn each_round_trip_with_a_duplicate_widens_the_wait_for_reordering() {
 #[test]
 fn a_path_that_holds_everything_for_a_while_costs_few_repetitions() {
     for (sack, timestamps) in [(true, true), (true, false), (false, true)] {
-        for congestion in ["reno", "cubic"] {
+        for congestion in CongestionControl::ALL {
             let config = Config { sack, timestamps, congestion, ..Config::default() };
             let mut pair = Pair::established(config, config);
             pair.delay = ms(20);
@@ -405,12 +406,12 @@ fn a_path_that_holds_everything_for_a_while_costs_few_repetitions() {
             pair.held_until = pair.now + ms(900);
             pair.transfer(CLIENT, &stream(1_000_000));
             let info = pair.ends[CLIENT].info().unwrap();
-            assert!(info.undone_reductions > 0, "{sack} {timestamps} {congestion} {pair:?}");
+            assert!(info.undone_reductions > 0, "{sack} {timestamps} {congestion:?} {pair:?}");
             assert!(
                 info.repeated_segments < before.repeated_segments + 12,
-                "{sack} {timestamps} {congestion} {pair:?}"
+                "{sack} {timestamps} {congestion:?} {pair:?}"
             );
-            assert_eq!(info.threshold, before.threshold, "{sack} {timestamps} {congestion} {pair:?}");
+            assert_eq!(info.threshold, before.threshold, "{sack} {timestamps} {congestion:?} {pair:?}");
             pair.run(ms(3_000));
             pair.close();
         }

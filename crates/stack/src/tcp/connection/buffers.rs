@@ -1,0 +1,121 @@
+//! The memory of a connection's two buffers: what it takes, where it comes from, and the payload of segments in it.
+
+use super::super::SendRange;
+use super::super::buffer::Storage;
+use super::{Connection, ConnectionState};
+use crate::wire::tcp::Header;
+
+impl<S: Storage> Connection<S> {
+    /// Has both buffers in other memory; what is in them moves there.
+    pub fn set_buffers(&mut self, outgoing: S, incoming: S) {
+        self.outgoing.move_into(outgoing);
+        self.incoming.move_into(incoming);
+    }
+
+    /// The memory of the receive buffer.
+    pub fn incoming(&self) -> &S {
+        self.incoming.storage()
+    }
+
+    /// The memory of the send buffer.
+    pub fn outgoing(&self) -> &S {
+        self.outgoing.storage()
+    }
+
+    /// Bytes of memory that both buffers take, with the lists of what is in them.
+    #[inline]
+    pub fn buffer_bytes(&self) -> usize {
+        let lists = match &self.state {
+            ConnectionState::Synchronized(open) => open.snd.board.bytes() + open.rcv.gap_bytes(),
+            ConnectionState::SynSent(_)
+            | ConnectionState::SynReceived(_)
+            | ConnectionState::TimeWait { .. }
+            | ConnectionState::Closed => 0,
+        };
+        self.outgoing.held() + self.incoming.held() + lists
+    }
+
+    /// Bytes that the receive buffer has to have for so much payload of a segment, if that is more than it has; else 0.
+    pub fn receive_growth(&self, header: &Header, payload_bytes: usize) -> usize {
+        let ConnectionState::Synchronized(open) = &self.state else { return 0 };
+        let ahead = if header.seq.after(open.rcv.nxt) { header.seq.since(open.rcv.nxt) } else { 0 };
+        let bytes = self.incoming.len() + usize::try_from(ahead).unwrap_or(usize::MAX).saturating_add(payload_bytes);
+        if bytes > self.incoming.capacity() { bytes } else { 0 }
+    }
+
+    /// Whether the receive buffer's memory has room for so much payload of a segment.
+    #[inline]
+    pub fn has_receive_room(&self, header: &Header, payload_bytes: usize) -> bool {
+        let ahead = match &self.state {
+            ConnectionState::Synchronized(open) if header.seq.after(open.rcv.nxt) => header.seq.since(open.rcv.nxt),
+            ConnectionState::Synchronized(_)
+            | ConnectionState::SynSent(_)
+            | ConnectionState::SynReceived(_)
+            | ConnectionState::TimeWait { .. }
+            | ConnectionState::Closed => 0,
+        };
+        self.incoming.has_room(usize::try_from(ahead).unwrap_or(usize::MAX), payload_bytes)
+    }
+
+    /// The same for payload that is next in order.
+    #[inline]
+    pub fn has_room_for_next(&self, payload_bytes: usize) -> bool {
+        self.incoming.has_room(0, payload_bytes)
+    }
+
+    /// Bytes that the send buffer takes without growing beyond `bytes`.
+    pub fn send_room_within(&self, bytes: usize) -> usize {
+        self.outgoing.capacity().max(bytes).saturating_sub(self.outgoing.len())
+    }
+
+    /// Before something is received: memory for it.
+    #[inline]
+    pub fn borrow_receive_buffer(&mut self, spare: &mut Vec<S>) {
+        self.incoming.borrow(spare);
+    }
+
+    /// Before something is sent: memory for it.
+    #[inline]
+    pub fn borrow_send_buffer(&mut self, spare: &mut Vec<S>) {
+        self.outgoing.borrow(spare);
+    }
+
+    /// Lets other connections have the memory of empty buffers: what was used last is in the cache.
+    #[inline]
+    pub fn give_back_empty_buffers(&mut self, spare: &mut Vec<S>) {
+        self.outgoing.give_back(spare);
+        self.incoming.give_back(spare);
+    }
+
+    /// The same of what was received, once all of it was taken.
+    #[inline]
+    pub(crate) fn give_back_receive_buffer(&mut self, spare: &mut Vec<S>) {
+        self.incoming.give_back(spare);
+    }
+
+    /// Gives the memory of empty buffers back.
+    pub fn release_empty_buffers(&mut self) {
+        self.outgoing.release();
+        self.incoming.release();
+    }
+
+    /// Copies payload of a segment just polled, from its byte `at` on, as much as `into` takes.
+    pub fn copy_payload(&self, range: SendRange, at: usize, into: &mut [u8]) {
+        if let ConnectionState::Synchronized(open) = &self.state
+            && !into.is_empty()
+        {
+            let start = usize::try_from(range.seq.since(open.snd.una)).unwrap_or(usize::MAX);
+            self.outgoing.peek(start + at, into);
+        }
+    }
+
+    /// The whole of it where it lies, if that is one row in memory that nobody else can write.
+    #[inline]
+    pub(crate) fn private_payload(&self, range: SendRange) -> Option<&[u8]> {
+        let ConnectionState::Synchronized(open) = &self.state else { return None };
+        // A bare acknowledgement behind our FIN lies behind all that was written.
+        let len = usize::try_from(range.len).ok().filter(|len| *len > 0)?;
+        let start = usize::try_from(range.seq.since(open.snd.una)).ok()?;
+        self.outgoing.private(start, len)
+    }
+}

@@ -1,0 +1,77 @@
+//! Settings that an application may change while a connection is open.
+
+use super::super::buffer::Storage;
+use super::super::config::{ConfigError, Keepalive, check_buffer, check_user_timeout};
+use super::super::congestion::CongestionControl;
+use super::{Connection, ConnectionState};
+use crate::time::{Duration, Instant};
+
+impl<S: Storage> Connection<S> {
+    /// Switches Nagle's algorithm off or on.
+    /// RFC 9293 MUST-17.
+    pub fn set_no_delay(&mut self, now: Instant, no_delay: bool) {
+        self.base.config.no_delay = no_delay;
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.snd.no_delay = no_delay;
+            open.snd.rearm(now);
+        }
+    }
+
+    /// Switches probes of an idle connection on or off.
+    ///
+    /// Errors: no time between them, or none of them.
+    /// RFC 9293 MUST-24, MAY-5.
+    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) -> Result<(), ConfigError> {
+        self.leave_fast_path();
+        keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
+        self.base.config.keepalive = keepalive;
+        Ok(())
+    }
+
+    /// How long data may stay unacknowledged; `None`: until retries end.
+    ///
+    /// Errors: next to no time.
+    /// RFC 9293 MUST-21.
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) -> Result<(), ConfigError> {
+        check_user_timeout(timeout)?;
+        self.leave_fast_path();
+        self.base.config.user_timeout = timeout;
+        Ok(())
+    }
+
+    /// Fixes the receive buffer's size in bytes, which ends its growth. A window already offered is honoured.
+    ///
+    /// Errors: a size that cannot be.
+    pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
+        check_buffer(bytes)?;
+        (self.base.config.receive_buffer_bytes, self.base.config.receive_buffer_bytes_max) = (bytes, bytes);
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.rcv.set_capacity(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        Ok(())
+    }
+
+    /// Bounds what is offered to the peer from now on; what was offered before stays, and so does the buffer's own size.
+    pub fn limit_window(&mut self, bytes: u32) {
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.rcv.limit_window(bytes);
+        }
+    }
+
+    /// Limits the send buffer, in bytes; what it holds stays.
+    ///
+    /// Errors: a size that cannot be.
+    pub fn set_send_buffer(&mut self, bytes: usize) -> Result<(), ConfigError> {
+        check_buffer(bytes)?;
+        self.base.config.send_buffer_bytes_max = bytes;
+        Ok(())
+    }
+
+    /// Changes the congestion control; the window stays what it is.
+    pub fn set_congestion(&mut self, congestion: CongestionControl) {
+        self.base.config.congestion = congestion;
+        if let ConnectionState::Synchronized(open) = &mut self.state {
+            open.snd.control = congestion.control();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the scoreboard makes of acknowledgements, SACK blocks and losses.
+
+use super::*;
+
+const MSS: u32 = 100;
+const RTT: Duration = Duration::from_millis(10);
+
+fn seq(at: u32) -> SeqNumber {
+    SeqNumber(u32::MAX - 250) + at
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_ns(1_000_000 * (1_000 + ms))
+}
+
+fn ten() -> Scoreboard {
+    let mut board = Scoreboard::new(seq(0));
+    for place in 0..10 {
+        board.push(at(u64::from(place)), seq(place * MSS), seq((place + 1) * MSS));
+    }
+    board
+}
+
+fn sack(board: &mut Scoreboard, ms: u64, start: u32, end: u32) -> Delivery {
+    let mut delivery = Delivery::new(at(ms), RTT, None);
+    board.sack(&[(seq(start), seq(end))], MSS, &mut delivery);
+    board.check();
+    delivery
+}
+
+#[test]
+fn a_hole_is_lost_once_three_segments_behind_it_arrived() {
+    let mut board = ten();
+    sack(&mut board, 12, 100, 300);
+    assert!(board.detect_loss(at(12), false, (RTT, RTT), 3).is_some());
+    assert_eq!(board.lost(), 0, "it may only be reordered");
+    assert_eq!(sack(&mut board, 13, 100, 400).bytes, 100);
+    board.detect_loss(at(13), false, (RTT, RTT), 3);
+    assert_eq!(board.first_lost(), Some((seq(0), seq(100))));
+    assert_eq!((board.pipe(), board.sacked(), board.lost()), (600, 300, 100));
+    board.repeat(at(14), seq(0), seq(100));
+    board.check();
+    assert_eq!(board.pipe(), 700);
+}
+
+#[test]
+fn a_repetition_that_is_lost_too_is_found_by_time() {
+    let mut board = ten();
+    sack(&mut board, 13, 100, 400);
+    board.detect_loss(at(13), false, (RTT, RTT), 3);
+    board.repeat(at(14), seq(0), seq(100));
+    board.push(at(15), seq(1000), seq(1100));
+    sack(&mut board, 30, 1000, 1100);
+    board.detect_loss(at(30), true, (RTT, RTT), 3);
+    assert_eq!(board.first_lost(), Some((seq(0), seq(100))));
+}
+
+#[test]
+fn what_a_timestamp_tells_to_be_older_than_a_repetition_orders_nothing() {
+    for (before, known) in [(Some(at(14)), false), (Some(at(15)), true), (None, true)] {
+        let mut board = ten();
+        sack(&mut board, 13, 100, 400);
+        board.detect_loss(at(13), false, (RTT, RTT), 3);
+        board.repeat(at(14), seq(0), seq(100));
+        board.check();
+        let mut delivery = Delivery::new(at(30), RTT, before);
+        board.acknowledge(seq(400), &mut delivery);
+        // If it is the repetition that arrived, what flies since before it is lost.
+        board.detect_loss(at(30), true, (RTT, RTT), 3);
+        assert_eq!(board.lost() > 0, known, "{before:?}");
+        assert!(delivery.repeated);
+    }
+}
+
+#[test]
+fn of_one_moment_fresh_data_and_repetitions_have_no_order() {
+    let mut board = ten();
+    sack(&mut board, 13, 100, 400);
+    board.detect_loss(at(13), false, (RTT, RTT), 3);
+    board.push(at(14), seq(1000), seq(1100));
+    board.push(at(14), seq(1100), seq(1200));
+    board.repeat(at(14), seq(0), seq(100));
+    sack(&mut board, 30, 1100, 1200);
+    board.detect_loss(at(30), true, (RTT, RTT), 3);
+    let lost = board.first_lost();
+    assert_eq!(lost, Some((seq(400), seq(500))), "the repetition may be under way yet");
+    assert_eq!(board.lost(), 700, "what was fresh has an order: 400 to 1000, and 1000 to 1100");
+}
+
+#[test]
+fn duplicates_widen_the_wait_once_in_a_round_trip() {
+    let mut board = ten();
+    let mut waits = Vec::new();
+    let far = 1 << 31;
+    for (una, nxt) in [(0, 1000), (100, 1000), (900, 1100), (1000, 1200), (1100, 1300), (far + 1_250, far + 2_000)] {
+        board.duplicate_reported(seq(una), seq(nxt));
+        waits.push(board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4));
+    }
+    assert_eq!(waits, [2, 2, 2, 3, 3, 4]);
+}
+
+// RFC 8985 section 6.2 step 4.
+#[test]
+fn a_wait_that_was_widened_is_short_again_after_sixteen_recoveries() {
+    let mut board = ten();
+    board.duplicate_reported(seq(0), seq(1000));
+    for recovery in 0..=16 {
+        let quarters = board.reorder_window(false, (RTT, RTT * 10), 3).as_micros() / (RTT.as_micros() / 4);
+        assert_eq!(quarters, if recovery < 16 { 2 } else { 1 }, "after {recovery}");
+        board.recovered();
+    }
+}
+
+#[test]
+fn reordering_widens_the_wait() {
+    let mut board = ten();
+    sack(&mut board, 11, 100, 200);
+    let mut delivery = Delivery::new(at(12), RTT, None);
+    board.acknowledge(seq(200), &mut delivery);
+    board.check();
+    sack(&mut board, 14, 300, 500);
+    board.detect_loss(at(14), false, (RTT, RTT), 2);
+    assert_eq!(board.lost(), 0, "the first segment came late, so the third may");
+}
+
+#[test]
+fn a_probe_of_the_tail_repeats_the_end_of_the_last_entry_alone() {
+    let mut board = Scoreboard::new(seq(0));
+    board.push(at(0), seq(0), seq(500));
+    board.push(at(0), seq(500), seq(1000));
+    for _ in 0..2 {
+        board.cut_tail(seq(900));
+        assert_eq!((board.tail(), board.count()), (Some((seq(900), seq(1000))), 3));
+    }
+    board.repeat(at(5), seq(900), seq(1000));
+    board.check();
+    // What goes before it was sent once, and measures a round trip.
+    let mut delivery = Delivery::new(at(10), RTT, None);
+    board.acknowledge(seq(900), &mut delivery);
+    assert_eq!((delivery.bytes, delivery.rtt, delivery.repeated), (900, Some(RTT), false));
+}
+
+#[test]
+fn sack_cuts_large_entries_only_between_segments() {
+    let mut board = Scoreboard::new(seq(0));
+    board.push(at(0), seq(0), seq(1000));
+    for byte in 0..999 {
+        sack(&mut board, 1, byte, byte + 1);
+    }
+    assert_eq!((board.count(), board.sacked()), (1 + 9, 0), "a byte is not a segment");
+    sack(&mut board, 1, 250, 570);
+    assert_eq!(board.sacked(), 200, "300 to 500 lie inside");
+    let mut delivery = Delivery::new(at(2), RTT, None);
+    board.acknowledge(seq(450), &mut delivery);
+    board.check();
+    assert_eq!(delivery.bytes, 300, "the rest was told before");
+}
