@@ -334,7 +334,7 @@ impl Client {
     }
 }
 
-/// Refuses a connection to a process of another user. The kernel tells which user listens.
+/// Refuses a connection to a process of another user. The kernel reports the user of the listening process.
 fn is_served_by_this_user(socket: impl AsFd, run: &RunDir) -> Result<()> {
     let server = sockopt::socket_peercred(socket).context("cannot identify the user of the control program")?.uid;
     let own = geteuid();

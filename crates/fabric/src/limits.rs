@@ -85,71 +85,71 @@ pub const LOG_LEFT_OUT_INTERVAL: Duration = Duration::from_secs(5);
 /// The least time between two reads of a guest's standard error. Each read takes a page.
 pub const STDERR_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long nothing is taken from a link because the partner that its packets are for has no empty buffer.
+/// How long back-pressure lasts: the time without taking frames from a link whose packets are for a partner without empty buffers.
 pub const BACKPRESSURE_TIME_MAX: Duration = Duration::from_millis(4);
-/// A link that brought packets for two partners is not held for so long.
+/// A link that carried packets for two partners gets no back-pressure for this long.
 pub const MIXED_TIME: Duration = Duration::from_millis(100);
-/// Packets for one partner that wait for buffers or a link: those that are passed on. The rest is dropped.
+/// Forwarded packets for one partner that wait for buffers or a link. Further ones are dropped.
 pub const BACKLOG_FRAMES_MAX: usize = 256;
-/// Their bytes.
+/// Bytes of these packets.
 pub const BACKLOG_BYTES_MAX: usize = 4 << 20;
-/// Packets that have waited whose memory is kept for others.
+/// Buffers of packets that have waited, kept for later packets.
 pub const SPARE_FRAMES_MAX: usize = 64;
-/// Payloads of at least so many bytes lie in ring buffers alone: those received until they are read, those sent until they are
+/// The smallest payload without copies. A received payload stays in its ring buffer until it is read, and a sent one until it is
 /// acknowledged, unless the buffer is needed before.
 pub const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
-/// How long who writes waits for a buffer of which something is kept, from when it was sent; then that is moved out.
+/// How long a retained buffer may delay its ring, counted from the time when it was sent. Then its payload is copied out.
 pub const RETAIN_TIME_MAX: Duration = Duration::from_millis(1);
-/// Packets that a stack gives to one port before others have their turn.
+/// Packets that a stack gives to one link before others have their turn.
 pub const TRANSMIT_AT_ONCE_MAX: usize = 64;
-/// Frames taken from one port before others have their turn.
+/// Frames taken from one link before others have their turn.
 pub const RECEIVE_AT_ONCE_MAX: usize = 32;
-/// Packets that are dropped at a time where a full partner means dropping.
+/// Packets that are dropped at a time for a full partner, by the rule of its connectivity type.
 pub const DROPS_AT_ONCE_MAX: usize = 128;
-/// A ring that had no frame for so long is no longer polled.
+/// A ring without a frame for this long is no longer polled.
 pub const HOT_TIME: Duration = Duration::from_millis(1);
-/// How often a process that never sleeps asks for what only the kernel can tell.
+/// How often a process that never sleeps asks the kernel for events.
 pub const EVENTS_INTERVAL: Duration = Duration::from_micros(50);
-/// How long a pair that was refused is not asked for again.
+/// How long a guest does not ask again for a pair that was refused.
 pub const REFUSED_TIME: Duration = Duration::from_secs(5);
-/// Control programs that may try to adopt a guest at a time.
+/// Reconnecting control programs of a guest at a time.
 pub const RECONNECTING_MAX: usize = 4;
 /// Bytes of a capture that wait for their reader.
 pub const CAPTURE_BYTES_MAX: usize = 4 << 20;
-/// The slice of CPU time that processes of a network ask for: the shorter it is, the sooner one that wakes gets its turn.
+/// The time slice that processes of a network ask for. With a shorter slice, a process that wakes gets the CPU sooner.
 pub const SLICE: Duration = Duration::from_micros(100);
 
 /// Sockets of one application.
 pub const APPLICATION_SOCKETS_MAX: usize = 16_384;
-/// Buffers of each ring between an application and its guest. A buffer takes many records, or a datagram.
+/// Buffers of each ring between an application and its guest. A buffer has room for many records, or a datagram.
 pub const APPLICATION_BUFFERS: usize = 64;
-/// Places of bytes in one record, and in one send buffer.
+/// Extents in one record, and in one send buffer.
 pub const EXTENTS_MAX: usize = 4_096;
 /// Bytes that an application may have under way over one connection.
 pub const SEND_BYTES_MAX: u64 = 32 << 20;
-/// While the others of its application have more than this under way in all, a connection has to do with less, and so it has while
-/// they have so much unread: what lies in arenas is to stay in the caches.
+/// If the other connections of an application have more bytes than this under way, or unread, each connection gets smaller buffers, so
+/// that the used part of the arenas stays in the CPU caches.
 pub const CROWDED_FROM_BYTES: usize = 512 << 10;
-/// What a connection may have under way then.
+/// Bytes that a connection may have under way then.
 pub const CROWDED_SEND_BYTES_MAX: usize = 128 << 10;
-/// What it may have unread then.
+/// Bytes that a connection may have unread then.
 pub const CROWDED_RECEIVE_BYTES_MAX: u32 = 256 << 10;
-/// One in so many blocks of an arena is kept for what is received in order.
+/// One in this many blocks of an arena is reserved for bytes that are received in order.
 pub const RESERVE_DIVISOR: usize = 8;
-/// Answers to commands that wait for room; while there are so many, no command is taken.
+/// Answers to commands that wait for room. While there are this many, the guest takes no command.
 pub const REPLIES_MAX: usize = 1_024;
-/// Commands of one application before others have their turn.
+/// Commands of one application that are handled before others have their turn.
 pub const COMMANDS_AT_ONCE_MAX: usize = 256;
-/// Events that an application takes before it looks what they mean.
+/// Events that an application takes before it handles them.
 pub const EVENTS_AT_ONCE_MAX: usize = 256;
 /// Bytes that an application gives to one connection at a time.
 pub const SEND_AT_ONCE_MAX: usize = 256 << 10;
-/// Bytes that an application takes before it tells the guest, unless a receive buffer was asked for that is no four times as
-/// large. No more than a segment over memory has, for less of which no receiver opens its window (RFC 9293, 3.8.6.2.2).
+/// Bytes that an application reads before it reports them to the guest, unless its receive buffer is less than four times as large. This
+/// is at most one segment over shared memory: a receiver does not open its window for less (RFC 9293, 3.8.6.2.2).
 pub const CONSUMED_UNTOLD_MAX: usize = 32 << 10;
-/// Connections of one listener that its application is told of before it accepts them.
+/// Connections of one listener that are announced to its application before it accepts them.
 pub const INCOMING_MAX: u32 = 64;
-/// Bytes of received datagrams that wait in an application; more are dropped.
+/// Bytes of received datagrams that wait in an application. Further datagrams are dropped.
 pub const DATAGRAM_QUEUE_BYTES_MAX: usize = 1 << 20;
-/// How often an application that never sleeps asks whether its guest lives.
+/// How often an application that never sleeps checks that its guest lives.
 pub const EAR_INTERVAL: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The axes of a plan as command-line options; what is given here replaces what the plan says.
+//! The axes of a plan as command-line options, which replace the values in the plan.
 
 use clap::Args;
 use siga_lab::config;
@@ -37,25 +37,25 @@ Examples:
 /// The axes and settings of a plan.
 #[derive(Debug, Args)]
 pub(crate) struct Axes {
-    /// A plan: a shipped name or a TOML file.
+    /// The plan: the name of a shipped plan, or a TOML file.
     #[arg(default_value = "default")]
     pub(crate) plan: String,
-    /// Paths that siga builds.
+    /// The paths that siga builds.
     #[arg(long, value_delimiter = ',', value_name = "PATH,…")]
     path: Option<Vec<String>>,
-    /// Workloads.
+    /// The workloads.
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD,…")]
     workload: Option<Vec<String>>,
-    /// Client-server pairs, 1 to 10,000.
+    /// The numbers of client-server pairs, 1 to 10,000.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     clients: Option<Vec<u32>>,
-    /// MTUs in bytes; without it each path has its own default.
+    /// The MTUs in bytes; by default each path has its own.
     #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
     mtu: Option<Vec<u32>>,
-    /// Levels: what differs between measurements of one path. Several are compared with the first.
+    /// The levels, which are sets of features to compare on one path. siga compares each with the first.
     #[arg(long, value_delimiter = ',', value_name = "LEVEL,…")]
     level: Option<Vec<String>>,
-    /// Trials of each cell; without it as many as the comparison takes (up to 30), within the budget.
+    /// Trials of each cell; by default as many as the comparison needs, up to 30 and within the budget.
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
     /// Measured seconds of one trial.
@@ -64,65 +64,65 @@ pub(crate) struct Axes {
     /// Unmeasured seconds before each trial.
     #[arg(long, value_name = "S")]
     warm_up: Option<f64>,
-    /// Seconds for the whole run; the first round is always finished. Not limited where levels are compared.
+    /// Seconds for the whole run. The first round always completes. A comparison of levels has no limit by default.
     #[arg(long, value_name = "S")]
     budget: Option<f64>,
-    /// IPv6 instead of IPv4.
+    /// Use IPv6 instead of IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// A process per pair (up to 1,000) instead of all pairs in one epoll process.
+    /// Use one process for each pair (up to 1,000) instead of one epoll process for all pairs.
     #[arg(long)]
     processes: bool,
-    /// While nothing can go on: sleep (block), ask again and again (poll), or ask while that pays and then sleep
-    /// (adaptive: siga's own networks alone).
+    /// How processes wait: sleep at once (block), never sleep (poll), or poll while it helps and then sleep (adaptive, only on siga's
+    /// own networks).
     #[arg(long, value_parser = wait, value_name = "block|adaptive|poll")]
     wait: Option<Waiting>,
-    /// Who closes a CRR connection first.
+    /// The side that closes a CRR connection first.
     #[arg(long, value_parser = close, value_name = "server|client")]
     close: Option<Close>,
-    /// Largest single write.
+    /// The largest single write.
     #[arg(long, value_name = "SIZE")]
     write: Option<String>,
     /// Open loop: transactions per second of all pairs together.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
-    /// CPUs the client runs on, as 0 or 0-3,8; without it the scheduler's choice.
+    /// The CPUs of the client, as 0 or 0-3,8; by default the scheduler chooses.
     #[arg(long, value_name = "CPUS")]
     client_cpus: Option<String>,
-    /// CPUs the server runs on.
+    /// The CPUs of the server.
     #[arg(long, value_name = "CPUS")]
     server_cpus: Option<String>,
-    /// CPU accounting: profile, subtract or tick; without it the best the host allows.
+    /// CPU accounting: profile, subtract or tick; by default the best that the host allows.
     #[arg(long, value_parser = method, value_name = "METHOD")]
     accounting: Option<Method>,
-    /// Existing place of the client (with --server; instead of --path).
+    /// An existing place for the client (with --server, instead of --path).
     #[arg(long, requires = "server", conflicts_with = "path", value_name = "PLACE")]
     client: Option<String>,
-    /// Existing place of the server.
+    /// An existing place for the server.
     #[arg(long, requires = "client", conflicts_with = "path", value_name = "PLACE")]
     server: Option<String>,
-    /// Address the client connects to; without it the first one the server's place has.
+    /// The address that the client connects to; by default the first address of the server's place.
     #[arg(long, value_name = "ADDRESS")]
     server_address: Option<IpAddr>,
-    /// Port the server listens on; without it any free one.
+    /// The port that the server listens on; by default any free port.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Congestion control between existing places; without it the host's.
+    /// Congestion control between existing places; by default the host's.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Plant a known cost: client=US, server=US, router=US (a packet) or delay=US, in microseconds.
+    /// Add a known cost in microseconds: client=US, server=US, router=US (for each packet) or delay=US.
     #[arg(long, value_delimiter = ',', value_name = "WHERE=US,…")]
     plant: Option<Vec<String>>,
-    /// A smoke run: short trials, one round; shows that it works, no more.
+    /// Run one round of short trials, only to show that everything works.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Seed of the order of trials.
+    /// The seed for the order of trials.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
 impl Axes {
-    /// The plan with everything that was given here.
+    /// The plan, with the values of all given options.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let mut plan = Plan::load(&self.plan)?;
         let own_cells = self.path.is_some() || self.client.is_some() || self.workload.is_some();
@@ -182,10 +182,10 @@ impl Axes {
     }
 }
 
-/// How other hosts are reached: no part of a plan, so that a plan and a run directory execute nothing.
+/// The command that reaches other hosts. It is not part of a plan, so that neither a plan nor a run directory executes anything.
 #[derive(Debug, Args)]
 pub(crate) struct Reach {
-    /// Command that reaches ssh places; without it the one in ~/.config/siga/config.toml, else ssh.
+    /// The command that reaches ssh places; by default the one in ~/.config/siga/config.toml, or else ssh.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) ssh: Option<String>,
 }
@@ -196,19 +196,19 @@ impl Reach {
         match (&self.ssh, hosts) {
             // Nothing is executed, so that nothing has to be read.
             (None, []) => Ok(config::SSH.to_owned()),
-            (Some(_), []) => Err(Error::usage("an ssh command is given, and no place is reached by ssh")
-                .hint("give --client and --server with a place ssh:HOST, or leave it out")),
+            (Some(_), []) => Err(Error::usage("--ssh has a command, but no place uses ssh")
+                .hint("give --client and --server with a place ssh:HOST, or leave --ssh out")),
             (given, _) => config::ssh(given.as_deref()),
         }
     }
 
-    /// The same for a run that goes on: its directory says which hosts, and may have come from elsewhere.
+    /// The same for a resumed run. Its directory names the hosts, and may come from another user.
     pub(crate) fn command_again(&self, hosts: &[String], directory: &Path) -> Result<String> {
         if let (None, [first, others @ ..]) = (&self.ssh, hosts) {
             let known = config::ssh(None).unwrap_or_else(|_| config::SSH.to_owned());
             let hosts = others.iter().fold(format!("ssh:{first}"), |all, host| format!("{all}, ssh:{host}"));
             return Err(Error::usage(format!("the run in {} reaches {hosts}", directory.display())).hint(format!(
-                "a run directory executes nothing by itself; if you mean these hosts: `siga run --resume {} --ssh {}`",
+                "a run directory executes nothing by itself; to use these hosts: `siga run --resume {} --ssh {}`",
                 text::shell(&directory.to_string_lossy()),
                 text::shell(&known)
             )));
@@ -224,8 +224,10 @@ fn set<T: Clone>(target: &mut T, given: Option<&T>) {
 }
 
 fn plant(plan: &mut Plan, text: &str) -> Result<()> {
-    let bad =
-        || Error::usage(format!("`{text}` plants nothing")).hint("--plant client=US, server=US, router=US or delay=US");
+    let bad = || {
+        Error::usage(format!("`{text}` is not a cost to plant"))
+            .hint("--plant client=US, server=US, router=US or delay=US")
+    };
     let (place, us) = text.split_once('=').ok_or_else(bad)?;
     let us: f64 = us.parse().map_err(|_| bad())?;
     match place {
@@ -250,7 +252,7 @@ fn close(text: &str) -> std::result::Result<Close, String> {
     }
 }
 
-/// Reads a method of accounting.
+/// Parses a method of CPU accounting.
 pub(crate) fn method(text: &str) -> std::result::Result<Method, String> {
     match text {
         "profile" => Ok(Method::Profile),

@@ -28,29 +28,29 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// What to compare with: a run directory, a level or a path.
+    /// The base of the comparison: a run directory, a level or a path.
     base: String,
-    /// What is compared with it.
+    /// The run directory, level or path to compare with the base.
     new: String,
-    /// The run whose levels or paths are compared; without it the newest below runs/.
+    /// The run whose levels or paths to compare; by default the newest below runs/.
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// text, json, csv or md.
+    /// The format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
-    /// Every figure, and every difference between the hosts, also in text and Markdown.
+    /// Show every figure and every difference between the hosts, also in text and Markdown.
     #[arg(long)]
     all: bool,
-    /// Exit with status 1 if a figure is worse; with `regression:5%`, if one is worse by 5% or more. Status 4 if none is, but
-    /// something could not be judged.
+    /// Exit with status 1 if a figure is worse, or with `regression:5%` if a figure is worse by 5% or more. Exit with status 4 if no
+    /// figure is worse but some could not be judged.
     #[arg(long, value_name = "regression[:PERCENT]", value_parser = parse::<FailOn>)]
     fail_on: Option<FailOn>,
 }
 
-/// Which regressions make the command fail.
+/// The regressions that make the command fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct FailOn {
-    /// Least change to the worse side, as a part of the ratio.
+    /// The smallest change for the worse, as a fraction.
     least: f64,
 }
 
@@ -58,8 +58,10 @@ impl FromStr for FailOn {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let bad =
-            || Error::usage(format!("`{text}` is nothing to fail on")).hint("--fail-on regression, or regression:5%");
+        let bad = || {
+            Error::usage(format!("`{text}` is not a condition to fail on"))
+                .hint("--fail-on regression, or regression:5%")
+        };
         match text.split_once(':') {
             None if text == "regression" => Ok(Self { least: 0.0 }),
             Some(("regression", percent)) => {
@@ -73,7 +75,7 @@ impl FromStr for FailOn {
 }
 
 impl FailOn {
-    /// Fails if a figure is worse by enough.
+    /// Fails if a figure is worse by at least the smallest change.
     fn check(self, comparison: &Comparison) -> Result<()> {
         let regressions: Vec<String> = comparison
             .rows
@@ -91,7 +93,7 @@ impl FailOn {
 }
 
 impl FailOn {
-    /// Fails if something could not be judged: whoever asks for regressions wants no silence about them.
+    /// Fails if some figures could not be judged, because a missing figure may hide a regression.
     fn whole(comparison: &Comparison) -> Result<()> {
         let forbidden = comparison.count("not comparable");
         let text = match (comparison.skipped.len(), forbidden) {
@@ -103,7 +105,7 @@ impl FailOn {
     }
 }
 
-/// Compares, prints, and fails where that was asked for.
+/// Compares, prints, and fails if `--fail-on` asks for it.
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let comparison = comparison(args)?;
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -133,7 +135,7 @@ fn comparison(args: &CompareArgs) -> Result<Comparison> {
         (None, base_is, _) => {
             // Reading it says what is wrong with it.
             let missing = if base_is { new } else { base };
-            Run::load(missing).and(Err(Error::usage(format!("{} is no run directory", missing.display()))))
+            Run::load(missing).and(Err(Error::usage(format!("{} is not a run directory", missing.display()))))
         }
     }
 }
@@ -147,8 +149,8 @@ fn of_one(run: &Run, args: &CompareArgs) -> Result<Comparison> {
     let paths = both(&|name, cell| cell.path == name);
     match (levels, paths) {
         (true, true) => {
-            Err(Error::usage(format!("`{}` and `{}` are levels and paths of this run", args.base, args.new))
-                .hint("measure again with another name for the levels"))
+            Err(Error::usage(format!("`{}` and `{}` each name a level and a path of this run", args.base, args.new))
+                .hint("give the levels other names and measure again"))
         }
         (false, true) => judge::paths(run, &args.base, &args.new),
         (true | false, false) => judge::levels(run, &args.base, &args.new),

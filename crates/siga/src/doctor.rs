@@ -11,13 +11,13 @@ use std::path::Path;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Plant known costs and see whether accounting recovers them (one to three minutes).
+    /// Add known costs and check that CPU accounting finds them (one to three minutes).
     #[arg(long, conflicts_with = "clean")]
     calibrate: bool,
-    /// Remove what a crash has left: orphaned processes, copied programs, cut files and lines below runs/.
+    /// Clean up after a crash: remove orphaned processes, copied programs, and cut files and lines below runs/.
     #[arg(long)]
     clean: bool,
-    /// text or json.
+    /// The format: text or json.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
 }
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
         Format::Json => false,
         Format::Csv | Format::Md => {
             return Err(
-                Error::usage(format!("the doctor does not write {}", args.format)).hint("--format text or json")
+                Error::usage(format!("siga doctor has no output in {}", args.format)).hint("--format text or json")
             );
         }
     };
@@ -49,7 +49,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
     report.verdict()
 }
 
-/// Hidden where standard error is no terminal. It moves only with what it says, so that it takes no time from trials.
+/// The progress line, hidden if standard error is not a terminal. It is drawn only when its text changes, so that it takes no CPU time from
+/// trials.
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {

@@ -19,19 +19,19 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Directories of runs.
+    /// The directories of runs.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// trials: a record a trial and metric; otava: a record a run, for change points over a history.
+    /// trials: one record for each trial and metric; otava: one record for each run, to find change points in a history.
     #[arg(long, default_value = "trials", value_parser = parse::<Form>)]
     form: Form,
-    /// Print the configuration by which Otava reads what --form otava has written to CSV.
+    /// Print the configuration with which Otava reads the file CSV from --form otava.
     #[arg(long, value_name = "CSV", conflicts_with = "form")]
     otava_config: Option<PathBuf>,
-    /// profile, subtract or tick, where a run has what it takes.
+    /// CPU accounting: profile, subtract or tick, if a run has the data for it.
     #[arg(long, value_parser = axes::method)]
     accounting: Option<Method>,
-    /// A file instead of standard output.
+    /// The file to write; by default standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -53,20 +53,20 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     output.finish()
 }
 
-/// The pipe or device behind a name that the kernel gives to an open descriptor of this process; `None` for any other path,
-/// and for a file. A shell hands such names to a program before a pipe.
+/// The pipe or device behind a name such as /dev/stdout or /dev/fd/N, which shells pass to programs; `None` for other paths and for
+/// files.
 fn open_descriptor(path: &Path) -> Option<File> {
     let number = match path.to_str()? {
         "/dev/stdout" => 1,
         "/dev/stderr" => 2,
         path => path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?.parse().ok()?,
     };
-    // Not opened again: a pipe of another user's, which the caller was given, can be written to all the same.
+    // The descriptor is used as it is: opening a pipe of another user again would fail.
     let file = File::from(duplicate_descriptor(number).ok()?);
     (!file.metadata().ok()?.is_file()).then_some(file)
 }
 
-/// Standard output for which a reader that has seen enough (`| head`) is no error.
+/// Standard output. A reader that closes the pipe early (`| head`) is not an error.
 struct Patient(io::Stdout);
 
 impl Patient {

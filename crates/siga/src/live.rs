@@ -1,5 +1,5 @@
-//! What a run shows while it goes on, all of it on standard error: a row for each cell as soon as it is first measured,
-//! the sentence so far after each round, and on a terminal one line with what is running and the time left.
+//! The progress of a run, on standard error: a row for each cell after its first trial, a summary after each round, and on a terminal one
+//! line with the current trial and the time left.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siga_lab::histogram;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The live view.
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// Hidden, and silent, when standard error is no terminal.
+    /// Hidden if standard error is not a terminal.
     bar: ProgressBar,
 }
 

@@ -1,4 +1,4 @@
-//! The command line of siga: wiring only. What a command does lives in `siga-lab`.
+//! The command line of siga: it parses arguments, calls the library crates, and prints.
 
 mod axes;
 mod compare;
@@ -29,19 +29,19 @@ use std::process::ExitCode;
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  \
-        siga run                                    siga's own network beside the kernel's (two and a half minutes)\n  \
-        siga run hop                                what a router hop costs on this host\n  \
-        siga run --quick                            a smoke run of the first (some seconds)\n  \
+        siga run                                    compare siga's own network with the kernel's (two and a half minutes)\n  \
+        siga run hop                                measure what a router hop costs on this host\n  \
+        siga run --quick                            a quick check that the first one works (some seconds)\n  \
         siga run --path veth,bridge --clients 1,10 --workload rr-200-1000,strg-20m\n  \
         siga run --client netns:blue --server pid:4711 --workload crr-64-8k\n  \
-        siga show runs/DIR --format json            a run again, in another form\n  \
-        siga compare runs/BEFORE runs/AFTER         what became better or worse\n  \
-        siga report runs/DIR                        one HTML file with tables and charts\n  \
-        siga export runs/* --output trials.csv      every trial of several runs, for other programs\n  \
-        siga published 5                            a table of the z/VM report this follows\n  \
-        siga net up topologies/figure-1.toml        a virtual network: guests, a router, HiperSockets\n  \
-        siga doctor                                 what this host can measure, and how well\n\n\
-        Exit status: 0 fine, 1 regression, 2 usage, 3 environment unfit, 4 incomplete."
+        siga show runs/DIR --format json            print a run again as JSON\n  \
+        siga compare runs/BEFORE runs/AFTER         list what became better or worse\n  \
+        siga report runs/DIR                        write one HTML file with tables and charts\n  \
+        siga export runs/* --output trials.csv      write every trial of several runs for other programs\n  \
+        siga published 5                            print a table of the z/VM report that siga follows\n  \
+        siga net up topologies/figure-1.toml        start a virtual network with guests, a router and HiperSockets\n  \
+        siga doctor                                 say what this host can measure, and how well\n\n\
+        Exit status: 0 success, 1 regression, 2 usage error, 3 unsuitable environment, 4 incomplete."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -52,17 +52,17 @@ struct Cli {
 enum Command {
     /// Measure network paths.
     ///
-    /// Without arguments: the default plan, which compares siga's own network with the kernel's, each with a router between
-    /// client and server. Every axis can be set here or in a plan; lists are separated by commas.
+    /// Without arguments, siga runs the default plan. It compares siga's own network with the kernel's, each with a router between
+    /// client and server. Set every axis here or in a plan; separate lists by commas.
     #[command(after_help = axes::HELP)]
     Run(Box<measure::RunArgs>),
-    /// Print the matrix of a plan, how long it will take, and every command that it executes.
+    /// Print the matrix of a plan, its duration, and every command that it executes.
     #[command(after_help = axes::HELP)]
     Plan {
         /// The plan and its axes.
         #[command(flatten)]
         axes: Box<Axes>,
-        /// How other hosts are reached.
+        /// The command that reaches other hosts.
         #[command(flatten)]
         reach: Reach,
         /// Print the JSON Schema of plans instead.
@@ -81,39 +81,39 @@ Examples:
         /// text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
         format: Format,
-        /// plain, or zvm for the layout of z/VM's reports.
+        /// The layout: plain, or zvm for the layout of z/VM's reports.
         #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
         layout: Layout,
-        /// profile, subtract or tick, where the run has what it takes.
+        /// CPU accounting: profile, subtract or tick, if the run has the data for it.
         #[arg(long, value_parser = axes::method)]
         accounting: Option<Method>,
     },
     /// Write one HTML file with verdict, environment, tables and charts.
     ///
-    /// The file works offline and holds all its data.
+    /// The file contains all its data and works offline.
     #[command(after_help = "\
 Examples:
   siga report runs/20261120-104133-default
   siga report runs/before runs/after -o change.html
   siga report --published -o published.html")]
     Report(report::ReportArgs),
-    /// Say what became better or worse: two runs, or two levels or paths of one run.
+    /// Compare two runs, or two levels or paths of one run.
     #[command(after_help = compare::HELP)]
     Compare(compare::CompareArgs),
     /// Write the figures of runs for other programs, as CSV.
     ///
-    /// The long form has a record a trial and metric, for DuckDB, R or a spreadsheet; the form `otava` has a record a run,
-    /// in which Apache Otava looks for change points. docs/export.md has the columns and examples.
+    /// The long form has one record for each trial and metric, for DuckDB, R or a spreadsheet. The form `otava` has one record for each
+    /// run; Apache Otava finds change points in it. docs/export.md has the columns and examples.
     #[command(after_help = export::HELP)]
     Export(export::ExportArgs),
-    /// Print the published tables that siga's method follows, regenerated from their inferred inputs.
+    /// Print the published tables that siga's method follows, computed again from their inferred inputs.
     #[command(after_help = "\
 Examples:
-  siga published                              a list of the tables
+  siga published                              list the tables
   siga published 5
   siga published vctc-1 --format csv")]
     Published {
-        /// A table: 1 to 18, vctc-1, vctc-2; none lists them.
+        /// The table: 1 to 18, vctc-1 or vctc-2; by default a list of the tables.
         table: Option<String>,
         /// text, json, csv or md.
         #[arg(long, default_value = "text", value_parser = parse::<Format>)]
@@ -121,17 +121,17 @@ Examples:
     },
     /// Say what this host can measure and how well.
     ///
-    /// Everything is tried for real; of what is missing it says what that costs and the way out. Takes some ten seconds.
+    /// siga tries everything for real. For each thing that is missing, it says what that costs and what to do. This takes some ten seconds.
     #[command(after_help = "\
 Examples:
   siga doctor
   siga doctor --format json
-  siga doctor --calibrate                     whether planted costs are found again (minutes)")]
+  siga doctor --calibrate                     check that siga measures planted costs (minutes)")]
     Doctor(doctor::DoctorArgs),
     /// Run virtual networks for the guests of this host.
     #[command(subcommand, after_help = net::HELP)]
     Net(net::NetCommand),
-    /// Work in a place of a path (started by siga itself).
+    /// Work in a place of a path (siga itself starts it).
     #[command(hide = true)]
     Agent {
         /// Network namespace to enter.
@@ -147,7 +147,7 @@ Examples:
         #[arg(long)]
         unlink: bool,
     },
-    /// Hold a built path (started by siga itself).
+    /// Keep the namespaces of a path alive (siga itself starts it).
     #[command(hide = true)]
     NamespaceHolder,
 }
@@ -186,12 +186,13 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Writes a report to standard output, without letters that are not seen: some of it comes from other hosts. A reader that has seen enough (`| head`) is no error.
+/// Writes a report to standard output without invisible characters, because some of it comes from other hosts. A reader that closes the
+/// pipe early (`| head`) is not an error.
 fn print(text: &str) -> Result<()> {
     write_out(&text::lines(text))
 }
 
-/// The same, lines that end in a verdict in its colour.
+/// The same, with lines that end in a verdict in its colour.
 fn print_coloured(text: &str) -> Result<()> {
     const GREEN: &str = "\u{1b}[32m";
     const RED: &str = "\u{1b}[31m";
@@ -216,12 +217,12 @@ fn write_out(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a line to standard error. Nobody has to read it: unlike `eprintln!`, this does not panic then.
+/// Writes a line to standard error. Unlike `eprintln!`, it does not panic if standard error is closed.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", text::lines(line));
 }
 
-/// Lets clap read a type by its `FromStr`, hint included.
+/// Lets clap parse a type by its `FromStr`, and show the hint of its error.
 fn parse<T: std::str::FromStr<Err = Error>>(text: &str) -> std::result::Result<T, String> {
     text.parse().map_err(|error: Error| error.to_string())
 }

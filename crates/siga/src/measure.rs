@@ -22,16 +22,16 @@ pub(crate) struct RunArgs {
     axes: Axes,
     #[command(flatten)]
     reach: Reach,
-    /// Directory of the run; without it a new one below runs/.
+    /// The directory of the run; by default a new one below runs/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with a run that was cut short; repeats no finished trial. A run over ssh takes --ssh again.
+    /// Resume a run that was interrupted, without its finished trials. A run over ssh needs --ssh again.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "Axes"])]
     resume: Option<PathBuf>,
-    /// text, json, csv or md.
+    /// The format: text, json, csv or md.
     #[arg(long, default_value = "text", value_parser = parse::<Format>)]
     format: Format,
-    /// plain, or zvm for the layout of z/VM's reports.
+    /// The layout: plain, or zvm for the layout of z/VM's reports.
     #[arg(long, default_value = "plain", value_parser = parse::<Layout>)]
     layout: Layout,
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     }
 }
 
-/// Whether everything that was asked for has a figure.
+/// Fails if a trial or a cell has no figure.
 fn verdict(ended: &Ended) -> Result<()> {
     let Ended { run, failed, died, .. } = ended;
     let cells = run.plan.matrix()?.cells;
@@ -104,7 +104,7 @@ fn start(args: &RunArgs, live: &mut Live) -> Result<Begun> {
     Ok(Begun { store, run, ssh, profiler })
 }
 
-/// `runs/20261120-104133-default`, with a number if that is taken.
+/// A new name such as `runs/20261120-104133-default`, with a number if that exists.
 fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(now).to_string();
     let digits: String = time.chars().filter(char::is_ascii_digit).collect();
@@ -117,7 +117,7 @@ fn new_directory(plan: &Plan, now: SystemTime) -> PathBuf {
         .fold(first, |chosen, next| if free(&chosen) { chosen } else { next })
 }
 
-/// Prints the matrix, the time it takes and the commands that it executes.
+/// Prints the matrix of a plan, its duration, and the commands that it executes.
 pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
     let plan = axes.plan()?;
     let matrix = plan.matrix()?;
@@ -139,10 +139,10 @@ pub(crate) fn plan(axes: &Axes, reach: &Reach) -> Result<()> {
         }
         (fewest, most_rounds) => writeln!(
             out,
-            "\n{cells} cells, {fewest} to {most_rounds} rounds of trials until what is compared is clear, about {least} to {most}"
+            "\n{cells} cells, {fewest} to {most_rounds} rounds of trials until the comparisons are clear, about {least} to {most}"
         ),
     };
-    out += "\nA run of this plan executes, as you:\n";
+    out += "\nA run of this plan executes these commands as your user:\n";
     for Step { line, about } in steps {
         let _ = writeln!(out, "  {line}\n      {about}");
     }

@@ -19,43 +19,43 @@ use std::time::Duration;
 
 pub(crate) const HELP: &str = "\
 Examples:
-  siga net up topologies/figure-1.toml        start the control program and its guests
-  siga net status                             the networks that are up
-  siga net status figure-1 --detail           with every device, link and counter
-  siga net ping figure-1 tcpip1 10.0.2.2      echo requests from a guest
+  siga net up topologies/figure-1.toml        start a control program and its guests
+  siga net status                             list the networks that are up
+  siga net status figure-1 --detail           show every device, link and counter
+  siga net ping figure-1 tcpip1 10.0.2.2      send echo requests from a guest
   siga net capture figure-1 tcpip2 -o r.pcapng
   siga net down figure-1
 
-A topology is a TOML file of networks and guests: see docs/net.md. Networks keep their files in $SIGA_RUN_DIR, else
-$XDG_RUNTIME_DIR/siga, else /tmp/siga-UID: a directory that must belong to you alone.";
+A topology is a TOML file with networks and guests: see docs/net.md. Networks keep their files in the directory
+$SIGA_RUN_DIR, otherwise $XDG_RUNTIME_DIR/siga, otherwise /tmp/siga-UID. It must belong to you alone.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetCommand {
     /// Start a network: its control program and its guests.
     ///
-    /// If the control program of a running network died, this starts another, which finds the guests again.
+    /// If the control program of a running network died, this starts a new one, which takes over the guests.
     Up {
         /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
         topology: PathBuf,
-        /// What to call the network, if not what the topology says, or its file's name.
+        /// The name of the network; by default the name in the topology, or else the name of its file.
         #[arg(long)]
         name: Option<Name>,
     },
     /// Take a network down and remove its files.
     ///
-    /// Files that siga did not make stay, and with them the directory of the network; the message names one of them.
+    /// If the directory of the network has files that siga did not make, it stays, and the message names one of them.
     Down {
         /// The network.
         network: Name,
     },
-    /// Show what runs.
+    /// Show the networks and guests that are up.
     Status {
-        /// The network; without it, all of them in short.
+        /// The network; by default a short list of all networks.
         network: Option<Name>,
         /// Show devices, links and counters too.
         #[arg(long)]
         detail: bool,
-        /// text or json.
+        /// The format: text or json.
         #[arg(long, default_value = "text")]
         format: StatusFormat,
     },
@@ -67,13 +67,13 @@ pub(crate) enum NetCommand {
         network: Name,
         /// The guest.
         guest: Name,
-        /// The file: a new one, or a regular file of yours, which is emptied; without it, standard output.
+        /// The file: a new file, or a regular file of yours, which is emptied; by default standard output.
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// The most bytes of each frame.
+        /// The largest number of bytes to capture of each frame.
         #[arg(long, default_value_t = 65_535)]
         snap: u32,
-        /// End after so many seconds.
+        /// End the capture after this many seconds.
         #[arg(long)]
         seconds: Option<f64>,
     },
@@ -84,14 +84,14 @@ pub(crate) enum NetCommand {
         /// The guest.
         guest: Name,
     },
-    /// End a guest; it is not started again before `start`.
+    /// End a guest. It stays ended until `siga net start`.
     Stop {
         /// The network.
         network: Name,
         /// The guest.
         guest: Name,
     },
-    /// Let a guest couple to a restricted network.
+    /// Grant a guest access to a restricted network.
     Grant {
         /// The network, as started with `up`.
         network: Name,
@@ -100,7 +100,7 @@ pub(crate) enum NetCommand {
         /// The guest.
         guest: Name,
     },
-    /// Let a guest no longer couple to a restricted network.
+    /// Revoke a guest's access to a restricted network.
     Revoke {
         /// The network, as started with `up`.
         network: Name,
@@ -116,7 +116,7 @@ pub(crate) enum NetCommand {
         network: Name,
         /// The guest.
         guest: Name,
-        /// That with which applications use the stack of a guest instead.
+        /// Print the secret with which applications use the guest's stack instead.
         #[arg(long)]
         application: bool,
     },
@@ -125,18 +125,18 @@ pub(crate) enum NetCommand {
         /// The topology: a regular file of at most 1 MiB, or a pipe of the shell (/dev/stdin).
         topology: PathBuf,
     },
-    /// Be a control program (started by siga itself).
+    /// Run a control program (siga itself starts it).
     #[command(hide = true)]
     Control {
-        /// Where networks keep their files.
+        /// The directory of all networks.
         base: PathBuf,
     },
-    /// Be a guest (started by the control program).
+    /// Run a guest (the control program starts it).
     #[command(hide = true)]
     Guest,
 }
 
-/// How a status is printed.
+/// The format of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum StatusFormat {
     /// Tables.
@@ -149,11 +149,11 @@ pub(crate) enum StatusFormat {
 pub(crate) struct PingArgs {
     /// The network.
     network: Name,
-    /// The guest that asks.
+    /// The guest that sends the requests.
     guest: Name,
-    /// Who is asked.
+    /// The destination address.
     to: IpAddr,
-    /// How many requests.
+    /// Number of requests.
     #[arg(short, long, default_value_t = 4)]
     count: u32,
     /// Bytes of payload.
@@ -162,7 +162,7 @@ pub(crate) struct PingArgs {
     /// Seconds between requests.
     #[arg(short, long, default_value_t = 1.0)]
     interval: f64,
-    /// Seconds until an answer is given up.
+    /// Seconds to wait for each answer.
     #[arg(short = 'W', long, default_value_t = 2.0)]
     timeout: f64,
 }
@@ -227,7 +227,7 @@ fn request(network: &Name, request: Request) -> Result<()> {
     Ok(())
 }
 
-/// Every network in a line.
+/// Prints one line for each network.
 fn all(format: StatusFormat) -> Result<()> {
     let mut rows = Vec::new();
     for name in RunDir::all(&rundir::base()?)? {
@@ -389,7 +389,7 @@ fn counters_text(text: &mut String, counters: &std::collections::BTreeMap<String
     }
 }
 
-/// A text of a guest, as a part of one line: it is not to pass for lines about others.
+/// A text of a guest as part of one line, so that it cannot look like lines about others.
 fn one_line(text: &str) -> String {
     let lines = text.split(char::is_control).map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("; ")
@@ -397,7 +397,8 @@ fn one_line(text: &str) -> String {
 
 fn ping(args: &PingArgs) -> Result<()> {
     let seconds = |value: f64, what: &str| {
-        Duration::try_from_secs_f64(value).map_err(|_| Error::usage(format!("{what} of {value} s")))
+        Duration::try_from_secs_f64(value)
+            .map_err(|_| Error::usage(format!("{what} of {value} s is not possible: give a number of seconds from 0")))
     };
     let (interval, timeout) = (seconds(args.interval, "an interval")?, seconds(args.timeout, "a timeout")?);
     let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
@@ -429,7 +430,7 @@ fn ping(args: &PingArgs) -> Result<()> {
 
 fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32, seconds: Option<f64>) -> Result<()> {
     let mut client = Client::connect(network)?;
-    // The guest writes to a pipe: it is never given a file of its own.
+    // The guest writes to a pipe: it never gets a descriptor of a file.
     let (mut reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let mut into: Box<dyn std::io::Write + Send> = match output {
         Some(path) => Box::new(siga_fabric::files::create(path)?),
@@ -440,7 +441,7 @@ fn capture(network: &Name, guest: &Name, output: Option<&Path>, snap_bytes: u32,
     tell(&format!("siga: capturing guest {guest}; interrupt to end"));
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let ended = client.answer(time.unwrap_or(Duration::from_secs(u32::MAX.into())))?;
-    // With the connection the capture ends, and with that the pipe.
+    // The end of the connection ends the capture, which closes the pipe.
     drop(client);
     copy.join().map_err(|_| Error::environment("the copying thread failed"))?.context("cannot write the capture")?;
     if let Some(Answer::CaptureEnded { missed }) = ended {

@@ -1,6 +1,6 @@
 //! `siga report`: one HTML file from runs, or from the published tables.
 //!
-//! The file is there whole or not at all, and what lies at its place already is replaced only if it is a report of ours.
+//! The file is written whole or not at all. An existing file is replaced only if it is a report of siga.
 
 use crate::tell;
 use clap::Args;
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Directories of runs. One is compared within itself; of several, the first is the base of all others.
+    /// The directories of runs. A single run is compared within itself. With several runs, the first is the base of all others.
     #[arg(value_name = "RUN", required_unless_present = "published", conflicts_with = "published")]
     runs: Vec<PathBuf>,
-    /// Report the published tables that siga's method follows, with the figures that their source does not show.
+    /// Write a report on the published tables that siga's method follows, with the figures that their source omits.
     #[arg(long)]
     published: bool,
-    /// The file; without it report.html in the first run's directory, or published.html here.
+    /// The file; by default report.html in the first run's directory, or published.html in the current directory.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// One run within itself; of several, each further one with the first.
+/// The comparisons: a single run within itself, or each further run with the first.
 fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
     match runs {
         [run] => judge::within(run),
@@ -53,13 +53,13 @@ fn comparisons(runs: &[Run]) -> Result<Vec<Comparison>> {
     }
 }
 
-const ELSEWHERE: &str = "give another file with --output";
+const ELSEWHERE: &str = "choose another file with --output";
 /// The report's name in a run directory.
 const REPORT: &str = "report.html";
 /// The name of a report on the published tables.
 const PUBLISHED: &str = "published.html";
 
-/// Where the report goes. Fails if something else than a report lies there.
+/// The directory and name of the report. Fails if something other than a report exists there.
 fn output(args: &ReportArgs) -> Result<Output<'static>> {
     let (path, found) = match (&args.output, args.runs.first()) {
         (Some(path), _) => (path.clone(), Directory::around(path)),
@@ -78,11 +78,11 @@ fn output(args: &ReportArgs) -> Result<Output<'static>> {
             let read = directory.open_file(&name).and_then(|file| file.take(64).read_to_end(&mut beginning));
             read.map_err(|error| cannot("read", error))?;
             if !html::is_report(&beginning) {
-                return refuse("is no report of siga, so it is not replaced");
+                return refuse("is not a report of siga, so it is not replaced");
             }
         }
         Some(entry) if entry.is_directory() => return refuse("is a directory"),
-        Some(_) => return refuse("is no ordinary file"),
+        Some(_) => return refuse("is not an ordinary file"),
     }
     Output::at(directory, &name, shown.to_string())
 }

@@ -168,7 +168,7 @@ fn no_link_leads_an_output_to_a_file_of_another_name() {
         // A report without --output stays in the run directory, whatever lies there.
         let absent = bench.path("absent");
         replace(&bench.path("good/report.html"), |file| symlink(&absent, file).unwrap());
-        bounded(&bench, "report good").refused(2, &["good/report.html is no ordinary file", "--output"]);
+        bounded(&bench, "report good").refused(2, &["good/report.html is not an ordinary file", "--output"]);
         assert!(!absent.exists(), "a link in the run directory was followed");
     }
 }

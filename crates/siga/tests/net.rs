@@ -387,7 +387,7 @@ fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices(
                 hostile.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
                 let refused =
                     hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
-                assert!(refused.message().contains("kept apart"), "{refused}");
+                assert!(refused.message().contains("no pair after a protocol violation"), "{refused}");
                 drop(hostile);
                 wait_until("the hostile guest's end", || network.pid_of("client").is_none());
                 time < Duration::from_millis(10)

@@ -321,11 +321,11 @@ fn nothing_but_a_report_is_replaced() {
     let Some(bench) = small() else { return };
     let before = names(&bench.path(""));
     fs::write(bench.path("thesis.html"), "<!DOCTYPE html><p>ten years of work").unwrap();
-    bench.run("report run -o thesis.html").refused(2, &["thesis.html is no report of siga"]);
+    bench.run("report run -o thesis.html").refused(2, &["thesis.html is not a report of siga"]);
     assert_eq!(fs::read_to_string(bench.path("thesis.html")).unwrap(), "<!DOCTYPE html><p>ten years of work");
     bench.run("report run -o run").refused(2, &["run is a directory"]);
     std::os::unix::fs::symlink("thesis.html", bench.path("link.html")).unwrap();
-    bench.run("report run -o link.html").refused(2, &["link.html is no report of siga"]);
+    bench.run("report run -o link.html").refused(2, &["link.html is not a report of siga"]);
     bench.run("report run -o /dev/null").refused(2, &["/dev/null is no ordinary file"]);
     bench.run("report run -o absent/report.html").refused(3, &["cannot write to absent/report.html"]);
     bench.run("report").refused(2, &["RUN"]);

@@ -1,6 +1,6 @@
 //! Attached processes: external guests and applications. They may attach again, and make no other request.
 //!
-//! The kernel tells the process id of each connection, and that id names the process while it lives. So a guest or an application
+//! The kernel reports the process id of each connection, and that id names the process while it lives. So a guest or an application
 //! that an attacker has taken over cannot administer the network itself. Its children are other processes: a process that can start
 //! others can still act for its user.
 

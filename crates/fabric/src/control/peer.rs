@@ -26,7 +26,7 @@ impl Peer {
         let pid = sockopt::socket_peercred(&connection)?.pid;
         let pidfd = match sys::peer_pidfd(&connection) {
             Ok(pidfd) => pidfd,
-            // A kernel before 6.5 tells the id only. A process with an open connection has not ended, so the id is still its own, unless
+            // A kernel before 6.5 reports the id only. A process with an open connection has not ended, so the id is still its own, unless
             // it has given the connection to another process.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOPROTOOPT) => {
                 let pidfd = pidfd_open(pid, PidfdFlags::empty())?;

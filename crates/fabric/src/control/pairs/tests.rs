@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// The end that an order tells its guest to make.
+/// The end in an order to make a pair.
 fn held(order: &Outgoing) -> RingPairEnd {
     let Order::MakePair(held) = &order.order else { panic!("{order:?}") };
     held.clone()
