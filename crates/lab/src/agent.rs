@@ -11,7 +11,6 @@ mod workers;
 
 use crate::channel::{Lines, write_outcome};
 use crate::cpu::{Spent, guest::GuestCounters, host::HostCpu, process};
-use crate::histogram;
 use crate::limits;
 use crate::load::client::{Client, ClientConfig, Phase, PhaseReport};
 use crate::load::server::{Server, ServerConfig};
@@ -28,6 +27,7 @@ use rustix::fd::OwnedFd;
 use rustix::thread::set_current_timer_slack;
 use siga_fabric::sockets::Attachment;
 use siga_model::error::{Error, IoContext, Result};
+use siga_results::histogram;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -2,10 +2,10 @@
 //!
 //! It names a command that siga executes, so it is read only if nobody but the caller and root can have written it.
 
-use crate::directory;
 use crate::limits;
 use serde::Deserialize;
 use siga_model::error::{Error, Result};
+use siga_results::directory;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

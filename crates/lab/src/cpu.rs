@@ -11,8 +11,8 @@ pub mod host;
 pub mod process;
 pub mod profile;
 
-use crate::record::ProcessCpu;
 use serde::{Deserialize, Serialize};
+use siga_results::record::ProcessCpu;
 use std::collections::BTreeMap;
 
 /// What one end of a path has counted up to a moment; the host as a whole is read apart (`host`).

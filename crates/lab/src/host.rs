@@ -4,9 +4,9 @@
 //! text whatever they hold; one that is missing, refused or odd leaves its part of the record unknown. Nothing is run,
 //! nothing is changed, and nothing that names the host or its user is kept.
 
-use crate::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
-use crate::environment::{Cpu, Environment, Host, Kernel, Memory, Moment, Program, User};
 use flate2::read::GzDecoder;
+use siga_results::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
+use siga_results::environment::{Cpu, Environment, Host, Kernel, Memory, Moment, Program, User};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;

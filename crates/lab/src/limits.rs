@@ -24,25 +24,9 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 /// Parts a trial is cut into to notice a rate that collapses.
 pub const SLICES: usize = 10;
-/// Latencies above this are counted as this (HDR histogram's upper bound).
-pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Trials of a cell after which a run that goes by the width of its intervals stops.
-pub const STOP_TRIALS_MAX: usize = 30;
 /// Time that loading a ruleset and reading it back may take together.
 pub const RULESET_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most that nft may say about a ruleset: a listing takes a few hundred bytes a rule.
 pub const RULESET_ANSWER_BYTES_MAX: u64 = 16 << 20;
-/// Longest `levels.json` of a run directory: a thousand levels with rulesets.
-pub const LEVELS_BYTES_MAX: u64 = 64 << 20;
-/// Longest of the other files that a run directory holds once: its environment, how it ended.
-pub const RUN_FILE_BYTES_MAX: u64 = 4 << 20;
-/// Longest line of a run directory's records. A trial takes some 2,500 bytes, its histograms up to 700,000.
-pub const RECORD_BYTES_MAX: u64 = 4 << 20;
-/// Longest file of records in a run directory: 30 trials of each of 10,000 cells.
-pub const RECORDS_BYTES_MAX: u64 = 1 << 30;
 /// Longest configuration of a user.
 pub const CONFIG_BYTES_MAX: u64 = 64 << 10;
-/// Most entries of a directory that are looked at.
-pub const ENTRIES_MAX: usize = 100_000;
-/// Most symbolic links on the way to a file that is written (path_resolution(7): the kernel's own limit).
-pub const LINKS_MAX: usize = 40;

@@ -11,9 +11,9 @@ pub mod content;
 pub mod server;
 
 use crate::clock::{now_ns, thread_cpu_ns};
-use crate::record::Counts;
 use crate::socket::Waker;
 use serde::{Deserialize, Serialize};
+use siga_results::record::Counts;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

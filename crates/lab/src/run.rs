@@ -8,16 +8,16 @@
 
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
-use crate::limits;
 use crate::load::content::mix;
-use crate::record::{Skipped, TrialRecord};
-use crate::stop;
-use crate::store::{Run, Store};
 use crate::trial::Bench;
 use siga_model::error::{Error, ErrorKind, Result};
 use siga_plan::accounting::Method;
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
+use siga_results::limits;
+use siga_results::record::{Skipped, TrialRecord};
+use siga_results::stop;
+use siga_results::store::{Run, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

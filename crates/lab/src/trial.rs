@@ -12,13 +12,13 @@ use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
 use crate::limits;
 use crate::load::client::Phase;
-use crate::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
 use fixture::{Fixture, Reading};
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::{Cell, Matrix};
 use siga_plan::plan::Plan;
 use siga_plan::route::Route;
 use siga_plan::workload::Shape;
+use siga_results::record::{Counts, CpuRecord, PathRecord, ProcessCpu, TrialRecord};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 

@@ -2,11 +2,11 @@
 
 use crate::{parse, print, print_coloured};
 use clap::Args;
-use siga_lab::judge::{self, Comparison, Verdict};
-use siga_lab::report::{Format, verdicts};
-use siga_lab::store::{Run, is_run, newest};
 use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
+use siga_report::{Format, verdicts};
+use siga_results::judge::{self, Comparison, Verdict};
+use siga_results::store::{Run, is_run, newest};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

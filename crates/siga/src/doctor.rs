@@ -5,8 +5,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use siga_lab::doctor::{self, Report};
 use siga_lab::interrupt;
-use siga_lab::report::Format;
 use siga_model::error::{Error, Result};
+use siga_report::Format;
 use std::path::Path;
 
 #[derive(Debug, Args)]

@@ -2,10 +2,10 @@
 
 use crate::{axes, parse, tell};
 use clap::Args;
-use siga_lab::report::export::{self, Form, Output};
 use siga_lab::sys::duplicate_descriptor;
 use siga_model::error::Result;
 use siga_plan::accounting::Method;
+use siga_report::export::{self, Form, Output};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};

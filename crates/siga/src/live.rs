@@ -2,12 +2,11 @@
 //! line with the current trial and the time left.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use siga_lab::histogram;
-use siga_lab::record::{Skipped, TrialRecord};
-use siga_lab::report;
 use siga_lab::run::{Progress, Watch};
-use siga_lab::store::Run;
 use siga_plan::matrix::Cell;
+use siga_results::histogram;
+use siga_results::record::{Skipped, TrialRecord};
+use siga_results::store::Run;
 use std::time::Duration;
 
 /// The live view.
@@ -75,7 +74,7 @@ impl Watch for Live {
 
     fn round(&mut self, run: &Run, progress: &Progress) {
         self.show(progress);
-        let text = report::headline(run).unwrap_or_default();
+        let text = siga_report::headline(run).unwrap_or_default();
         if !text.is_empty() && progress.done < progress.total {
             self.say(&format!("\nAfter {} of about {} trials:\n{text}", progress.done, progress.total));
         }

@@ -12,11 +12,11 @@ mod report;
 use axes::{Axes, Reach};
 use clap::{Parser, Subcommand};
 use siga_lab::agent::launch::AgentOptions;
-use siga_lab::report::{Format, Layout};
-use siga_lab::store::Run;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_plan::accounting::Method;
+use siga_report::{Format, Layout};
+use siga_results::store::Run;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -169,14 +169,12 @@ fn run(command: Command) -> Result<()> {
         Command::Plan { schema: true, .. } => print(include_str!("../../../plans/plan.schema.json")),
         Command::Plan { axes, reach, .. } => measure::plan(&axes, &reach),
         Command::Show { directory, format, layout, accounting } => {
-            print(&siga_lab::report::render(&Run::load(&directory)?, format, layout, accounting)?)
+            print(&siga_report::render(&Run::load(&directory)?, format, layout, accounting)?)
         }
         Command::Report(args) => report::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Published { table, format } => {
-            print(&siga_lab::report::zvm::published::render(table.as_deref(), format)?)
-        }
+        Command::Published { table, format } => print(&siga_report::zvm::published::render(table.as_deref(), format)?),
         Command::Doctor(args) => doctor::run(&args),
         Command::Net(command) => net::run(command),
         Command::Agent { net, user, sockmap, unlink } => {

@@ -6,12 +6,12 @@ use crate::{parse, print, tell};
 use clap::Args;
 use siga_lab::commands::{self, Step};
 use siga_lab::cpu::profile::Profiler;
-use siga_lab::report::{self, Format, Layout};
 use siga_lab::run::{self, Ended};
-use siga_lab::store::{Run, Store};
 use siga_lab::{host, interrupt, place};
 use siga_model::error::{Error, Result};
 use siga_plan::plan::Plan;
+use siga_report::{Format, Layout};
+use siga_results::store::{Run, Store};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     place::raise_descriptor_limit();
     let ended = run::run(&mut store, so_far, &ssh, profiler, &mut live)?;
     live.end();
-    print(&report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?)?;
+    print(&siga_report::render(&ended.run, args.format, args.layout, ended.run.plan.accounting)?)?;
     match ended.cut_short {
         Some(error) => Err(error),
         None => verdict(&ended),

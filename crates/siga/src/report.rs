@@ -4,12 +4,12 @@
 
 use crate::tell;
 use clap::Args;
-use siga_lab::directory::Directory;
-use siga_lab::judge::{self, Comparison};
-use siga_lab::report::export::Output;
-use siga_lab::report::html;
-use siga_lab::store::Run;
 use siga_model::error::{Error, Result};
+use siga_report::export::Output;
+use siga_report::html;
+use siga_results::directory::Directory;
+use siga_results::judge::{self, Comparison};
+use siga_results::store::Run;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 

@@ -5,9 +5,9 @@ use crate::cpu::host::HostCpu;
 use crate::load::Quiesced;
 use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
-use crate::record::Counts;
 use crate::socket::{Endpoint, SocketsOf};
 use serde::{Deserialize, Serialize};
+use siga_results::record::Counts;
 
 /// Version of this protocol; both ends must agree, since ssh can join different builds.
 pub const VERSION: u32 = 2;

@@ -7,13 +7,13 @@ use super::launch::{self, AgentOptions};
 use super::protocol::{Answer, Order, Report};
 use crate::channel::ChildProcess;
 use crate::clock::now_ns;
-use crate::histogram;
 use crate::limits;
 use crate::load::client::{ClientConfig, Phase};
 use crate::load::server::ServerConfig;
-use crate::record::ProcessCpu;
 use crate::socket::{Endpoint, SocketsOf};
 use siga_model::error::{Error, Result};
+use siga_results::histogram;
+use siga_results::record::ProcessCpu;
 use std::time::Duration;
 
 #[derive(Debug)]

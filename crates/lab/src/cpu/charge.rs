@@ -5,7 +5,7 @@
 //! the end in whose context it ran. Work of a process belongs to the process.
 
 use crate::cpu::profile::{Mode, Profile};
-use crate::record::{Charges, ProfileRecord, Samples};
+use siga_results::record::{Charges, ProfileRecord, Samples};
 use std::collections::BTreeSet;
 
 /// Processes and network namespaces of the components of one trial.

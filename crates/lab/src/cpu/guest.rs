@@ -1,8 +1,8 @@
 //! What a guest's stack says of the time of its process, and of what it lost; of an application, what it says of its own time.
 
-use crate::record::{DEVICE_COUNTERS, GuestTimes};
 use serde::{Deserialize, Serialize};
 use siga_fabric::protocol::report::{DeviceReport, ReportPart};
+use siga_results::record::{DEVICE_COUNTERS, GuestTimes};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

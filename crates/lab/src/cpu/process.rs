@@ -1,10 +1,10 @@
 //! CPU time of one process, exact in its total.
 
 use crate::clock::clock_ns;
-use crate::record::ProcessCpu;
 use crate::sys;
 use rustix::time::ClockId;
 use siga_model::error::{Error, Result};
+use siga_results::record::ProcessCpu;
 
 /// CPU time of the calling process with all its threads.
 pub fn own() -> ProcessCpu {

@@ -13,10 +13,10 @@ use crate::config;
 use crate::cpu::cost_injector;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
-use crate::record::TrialRecord;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, ErrorKind, Result};
+use siga_results::record::TrialRecord;
 use std::time::{Duration, Instant};
 
 /// Rounds before intervals are looked at.

@@ -6,13 +6,13 @@
 //! in run directories a file cut off before it got its name, or a line cut off before its end. Nothing else is touched,
 //! nothing of another user, and no file that was written to within the last minute. No link is followed (`directory`).
 
-use crate::directory::{Directory, Entry};
-use crate::store::{RECORDS, Run, Store, TEMPORARY};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
+use siga_results::directory::{Directory, Entry};
+use siga_results::store::{RECORDS, Run, Store, TEMPORARY};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
@@ -316,7 +316,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let directory = runs.path().join("run");
         let plan = siga_plan::plan::Plan::default();
-        drop(Store::create(&directory, &plan, &crate::environment::Environment::default()).unwrap());
+        drop(Store::create(&directory, &plan, &siga_results::environment::Environment::default()).unwrap());
         let trials = directory.join("trials.jsonl");
         fs::write(&trials, "{\"cell\":").unwrap();
         let mut cleaning = Cleaning::default();

@@ -3,14 +3,14 @@
 //! Everything here is arithmetic over trial records that were measured elsewhere.
 
 use super::recovery::{Ratio, Verdict};
-use crate::histogram;
-use crate::record::TrialRecord;
-use crate::summary;
 use serde::{Deserialize, Serialize};
 use siga_plan::accounting::Method;
 use siga_plan::path::PathKind;
 use siga_plan::plan::Plan;
 use siga_plan::plant::Plant;
+use siga_results::histogram;
+use siga_results::record::TrialRecord;
+use siga_results::summary;
 use std::fmt;
 
 /// The path, which has a router.
@@ -294,8 +294,7 @@ fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Charges, ProfileRecord, Samples};
-    use crate::summary::trial_of;
+    use siga_results::record::{Charges, ProfileRecord, Samples};
 
     /// A second of two CPUs with 1,000 transactions, ends that ran 500 ms, and a router and others that got so many samples
     /// of 0.1 ms and really spent as many.
@@ -303,7 +302,12 @@ mod tests {
         let samples = |kernel| Samples { user: 0, kernel };
         let elsewhere = Charges { router: samples(router), other: samples(others), ..Charges::default() };
         let profile = ProfileRecord { period_ns: 100_000, elsewhere, ..ProfileRecord::default() };
-        let mut trial = trial_of("veth-routed", 0, 500 + router / 10 + others / 10, is_profiled.then_some(profile));
+        let mut trial = siga_results::testing::trial(
+            "veth-routed",
+            0,
+            500 + router / 10 + others / 10,
+            is_profiled.then_some(profile),
+        );
         trial.cpu.client.run_ns = 250_000_000 + router * 50_000;
         trial.cpu.server.run_ns = 250_000_000 + router * 50_000;
         trial.cpu.planted_router = Some((2_000, router * 100_000));

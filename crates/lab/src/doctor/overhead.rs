@@ -7,12 +7,12 @@ use super::recovery::Ratio;
 use crate::config;
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
-use crate::stats::lower_median;
 use crate::trial::Bench;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 use siga_plan::path::PathKind;
 use siga_plan::plan::Plan;
+use siga_results::stats::lower_median;
 
 /// Trials of each kind.
 const TRIALS: u32 = 10;

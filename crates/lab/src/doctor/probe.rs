@@ -3,7 +3,6 @@
 use super::check::{Check, CheckState, Group};
 use crate::cpu::host::HostCpu;
 use crate::cpu::{cost_injector, profile};
-use crate::environment::Environment;
 use crate::path::{Net, Path, filter};
 use crate::socket::sockmap;
 use siga_model::error::Result;
@@ -12,6 +11,7 @@ use siga_plan::level::{Guests, Level};
 use siga_plan::path::PathKind;
 use siga_plan::path::guest::GuestPath;
 use siga_plan::spec::{GuestSpec, PathSpec};
+use siga_results::environment::Environment;
 use std::path::Path as FilePath;
 use std::process::{Command, Stdio};
 
@@ -211,7 +211,7 @@ pub(super) fn host(environment: &Environment) -> Vec<Check> {
     if warnings.is_empty() {
         return vec![Check::ok(Group::Host, "fitness", "nothing here disturbs measuring")];
     }
-    let check = |warning: crate::environment::Warning| {
+    let check = |warning: siga_results::environment::Warning| {
         // A warning says what is wrong and, after a colon, what that costs.
         let (finding, costs) = warning.message.split_once(": ").unwrap_or((&warning.message, "figures vary"));
         Check::ok(Group::Host, "fitness", finding).with(CheckState::Caution, costs, Some(warning.hint))

@@ -4,8 +4,8 @@
 //! means of two rounds) with the interval that belongs to it, that of the signed-rank test: a few rounds gone wrong move
 //! neither far, and no shape of the noise is assumed but its symmetry.
 
-use crate::stats::{Location, signed_rank};
 use serde::{Deserialize, Serialize};
+use siga_results::stats::{Location, signed_rank};
 
 /// A ratio this close to 1 counts as recovered.
 const TOLERANCE: f64 = 0.05;

@@ -9,14 +9,14 @@ mod exchange;
 
 use super::{PUBLISH_EVERY, Shared, UNKNOWN, buffer};
 use crate::clock::now_ns;
-use crate::histogram;
 use crate::limits;
-use crate::record::Counts;
 use crate::socket::{Endpoint, Ready, Sockets, Token};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use siga_plan::workload::Close;
 use siga_plan::workload::{Shape, Workload};
+use siga_results::histogram;
+use siga_results::record::Counts;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;

@@ -1,0 +1,130 @@
+//! The long form: a record a run, trial and metric. A figure that a trial does not have has no record.
+
+use super::nothing;
+use super::output::{Output, cannot};
+use siga_model::error::Result;
+use siga_model::text::field;
+use siga_plan::accounting::Method;
+use siga_results::judge::Figures;
+use siga_results::judge::Metric;
+use siga_results::record::TrialRecord;
+use siga_results::store::Run;
+
+/// The columns. Readers go by them: a later version adds at the end and changes none.
+const HEAD: [&str; 21] = [
+    "run",
+    "plan",
+    "smoke",
+    "at",
+    "boot",
+    "kernel",
+    "cpu_model",
+    "siga",
+    "path",
+    "workload",
+    "mtu",
+    "clients",
+    "level",
+    "io",
+    "round",
+    "sound",
+    "flags",
+    "metric",
+    "unit",
+    "value",
+    "method",
+];
+
+/// Writes runs, one after another.
+pub(super) struct Writer<'a, 'b> {
+    method: Option<Method>,
+    name: String,
+    csv: csv::Writer<&'a mut Output<'b>>,
+    records: usize,
+}
+
+impl<'a, 'b> Writer<'a, 'b> {
+    pub(super) fn new(method: Option<Method>, output: &'a mut Output<'b>) -> Self {
+        let name = output.name().to_owned();
+        Self { method, name, csv: csv::Writer::from_writer(output), records: 0 }
+    }
+
+    pub(super) fn add(&mut self, run: &Run, name: &str) -> Result<()> {
+        let figures = Figures::new(run, self.method);
+        let host = Host::new(run, name);
+        for trial in &run.trials {
+            let (method, values) = figures.of(trial)?;
+            let before = host.before(trial);
+            for (metric, value) in values {
+                if self.records == 0 {
+                    self.csv.write_record(HEAD).map_err(|error| cannot(&self.name, error))?;
+                }
+                self.csv
+                    .write_record(before.iter().chain(&after(trial, metric, value, method)))
+                    .map_err(|error| cannot(&self.name, error))?;
+                self.records += 1;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(mut self) -> Result<()> {
+        if self.records == 0 {
+            return Err(nothing());
+        }
+        self.csv.flush().map_err(|error| cannot(&self.name, error))
+    }
+}
+
+/// What all records of a run have in common.
+struct Host([String; 7]);
+
+impl Host {
+    fn new(run: &Run, name: &str) -> Self {
+        let environment = &run.environment;
+        let known = |known: &Option<String>| field(known.as_deref().unwrap_or_default());
+        Self([
+            name.to_owned(),
+            field(&run.plan.name),
+            run.plan.smoke.to_string(),
+            known(&environment.host.boot_id),
+            known(&environment.kernel.release),
+            known(&environment.cpu.model),
+            field(&environment.program.version),
+        ])
+    }
+
+    /// The columns up to `flags`.
+    fn before(&self, trial: &TrialRecord) -> Vec<String> {
+        let [run, plan, smoke, boot, kernel, cpu_model, siga] = self.0.clone();
+        let cell = &trial.cell;
+        vec![
+            run,
+            plan,
+            smoke,
+            field(&trial.at),
+            boot,
+            kernel,
+            cpu_model,
+            siga,
+            field(&cell.path),
+            cell.workload.to_string(),
+            cell.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
+            cell.clients.to_string(),
+            field(&cell.level),
+            field(&trial.io),
+            trial.round.to_string(),
+            trial.flags.is_empty().to_string(),
+            field(&trial.flags.join("; ")),
+        ]
+    }
+}
+
+/// The columns from `metric` on.
+fn after(trial: &TrialRecord, metric: Metric, value: f64, method: Method) -> [String; 4] {
+    let method = match metric {
+        Metric::Cpu(..) => method.to_string(),
+        Metric::Rate | Metric::P50 | Metric::P99 => String::new(),
+    };
+    [metric.name().to_owned(), metric.unit(trial.cell.workload.unit()).to_owned(), value.to_string(), method]
+}

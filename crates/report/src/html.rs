@@ -1,0 +1,126 @@
+//! The report as one HTML file: the verdict in words, the environment, the tables, charts, and the data to take away.
+//!
+//! It works offline, asks nothing of any network, and reads on a phone, on paper, in light and in dark. Charts are drawn
+//! here as SVG; each has its table. What a run says of itself (names, settings, errors) is never trusted to be harmless.
+//! Which runs are compared with which is decided elsewhere, and so is where the file goes.
+
+mod answers;
+mod bars;
+mod diagram;
+mod environment;
+mod figures;
+mod forest;
+mod lines;
+mod page;
+mod plot;
+mod published;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use super::{Format, data, verdicts};
+use crate::zvm::repeat::Repeat;
+use page::{Download, Section, page};
+use siga_model::error::{Error, Result};
+use siga_results::judge::Comparison;
+use siga_results::store::Run;
+use siga_results::summary::{Reduced, reduce};
+
+/// A run as it is shown.
+#[derive(Debug)]
+struct Shown<'a> {
+    /// What it is called: the last part of its directory, or all of it where two would be called the same.
+    name: String,
+    run: &'a Run,
+    reduced: Reduced,
+    repeat: Repeat,
+}
+
+/// Bytes of raw trials that a page carries; longer ones stay where they are.
+const TRIALS_BYTES_MAX: usize = 8_000_000;
+
+/// The report of runs and of how they compare.
+///
+/// # Errors
+/// Incomplete: a run has no trial. Environment: a run's record is damaged.
+pub fn html(runs: &[Run], comparisons: &[Comparison]) -> Result<String> {
+    let mut shown = Vec::new();
+    for run in runs {
+        if run.trials.is_empty() {
+            return Err(Error::incomplete(format!("{} has no trial to report", run.directory.display()))
+                .hint("measure it by `siga run --resume DIR`"));
+        }
+        let reduced = reduce(run, None)?;
+        shown.push(Shown { name: name(run, runs), run, repeat: Repeat::of(run, &reduced, None)?, reduced });
+    }
+    let names: Vec<_> = shown.iter().map(|shown| shown.name.as_str()).collect();
+    let title = format!("siga report: {}", names.join(", "));
+    let mut sections = vec![
+        Section { id: "verdict", title: "Verdict", body: verdict::section(&shown, comparisons) },
+        Section { id: "environment", title: "Environment", body: environment::section(&shown, comparisons) },
+        Section { id: "tables", title: "Tables", body: tables::section(&shown, comparisons) },
+        Section { id: "charts", title: "Charts", body: figures::section(&shown, comparisons)? },
+    ];
+    if let Some(body) = answers::section(&shown) {
+        sections.insert(1, Section { id: "findings", title: "Findings", body });
+    }
+    Ok(page(&title, &verdict::lead(&shown), &sections, &downloads(&shown, comparisons)?))
+}
+
+/// The report of the published tables, with the six figures that their source only names.
+///
+/// # Errors
+/// Incomplete: the data do not fit together; they are part of the program, so a user never sees it.
+pub fn published() -> Result<String> {
+    published::page()
+}
+
+/// Whether a file that begins like this is a report of ours.
+pub fn is_report(beginning: &[u8]) -> bool {
+    beginning.starts_with(page::SIGNATURE.as_bytes())
+}
+
+fn name(run: &Run, all: &[Run]) -> String {
+    let last = |run: &Run| run.directory.file_name().map(|name| name.to_string_lossy().into_owned());
+    let same = all.iter().filter(|other| last(other) == last(run)).count();
+    match last(run) {
+        Some(name) if same == 1 => name,
+        Some(_) | None => run.directory.display().to_string(),
+    }
+}
+
+fn downloads(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Vec<Download>> {
+    let mut all = Vec::new();
+    for Shown { name, run, reduced, repeat } in shown {
+        let mut add = |kind: &str, media, about: &str, text| {
+            let about = if shown.len() > 1 { format!("{about} of {name}") } else { about.to_owned() };
+            let name = name.replace('/', "-");
+            all.push(Download { name: format!("{name}-{kind}"), about, media, text });
+        };
+        add("cells.csv", "text/csv", "one line a cell, full precision", data::csv(reduced)?);
+        add(
+            "run.json",
+            "application/json",
+            "environment, cells and router overhead",
+            data::json(run, reduced, repeat)?,
+        );
+        let mut lines = String::new();
+        for trial in &run.trials {
+            lines.push_str(&serde_json::to_string(trial).map_err(|error| Error::environment(error.to_string()))?);
+            lines.push('\n');
+        }
+        if lines.len() <= TRIALS_BYTES_MAX {
+            add("trials.jsonl", "application/jsonl", "raw counters and histograms, one line a trial", lines);
+        }
+    }
+    for comparison in comparisons {
+        all.push(Download {
+            name: format!("{}-against-{}.csv", comparison.new, comparison.base),
+            about: format!("{} against {}, full precision", comparison.new, comparison.base),
+            media: "text/csv",
+            text: verdicts::render(comparison, Format::Csv, true)?,
+        });
+    }
+    Ok(all)
+}

@@ -1,0 +1,53 @@
+//! The findings of the report on levels 420 and 430, and whether they hold in the runs shown.
+
+use super::Shown;
+use super::page::{heads, table};
+use super::verdict::capital;
+use crate::zvm::answers::{CASE_HEADS, RULE, answer, case, counts, looked_at, measured, origin, tally, why};
+use crate::zvm::check::CheckedFinding;
+use maud::{Markup, html};
+
+/// The section; `None` where no run has measured both levels.
+pub(super) fn section(shown: &[Shown<'_>]) -> Option<Markup> {
+    let any = shown.iter().any(|one| !one.repeat.judged.is_empty());
+    any.then(|| {
+        html! {
+            p class="soft" { "What z/VM's report on TCP/IP levels 420 and 430 found over HiperSockets and virtual CTC, and whether it holds here." }
+            @for one in shown {
+                @if !one.repeat.judged.is_empty() {
+                    @if shown.len() > 1 { h3 { (one.name) } }
+                    (of_run(one))
+                }
+            }
+            p class="note" { (RULE) }
+        }
+    })
+}
+
+fn of_run(shown: &Shown<'_>) -> Markup {
+    let (judged, untouched) = measured(&shown.repeat);
+    let row = |one: &&CheckedFinding| {
+        let [for_it, against, open] = ["for", "against", "open"].map(|way| one.count(way).to_string());
+        vec![one.finding.says.clone(), answer(one).into(), for_it, against, open, origin(one.finding.from).into()]
+    };
+    let rows: Vec<Vec<String>> = judged.iter().map(row).collect();
+    html! {
+        p class="lead" { (counts(&judged)) "." }
+        (table(&heads(&["finding", "here it", "cases for", "against", "neither", "from"]), &rows, 2..5))
+        @for one in &judged { (of_finding(one, shown)) }
+        @if !untouched.is_empty() { p class="soft" { "Not touched by this run: " (untouched.join(", ")) "." } }
+    }
+}
+
+fn of_finding(judged: &CheckedFinding, shown: &Shown<'_>) -> Markup {
+    let finding = &judged.finding;
+    let cases: Vec<Vec<String>> = judged.cases.iter().map(|one| case(one).to_vec()).collect();
+    html! {
+        details class="print" {
+            summary { strong { (capital(answer(judged))) } ": " (finding.says) }
+            p { (looked_at(finding)) ". " (tally(judged)) "." }
+            ul { @for sentence in why(judged, &shown.reduced, &shown.repeat) { li { (sentence) } } }
+            @if !cases.is_empty() { (table(&heads(&CASE_HEADS), &cases, 2..6)) }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What the figures depend on besides the plan: the host, what differs between two, how paths were built.
+
+use super::Shown;
+use super::page::{columns, heads, table};
+use maud::{Markup, html};
+use serde_json::Value;
+use siga_plan::level::Level;
+use siga_results::environment::Environment;
+use siga_results::judge::Comparison;
+use siga_results::record::PathRecord;
+
+/// The section of all runs.
+pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+    let mut head = vec![String::new()];
+    head.extend(shown.iter().map(|shown| shown.name.clone()));
+    html! {
+        (table(&head, &facts(shown), 0..0))
+        @for one in shown { (warnings(one, shown.len() > 1)) }
+        (differences(shown, comparisons))
+        @for one in shown {
+            @if !one.run.levels.is_empty() {
+                h3 { "Levels" @if shown.len() > 1 { " of " (one.name) } }
+                (table(&heads(&["level", "what it is", "what it sets"]), &levels(&one.run.levels), 0..0))
+                @for (level, ruleset) in one.run.levels.iter().filter_map(|level| Some((level, level.nftables.as_ref()?))) {
+                    details { summary { "The rules of " (level.name) } (columns(ruleset)) }
+                }
+            }
+            details {
+                summary { "The whole record" @if shown.len() > 1 { " of " (one.name) } }
+                (table(&heads(&["what", "value"]), &record(&one.run.environment), 0..0))
+            }
+            details {
+                summary { "Paths as they were built" @if shown.len() > 1 { " in " (one.name) } }
+                (table(&heads(&["path", "interfaces", "settings", "could not be set"]), &paths(&one.run.paths), 0..0))
+            }
+        }
+    }
+}
+
+/// What a reader asks first, a row each.
+fn facts(shown: &[Shown<'_>]) -> Vec<Vec<String>> {
+    type Fact = fn(&Shown<'_>) -> Option<String>;
+    let facts: [(&str, Fact); 14] = [
+        ("Program", |shown| {
+            let program = &shown.run.environment.program;
+            Some(format!("{} {} ({})", program.name, program.version, program.profile))
+        }),
+        ("Kernel", |shown| shown.run.environment.kernel.release.clone()),
+        ("Preemption", |shown| shown.run.environment.kernel.preemption.clone()),
+        ("CPU", |shown| shown.run.environment.cpu.model.clone()),
+        ("CPUs", |shown| {
+            let cpu = &shown.run.environment.cpu;
+            Some(format!("{} online, {} allowed", cpu.online?, cpu.allowed?))
+        }),
+        ("Machine", |shown| shown.run.environment.cpu.machine.clone()),
+        ("Hypervisor", |shown| shown.run.environment.cpu.hypervisor.clone()),
+        ("Frequency governor", |shown| shown.run.environment.cpu.governor.clone()),
+        ("Memory", |shown| {
+            Some(format!("{:.1} GiB", shown.run.environment.memory.total_bytes? as f64 / f64::from(1 << 30)))
+        }),
+        ("Distribution", |shown| shown.run.environment.host.distribution.clone()),
+        ("Begun", |shown| shown.run.environment.moment.time.clone()),
+        ("Load before", |shown| Some(format!("{:.2}", shown.run.environment.moment.load?))),
+        ("Plan", |shown| Some(plan(shown))),
+        ("Trials", |shown| Some(shown.run.trials.len().to_string())),
+    ];
+    let row = |(name, fact): (&str, Fact)| {
+        let values = shown.iter().map(|shown| fact(shown).unwrap_or_else(|| "unknown".into()));
+        std::iter::once(name.to_owned()).chain(values).collect()
+    };
+    facts.into_iter().map(row).collect()
+}
+
+fn plan(shown: &Shown<'_>) -> String {
+    let plan = &shown.run.plan;
+    let seed = plan.seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
+    format!("{}: {} s measured after {} s unmeasured{seed}", plan.name, plan.seconds, plan.warm_up_seconds)
+}
+
+fn warnings(shown: &Shown<'_>, named: bool) -> Markup {
+    let warnings = shown.run.environment.fitness();
+    html! {
+        @if !warnings.is_empty() {
+            div class="banner" {
+                strong { "What disturbs measurements on this host" @if named { " (" (shown.name) ")" } }
+                ul { @for warning in &warnings { li { (warning.message) ". Way out: " (warning.hint) } } }
+            }
+        }
+    }
+}
+
+fn differences(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+    let head = heads(&["what", "base", "new", "matters"]);
+    html! {
+        @if shown.len() > 1 {
+            @for comparison in comparisons {
+                h3 { "What differs: " (comparison.new) " against " (comparison.base) }
+                @if comparison.environment.is_empty() {
+                    p { "Nothing." }
+                } @else {
+                    (table(&head, &rows(comparison), 0..0))
+                }
+            }
+        } @else {
+            p class="soft" { "One run, so one environment: nothing differs between the sides of a comparison but what it names." }
+        }
+    }
+}
+
+fn rows(comparison: &Comparison) -> Vec<Vec<String>> {
+    let row = |difference: &siga_results::environment::Difference| {
+        let matters = if difference.matters { "yes" } else { "no" };
+        vec![difference.key.clone(), difference.base.clone(), difference.new.clone(), matters.to_owned()]
+    };
+    comparison.environment.iter().map(row).collect()
+}
+
+/// What each level is and sets; by way of its JSON form, so that a setting added to levels shows here.
+fn levels(levels: &[Level]) -> Vec<Vec<String>> {
+    let row = |level: &Level| {
+        let tree = serde_json::to_value(level).unwrap_or_default();
+        let settings = tree.as_object().into_iter().flatten().filter(|(name, _)| *name != "name" && *name != "about");
+        let told = |(name, value): (&String, &Value)| match value.as_str() {
+            Some(text) if text.contains('\n') => format!("{name} = {} lines, below", text.trim().lines().count()),
+            _ => format!("{name} = {value}"),
+        };
+        let settings: Vec<_> = settings.map(told).collect();
+        let settings = if settings.is_empty() { "nothing".to_owned() } else { settings.join("; ") };
+        vec![level.name.clone(), level.about.clone(), settings]
+    };
+    levels.iter().map(row).collect()
+}
+
+fn record(environment: &Environment) -> Vec<Vec<String>> {
+    environment.flat().into_iter().map(|(key, value)| vec![key, value]).collect()
+}
+
+/// Each path, MTU and level once: the settings of its cells do not differ otherwise.
+fn paths(paths: &[PathRecord]) -> Vec<Vec<String>> {
+    let mut seen = Vec::new();
+    let mut rows = Vec::new();
+    for record in paths {
+        let key = (&record.cell.path, record.cell.mtu, &record.cell.level);
+        if seen.contains(&key) {
+            continue;
+        }
+        seen.push(key);
+        let pairs = |map: &std::collections::BTreeMap<String, String>| {
+            map.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join("; ")
+        };
+        let mtu = record.cell.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+        let mut settings = [pairs(&record.sysctls), pairs(&record.filters)].join("; ");
+        if let Some(congestion) = &record.congestion {
+            settings = format!("congestion control {congestion}; {settings}");
+        }
+        rows.push(vec![
+            format!("{}{mtu} {}", record.cell.path, record.cell.level),
+            pairs(&record.interfaces),
+            settings,
+            record.notes.join("; "),
+        ]);
+    }
+    rows
+}

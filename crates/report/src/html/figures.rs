@@ -1,0 +1,469 @@
+//! The charts of runs: ratios, CPU time by component, rate over pairs, latency percentiles, a forest of ratios.
+//!
+//! A chart without data is absent. A chart with more rows than can be looked at shows the first, or the most telling,
+//! and says so; the tables and the data hold all.
+
+use super::Shown;
+use super::bars::{Bar, Fill, bars, meanings};
+use super::forest::{Judged, forest};
+use super::lines::{Across, Point, SERIES_MAX, Series, lines};
+use super::page::{Figure, figure, heads};
+use super::plot::Scale;
+use super::tables::{PARTS, legend, parts};
+use super::verdict::{interval, metric, values, what};
+use crate::words::{cpu_scale, number, pairs};
+use maud::{Markup, html};
+use siga_model::error::Result;
+use siga_plan::workload::{Unit, Workload};
+use siga_results::histogram::{at_quantile, decode};
+use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Verdict};
+use siga_results::summary::Summary;
+
+/// Rows of one chart.
+const ROWS_MAX: usize = 40;
+/// Charts of one kind.
+const CHARTS_MAX: usize = 12;
+
+/// A cell with the run it belongs to.
+type Item<'a> = (&'a str, &'a Summary);
+
+/// The section of all runs.
+pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Result<Markup> {
+    let items: Vec<Item<'_>> =
+        shown.iter().flat_map(|one| one.reduced.cells.iter().map(move |cell| (one.name.as_str(), cell))).collect();
+    let kinds = [
+        ("Ratios", ratios(comparisons)),
+        ("Ratios with their intervals", comparisons.iter().filter_map(forest_of).collect()),
+        ("CPU time by who spent it", by_workload(&items).iter().filter_map(|(_, items)| stack(items)).collect()),
+        ("Rate over pairs", by_workload(&items).iter().filter_map(|(_, items)| rates(items)).collect()),
+        ("Latency", latencies(&items)?),
+    ];
+    let any = kinds.iter().any(|(_, figures)| !figures.is_empty());
+    Ok(html! {
+        @if any {
+            p class="soft" {
+                "A mark says its exact figures when it is hovered, tapped or focused; arrow keys go from one to the next."
+            }
+        } @else { p { "There is nothing to draw." } }
+        @for (title, figures) in &kinds {
+            @if !figures.is_empty() {
+                h3 { (title) }
+                div class="charts" { @for one in figures.iter().take(CHARTS_MAX) { (figure(one)) } }
+                @if figures.len() > CHARTS_MAX {
+                    p class="note" {
+                        (CHARTS_MAX) " of " (figures.len()) " charts of this kind are drawn; the tables above and the raw \
+                         data below have all figures."
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn left_out(drawn: usize, all: usize, which: &str) -> Option<String> {
+    let words = || format!("{drawn} of {all} rows are drawn, {which}; the tables and the raw data have all.");
+    (drawn < all).then(words)
+}
+
+/// The router's and the server's CPU time and the throughput, new over base, as bars.
+fn ratios(comparisons: &[Comparison]) -> Vec<Figure> {
+    let kinds = [
+        (Metric::Cpu(Part::Router, Mode::All), "Router CPU time ratios", "The shorter the bar, the less CPU time."),
+        (Metric::Cpu(Part::Server, Mode::All), "Server CPU time ratios", "The shorter the bar, the less CPU time."),
+        (Metric::Rate, "Throughput ratios", "The longer the bar, the better."),
+    ];
+    let one = |(metric, title, about): (Metric, &str, &str)| {
+        let rows = comparisons.iter().flat_map(|comparison| {
+            comparison.rows.iter().filter(move |row| row.metric == metric).map(move |row| (comparison, row))
+        });
+        let rows: Vec<_> = rows.filter(|(_, row)| row.ratio.is_finite() && row.ratio > 0.0).collect();
+        let drawn: Vec<_> = rows.iter().take(ROWS_MAX).map(|(comparison, row)| ratio_bar(comparison, row)).collect();
+        let table = rows.iter().take(ROWS_MAX).map(|(comparison, row)| ratio_row(comparison, row)).collect();
+        (!drawn.is_empty()).then(|| Figure {
+            title: title.into(),
+            about: format!("New over base, with the 95% interval where there is one; 1 is no difference. {about}"),
+            drawing: html! { (legend(&meanings(&drawn))) (bars(&drawn, title, "ratio, new over base", Some(1.0))) },
+            head: heads(&["what", "comparison", "ratio", "95% interval", "verdict"]),
+            numbers: 2..4,
+            left_out: left_out(drawn.len(), rows.len(), "the first"),
+            rows: table,
+        })
+    };
+    kinds.into_iter().filter_map(one).collect()
+}
+
+fn ratio_bar(comparison: &Comparison, row: &Row) -> Bar {
+    let fill = match &row.verdict {
+        Verdict::Better => Fill::Better,
+        Verdict::Worse => Fill::Worse,
+        Verdict::Equivalent | Verdict::Inconclusive { .. } | Verdict::NotComparable { .. } => Fill::Neither,
+    };
+    Bar {
+        group: format!("{} against {}", comparison.new, comparison.base),
+        label: what(comparison, row),
+        value: format!("{:.3}", row.ratio),
+        parts: vec![(fill, row.ratio)],
+        interval: interval(row),
+        total: None,
+        says: says(comparison, row),
+    }
+}
+
+fn ratio_row(comparison: &Comparison, row: &Row) -> Vec<String> {
+    vec![
+        what(comparison, row),
+        format!("{} against {}", comparison.new, comparison.base),
+        format!("{:.4}", row.ratio),
+        interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),
+        row.verdict.name().into(),
+    ]
+}
+
+fn says(comparison: &Comparison, row: &Row) -> String {
+    let interval = interval(row).map_or(String::new(), |(low, high)| format!(" (95%: {low:.4} to {high:.4})"));
+    format!(
+        "{}: {}\n{} against {}\nratio {:.4}{interval}\n{}\n{}",
+        metric(row.metric),
+        what(comparison, row),
+        comparison.new,
+        comparison.base,
+        row.ratio,
+        values(row),
+        row.verdict.name()
+    )
+}
+
+/// The figures of a comparison that matter most, with interval, noise floor and verdict.
+fn forest_of(comparison: &Comparison) -> Option<Figure> {
+    let metrics =
+        [Metric::Rate, Metric::P99, Metric::Cpu(Part::Total, Mode::All), Metric::Cpu(Part::Router, Mode::All)];
+    let of = |metric: Metric| comparison.rows.iter().filter(move |row| row.metric == metric);
+    let all: Vec<&Row> =
+        metrics.into_iter().flat_map(of).filter(|row| row.ratio.is_finite() && row.ratio > 0.0).collect();
+    let decided = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by(|&left, &right| {
+        let size = |at: usize| all[at].ratio.ln().abs();
+        decided(all[right]).cmp(&decided(all[left])).then(size(right).total_cmp(&size(left)))
+    });
+    order.truncate(ROWS_MAX);
+    order.sort_unstable();
+    let drawn: Vec<_> = order.iter().map(|&at| judged(comparison, all[at])).collect();
+    let title = format!("{} against {}", comparison.new, comparison.base);
+    (!drawn.is_empty()).then(|| Figure {
+        about:
+            "New over base on a scale where equal ratios are equally far apart. The rate is better to the right, all \
+                others to the left. The grey box is what the interval of two equal sides would span."
+                .into(),
+        drawing: forest(&drawn, &title, "ratio, new over base (log scale)"),
+        head: heads(&["what", "figure", "ratio", "95% interval", "noise floor", "verdict"]),
+        numbers: 2..5,
+        rows: order.iter().map(|&at| forest_row(comparison, all[at])).collect(),
+        left_out: left_out(drawn.len(), all.len(), "those with a verdict and the largest differences first"),
+        title,
+    })
+}
+
+fn judged<'a>(comparison: &Comparison, row: &'a Row) -> Judged<'a> {
+    Judged {
+        group: metric(row.metric).into(),
+        label: what(comparison, row),
+        ratio: row.ratio,
+        interval: interval(row),
+        noise: row.noise_floor.filter(|noise| noise.is_finite()),
+        verdict: &row.verdict,
+        says: says(comparison, row),
+    }
+}
+
+fn forest_row(comparison: &Comparison, row: &Row) -> Vec<String> {
+    vec![
+        what(comparison, row),
+        metric(row.metric).into(),
+        format!("{:.4}", row.ratio),
+        interval(row).map_or("-".into(), |(low, high)| format!("{low:.4} to {high:.4}")),
+        row.noise_floor.map_or("-".into(), |noise| format!("±{:.2}%", 100.0 * noise)),
+        row.verdict.name().into(),
+    ]
+}
+
+/// Cells of one workload stand together, in the order they were met.
+fn by_workload<'a>(items: &[Item<'a>]) -> Vec<(Workload, Vec<Item<'a>>)> {
+    let mut groups: Vec<(Workload, Vec<Item<'a>>)> = Vec::new();
+    for item in items {
+        let workload = item.1.cell.workload;
+        match groups.iter_mut().find(|(other, _)| *other == workload) {
+            Some((_, group)) => group.push(*item),
+            None => groups.push((workload, vec![*item])),
+        }
+    }
+    groups
+}
+
+/// What tells a cell from the others of its chart: path, MTU, level, run; pairs are told otherwise.
+fn label((run, summary): &Item<'_>, all: &[Item<'_>]) -> String {
+    let cell = &summary.cell;
+    let mut words = vec![cell.path.clone()];
+    let mtus = all.iter().any(|(_, other)| other.cell.path == cell.path && other.cell.mtu != cell.mtu);
+    if let (true, Some(mtu)) = (mtus, cell.mtu) {
+        words.push(format!("mtu {mtu}"));
+    }
+    if cell.level != "plain" || all.iter().any(|(_, other)| other.cell.level != cell.level) {
+        words.push(cell.level.clone());
+    }
+    if all.iter().any(|(other, _)| other != run) {
+        words.push(format!("({run})"));
+    }
+    words.join(" ")
+}
+
+/// CPU time per unit of one workload, stacked by component.
+fn stack(items: &[Item<'_>]) -> Option<Figure> {
+    let workload = items.first()?.1.cell.workload;
+    let (scale, unit) = cpu_scale(workload.unit());
+    let mut items: Vec<_> = items.iter().filter(|(_, summary)| has_cpu(summary)).copied().collect();
+    items.sort_by_key(|(_, summary)| summary.cell.clients);
+    let several = items.iter().any(|(_, summary)| summary.cell.clients != items[0].1.cell.clients);
+    let bar = |item: &Item<'_>| {
+        let (summary, cpu) = (item.1, &item.1.cpu);
+        let label = label(item, &items);
+        let mut says = format!("{label}, {}\n", pairs(summary.cell.clients));
+        let figures = component_figures(summary, scale);
+        let names = ["total", "client", "router", "server", "other", "residue"];
+        for (name, figure) in names.iter().zip(&figures) {
+            says.push_str(&format!("{name}: {figure} {unit}\n"));
+        }
+        says.push_str(&format!("by {}", cpu.method));
+        Bar {
+            group: if several { pairs(summary.cell.clients) } else { String::new() },
+            label,
+            value: format!("{} {unit}", figures[0]),
+            parts: parts(cpu).into_iter().map(|(fill, value)| (fill, value * scale)).collect(),
+            interval: None,
+            total: Some(cpu.total.total * scale),
+            says,
+        }
+    };
+    let drawn: Vec<Bar> = items.iter().take(ROWS_MAX).map(bar).collect();
+    let row = |item: &Item<'_>| {
+        let mut row = vec![format!("{} x{}", label(item, &items), item.1.cell.clients)];
+        row.extend(component_figures(item.1, scale));
+        row.push(item.1.cpu.method.to_string());
+        row
+    };
+    let title = match workload.unit() {
+        Unit::Transaction => format!("CPU time per transaction: {workload}"),
+        Unit::Megabyte => format!("CPU time per megabyte: {workload}"),
+    };
+    (!drawn.is_empty()).then(|| Figure {
+        about: "The whole host's CPU time, by who it was charged to. The upright line is the exact total; what the \
+                components do not reach of it is the residue."
+            .into(),
+        drawing: html! { (legend(&PARTS)) (bars(&drawn, &title, &format!("CPU time in {unit}"), None)) },
+        head: ["cell", "total", "client", "router", "server", "other", "residue", "by"]
+            .iter()
+            .enumerate()
+            .map(|(at, name)| if (1..7).contains(&at) { format!("{name}, {unit}") } else { (*name).to_owned() })
+            .collect(),
+        numbers: 1..7,
+        rows: items.iter().take(ROWS_MAX).map(row).collect(),
+        left_out: left_out(drawn.len(), items.len(), "the first"),
+        title,
+    })
+}
+
+fn has_cpu(summary: &Summary) -> bool {
+    let total = summary.cpu.total.total;
+    let drawn: f64 = parts(&summary.cpu).iter().map(|(_, value)| *value).sum();
+    total.is_finite() && drawn.is_finite() && total.max(drawn) > 0.0
+}
+
+/// Total, client, router, server, other, residue.
+fn component_figures(summary: &Summary, scale: f64) -> [String; 6] {
+    let cpu = &summary.cpu;
+    let figure = |value: f64| number(value * scale);
+    [
+        figure(cpu.total.total),
+        figure(cpu.client.total),
+        cpu.router.map_or("-".into(), |router| figure(router.total)),
+        figure(cpu.server.total),
+        figure(cpu.other.total),
+        figure(cpu.residue),
+    ]
+}
+
+/// Lines of a chart: what is called the same is one line.
+fn series<'a>(items: &[Item<'a>]) -> Vec<(String, Vec<Item<'a>>)> {
+    let mut all: Vec<(String, Vec<Item<'a>>)> = Vec::new();
+    for item in items {
+        let label = label(item, items);
+        match all.iter_mut().find(|(other, _)| *other == label) {
+            Some((_, group)) => group.push(*item),
+            None => all.push((label, vec![*item])),
+        }
+    }
+    all
+}
+
+/// Mean rate with its interval over the number of pairs.
+fn rates(items: &[Item<'_>]) -> Option<Figure> {
+    let workload = items.first()?.1.cell.workload;
+    let sound = |(_, summary): &&Item<'_>| summary.rate_estimate.value.is_finite() && summary.rate_estimate.value > 0.0;
+    let items: Vec<_> = items.iter().filter(sound).copied().collect();
+    let mut counts: Vec<u32> = items.iter().map(|(_, summary)| summary.cell.clients).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let (least, most) = (f64::from(*counts.first()?), f64::from(*counts.last()?));
+    if least == most {
+        return None;
+    }
+    let across = |clients: u32| 0.09 + 0.82 * (f64::from(clients) / least).ln() / (most / least).ln();
+    // Points that would lie on each other are left out.
+    let kept = apart(&counts, across, 0.02);
+    let mut all = series(&items);
+    let left_out = [
+        series_left_out(all.len()),
+        (kept.len() < counts.len()).then(|| format!("{} of {} numbers of pairs are drawn.", kept.len(), counts.len())),
+    ];
+    all.truncate(SERIES_MAX);
+    let unit = workload.unit().rate_name();
+    let mut rows = Vec::new();
+    let mut drawn = Vec::new();
+    for (label, mut items) in all {
+        items.sort_by_key(|(_, summary)| summary.cell.clients);
+        let point = |(_, summary): &Item<'_>| {
+            let estimate = &summary.rate_estimate;
+            let interval = estimate.low.zip(estimate.high);
+            let words = interval.map_or("-".into(), |(low, high)| format!("{} to {}", number(low), number(high)));
+            let (clients, mean, median) = (summary.cell.clients, number(estimate.value), number(summary.rate));
+            rows.push(vec![label.clone(), clients.to_string(), mean.clone(), words.clone(), median.clone()]);
+            let says = format!(
+                "{label}, {}\nmean of {} trials: {mean} {unit}\n95%: {words}\nmedian trial: {median} {unit}",
+                pairs(clients),
+                estimate.count
+            );
+            Point { x: across(clients), y: estimate.value, interval, says }
+        };
+        let points = items.iter().filter(|(_, summary)| kept.contains(&summary.cell.clients)).map(point).collect();
+        drawn.push(Series { label: label.clone(), points });
+    }
+    let ticks = apart(&counts, across, 0.11).into_iter().map(|count| (across(count), count.to_string())).collect();
+    let across = Across { title: "client-server pairs (log scale)".into(), ticks };
+    let title = format!("Rate over pairs: {workload}");
+    Some(Figure {
+        about: "Mean over the trials with its 95% interval (Student's).".into(),
+        drawing: lines(&drawn, &title, &across, rate_scale(&drawn), unit),
+        head: vec![
+            "series".into(),
+            "pairs".into(),
+            format!("mean, {unit}"),
+            "95% interval".into(),
+            format!("median trial, {unit}"),
+        ],
+        numbers: 1..5,
+        rows,
+        left_out: left_out.into_iter().flatten().reduce(|all, one| format!("{all} {one}")),
+        title,
+    })
+}
+
+/// Wide enough for all means; the interval from two trials can be many times as wide.
+fn rate_scale(series: &[Series]) -> Scale {
+    const WIDER_MAX: f64 = 1.5;
+    let points = || series.iter().flat_map(|one| &one.points);
+    let most = points().map(|point| point.y).fold(0.0, f64::max);
+    let intervals = points().filter_map(|point| point.interval).map(|(_, high)| high.min(most * WIDER_MAX));
+    Scale::linear(intervals.chain([most]))
+}
+
+fn series_left_out(count: usize) -> Option<String> {
+    let words = || format!("{SERIES_MAX} of {count} lines are drawn, the first; the tables and the raw data have all.");
+    (count > SERIES_MAX).then(words)
+}
+
+/// Those of the numbers that lie at least so far from each other, as parts of the width.
+fn apart(counts: &[u32], across: impl Fn(u32) -> f64, least: f64) -> Vec<u32> {
+    let mut kept: Vec<u32> = Vec::new();
+    for &count in counts {
+        if kept.last().is_none_or(|last| across(count) - across(*last) >= least) {
+            kept.push(count);
+        }
+    }
+    kept
+}
+
+/// Where percentiles are read off.
+const QUANTILES: [f64; 11] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995, 0.99999];
+
+/// Latency percentiles of the median trials, a chart a workload and number of pairs.
+fn latencies(items: &[Item<'_>]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (workload, items) in by_workload(items) {
+        let mut counts: Vec<u32> = items.iter().map(|(_, summary)| summary.cell.clients).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        for clients in counts {
+            let items: Vec<_> = items.iter().filter(|(_, summary)| summary.cell.clients == clients).copied().collect();
+            let title = format!("Latency: {workload}, {}", pairs(clients));
+            figures.extend(latency(title, &items)?);
+        }
+    }
+    Ok(figures)
+}
+
+/// How far into the tail a quantile lies.
+fn tail(quantile: f64) -> f64 {
+    -(1.0 - quantile).log10()
+}
+
+fn latency(title: String, items: &[Item<'_>]) -> Result<Option<Figure>> {
+    let mut all = Vec::new();
+    for (label, items) in series(items) {
+        let Some((_, summary)) = items.first() else { continue };
+        let histogram = decode(&summary.median.latency)?;
+        let us = QUANTILES.iter().filter_map(|&quantile| Some((quantile, at_quantile(&histogram, quantile)?)));
+        let us: Vec<_> = us.filter(|(_, us)| *us > 0.0).collect();
+        if !us.is_empty() {
+            all.push((label, us));
+        }
+    }
+    let count = all.len();
+    all.truncate(SERIES_MAX);
+    let deepest = all.iter().filter_map(|(_, us)| us.last()).map(|(quantile, _)| *quantile).fold(0.5, f64::max);
+    if deepest <= 0.5 {
+        return Ok(None);
+    }
+    let across = |quantile: f64| 0.03 + 0.94 * (tail(quantile) - tail(0.5)) / (tail(deepest) - tail(0.5));
+    let name = |quantile: f64| format!("{}%", super::plot::tick((quantile * 1e7).round() / 1e5));
+    let mut rows = Vec::new();
+    let mut drawn = Vec::new();
+    for (label, us) in &all {
+        let point = |(quantile, us): &(f64, f64)| {
+            rows.push(vec![label.clone(), name(*quantile), number(*us)]);
+            let says = format!("{label}\n{} of exchanges took at most {} us", name(*quantile), number(*us));
+            Point { x: across(*quantile), y: *us, interval: None, says }
+        };
+        let points = us.iter().map(point).collect();
+        drawn.push(Series { label: label.clone(), points });
+    }
+    let scale = Scale::log(drawn.iter().flat_map(|one| &one.points).map(|point| point.y));
+    // The well-known ones first, others where there is room.
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for quantile in [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999].into_iter().chain(QUANTILES).filter(|one| *one <= deepest)
+    {
+        let place = across(quantile);
+        if ticks.iter().all(|(other, _)| (place - other).abs() > 0.15) {
+            ticks.push((place, name(quantile)));
+        }
+    }
+    let across = Across { title: "percentile (log scale of the tail)".into(), ticks };
+    Ok(Some(Figure {
+        about: "Of the median trial; a percentile is stated where ten exchanges lie beyond it.".into(),
+        drawing: lines(&drawn, &title, &across, scale, "latency in us (log scale)"),
+        head: heads(&["series", "percentile", "latency, us"]),
+        numbers: 1..3,
+        rows,
+        left_out: series_left_out(count),
+        title,
+    }))
+}

@@ -1,0 +1,150 @@
+//! A forest plot: a ratio a row with its 95% interval, the noise floor behind it, and the verdict as a shape.
+
+use super::plot::{Scale, axis_across, percent, px, short, whisker};
+use maud::{Markup, html};
+use siga_results::judge::Verdict;
+
+/// One ratio.
+#[derive(Debug, Clone)]
+pub(super) struct Judged<'a> {
+    /// Rows of one group stand under its name.
+    pub(super) group: String,
+    /// What was compared.
+    pub(super) label: String,
+    /// New over base, above zero.
+    pub(super) ratio: f64,
+    /// Its 95% interval.
+    pub(super) interval: Option<(f64, f64)>,
+    /// Half the width that the interval of equal sides has.
+    pub(super) noise: Option<f64>,
+    /// What was found.
+    pub(super) verdict: &'a Verdict,
+    /// What it says when asked, a line each.
+    pub(super) says: String,
+}
+
+const ROW: f64 = 38.0;
+const GROUP: f64 = 30.0;
+const TOP: f64 = 22.0;
+
+/// The drawing of all rows.
+pub(super) fn forest(rows: &[Judged<'_>], title: &str, axis: &str) -> Markup {
+    let scale = scale(rows);
+    let mut y = TOP;
+    let mut placed = Vec::new();
+    for (number, row) in rows.iter().enumerate() {
+        let heads = !row.group.is_empty() && (number == 0 || rows[number - 1].group != row.group);
+        let head = heads.then_some(y + 18.0);
+        y += if heads { GROUP } else { 0.0 };
+        placed.push((number, row, head, y));
+        y += ROW;
+    }
+    let (from, to) = (scale.at(0.98), scale.at(1.02));
+    html! {
+        (legend())
+        svg width="100%" height=(px(y + 44.0)) role="group" aria-label=(title) {
+            rect class="equal" x=(percent(from)) width=(percent(to - from)) y=(px(TOP)) height=(px(y - TOP)) {}
+            (axis_across(scale, axis, TOP, y))
+            @for (number, row, head, y) in placed {
+                @if let Some(head) = head {
+                    text class="group" x="0" y=(px(head)) { (short(&row.group, 36)) }
+                }
+                (mark(number, row, scale, y))
+            }
+        }
+    }
+}
+
+/// Wide enough for all ratios and for the range of equivalence, however close to 1 they are. Intervals from a few trials
+/// can span decades: they widen it so far and no further, and leave it open-ended.
+fn scale(rows: &[Judged<'_>]) -> Scale {
+    const WIDER_MAX: f64 = 2.0;
+    let (least, most) =
+        rows.iter().fold((0.97_f64, 1.03_f64), |(least, most), row| (least.min(row.ratio), most.max(row.ratio)));
+    let inside = move |value: f64| value.clamp(least / WIDER_MAX, most * WIDER_MAX);
+    let ends = rows.iter().flat_map(|row| {
+        let (low, high) = row.interval.unwrap_or((1.0, 1.0));
+        let noise = row.noise.unwrap_or(0.0);
+        [low, high, 1.0 - noise, 1.0 + noise]
+    });
+    Scale::log(ends.map(inside).chain([least, most]))
+}
+
+fn mark(number: usize, row: &Judged<'_>, scale: Scale, y: f64) -> Markup {
+    let (middle, one) = (px(y + 25.0), percent(scale.at(1.0)));
+    let noise = row.noise.map(|noise| (scale.at((1.0 - noise).max(0.0)), scale.at(1.0 + noise)));
+    html! {
+        g class="mark" tabindex=(if number == 0 { "0" } else { "-1" }) role="img" aria-label=(row.says) {
+            rect class="hit" x="0" width="100%" y=(px(y + 1.0)) height=(px(ROW - 2.0)) rx="3" {}
+            text class="label" x="4" y=(px(y + 14.0)) { (short(&row.label, 28)) }
+            text class="value" x="100%" dx="-4" y=(px(y + 14.0)) text-anchor="end" {
+                (format!("{:.3} {}", row.ratio, row.verdict.name()))
+            }
+            @if let Some((from, to)) = noise {
+                rect class="noise" x=(percent(from)) width=(percent(to - from)) y=(px(y + 20.0)) height="10" {}
+            }
+            // Beside the figures only: a line through the labels would make them hard to read.
+            line class="reference" x1=(one) x2=(one) y1=(px(y + 17.0)) y2=(px(y + 34.0)) {}
+            @if let Some(interval) = row.interval { (whisker(scale, interval, y + 25.0)) }
+            svg class={ "shape " (class(row.verdict)) } x=(percent(scale.at(row.ratio))) y=(middle) width="1" height="1" {
+                path d=(outline(row.verdict)) {}
+            }
+        }
+    }
+}
+
+fn class(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Equivalent => "equivalent",
+        Verdict::Inconclusive { .. } => "open",
+        Verdict::NotComparable { .. } => "never",
+    }
+}
+
+fn outline(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "M0,-7L6.5,5h-13z",
+        Verdict::Worse => "M0,7L6.5,-5h-13z",
+        Verdict::Equivalent => "M-5,-5h10v10h-10z",
+        Verdict::Inconclusive { .. } => "M-5.5,0a5.5,5.5 0 1,0 11,0a5.5,5.5 0 1,0 -11,0z",
+        Verdict::NotComparable { .. } => "M-5,-5L5,5M-5,5L5,-5",
+    }
+}
+
+fn legend() -> Markup {
+    let verdicts = [
+        Verdict::Better,
+        Verdict::Worse,
+        Verdict::Equivalent,
+        Verdict::Inconclusive { trials: None },
+        Verdict::NotComparable { reason: String::new() },
+    ];
+    html! {
+        ul class="legend" {
+            @for verdict in &verdicts {
+                li {
+                    svg class="key" width="18" height="16" aria-hidden="true" {
+                        svg class={ "shape " (class(verdict)) } x="9" y="8" width="1" height="1" {
+                            path d=(outline(verdict)) {}
+                        }
+                    }
+                    (verdict.name())
+                }
+            }
+            li {
+                svg class="key" width="26" height="16" aria-hidden="true" {
+                    rect class="noise" x="1" width="24" y="3" height="10" {}
+                }
+                "noise floor"
+            }
+            li {
+                svg class="key" width="26" height="16" aria-hidden="true" {
+                    rect class="equal" x="1" width="24" y="1" height="14" {}
+                }
+                "±2%"
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The tables: a newcomer's with CPU bars, every comparison, z/VM's layout, and what to be careful with.
+
+use super::bars::{Fill, stretches};
+use super::page::{columns, name_class};
+use super::plot::Scale;
+use super::{Shown, verdict};
+use crate::table::{against, groups, methods, path_name, placed, unit_words};
+use crate::words::{cpu_scale, number, pairs, spread};
+use crate::zvm;
+use maud::{Markup, html};
+use siga_results::judge::Comparison;
+use siga_results::summary::{Cpu, Reduced, Summary};
+
+/// The section of all runs.
+pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+    html! {
+        @for one in shown {
+            @if shown.len() > 1 { h3 { (one.name) } }
+            (newcomers(&one.reduced))
+            (cautions(one))
+        }
+        @for comparison in comparisons { (verdict::table_of(comparison)) }
+        @for one in shown {
+            details class="print" {
+                summary { "The same in the layout of z/VM's performance reports" @if shown.len() > 1 { ": " (one.name) } }
+                @match zvm::table::tables_text(one.run, &one.reduced, &one.repeat) {
+                    Ok(text) => (columns(&text)),
+                    // A cell that did nothing has no figure per unit; all others are in the tables above.
+                    Err(error) => p { "Not in this layout: " (error) "." },
+                }
+            }
+        }
+    }
+}
+
+/// What the stretches of a CPU bar stand for, in their order.
+pub(super) const PARTS: [(Fill, &str); 5] = [
+    (Fill::Client, "client"),
+    (Fill::Router, "router"),
+    (Fill::Server, "server"),
+    (Fill::Other, "other"),
+    (Fill::Residue, "residue"),
+];
+
+/// The stretches of a CPU bar. A residue below zero has no length; its figure tells it.
+pub(super) fn parts(cpu: &Cpu) -> Vec<(Fill, f64)> {
+    let router = cpu.router.unwrap_or_default();
+    let values = [cpu.client.total, router.total, cpu.server.total, cpu.other.total, cpu.residue];
+    PARTS.iter().zip(values).map(|((fill, _), value)| (*fill, value.max(0.0))).collect()
+}
+
+/// What the colours and patterns of CPU bars stand for.
+pub(super) fn legend(names: &[(Fill, &str)]) -> Markup {
+    html! {
+        ul class="legend" {
+            @for (fill, name) in names {
+                li {
+                    svg class="key" width="26" height="16" aria-hidden="true" {
+                        rect class=(fill.class()) x="1" y="1" width="24" height="14" {}
+                    }
+                    (name)
+                }
+            }
+        }
+    }
+}
+
+fn newcomers(reduced: &Reduced) -> Markup {
+    html! {
+        @if !reduced.cells.is_empty() { (legend(&PARTS)) }
+        @for group in groups(reduced) { (one(&group)) }
+        @if !reduced.cells.is_empty() {
+            p class="note" {
+                "Rates: median trial, ± half the 95% interval of the mean over the trials. All figures of a row come from \
+                 one trial, the median by rate. MB is 10⁶ bytes of payload. " (methods(reduced))
+            }
+        }
+    }
+}
+
+fn one(group: &[&Summary]) -> Markup {
+    let first = &group[0].cell;
+    let unit = first.workload.unit();
+    let (_, cpu) = cpu_scale(unit);
+    let most = group.iter().map(|summary| placed(&summary.cpu).max(summary.cpu.total.total));
+    let scale = Scale::Linear { high: most.fold(f64::MIN_POSITIVE, f64::max) };
+    let heads = [unit.rate_name(), "±", "p50 us", "p99 us", cpu];
+    html! {
+        h4 { (first.workload) ", " (pairs(first.clients)) }
+        p class="soft" { (unit_words(unit)) }
+        div class="scroll" tabindex="0" role="region" aria-label="Table" {
+            table {
+                thead { tr {
+                    th scope="col" { "path" }
+                    @for head in heads { th scope="col" class="number" { (head) } }
+                    th scope="col" { "who spent it" }
+                    @for (_, name) in PARTS { th scope="col" class="number" { (name) } }
+                    th scope="col" class="against" { "against" }
+                } }
+                tbody { @for summary in group { (row(summary, group, scale)) } }
+            }
+        }
+    }
+}
+
+fn row(summary: &Summary, group: &[&Summary], scale: Scale) -> Markup {
+    let (factor, _) = cpu_scale(summary.cell.workload.unit());
+    let cpu = &summary.cpu;
+    let latency = |value: Option<f64>| value.map_or("-".into(), number);
+    let figures = [number(summary.rate), spread(summary), latency(summary.latency.p50), latency(summary.latency.p99)];
+    let base = std::ptr::eq(summary, group[0]);
+    html! {
+        tr {
+            @let name = path_name(&summary.cell, group);
+            th scope="row" class=[name_class(&name)] { (name) }
+            @for figure in figures { td class="number" { (figure) } }
+            td class="number" { (number(cpu.total.total * factor)) }
+            td class="cpu" { svg aria-hidden="true" { (stretches(&parts(cpu), scale, 1.0, 14.0)) } }
+            td class="number" { (number(cpu.client.total * factor)) }
+            td class="number" { (cpu.router.map_or("-".into(), |router| number(router.total * factor))) }
+            td class="number" { (number(cpu.server.total * factor)) }
+            td class="number" { (number(cpu.other.total * factor)) }
+            td class="number" { (number(cpu.residue * factor)) }
+            td class="against" { @if base { "base" } @else { (against(summary, group[0], factor)) } }
+        }
+    }
+}
+
+/// What was wrong with trials, what was skipped, what is damaged.
+fn cautions(shown: &Shown<'_>) -> Markup {
+    let flags = shown.reduced.cells.iter().flat_map(|cell| cell.flags.iter().map(move |flag| (cell, flag)));
+    let mut lines: Vec<(&str, String)> = flags
+        .map(|(summary, (flag, count))| {
+            let trials = if *count == 1 { "1 trial".to_owned() } else { format!("{count} trials") };
+            ("Caution", format!("{}: {flag} (in {trials})", summary.cell))
+        })
+        .collect();
+    for skipped in &shown.reduced.skipped {
+        lines.push(("Skipped", format!("{}: {}", skipped.cell, skipped.reason.replace("\n  ", "; "))));
+    }
+    lines.extend(shown.run.damage.iter().map(|damage| ("Damaged", damage.clone())));
+    html! {
+        @if !lines.is_empty() {
+            div class="banner" {
+                ul { @for (kind, line) in &lines { li { strong { (kind) } ": " (line) } } }
+            }
+        }
+    }
+}

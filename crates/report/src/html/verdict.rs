@@ -1,0 +1,278 @@
+//! The verdict in words, and every comparison as a table.
+
+use super::Shown;
+use super::page::{heads, table};
+use crate::verdicts::{cell_name, how, probability, sentences, summary};
+use crate::words::{cpu_scale, headline, number};
+use crate::worth;
+use maud::{Markup, html};
+use siga_plan::workload::Unit;
+use siga_results::judge::{Comparison, Metric, Mode, Part, Row, Subject, Verdict};
+
+/// What is said before anything else.
+pub(super) fn lead(shown: &[Shown<'_>]) -> Markup {
+    let smoke: Vec<_> = shown.iter().filter(|one| one.run.plan.smoke).map(|one| one.name.as_str()).collect();
+    html! {
+        @if !smoke.is_empty() {
+            div class="banner" {
+                strong { "Smoke run" } ": " (smoke.join(", "))
+                " shows that everything works; the figures are too short to rely on, so there is no verdict."
+            }
+        }
+        @for one in shown {
+            @if let Some(words) = unfinished(one) { div class="banner" { strong { "Unfinished" } ": " (words) } }
+        }
+    }
+}
+
+/// Of how much of its plan a run has a figure, if it has not come to its end.
+fn unfinished(shown: &Shown<'_>) -> Option<String> {
+    let run = shown.run;
+    let planned = run.plan.matrix_with(&run.levels).map(|matrix| matrix.cells.len()).unwrap_or_default();
+    (!run.ended).then(|| {
+        format!(
+            "{} is still going on, or was cut short. It has {} trials of {} of {planned} cells so far; `siga run --resume` \
+             goes on with one that was cut short.",
+            shown.name,
+            run.trials.len(),
+            run.cells().len()
+        )
+    })
+}
+
+/// The section: what a router costs, then what each comparison says.
+pub(super) fn section(shown: &[Shown<'_>], comparisons: &[Comparison]) -> Markup {
+    html! {
+        @for one in shown {
+            @let sentences = headline(&one.reduced);
+            @if !sentences.is_empty() {
+                @if shown.len() > 1 { h3 { (one.name) } }
+                @for sentence in sentences.lines() { p class="lead" { (capital(sentence.trim())) } }
+            }
+        }
+        @if comparisons.is_empty() && shown.iter().all(|one| headline(&one.reduced).is_empty()) {
+            p class="lead" {
+                "Nothing here can be compared: one path, one level, one run. The tables and charts below say what was measured."
+            }
+        }
+        @if let Some(worth) = worth::of(comparisons) {
+            h3 { (worth::TITLE) }
+            (table(&worth.heads, &worth.rows, 0..0))
+            p class="note" { (worth::LEGEND) }
+        }
+        @for comparison in comparisons { (words(comparison)) }
+    }
+}
+
+/// Sentences, and rows of one verdict, that a reader sees at once.
+const TELLING_MAX: usize = 6;
+
+/// What one comparison says.
+fn words(comparison: &Comparison) -> Markup {
+    let undecided = |row: &Row| matches!(row.verdict, Verdict::Inconclusive { .. } | Verdict::NotComparable { .. });
+    let sentences = if comparison.rows.iter().all(undecided) { Vec::new() } else { sentences(comparison) };
+    let (first, rest) = sentences.split_at(sentences.len().min(TELLING_MAX));
+    html! {
+        h3 { (comparison.new) " against " (comparison.base) }
+        p class="lead" { (sentence(comparison)) }
+        p { (summary(comparison)) "." }
+        @if !first.is_empty() { ul { @for sentence in first { li { (sentence) } } } }
+        @if !rest.is_empty() {
+            details { summary { (rest.len()) " more" } ul { @for sentence in rest { li { (sentence) } } } }
+        }
+        @for (verdict, title) in [(Verdict::Worse, "Worse by most"), (Verdict::Better, "Better by most")] {
+            @let rows = telling(comparison, &verdict);
+            @if !rows.is_empty() {
+                p class="verdict" { (title) }
+                ul { @for row in rows { li { (row_words(comparison, row)) } } }
+            }
+        }
+        @if let Some(reason) = comparison.rows.iter().find_map(not_comparable) {
+            p { "Not comparable: " (reason) "." }
+        }
+        @for caution in &comparison.cautions { p { strong { "Caution" } ": " (caution) "." } }
+        p class="soft" { (how(comparison.form)) ". A ratio is new over base." }
+    }
+}
+
+fn sentence(comparison: &Comparison) -> String {
+    let has = |verdict: &Verdict| comparison.rows.iter().any(|row| row.verdict == *verdict);
+    let all = |name: &str| !comparison.rows.is_empty() && comparison.rows.iter().all(|row| row.verdict.name() == name);
+    let Comparison { base, new, .. } = comparison;
+    match (has(&Verdict::Better), has(&Verdict::Worse)) {
+        _ if comparison.rows.is_empty() => format!("{new} and {base} have no figure in common."),
+        (true, true) => format!("{new} is better than {base} in some figures and worse in others."),
+        (true, false) => format!("{new} is better than {base}; nothing was found to be worse."),
+        (false, true) => format!("{new} is worse than {base}; nothing was found to be better."),
+        (false, false) if all("equivalent") => format!("{new} and {base} are equivalent within 2%."),
+        (false, false) if all("not comparable") => format!("{new} cannot be compared with {base}."),
+        (false, false) => {
+            format!("No difference between {new} and {base} was shown; that is not to say that there is none.")
+        }
+    }
+}
+
+/// The rows with that verdict, largest difference first; whole figures before their parts.
+fn telling<'a>(comparison: &'a Comparison, verdict: &Verdict) -> Vec<&'a Row> {
+    let mut rows: Vec<_> = comparison.rows.iter().filter(|row| row.verdict == *verdict).collect();
+    let part = |row: &Row| {
+        !matches!(row.metric, Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(Part::Total, Mode::All))
+    };
+    rows.sort_by(|left, right| {
+        part(left).cmp(&part(right)).then(right.ratio.ln().abs().total_cmp(&left.ratio.ln().abs()))
+    });
+    rows.truncate(TELLING_MAX);
+    rows
+}
+
+fn row_words(comparison: &Comparison, row: &Row) -> String {
+    let interval = interval(row).map(|(low, high)| format!(" (95%: {low:.3} to {high:.3})")).unwrap_or_default();
+    format!("{} of {}: {:.3} times what it was{interval}", metric(row.metric), cell_name(comparison, row), row.ratio)
+}
+
+fn not_comparable(row: &Row) -> Option<&str> {
+    match &row.verdict {
+        Verdict::NotComparable { reason } => Some(reason),
+        Verdict::Equivalent | Verdict::Better | Verdict::Worse | Verdict::Inconclusive { .. } => None,
+    }
+}
+
+/// Rows from which on a table is opened by its reader.
+const OPEN_ROWS_MAX: usize = 60;
+
+/// Every row of a comparison.
+pub(super) fn table_of(comparison: &Comparison) -> Markup {
+    let head = heads(&[
+        "what",
+        "figure",
+        "base",
+        "new",
+        "unit",
+        "ratio",
+        "95% interval",
+        "p, adjusted",
+        "noise floor",
+        "trials",
+        "verdict",
+    ]);
+    let rows: Vec<_> = comparison.rows.iter().map(|row| cells(comparison, row)).collect();
+    html! {
+        h3 { "Comparison: " (comparison.new) " against " (comparison.base) }
+        @if rows.len() > OPEN_ROWS_MAX {
+            details { summary { "All " (rows.len()) " figures" } (table(&head, &rows, 2..10)) }
+        } @else if !rows.is_empty() {
+            (table(&head, &rows, 2..10))
+        }
+        @if !comparison.skipped.is_empty() {
+            details {
+                summary { (comparison.skipped.len()) " cells without a counterpart or a figure" }
+                ul { @for (cell, reason) in &comparison.skipped { li { (cell) ": " (reason) } } }
+            }
+        }
+    }
+}
+
+fn cells(comparison: &Comparison, row: &Row) -> Vec<String> {
+    let (scale, unit) = scaled(row.metric, row.base.workload.unit());
+    let verdict = match &row.verdict {
+        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive; {trials} trials would decide"),
+        Verdict::NotComparable { reason } => format!("not comparable: {reason}"),
+        Verdict::Better | Verdict::Worse | Verdict::Equivalent | Verdict::Inconclusive { trials: None } => {
+            row.verdict.name().to_owned()
+        }
+    };
+    let trials = if row.trials.0 == row.trials.1 {
+        row.trials.0.to_string()
+    } else {
+        format!("{} and {}", row.trials.0, row.trials.1)
+    };
+    vec![
+        cell_name(comparison, row),
+        metric(row.metric).to_owned(),
+        number(row.values.0 * scale),
+        number(row.values.1 * scale),
+        unit,
+        format!("{:.3}", row.ratio),
+        interval(row).map_or("-".into(), |(low, high)| format!("{low:.3} to {high:.3}")),
+        row.p_adjusted.map_or("-".into(), probability),
+        row.noise_floor.map_or("-".into(), |noise| format!("±{:.1}%", 100.0 * noise)),
+        trials,
+        verdict,
+    ]
+}
+
+/// The interval of the ratio, where there is one.
+pub(super) fn interval(row: &Row) -> Option<(f64, f64)> {
+    row.low.zip(row.high)
+}
+
+/// What both sides have in common, short enough for a chart; the comparison's name says the rest.
+pub(super) fn what(comparison: &Comparison, row: &Row) -> String {
+    let (base, new) = (&row.base, &row.new);
+    let mut words = Vec::new();
+    if comparison.subject != Subject::Paths {
+        words.push(new.path.clone());
+    }
+    words.push(new.workload.to_string());
+    let mtus = comparison.rows.iter().any(|other| other.new.path == new.path && other.new.mtu != new.mtu);
+    match (base.mtu, new.mtu) {
+        (Some(own), Some(other)) if own != other => words.push(format!("mtu {own}→{other}")),
+        (_, Some(mtu)) if mtus => words.push(format!("mtu {mtu}")),
+        (_, Some(_) | None) => {}
+    }
+    words.push(format!("x{}", new.clients));
+    if comparison.subject != Subject::Levels && new.level != "plain" {
+        words.push(new.level.clone());
+    }
+    words.join(" ")
+}
+
+/// The figure in words.
+pub(super) fn metric(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Rate => "rate",
+        Metric::P50 => "median latency",
+        Metric::P99 => "99th percentile",
+        Metric::Cpu(part, mode) => match (part, mode) {
+            (Part::Total, Mode::All) => "CPU",
+            (Part::Total, Mode::Virtual) => "virtual CPU",
+            (Part::Total, Mode::Cp) => "CP CPU",
+            (Part::Client, Mode::All) => "client CPU",
+            (Part::Client, Mode::Virtual) => "client virtual CPU",
+            (Part::Client, Mode::Cp) => "client CP CPU",
+            (Part::Router, Mode::All) => "router CPU",
+            (Part::Router, Mode::Virtual) => "router virtual CPU",
+            (Part::Router, Mode::Cp) => "router CP CPU",
+            (Part::Server, Mode::All) => "server CPU",
+            (Part::Server, Mode::Virtual) => "server virtual CPU",
+            (Part::Server, Mode::Cp) => "server CP CPU",
+            (Part::Other, Mode::All) => "other CPU",
+            (Part::Other, Mode::Virtual) => "other virtual CPU",
+            (Part::Other, Mode::Cp) => "other CP CPU",
+        },
+    }
+}
+
+/// What a figure is multiplied with to be shown, and the unit it then has.
+fn scaled(metric: Metric, unit: Unit) -> (f64, String) {
+    match metric {
+        Metric::Rate => (1.0, unit.rate_name().to_owned()),
+        Metric::P50 | Metric::P99 => (1.0, "us".to_owned()),
+        Metric::Cpu(..) => {
+            let (scale, name) = cpu_scale(unit);
+            (scale, name.to_owned())
+        }
+    }
+}
+
+/// The sides with their figures, for one who asks a mark.
+pub(super) fn values(row: &Row) -> String {
+    let (scale, unit) = scaled(row.metric, row.base.workload.unit());
+    format!("{} against {} {unit}", number(row.values.1 * scale), number(row.values.0 * scale))
+}
+
+/// A sentence begins with a capital.
+pub(super) fn capital(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

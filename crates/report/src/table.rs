@@ -1,0 +1,299 @@
+//! The tables for people: one a workload and number of pairs, a row a path.
+
+use super::verdicts;
+use super::words::{cpu_scale, headline, number, pairs, spread};
+use comfy_table::{CellAlignment, Table, presets};
+use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
+use siga_plan::workload::Unit;
+use siga_results::store::Run;
+use siga_results::summary::{Component, Cpu, Reduced, Summary};
+use std::fmt::Write;
+
+/// Characters of the longest bar.
+const BAR: f64 = 24.0;
+/// One sign a component, told apart without colour: client, router, server, other.
+const SIGNS: [char; 4] = ['█', '▓', '▒', '░'];
+
+/// The report as text.
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub(super) fn text(run: &Run, reduced: &Reduced) -> Result<String> {
+    let mut out = String::new();
+    opening(run, reduced, false, &mut out)?;
+    for group in groups(reduced) {
+        let first = &group[0].cell;
+        let unit = first.workload.unit();
+        let _ = writeln!(out, "\n{}, {} ({})", first.workload, pairs(first.clients), unit_words(unit));
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(header(unit));
+        table.add_rows(rows(&group, true));
+        align(&mut table);
+        let _ = writeln!(out, "{}", trim_lines(&table.to_string()));
+    }
+    if !reduced.cells.is_empty() {
+        let _ = writeln!(
+            out,
+            "\nCPU bar: {} client  {} router  {} server  {} other. Rates: median trial, ± half the 95% interval of the \
+             mean over the trials.\nMB is 10^6 bytes of payload. {}",
+            SIGNS[0],
+            SIGNS[1],
+            SIGNS[2],
+            SIGNS[3],
+            methods(reduced)
+        );
+    }
+    closing(run, reduced, &mut out);
+    Ok(out)
+}
+
+/// The report as Markdown.
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub(super) fn markdown(run: &Run, reduced: &Reduced) -> Result<String> {
+    let mut out = String::new();
+    opening(run, reduced, true, &mut out)?;
+    for group in groups(reduced) {
+        let first = &group[0].cell;
+        let unit = first.workload.unit();
+        let _ = writeln!(out, "\n### {}, {} ({})\n", first.workload, pairs(first.clients), unit_words(unit));
+        let mut table = Table::new();
+        table.load_preset(presets::ASCII_MARKDOWN).set_header(header(unit));
+        table.add_rows(rows(&group, false));
+        align(&mut table);
+        let _ = writeln!(out, "{table}");
+    }
+    let _ = writeln!(out, "\n{}", methods(reduced));
+    closing(run, reduced, &mut out);
+    Ok(out)
+}
+
+fn opening(run: &Run, reduced: &Reduced, markdown: bool, out: &mut String) -> Result<()> {
+    if run.plan.smoke {
+        let _ = writeln!(out, "SMOKE RUN: it shows that everything works; the figures are too short to rely on.\n");
+    }
+    let headline = [headline(reduced), verdicts::of_levels(run, markdown)?].join("\n");
+    match headline.trim_matches('\n') {
+        "" if reduced.cells.is_empty() => {
+            let _ = writeln!(out, "Nothing was measured.");
+        }
+        "" => {}
+        words => {
+            let _ = writeln!(out, "{words}");
+        }
+    }
+    Ok(())
+}
+
+fn closing(run: &Run, reduced: &Reduced, out: &mut String) {
+    for summary in &reduced.cells {
+        for (flag, count) in &summary.flags {
+            let trials = if *count == 1 { "1 trial".to_owned() } else { format!("{count} trials") };
+            let _ = writeln!(out, "Caution: {}: {flag} (in {trials})", summary.cell);
+        }
+    }
+    for skipped in &reduced.skipped {
+        let _ = writeln!(out, "Skipped: {}: {}", skipped.cell, skipped.reason);
+    }
+    for damage in &run.damage {
+        let _ = writeln!(out, "Damaged: {damage}");
+    }
+    let trials = run.trials.len();
+    let _ = writeln!(out, "\n{trials} trials in {}", run.directory.display());
+}
+
+pub(super) fn unit_words(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Transaction => "rate in transactions a second, CPU in microseconds a transaction",
+        Unit::Megabyte => "rate in MB of payload a second, CPU in milliseconds a MB",
+    }
+}
+
+fn header(unit: Unit) -> Vec<String> {
+    let (_, cpu) = cpu_scale(unit);
+    let words =
+        ["path", unit.rate_name(), "±", "p50 us", "p99 us", cpu, "client", "router", "server", "other", "residue"];
+    words.iter().map(|word| (*word).to_owned()).chain(["against".to_owned(), String::new()]).collect()
+}
+
+/// Cells that differ only by path, MTU and level stand together.
+pub(super) fn groups(reduced: &Reduced) -> Vec<Vec<&Summary>> {
+    let mut groups: Vec<Vec<&Summary>> = Vec::new();
+    for summary in &reduced.cells {
+        let same = |group: &&mut Vec<&Summary>| {
+            group[0].cell.workload == summary.cell.workload && group[0].cell.clients == summary.cell.clients
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(summary),
+            None => groups.push(vec![summary]),
+        }
+    }
+    groups
+}
+
+fn rows(group: &[&Summary], bars: bool) -> Vec<Vec<String>> {
+    let most = group.iter().map(|summary| placed(&summary.cpu).max(summary.cpu.total.total)).fold(0.0, f64::max);
+    let base = group[0];
+    group
+        .iter()
+        .map(|summary| {
+            let (scale, _) = cpu_scale(summary.cell.workload.unit());
+            let cpu = &summary.cpu;
+            let latency = |value: Option<f64>| value.map_or("-".into(), number);
+            let against = if std::ptr::eq(*summary, base) { "base".to_owned() } else { against(summary, base, scale) };
+            vec![
+                path_name(&summary.cell, group),
+                number(summary.rate),
+                spread(summary),
+                latency(summary.latency.p50),
+                latency(summary.latency.p99),
+                number(cpu.total.total * scale),
+                number(cpu.client.total * scale),
+                cpu.router.map_or("-".into(), |router| number(router.total * scale)),
+                number(cpu.server.total * scale),
+                number(cpu.other.total * scale),
+                number(cpu.residue * scale),
+                against,
+                if bars { bar(cpu, most) } else { String::new() },
+            ]
+        })
+        .collect()
+}
+
+/// The path, with MTU and level where rows of the table differ in them.
+pub(super) fn path_name(cell: &Cell, group: &[&Summary]) -> String {
+    let mut name = cell.path.clone();
+    let mtus_differ = group.iter().any(|other| other.cell.path == cell.path && other.cell.mtu != cell.mtu);
+    if let (true, Some(mtu)) = (mtus_differ, cell.mtu) {
+        let _ = write!(name, " {mtu}");
+    }
+    if cell.level != "plain" || group.iter().any(|other| other.cell.level != cell.level) {
+        let _ = write!(name, " {}", cell.level);
+    }
+    name
+}
+
+pub(super) fn against(summary: &Summary, base: &Summary, scale: f64) -> String {
+    let ratio = summary.rate / base.rate.max(f64::MIN_POSITIVE);
+    let more = (summary.cpu.total.total - base.cpu.total.total) * scale;
+    let sign = if more >= 0.0 { "+" } else { "" };
+    format!("{ratio:.2}x rate, {sign}{} CPU", number(more))
+}
+
+/// What was charged to components; in a trial too short for the host's counters that can be more than the total.
+pub(super) fn placed(cpu: &Cpu) -> f64 {
+    let components = [cpu.client, cpu.router.unwrap_or_default(), cpu.server, cpu.other];
+    components.iter().map(|component| component.total.max(0.0)).sum()
+}
+
+/// `most` is at least what is [`placed`], so that no bar is longer than [`BAR`].
+fn bar(cpu: &Cpu, most: f64) -> String {
+    let router = cpu.router.unwrap_or_default();
+    let mut bar = String::new();
+    let mut reached = 0.0;
+    for (sign, component) in SIGNS.iter().zip([cpu.client, router, cpu.server, cpu.other]) {
+        reached += component.total.max(0.0);
+        let end = (reached / most.max(f64::MIN_POSITIVE) * BAR).round().min(BAR);
+        while (bar.chars().count() as f64) < end {
+            bar.push(*sign);
+        }
+    }
+    bar
+}
+
+/// How CPU was charged, and how sure that is.
+pub(super) fn methods(reduced: &Reduced) -> String {
+    let mut lines = Vec::new();
+    for method in [Method::Profile, Method::Subtract, Method::Tick, Method::Processes] {
+        let cells: Vec<&Summary> = reduced.cells.iter().filter(|summary| summary.cpu.method == method).collect();
+        if cells.is_empty() {
+            continue;
+        }
+        let whole = |cpu: &Cpu| if cpu.total.total > 0.0 { cpu.total.total } else { placed(cpu) };
+        let share = |value: f64, summary: &Summary| 100.0 * value / whole(&summary.cpu).max(f64::MIN_POSITIVE);
+        let worst = |pick: &dyn Fn(&Summary) -> f64| {
+            cells.iter().map(|summary| share(pick(summary), summary).abs()).fold(0.0, f64::max)
+        };
+        let residue = worst(&|summary| summary.cpu.residue);
+        let total = worst(&|summary| summary.cpu.total.uncertainty);
+        let router = worst(&|summary| summary.cpu.router.map_or(0.0, |router| router.uncertainty));
+        let router_words = if router.is_finite() { format!("{router:.1}%") } else { "unknown (one trial)".into() };
+        let client = worst(&|summary| summary.cpu.client.uncertainty);
+        lines.push(match method {
+            Method::Profile => format!(
+                "CPU by profile: totals within ±{total:.1}%, components within ±{client:.1}% of the total (95%, \
+                 worst cell), residue at most {residue:.1}%."
+            ),
+            Method::Subtract => format!(
+                "CPU by subtract: totals within ±{total:.1}%; the router is the difference to the path without it, \
+                 ±{router_words} of the total (95%, worst cell); client and server as on that path; residue at most \
+                 {residue:.1}%."
+            ),
+            Method::Tick => format!(
+                "CPU by tick: totals within ±{total:.1}%; run times of client and server include the softirq work that \
+                 ran on top of them; a router is not seen."
+            ),
+            Method::Processes => {
+                let wait = |component: &Component| component.wait;
+                let waits = |pick: &dyn Fn(&Summary) -> f64| worst(pick);
+                let [client, router, server] = [
+                    waits(&|summary| wait(&summary.cpu.client)),
+                    waits(&|summary| summary.cpu.router.as_ref().map_or(0.0, wait)),
+                    waits(&|summary| wait(&summary.cpu.server)),
+                ];
+                format!(
+                    "CPU by processes (siga's own networks): every guest is a process with an exact run time; totals within \
+                     ±{total:.1}%.\nOf the total, waiting (polling and yielding) took up to {client:.0}% in the client, \
+                     {router:.0}% in the router, {server:.0}% in the server."
+                )
+            }
+        });
+    }
+    lines.join("\n")
+}
+
+fn align(table: &mut Table) {
+    let last = table.column_count().saturating_sub(2);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if index == 0 { (0, 1) } else { (1, 1) });
+        if index > 0 && index < last {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+fn trim_lines(text: &str) -> String {
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_ends_whatever_was_charged() {
+        let component = |total| Component { total, ..Component::default() };
+        let mut cpu = Cpu {
+            method: Method::Tick,
+            total: component(0.0),
+            client: component(0.2),
+            router: None,
+            server: component(0.1),
+            other: component(0.1),
+            control: None,
+            applications: None,
+            residue: -0.4,
+            utilisation: 0.0,
+        };
+        // A total that came out as nothing must not make the bar endless.
+        assert_eq!(bar(&cpu, placed(&cpu).max(cpu.total.total)).chars().count(), 24);
+        assert_eq!(bar(&cpu, f64::MIN_POSITIVE).chars().count(), 24);
+        for part in [&mut cpu.client, &mut cpu.server, &mut cpu.other] {
+            *part = component(0.0);
+        }
+        assert_eq!(bar(&cpu, 0.0), "", "nothing by nothing is no bar");
+    }
+}

@@ -1,0 +1,391 @@
+//! A comparison as text, Markdown, JSON (`siga/compare/1`) and CSV.
+//!
+//! Text and Markdown begin with how many verdicts of each kind there are, then what differs between the hosts, then a table
+//! for each pair of cells: its main figures, and of the others those that changed. JSON and CSV hold every figure.
+
+use super::Format;
+use super::readable;
+use super::words::{cpu_scale, number, pairs};
+use super::worth;
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+use siga_model::error::{Error, IoContext, Result};
+use siga_model::text;
+use siga_results::environment::Difference;
+use siga_results::judge::{self, Comparison, Form, Metric, Mode, Part, Row, Subject, Verdict};
+use siga_results::store::Run;
+use std::fmt::Write;
+
+/// What a run says of its levels: for each further one, how it stands against the one it is judged by; then what features
+/// are worth, where levels are variants of others. Empty for a single level.
+///
+/// # Errors
+/// Environment: the run's record is damaged.
+pub(super) fn of_levels(run: &Run, markdown: bool) -> Result<String> {
+    let mut out = String::new();
+    let comparisons = judge::within(run)?;
+    for comparison in comparisons.iter().filter(|comparison| comparison.subject == Subject::Levels) {
+        let comparison = &readable::comparison(comparison, markdown);
+        let (base, new) = (&comparison.base, &comparison.new);
+        let _ = writeln!(out, "{new} against {base}: {}.", summary(comparison));
+        for sentence in sentences(comparison) {
+            let _ = writeln!(out, "  {sentence}");
+        }
+        let _ = writeln!(out, "  `siga compare {base} {new} --run {}` shows every figure.", run.directory.display());
+    }
+    out.push_str(&worth::text(&comparisons, markdown));
+    Ok(out)
+}
+
+/// The names of the verdicts in the order of the summary.
+const VERDICTS: [&str; 5] = ["better", "worse", "equivalent", "inconclusive", "not comparable"];
+
+/// A comparison in one of the formats; with `all`, text and Markdown too hold every figure and every difference between
+/// the hosts.
+///
+/// # Errors
+/// Environment: out of memory.
+pub fn render(comparison: &Comparison, format: Format, all: bool) -> Result<String> {
+    match format {
+        Format::Text => Ok(people(&readable::comparison(comparison, false), all, false)),
+        Format::Md => Ok(people(&readable::comparison(comparison, true), all, true)),
+        Format::Json => json(comparison),
+        Format::Csv => csv(comparison),
+    }
+}
+
+/// How many verdicts of each kind, in one line: "24 figures of 2 cells: 1 better, 9 worse, …".
+pub fn summary(comparison: &Comparison) -> String {
+    let counts = VERDICTS.map(|verdict| format!("{} {verdict}", comparison.count(verdict)));
+    let cells = groups(comparison).len();
+    let plural = |count: usize, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
+    format!("{} of {}: {}", plural(comparison.rows.len(), "figure"), plural(cells, "cell"), counts.join(", "))
+}
+
+/// What a comparison says of the rate, of CPU time, and of the components whose CPU time changed: a sentence for each pair
+/// of cells.
+pub fn sentences(comparison: &Comparison) -> Vec<String> {
+    let told = |row: &&&Row| match row.metric {
+        Metric::Rate | Metric::TOTAL => true,
+        Metric::Cpu(_, Mode::All) => matches!(row.verdict, Verdict::Better | Verdict::Worse),
+        Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+    };
+    let sentence = |group: Vec<&Row>| {
+        let parts: Vec<String> = group.iter().filter(told).map(|row| change(row)).collect();
+        (!parts.is_empty()).then(|| format!("{}: {}.", cell_name(comparison, group[0]), parts.join("; ")))
+    };
+    groups(comparison).into_iter().filter_map(sentence).collect()
+}
+
+/// "12.3% less rate (95%: 11.0% to 13.5%)", "3.59 times the CPU time in the router (95%: 3.01 to 4.22)".
+fn change(row: &Row) -> String {
+    let noun = match row.metric {
+        Metric::Rate => "rate",
+        Metric::P50 | Metric::P99 => "latency",
+        Metric::Cpu(Part::Total, _) => "CPU time",
+        Metric::Cpu(Part::Client, _) => "CPU time in the client",
+        Metric::Cpu(Part::Router, _) => "CPU time in the router",
+        Metric::Cpu(Part::Server, _) => "CPU time in the server",
+        Metric::Cpu(Part::Other, _) => "CPU time of others",
+    };
+    let percent = |ratio: f64| format!("{:.1}%", 100.0 * (ratio - 1.0).abs());
+    match (&row.verdict, row.low, row.high) {
+        (Verdict::Better | Verdict::Worse, Some(low), Some(high)) if row.ratio >= 2.0 => {
+            format!("{:.2} times the {noun} (95%: {low:.2} to {high:.2})", row.ratio)
+        }
+        (Verdict::Better | Verdict::Worse, Some(low), Some(high)) => {
+            let (word, least, most) = if row.ratio < 1.0 { ("less", high, low) } else { ("more", low, high) };
+            format!("{} {word} {noun} (95%: {} to {})", percent(row.ratio), percent(least), percent(most))
+        }
+        (Verdict::Equivalent, ..) => format!("the same {noun} within 2%"),
+        (Verdict::NotComparable { .. }, ..) => format!("{noun} not comparable"),
+        (Verdict::Inconclusive { .. } | Verdict::Better | Verdict::Worse, ..) => format!("{noun} undecided"),
+    }
+}
+
+/// What the cells of a pair have in common, and MTUs where they differ.
+pub(super) fn cell_name(comparison: &Comparison, row: &Row) -> String {
+    let (base, new) = (&row.base, &row.new);
+    let mut name = String::new();
+    if comparison.subject != Subject::Paths {
+        let _ = write!(name, "{} ", new.path);
+    }
+    let _ = write!(name, "{}, {}", new.workload, pairs(new.clients));
+    match (base.mtu, new.mtu) {
+        (Some(own), Some(other)) if own != other => {
+            let _ = write!(name, ", MTU {own} -> {other}");
+        }
+        (_, Some(mtu)) => {
+            let _ = write!(name, ", MTU {mtu}");
+        }
+        (_, None) => {}
+    }
+    match (comparison.subject, base.level == new.level) {
+        (Subject::Levels, _) => {}
+        (Subject::Runs | Subject::Paths, true) if new.level == "plain" => {}
+        (Subject::Runs | Subject::Paths, true) => {
+            let _ = write!(name, ", {}", new.level);
+        }
+        (Subject::Runs | Subject::Paths, false) => {
+            let _ = write!(name, ", {} -> {}", base.level, new.level);
+        }
+    }
+    name
+}
+
+/// The rows of each pair of cells.
+fn groups(comparison: &Comparison) -> Vec<Vec<&Row>> {
+    comparison
+        .rows
+        .chunk_by(|left, right| left.base == right.base && left.new == right.new)
+        .map(|rows| rows.iter().collect())
+        .collect()
+}
+
+fn people(comparison: &Comparison, all: bool, markdown: bool) -> String {
+    let mut out = String::new();
+    let item = if markdown { "- " } else { "  " };
+    let (base, new) = (&comparison.base, &comparison.new);
+    let of = comparison.run.as_ref().map(|run| format!(" in {}", run.display())).unwrap_or_default();
+    let _ = match markdown {
+        true => writeln!(out, "## {new} against {base}{of}\n\n{}.", summary(comparison)),
+        false => writeln!(out, "{new} against {base}{of}, {}.", summary(comparison)),
+    };
+    let _ = writeln!(out, "{}.", how(comparison.form));
+    for caution in &comparison.cautions {
+        let _ = writeln!(out, "Caution: {caution}.");
+    }
+    environment(comparison, all, item, &mut out);
+    let sentences = sentences(comparison);
+    if !sentences.is_empty() {
+        out.push('\n');
+    }
+    for sentence in sentences {
+        let _ = writeln!(out, "{item}{sentence}");
+    }
+    let mut hidden = 0;
+    for group in groups(comparison) {
+        let title = if markdown { "### " } else { "" };
+        let unit = cpu_scale(group[0].new.workload.unit()).1;
+        let rate = group[0].new.workload.unit().rate_name();
+        let _ = writeln!(
+            out,
+            "\n{title}{} (rate in {rate}, latency in us, CPU in {unit})",
+            cell_name(comparison, group[0])
+        );
+        let shown: Vec<&Row> = group.iter().copied().filter(|row| all || is_shown(row)).collect();
+        hidden += group.len() - shown.len();
+        if markdown {
+            out.push('\n');
+        }
+        out.push_str(&table(&shown, markdown));
+        if let Some(Verdict::NotComparable { reason }) = group.first().map(|row| &row.verdict) {
+            let _ = writeln!(out, "Not comparable: {reason}.");
+        }
+    }
+    out.push('\n');
+    for (cell, reason) in &comparison.skipped {
+        let _ = writeln!(out, "Skipped: {cell}: {reason}");
+    }
+    if hidden > 0 {
+        let _ = writeln!(out, "{hidden} more figures are equivalent or inconclusive: --all shows them.");
+    }
+    out
+}
+
+pub(super) fn how(form: Form) -> &'static str {
+    match form {
+        Form::Paired => "Trials of the same round were compared in pairs",
+        Form::TwoSample => {
+            "Two runs, not interleaved: a weaker comparison, as whatever else has changed in between counts as well"
+        }
+    }
+}
+
+fn environment(comparison: &Comparison, all: bool, item: &str, out: &mut String) {
+    let differences = &comparison.environment;
+    if comparison.subject == Subject::Runs && differences.is_empty() {
+        let _ = writeln!(out, "Environment: no difference.");
+    }
+    let (matter, rest): (Vec<&Difference>, Vec<&Difference>) = differences.iter().partition(|one| one.matters);
+    if !matter.is_empty() {
+        let _ = writeln!(out, "Environment, differences that matter:");
+    }
+    for difference in matter {
+        let _ = writeln!(out, "{item}{difference}");
+    }
+    if all && !rest.is_empty() {
+        let _ = writeln!(out, "Environment, differences that do not matter:");
+        rest.iter().for_each(|difference| {
+            let _ = writeln!(out, "{item}{difference}");
+        });
+    } else if !rest.is_empty() {
+        let names: Vec<&str> = rest.iter().map(|difference| difference.key.as_str()).collect();
+        let _ = writeln!(out, "Environment, differences that do not matter: {}.", names.join(", "));
+    }
+}
+
+/// The main figures, and whatever changed.
+fn is_shown(row: &Row) -> bool {
+    let main = match row.metric {
+        Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(_, Mode::All) => true,
+        Metric::Cpu(_, Mode::Virtual | Mode::Cp) => false,
+    };
+    main || matches!(row.verdict, Verdict::Better | Verdict::Worse)
+}
+
+fn table(rows: &[&Row], markdown: bool) -> String {
+    let mut table = Table::new();
+    table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
+    table.set_header(["figure", "base", "new", "ratio", "95% interval", "noise", "p", "adjusted", "trials", "verdict"]);
+    table.add_rows(rows.iter().map(|row| cells(row)));
+    let last = table.column_count().saturating_sub(1);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding(if index == 0 && !markdown { (0, 1) } else { (1, 1) });
+        if index > 0 && index < last {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string().lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+fn cells(row: &Row) -> [String; 10] {
+    let scale = match row.metric {
+        Metric::Rate | Metric::P50 | Metric::P99 => 1.0,
+        Metric::Cpu(..) => cpu_scale(row.new.workload.unit()).0,
+    };
+    let dash = || "-".to_owned();
+    let interval = match row.low.zip(row.high) {
+        Some((low, high)) => format!("{low:.3} to {high:.3}"),
+        None => dash(),
+    };
+    let trials = match row.trials {
+        (base, new) if base == new => base.to_string(),
+        (base, new) => format!("{base}, {new}"),
+    };
+    let verdict = match row.verdict {
+        Verdict::Inconclusive { trials: Some(trials) } => format!("inconclusive ({trials} trials would decide)"),
+        Verdict::Inconclusive { trials: None }
+        | Verdict::NotComparable { .. }
+        | Verdict::Equivalent
+        | Verdict::Better
+        | Verdict::Worse => row.verdict.name().to_owned(),
+    };
+    [
+        row.metric.name().to_owned(),
+        number(row.values.0 * scale),
+        number(row.values.1 * scale),
+        format!("{:.3}", row.ratio),
+        interval,
+        row.noise_floor.map_or_else(dash, |floor| format!("±{:.1}%", 100.0 * floor)),
+        probability(row.p),
+        row.p_adjusted.map_or_else(dash, probability),
+        trials,
+        verdict,
+    ]
+}
+
+pub(super) fn probability(p: f64) -> String {
+    if p < 0.0001 { "<0.0001".into() } else { format!("{p:.4}") }
+}
+
+fn json(comparison: &Comparison) -> Result<String> {
+    let counts = VERDICTS.map(|verdict| (verdict.to_owned(), Value::from(comparison.count(verdict))));
+    let differences: Vec<Value> = comparison
+        .environment
+        .iter()
+        .map(|one| json!({"key": one.key, "base": one.base, "new": one.new, "matters": one.matters}))
+        .collect();
+    let skipped: Vec<Value> =
+        comparison.skipped.iter().map(|(cell, reason)| json!({"cell": cell.to_string(), "reason": reason})).collect();
+    let report = json!({
+        "schema": "siga/compare/1",
+        "base": comparison.base,
+        "new": comparison.new,
+        "run": comparison.run,
+        "form": comparison.form,
+        "summary": serde_json::Map::from_iter(counts),
+        "environment": differences,
+        "cautions": comparison.cautions,
+        "cells": comparison.rows.iter().map(entry).collect::<Vec<_>>(),
+        "skipped": skipped,
+    });
+    let json = serde_json::to_string_pretty(&report).context("cannot write JSON")?;
+    Ok(text::json(&json) + "\n")
+}
+
+fn entry(row: &Row) -> Value {
+    let (reason, deciding) = match &row.verdict {
+        Verdict::NotComparable { reason } => (Some(reason), None),
+        Verdict::Inconclusive { trials } => (None, *trials),
+        Verdict::Equivalent | Verdict::Better | Verdict::Worse => (None, None),
+    };
+    json!({
+        "path": row.new.path,
+        "base_path": row.base.path,
+        "workload": row.new.workload.to_string(),
+        "mtu": row.new.mtu,
+        "base_mtu": row.base.mtu,
+        "clients": row.new.clients,
+        "level": row.new.level,
+        "base_level": row.base.level,
+        "metric": row.metric.name(),
+        "unit": row.metric.unit(row.new.workload.unit()),
+        "base_value": row.values.0,
+        "new_value": row.values.1,
+        "base_trials": row.trials.0,
+        "new_trials": row.trials.1,
+        "ratio": row.ratio,
+        "low": row.low,
+        "high": row.high,
+        "p": row.p,
+        "p_adjusted": row.p_adjusted,
+        "noise_floor": row.noise_floor,
+        "verdict": row.verdict.name(),
+        "reason": reason,
+        "trials_to_decide": deciding,
+    })
+}
+
+/// The columns are the members of a cell in JSON.
+fn csv(comparison: &Comparison) -> Result<String> {
+    let failed = |error: csv::Error| Error::environment(format!("cannot write CSV: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(COLUMNS).map_err(failed)?;
+    for row in &comparison.rows {
+        let entry = entry(row);
+        let value = |column: &str| {
+            let value = &entry[column];
+            value.as_str().map_or_else(|| if value.is_null() { String::new() } else { value.to_string() }, text::field)
+        };
+        writer.write_record(COLUMNS.map(value)).map_err(failed)?;
+    }
+    let bytes = writer.into_inner().context("cannot write CSV")?;
+    String::from_utf8(bytes).context("cannot write CSV")
+}
+
+const COLUMNS: [&str; 23] = [
+    "path",
+    "base_path",
+    "workload",
+    "mtu",
+    "base_mtu",
+    "clients",
+    "level",
+    "base_level",
+    "metric",
+    "unit",
+    "base_value",
+    "new_value",
+    "base_trials",
+    "new_trials",
+    "ratio",
+    "low",
+    "high",
+    "p",
+    "p_adjusted",
+    "noise_floor",
+    "verdict",
+    "reason",
+    "trials_to_decide",
+];

@@ -1,0 +1,256 @@
+//! What each feature is worth: one table of a run whose levels vary others by name, as those of the plan `ablation` do.
+//!
+//! A line is a feature, a cell and a figure, a column the level that was varied, without the feature or with it; each field
+//! is the ratio of the variant to the level it varies, as the comparison of the two judges it.
+
+use comfy_table::{Table, presets};
+use siga_model::text;
+use siga_plan::level::Variant;
+use siga_plan::matrix::Cell;
+use siga_results::judge::{Comparison, Metric, Row, Subject, Verdict};
+use std::fmt::Write;
+
+/// What stands above the table.
+pub(super) const TITLE: &str = "What each feature is worth";
+
+/// What the fields of the table are.
+pub(super) const LEGEND: &str = "\
+Ratios of a level without the feature, or with it, to the same level as it is, with 95% intervals and the verdict on the change:
+a feature is worth what is worse without it, or better with it. CPU is that of the whole system per unit: less is better.";
+
+/// The figures that it shows, by their names there.
+const FIGURES: [(Metric, &str); 2] = [(Metric::Rate, "rate"), (Metric::TOTAL, "CPU")];
+
+/// The table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Worth {
+    /// Feature, cell and figure, then a level that was varied each.
+    pub(super) heads: Vec<String>,
+    /// As many fields a row.
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// A comparison of a level with one that has one feature more or less.
+struct Change<'a> {
+    comparison: &'a Comparison,
+    /// The feature, and what else the varied level lacks or has beside the one its name begins with.
+    feature: String,
+    /// Name of that one, and whether the feature was added.
+    column: (&'a str, bool),
+}
+
+impl<'a> Change<'a> {
+    fn of(comparison: &'a Comparison) -> Option<Self> {
+        let variant = Variant::of(&comparison.new)?;
+        if comparison.subject != Subject::Levels || variant.base != comparison.base {
+            return None;
+        }
+        let mut feature = variant.feature.to_owned();
+        let mut root = variant.base;
+        while let Some(beside) = Variant::of(root) {
+            let _ = write!(feature, ", {} {}", if beside.with { "with" } else { "without" }, beside.feature);
+            root = beside.base;
+        }
+        Some(Self { comparison, feature, column: (root, variant.with) })
+    }
+
+    fn field(&self, cell: &Cell, metric: Metric) -> Option<String> {
+        let is_it = |row: &&Row| row.metric == metric && is_same(&row.new, cell);
+        self.comparison.rows.iter().find(is_it).map(field)
+    }
+}
+
+/// The table; `None` where no level was compared with a variant of it.
+pub(super) fn of(comparisons: &[Comparison]) -> Option<Worth> {
+    let changes: Vec<Change<'_>> = comparisons.iter().filter_map(Change::of).collect();
+    let (mut columns, mut features, mut cells) = (Vec::new(), Vec::new(), Vec::<&Cell>::new());
+    for change in &changes {
+        if !columns.contains(&change.column) {
+            columns.push(change.column);
+        }
+        if !features.contains(&change.feature.as_str()) {
+            features.push(&change.feature);
+        }
+        for row in &change.comparison.rows {
+            if !cells.iter().any(|cell| is_same(cell, &row.new)) {
+                cells.push(&row.new);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for feature in features {
+        let of_feature =
+            |column: &(&str, bool)| changes.iter().find(|change| change.feature == feature && change.column == *column);
+        let of_feature: Vec<Option<&Change<'_>>> = columns.iter().map(of_feature).collect();
+        for cell in &cells {
+            for (metric, figure) in FIGURES {
+                let fields = of_feature.iter().map(|change| change.and_then(|change| change.field(cell, metric)));
+                let fields: Vec<Option<String>> = fields.collect();
+                if fields.iter().any(Option::is_some) {
+                    let labels = [feature.to_owned(), name(cell, &cells), figure.to_owned()];
+                    let fields = fields.into_iter().map(|field| field.unwrap_or_else(|| "-".into()));
+                    rows.push(labels.into_iter().chain(fields).collect());
+                }
+            }
+        }
+    }
+    let of_column = |(level, with): &(&str, bool)| format!("{level} {} it", if *with { "with" } else { "without" });
+    let heads = ["feature", "cell", "figure"].map(str::to_owned).into_iter().chain(columns.iter().map(of_column));
+    (!rows.is_empty()).then(|| Worth { heads: heads.collect(), rows })
+}
+
+/// The table for people, with what stands around it; empty without one.
+pub(super) fn text(comparisons: &[Comparison], markdown: bool) -> String {
+    let Some(worth) = of(comparisons) else { return String::new() };
+    let word = if markdown { text::markdown } else { text::name };
+    let mut table = Table::new();
+    table.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
+    table.set_header(worth.heads.iter().map(|head| word(head)));
+    table.add_rows(worth.rows.iter().map(|row| row.iter().map(|field| word(field))));
+    if !markdown && let Some(first) = table.column_mut(0) {
+        first.set_padding((0, 1));
+    }
+    let title = if markdown { "### " } else { "" };
+    let mut out = format!("\n{title}{TITLE}\n\n{LEGEND}\n\n");
+    table.to_string().lines().for_each(|line| {
+        let _ = writeln!(out, "{}", line.trim_end());
+    });
+    out
+}
+
+/// "0.912 (0.900 to 0.925) worse".
+fn field(row: &Row) -> String {
+    match (&row.verdict, row.low.zip(row.high)) {
+        (Verdict::NotComparable { .. }, _) | (_, None) => format!("{:.3} {}", row.ratio, row.verdict.name()),
+        (_, Some((low, high))) => format!("{:.3} ({low:.3} to {high:.3}) {}", row.ratio, row.verdict.name()),
+    }
+}
+
+/// The same place of the matrix, at whatever level.
+fn is_same(one: &Cell, other: &Cell) -> bool {
+    Cell { level: other.level.clone(), ..one.clone() } == *other
+}
+
+/// Workload and pairs, and what else the cells of the table differ in.
+fn name(cell: &Cell, all: &[&Cell]) -> String {
+    let mut name = String::new();
+    if all.iter().any(|other| other.path != cell.path) {
+        let _ = write!(name, "{} ", cell.path);
+    }
+    let _ = write!(name, "{}", cell.workload);
+    if let Some(mtu) = cell.mtu.filter(|_| all.iter().any(|other| other.path == cell.path && other.mtu != cell.mtu)) {
+        let _ = write!(name, " mtu {mtu}");
+    }
+    let _ = write!(name, " x{}", cell.clients);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, Layout, html, render};
+    use siga_plan::level::Level;
+    use siga_results::judge::within;
+    use siga_results::store::Run;
+
+    /// Twelve rounds of levels whose trials take so many milliseconds, at one pair and ten.
+    fn run(levels: &[(&str, u64)]) -> Run {
+        let mut run = siga_results::testing::run("run", Vec::new());
+        run.levels = levels.iter().map(|(name, _)| Level { name: (*name).into(), ..Level::plain() }).collect();
+        for round in 0..12 {
+            for ((name, ms), clients) in levels.iter().flat_map(|level| [(level, 1), (level, 10)]) {
+                let mut trial = siga_results::testing::trial("veth", round, 700, None);
+                (trial.cell.level, trial.cell.clients) = ((*name).into(), clients);
+                trial.elapsed_ns = ms * 1_000_000 + u64::from(round * 7 % 5) * 2_000_000;
+                run.trials.push(trial);
+            }
+        }
+        run
+    }
+
+    /// 420 takes four times as long as 430. Of 430, packing is worth a quarter; of 420, it is worth nothing.
+    fn ablation() -> Run {
+        run(&[
+            ("430", 1_000),
+            ("420", 4_000),
+            ("430-packing", 1_333),
+            ("420+packing", 4_000),
+            ("430-adaptive_waiting", 2_000),
+            ("430-adaptive_waiting-colocate", 2_500),
+            ("420+pending", 2_000),
+        ])
+    }
+
+    #[test]
+    fn each_feature_is_judged_within_the_level_that_it_was_switched_at() {
+        let worth = of(&within(&ablation()).unwrap()).unwrap();
+        assert_eq!(worth.heads, ["feature", "cell", "figure", "430 without it", "420 with it"]);
+        let labels: Vec<[&str; 3]> =
+            worth.rows.iter().map(|row| [&row[0], &row[1], &row[2]].map(String::as_str)).collect();
+        let of_feature = |name| ["x1", "x10"].map(|clients| ["rate", "CPU"].map(|figure| (name, clients, figure)));
+        let features = ["packing", "adaptive_waiting", "colocate, without adaptive_waiting", "pending"];
+        let wanted: Vec<_> = features.into_iter().flat_map(of_feature).flatten().collect();
+        assert_eq!(labels.len(), wanted.len(), "{labels:?}");
+        for (label, (feature, clients, figure)) in labels.iter().zip(wanted) {
+            assert_eq!((label[0], label[2]), (feature, figure), "{labels:?}");
+            assert!(label[1].starts_with("rr-") && label[1].ends_with(&format!(" {clients}")), "{label:?}");
+        }
+        let fields = |feature: &str| {
+            let row = worth.rows.iter().find(|row| row[0] == feature).unwrap();
+            [row[3].clone(), row[4].clone()]
+        };
+        let is = |field: &str, ratio: &str, verdict: &str| field.starts_with(ratio) && field.ends_with(verdict);
+        let [without, with] = fields("packing");
+        assert!(
+            is(&without, "0.75", ") worse") && is(&with, "1.000 (1.000 to 1.000)", " equivalent"),
+            "{without}, {with}"
+        );
+        let [without, with] = fields("colocate, without adaptive_waiting");
+        assert!(is(&without, "0.80", ") worse") && with == "-", "against 430 it were 0.40: {without}, {with}");
+        let [without, with] = fields("pending");
+        assert!(without == "-" && with.starts_with(['1', '2']) && with.ends_with(") better"), "{without}, {with}");
+        let is_the_same = |field: &String| field == "-" || is(field, "1.000 (1.000 to 1.000)", " equivalent");
+        assert!(worth.rows.iter().filter(|row| row[2] == "CPU").all(|row| row[3..].iter().all(is_the_same)));
+    }
+
+    #[test]
+    fn a_run_with_variants_has_the_table_in_every_form_for_people_and_others_have_none() {
+        let ablation = ablation();
+        let shown = |run: &Run, format| render(run, format, Layout::Plain, None).unwrap();
+        let text = shown(&ablation, Format::Text);
+        assert!(text.contains(&format!("\n{TITLE}\n\n{LEGEND}\n\nfeature ")), "{text}");
+        let line = text.lines().find(|line| line.starts_with("packing ") && line.contains(" x10 ")).unwrap();
+        assert!(line.contains(" rate ") && line.contains(" worse ") && line.ends_with(" equivalent"), "{line}");
+        assert!(text.contains("`siga compare 420 420+packing --run run` shows every figure."), "{text}");
+        assert!(!text.contains("siga compare 430 420+packing"), "{text}");
+        let markdown = shown(&ablation, Format::Md);
+        assert!(markdown.contains(&format!("\n### {TITLE}\n\n{LEGEND}\n\n| feature ")), "{markdown}");
+        let page = html::html(std::slice::from_ref(&ablation), &within(&ablation).unwrap()).unwrap();
+        assert!(page.contains(&format!("<h3>{TITLE}</h3>")) && page.contains("430 without it"));
+        let plain = run(&[("plain", 1_000), ("reno", 1_000), ("430-packing", 1_000)]);
+        for format in [Format::Text, Format::Md] {
+            assert!(!shown(&plain, format).contains(TITLE), "its base was not measured");
+        }
+        assert!(!html::html(std::slice::from_ref(&plain), &within(&plain).unwrap()).unwrap().contains(TITLE));
+    }
+
+    #[test]
+    fn a_cell_has_the_name_that_it_takes_to_tell_it_apart() {
+        let mut comparisons = within(&ablation()).unwrap();
+        for row in comparisons.iter_mut().flat_map(|comparison| &mut comparison.rows) {
+            if row.new.clients == 10 {
+                (row.base.mtu, row.new.mtu) = (Some(9_000), Some(9_000));
+            }
+        }
+        let worth = of(&comparisons).unwrap();
+        assert!(worth.rows.iter().any(|row| row[1].ends_with(" mtu 9000 x10")), "{:?}", worth.rows);
+        for row in comparisons.iter_mut().flat_map(|comparison| &mut comparison.rows) {
+            if row.new.clients == 10 {
+                row.new.path = "bridge".into();
+            }
+        }
+        let worth = of(&comparisons).unwrap();
+        let begins = |name: &str| worth.rows.iter().any(|row| row[1].starts_with(name));
+        assert!(begins("bridge rr-") && begins("veth rr-"), "{:?}", worth.rows);
+    }
+}

@@ -1,0 +1,32 @@
+//! z/VM's published reports: their tables as data, their layout for a run, and whether their findings hold in a run.
+
+pub(crate) mod answers;
+pub(crate) mod check;
+mod findings;
+pub(crate) mod pairs;
+pub mod published;
+pub(crate) mod repeat;
+pub(crate) mod rows;
+pub(crate) mod table;
+mod why;
+
+use repeat::Repeat;
+use siga_model::error::Result;
+use siga_model::text::name;
+use siga_results::store::Run;
+use siga_results::summary::Reduced;
+use std::fmt::Write;
+
+/// The report as text: the tables, then what their report found.
+///
+/// # Errors
+/// Incomplete: a cell has done nothing, so that it has no figure per unit.
+pub(super) fn text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
+    let mut out = table::tables_text(run, reduced, repeat)?;
+    out.push_str(&answers::text(reduced, repeat));
+    for skipped in &reduced.skipped {
+        let reason = name(&skipped.reason.replace("\n  ", "; "));
+        let _ = writeln!(out, "Skipped: {}: {reason}", name(&skipped.cell.to_string()));
+    }
+    Ok(out)
+}

@@ -1,0 +1,183 @@
+//! What the report on levels 420 and 430 found, and whether it holds in a run: as text and as JSON.
+
+use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
+use super::findings::{Finding, Origin};
+use super::pairs::Location;
+use super::published::align;
+use super::repeat::Repeat;
+use super::table::ratio_text;
+pub(crate) use super::why::sentences as why;
+use serde_json::{Value, json};
+use siga_model::text::name;
+use siga_results::summary::Reduced;
+use std::fmt::Write;
+
+/// The verdicts in the order of the text.
+const VERDICTS: [FindingVerdict; 3] = [FindingVerdict::Holds, FindingVerdict::DoesNotHold, FindingVerdict::CannotTell];
+
+/// The rule that cases speak by.
+pub(crate) const RULE: &str = "A finding is about every one of its cases. A case speaks for it if its 95% interval lies \
+    within the bounds, and against it if the interval lies outside with a p, adjusted for all cases of the finding, below \
+    0.05. It holds if all cases speak for it, and does not hold if one speaks against it. What is told of components and devices is \
+    that of the median trials.";
+
+/// Letters of a line of sentences.
+const LINE: usize = 118;
+
+/// The findings that a run says something of, questions of siga's own first, and the names of those that it has not touched.
+pub(crate) fn measured(repeat: &Repeat) -> (Vec<&CheckedFinding>, Vec<&str>) {
+    let (touched, others): (Vec<&CheckedFinding>, Vec<&CheckedFinding>) =
+        repeat.judged.iter().partition(|one| one.is_measured());
+    (touched, others.into_iter().map(|one| one.finding.id.as_str()).collect())
+}
+
+/// How many of the report's findings hold, in a line.
+pub(crate) fn counts(judged: &[&CheckedFinding]) -> String {
+    let of_report = judged.iter().filter(|one| one.finding.from != Origin::Siga);
+    let count = |verdict: FindingVerdict| of_report.clone().filter(|one| one.verdict == verdict).count();
+    let [holds, not, open] = VERDICTS.map(count);
+    let all = holds + not + open;
+    format!("Of {all} findings {holds} hold here, {not} do not hold, and of {open} this run cannot tell")
+}
+
+/// What a run says of a finding, or of siga's own question.
+pub(crate) fn answer(judged: &CheckedFinding) -> &'static str {
+    match (judged.finding.from, judged.verdict) {
+        (Origin::Siga, FindingVerdict::Holds) => "yes",
+        (Origin::Siga, FindingVerdict::DoesNotHold) => "no",
+        (Origin::Siga | Origin::Text | Origin::Tables, verdict) => verdict.name(),
+    }
+}
+
+/// Where a finding comes from, in words.
+pub(crate) fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Text => "the report's text",
+        Origin::Tables => "the report's tables",
+        Origin::Siga => "siga's own question",
+    }
+}
+
+/// How many of its cases speak which way.
+pub(crate) fn tally(judged: &CheckedFinding) -> String {
+    let [for_it, against, open] = ["for", "against", "open"].map(|way| judged.count(way));
+    format!("{for_it} of {} cases speak for it, {against} against, {open} neither way", judged.cases.len())
+}
+
+/// What is compared with the bounds.
+pub(crate) fn looked_at(finding: &Finding) -> String {
+    format!("{}, to be {}", finding.row, finding.bounds())
+}
+
+/// A case as cells of a table: place, which way, published, measured, interval, trials.
+pub(crate) fn case(case: &CheckedCase) -> [String; 6] {
+    let absent = || "-".to_owned();
+    let interval = case.measured.and_then(|measured| measured.interval);
+    let speaks = match &case.speaks {
+        Stance::For | Stance::Against => case.speaks.name().to_owned(),
+        Stance::Neither { reason } => format!("open: {}", name(reason)),
+    };
+    [
+        name(&case.name),
+        speaks,
+        case.published.map_or_else(absent, ratio_text),
+        case.measured.map_or_else(absent, |measured| ratio_text(measured.value)),
+        interval.map_or_else(absent, |(low, high)| format!("{} to {}", ratio_text(low), ratio_text(high))),
+        case.measured.map_or_else(absent, |measured| measured.trials.to_string()),
+    ]
+}
+
+/// The heads of [`case`].
+pub(crate) const CASE_HEADS: [&str; 6] = ["case", "speaks", "published", "measured", "95% interval", "trials"];
+
+/// The findings as text; empty unless both levels were measured.
+pub(crate) fn text(reduced: &Reduced, repeat: &Repeat) -> String {
+    let (judged, untouched) = measured(repeat);
+    let mut out = String::new();
+    if repeat.judged.is_empty() {
+        return out;
+    }
+    let _ = writeln!(out, "What the report on levels 420 and 430 found, and whether it holds here\n");
+    wrap(&mut out, "", &format!("{}.", counts(&judged)));
+    wrap(&mut out, "", RULE);
+    out.push('\n');
+    for one in judged {
+        let finding = &one.finding;
+        wrap(&mut out, "", &format!("{}: {}", answer(one).to_uppercase(), finding.says));
+        let from = origin(finding.from);
+        wrap(&mut out, "  ", &format!("{} ({from}; {}). {}.", finding.id, looked_at(finding), tally(one)));
+        for sentence in why(one, reduced, repeat) {
+            wrap(&mut out, "  ", &name(&sentence));
+        }
+        out.push('\n');
+        let rows = std::iter::once(CASE_HEADS.map(str::to_owned)).chain(one.cases.iter().map(case));
+        let grid: Vec<Vec<String>> = rows
+            .map(|[place, figures @ ..]| std::iter::once(format!("    {place}")).chain(figures).collect())
+            .collect();
+        align(&mut out, &grid, 2);
+        out.push('\n');
+    }
+    if !untouched.is_empty() {
+        wrap(&mut out, "", &format!("Not touched by this run: {}.", untouched.join(", ")));
+        out.push('\n');
+    }
+    out
+}
+
+/// Writes a sentence in lines, those after the first two letters further in.
+fn wrap(out: &mut String, indent: &str, sentence: &str) {
+    let mut line = indent.to_owned();
+    for word in sentence.split(' ') {
+        let is_begun = line.trim_start() != "";
+        if is_begun && line.chars().count() + 1 + word.chars().count() > LINE {
+            out.push_str(&line);
+            out.push('\n');
+            line = format!("{indent}  {word}");
+        } else {
+            line = if is_begun { format!("{line} {word}") } else { format!("{line}{word}") };
+        }
+    }
+    out.push_str(&line);
+    out.push('\n');
+}
+
+/// The findings as JSON, those that were not measured included.
+pub(crate) fn json(reduced: &Reduced, repeat: &Repeat) -> Vec<Value> {
+    let one = |judged: &CheckedFinding| {
+        let finding = &judged.finding;
+        json!({
+            "id": finding.id,
+            "says": finding.says,
+            "from": finding.from.name(),
+            "row": finding.row,
+            "above": finding.above,
+            "below": finding.below,
+            "verdict": judged.verdict.name(),
+            "for": judged.count("for"),
+            "against": judged.count("against"),
+            "open": judged.count("open"),
+            "why": why(judged, reduced, repeat),
+            "cases": judged.cases.iter().map(case_json).collect::<Vec<_>>(),
+        })
+    };
+    repeat.judged.iter().map(one).collect()
+}
+
+fn case_json(case: &CheckedCase) -> Value {
+    let CheckedCase { name, published, measured, speaks, .. } = case;
+    let interval = measured.and_then(|measured: Location| measured.interval);
+    let reason = match speaks {
+        Stance::For | Stance::Against => None,
+        Stance::Neither { reason } => Some(reason),
+    };
+    json!({
+        "name": name,
+        "published": published,
+        "measured": measured.map(|measured| measured.value),
+        "low": interval.map(|(low, _)| low),
+        "high": interval.map(|(_, high)| high),
+        "trials": measured.map(|measured| measured.trials),
+        "speaks": speaks.name(),
+        "reason": reason,
+    })
+}

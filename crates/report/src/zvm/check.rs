@@ -1,0 +1,316 @@
+//! Whether what the report on levels 420 and 430 found holds in a run.
+//!
+//! A finding is about every one of its cases. A case speaks for it if its 95% interval lies within the finding's bounds: as
+//! "holds" takes every case, no case needs a stricter one. A case speaks against it if the interval lies outside and its p,
+//! adjusted for all cases of the finding (Benjamini and Hochberg), is below 0.05: one of them is enough for "does not hold",
+//! and among many cases that all comply one may look otherwise.
+
+use super::findings::{Case, Finding, LEVELS, Term, findings};
+use super::pairs::{Location, Pair};
+use super::published::{PublishedTable, metric};
+use siga_model::error::Result;
+use siga_plan::matrix::Cell;
+use siga_plan::path::guest::Attach;
+use siga_plan::path::guest::GuestPath;
+use siga_results::judge::LEVEL;
+use siga_results::record::Slot;
+use siga_results::stats::adjust::benjamini_hochberg;
+use siga_results::stats::signed_rank;
+use siga_results::store::Run;
+use siga_results::summary::Reduced;
+use std::collections::{BTreeMap, HashSet};
+
+/// A finding and what a run says of it.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckedFinding {
+    /// What it says.
+    pub(crate) finding: Finding,
+    /// Whether it is so here.
+    pub(crate) verdict: FindingVerdict,
+    /// Each of its cases.
+    pub(crate) cases: Vec<CheckedCase>,
+}
+
+/// What a run says of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FindingVerdict {
+    /// Every case speaks for it.
+    Holds,
+    /// At least one case speaks against it.
+    DoesNotHold,
+    /// Neither.
+    CannotTell,
+}
+
+impl FindingVerdict {
+    /// `holds`, `does not hold`, `cannot tell`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "does not hold",
+            Self::CannotTell => "cannot tell",
+        }
+    }
+}
+
+/// A case, and which way it speaks.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckedCase {
+    /// Which case.
+    pub(crate) name: String,
+    /// What the tables print.
+    pub(crate) published: Option<f64>,
+    /// What was measured.
+    pub(crate) measured: Option<Location>,
+    /// Which way it speaks.
+    pub(crate) speaks: Stance,
+    /// The pairs of cells behind it, by their places: numerator first.
+    pub(crate) pairs: Vec<usize>,
+}
+
+/// Which way a case speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stance {
+    /// For the finding.
+    For,
+    /// Against it.
+    Against,
+    /// Neither way.
+    Neither {
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Stance {
+    /// `for`, `against`, `open`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::For => "for",
+            Self::Against => "against",
+            Self::Neither { .. } => "open",
+        }
+    }
+}
+
+impl CheckedFinding {
+    /// Cases that speak in the way of that name.
+    pub(crate) fn count(&self, speaks: &str) -> usize {
+        self.cases.iter().filter(|case| case.speaks.name() == speaks).count()
+    }
+
+    /// Whether the run has measured anything of it.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.cases.iter().any(|case| case.measured.is_some())
+    }
+}
+
+/// Judges every finding; none if no cell was measured at both levels.
+pub(super) fn judge(
+    run: &Run,
+    reduced: &Reduced,
+    published: &[PublishedTable],
+    pairs: &[Pair],
+) -> Result<Vec<CheckedFinding>> {
+    if !pairs.iter().any(Pair::is_of_tables) {
+        return Ok(Vec::new());
+    }
+    let places = Places { published, pairs };
+    let halves = halves(reduced, pairs);
+    let one = |finding: Finding| {
+        let drafts = if finding.tables.is_empty() {
+            let own = pairs.iter().enumerate().filter(|(_, pair)| pair.is_of_tables());
+            let measured = own.flat_map(|(at, _)| places.everywhere(&finding, at));
+            measured.chain(halves.iter().map(half)).collect()
+        } else {
+            finding.cases().iter().map(|case| places.draft(case)).collect()
+        };
+        let cases = speak(&finding, drafts, run.plan.smoke);
+        CheckedFinding { verdict: verdict(&cases), finding, cases }
+    };
+    Ok(findings()?.into_iter().map(one).collect())
+}
+
+/// Cells with a router that should have been measured at both levels, and were not.
+fn halves(reduced: &Reduced, pairs: &[Pair]) -> Vec<Cell> {
+    let routed = |cell: &Cell| cell.path.parse::<GuestPath>().is_ok_and(|path| path.routed);
+    let measured = reduced.cells.iter().map(|summary| &summary.cell);
+    let cells = measured.chain(reduced.skipped.iter().map(|skipped| &skipped.cell));
+    let of_levels = cells.filter(|cell| LEVELS.contains(&cell.level.as_str()) && routed(cell));
+    let mut alone: Vec<Cell> = of_levels.map(|cell| Cell { level: LEVELS[1].to_owned(), ..cell.clone() }).collect();
+    alone.retain(|cell| !pairs.iter().any(|pair| pair.is_of_tables() && pair.cell == *cell));
+    let mut told = HashSet::new();
+    alone.retain(|cell| told.insert(cell.clone()));
+    alone
+}
+
+fn half(cell: &Cell) -> Draft {
+    let logs = Err("not measured at both levels".to_owned());
+    Draft { name: place(cell, None), published: None, logs, pairs: Vec::new() }
+}
+
+fn verdict(cases: &[CheckedCase]) -> FindingVerdict {
+    if cases.iter().any(|case| case.speaks == Stance::Against) {
+        FindingVerdict::DoesNotHold
+    } else if !cases.is_empty() && cases.iter().all(|case| case.speaks == Stance::For) {
+        FindingVerdict::Holds
+    } else {
+        FindingVerdict::CannotTell
+    }
+}
+
+/// A case before its direction is known.
+struct Draft {
+    name: String,
+    published: Option<f64>,
+    /// Logarithms of its values, a trial each, or why there are none.
+    logs: std::result::Result<Vec<f64>, String>,
+    pairs: Vec<usize>,
+}
+
+/// Where figures are found.
+struct Places<'a> {
+    published: &'a [PublishedTable],
+    pairs: &'a [Pair],
+}
+
+impl Places<'_> {
+    /// The drafts of a finding about every cell, for one of them.
+    fn everywhere(&self, finding: &Finding, at: usize) -> Vec<Draft> {
+        let pair = &self.pairs[at];
+        let unit = pair.cell.workload.unit();
+        let row = metric(&finding.row, unit);
+        // A path without that component has nothing to say of it.
+        if !pair.rows.iter().any(|rows| rows.contains_key(&row)) {
+            return Vec::new();
+        }
+        let one = |level: &Option<usize>| Draft {
+            name: place(&pair.cell, *level),
+            published: pair.printed(self.published, &row).map(|printed| printed[level.unwrap_or(LEVELS.len())]),
+            logs: values(pair, &finding.row, *level).map(|values| values.values().map(|value| value.ln()).collect()),
+            pairs: vec![at],
+        };
+        finding.levels().iter().map(one).collect()
+    }
+
+    fn draft(&self, case: &Case) -> Draft {
+        let terms = || [Some(&case.top), case.bottom.as_ref()].into_iter().flatten();
+        let mut pairs: Vec<usize> = terms().filter_map(|term| self.at(term)).collect();
+        pairs.dedup();
+        Draft { name: case.name(), published: case.published(self.published), logs: self.logs(case), pairs }
+    }
+
+    fn logs(&self, case: &Case) -> std::result::Result<Vec<f64>, String> {
+        let measured = |term: &Term| {
+            let at = self.at(term).ok_or_else(|| format!("table {} was not measured", term.table))?;
+            values(&self.pairs[at], &term.row, term.level)
+        };
+        let top = measured(&case.top)?;
+        let Some(bottom) = &case.bottom else { return Ok(top.values().map(|value| value.ln()).collect()) };
+        let bottom = measured(bottom)?;
+        let quotient = |(slot, top): (&Slot, &f64)| Some((top / bottom.get(slot)?).ln());
+        let logs: Vec<f64> = top.iter().filter_map(quotient).collect();
+        if logs.is_empty() { Err("not measured in any round together".to_owned()) } else { Ok(logs) }
+    }
+
+    /// The pair of cells that was measured like this place; where there are several, the one whose applications have
+    /// processes of their own, as in the tables' environment.
+    fn at(&self, term: &Term) -> Option<usize> {
+        let is_here = |pair: &Pair| {
+            let table = pair.table.map(|table| &self.published[table]);
+            pair.cell.clients == term.clients && table.is_some_and(|table| table.id == term.table)
+        };
+        let apart = |pair: &Pair| pair.cell.path.parse::<GuestPath>().is_ok_and(|path| path.attach == Attach::Iucv);
+        let here = self.pairs.iter().enumerate().filter(|(_, pair)| is_here(pair));
+        here.min_by_key(|(_, pair)| !apart(pair)).map(|(at, _)| at)
+    }
+}
+
+/// A cell in words.
+fn place(cell: &Cell, level: Option<usize>) -> String {
+    let mtu = cell.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+    let level = level.map(|level| format!(" {}", LEVELS[level])).unwrap_or_default();
+    format!("{} {}{mtu} x{}{level}", cell.path, cell.workload, cell.clients)
+}
+
+/// A row in each round: its ratio, or its value at a level.
+fn values(pair: &Pair, row: &str, level: Option<usize>) -> std::result::Result<BTreeMap<Slot, f64>, String> {
+    if let Some(obstacle) = &pair.obstacle {
+        return Err(format!("not comparable: {obstacle}"));
+    }
+    let name = metric(row, pair.cell.workload.unit());
+    if pair.rows.iter().any(|rows| !rows.contains_key(&name)) {
+        let any = pair.rows.iter().any(|rows| !rows.is_empty());
+        return Err(if any {
+            format!("{} does not tell {row} apart", pair.cell.path)
+        } else {
+            "no sound trial".into()
+        });
+    }
+    let values = match level {
+        None => pair.ratios(&name),
+        Some(level) => pair.rows[level].get(&name).filter(|values| values.values().all(|value| *value > 0.0)).cloned(),
+    };
+    values.ok_or_else(|| format!("{row} is not above zero in every trial, or no round has both levels"))
+}
+
+/// The p of a case that lies outside of the bounds, at the bound that it has broken; 1 of one that lies within.
+fn p(finding: &Finding, logs: &[f64], value: f64) -> f64 {
+    let broken = finding.above.filter(|above| value <= *above).or(finding.below.filter(|below| value >= *below));
+    let p = broken.and_then(|bound| {
+        let shifted: Vec<f64> = logs.iter().map(|log| log - bound.ln()).collect();
+        signed_rank::p(&shifted)
+    });
+    p.unwrap_or(1.0)
+}
+
+/// Which way each case speaks, after the adjustment for all of them.
+fn speak(finding: &Finding, drafts: Vec<Draft>, smoke: bool) -> Vec<CheckedCase> {
+    let located: Vec<(Draft, Option<Location>)> = drafts
+        .into_iter()
+        .map(|draft| {
+            let location = draft.logs.as_deref().ok().and_then(Location::of);
+            (draft, location)
+        })
+        .collect();
+    let tests: Vec<f64> = located
+        .iter()
+        .filter_map(|(draft, location)| Some(p(finding, draft.logs.as_deref().ok()?, location.as_ref()?.value)))
+        .collect();
+    let mut adjusted = benjamini_hochberg(&tests).into_iter();
+    let one = |(draft, measured): (Draft, Option<Location>)| {
+        let speaks = match (&draft.logs, measured) {
+            (Err(reason), _) => Stance::Neither { reason: reason.clone() },
+            (Ok(_), None) => Stance::Neither { reason: "its values are not finite".into() },
+            (Ok(_), Some(location)) => {
+                let p = adjusted.next().unwrap_or(1.0);
+                if smoke {
+                    open("a smoke run carries no verdict")
+                } else {
+                    direction(finding, location, p, tests.len())
+                }
+            }
+        };
+        CheckedCase { name: draft.name, published: draft.published, measured, speaks, pairs: draft.pairs }
+    };
+    located.into_iter().map(one).collect()
+}
+
+fn open(reason: impl Into<String>) -> Stance {
+    Stance::Neither { reason: reason.into() }
+}
+
+fn direction(finding: &Finding, location: Location, p_adjusted: f64, tests: usize) -> Stance {
+    let trials = location.trials;
+    let Some((low, high)) = location.interval else {
+        return open(format!("too few trials for an interval: {trials}"));
+    };
+    let within = finding.allows(low) && finding.allows(high);
+    let outside = finding.above.is_some_and(|above| high <= above) || finding.below.is_some_and(|below| low >= below);
+    match (within, outside) {
+        (true, _) => Stance::For,
+        (false, false) => open("the interval reaches to both sides"),
+        (false, true) if p_adjusted < LEVEL => Stance::Against,
+        (false, true) => open(format!("outside, but {trials} trials cannot show that among {tests} cases")),
+    }
+}

@@ -1,0 +1,141 @@
+//! The cells of a run at two levels: ratios of trials of the same round, and the published table of the same.
+//!
+//! A cell has a table if connectivity, workload and MTU are those of its title. Ratios are those of trials of the same
+//! round (as in `judge`), of every row of the tables; printed and measured figures are never mixed.
+
+use super::findings::LEVELS;
+use super::published::PublishedTable;
+use super::rows::{self, Rows};
+use siga_model::error::Result;
+use siga_plan::matrix::Cell;
+use siga_results::judge::{self, Figures};
+use siga_results::record::Slot;
+use siga_results::stats::signed_rank;
+use siga_results::store::Run;
+use siga_results::summary::Reduced;
+use std::collections::{BTreeMap, HashMap};
+
+/// A cell at two levels.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    /// At the base level, by its place among the run's cells.
+    pub(crate) base: usize,
+    /// At the other, likewise.
+    pub(crate) new: usize,
+    /// At the other.
+    pub(crate) cell: Cell,
+    /// The base level.
+    pub(crate) base_level: String,
+    /// The published table of the same, by its place, where the levels are those that it compares.
+    pub(crate) table: Option<usize>,
+    /// Figures of the trials of either.
+    pub(super) rows: [Rows; 2],
+    /// Why the two cannot be compared.
+    pub(super) obstacle: Option<String>,
+}
+
+/// Where a ratio, or a value, lies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Location {
+    /// The estimate: Hodges and Lehmann's, over logarithms.
+    pub(crate) value: f64,
+    /// The 95% interval; `None` from too few trials.
+    pub(crate) interval: Option<(f64, f64)>,
+    /// Trials, or pairs of them.
+    pub(crate) trials: usize,
+}
+
+impl Location {
+    /// Of samples above zero, given as logarithms.
+    pub(super) fn of(logs: &[f64]) -> Option<Self> {
+        let location = signed_rank::location(logs, 0.95)?;
+        let interval = location.low.zip(location.high).map(|(low, high)| (low.exp(), high.exp()));
+        Some(Self { value: location.value.exp(), interval, trials: logs.len() })
+    }
+}
+
+/// The levels of the cells, base first.
+pub(crate) fn levels<'a>(run: &'a Run, reduced: &'a Reduced) -> Vec<&'a str> {
+    let mut levels: Vec<&str> = run.levels.iter().map(|level| level.name.as_str()).collect();
+    for summary in &reduced.cells {
+        if !levels.contains(&summary.cell.level.as_str()) {
+            levels.push(&summary.cell.level);
+        }
+    }
+    levels.retain(|level| reduced.cells.iter().any(|summary| summary.cell.level == *level));
+    if LEVELS.iter().all(|level| levels.contains(level)) {
+        levels.sort_by_key(|level| *level != LEVELS[0]);
+    }
+    levels
+}
+
+/// Each cell of the level `new` with the same cell of the level `base`.
+pub(super) fn of_levels(
+    run: &Run,
+    reduced: &Reduced,
+    figures: &Figures<'_>,
+    published: &[PublishedTable],
+    [base, new]: [&str; 2],
+) -> Result<Vec<Pair>> {
+    let at = |level: &str| -> Vec<(usize, &Cell)> {
+        let cells = reduced.cells.iter().map(|summary| &summary.cell).enumerate();
+        cells.filter(|(_, cell)| cell.level == level).collect()
+    };
+    let bases: HashMap<&Cell, usize> = at(base).into_iter().map(|(at, cell)| (cell, at)).collect();
+    let of_base = |cell: &Cell| bases.get(&Cell { level: base.to_owned(), ..cell.clone() }).copied();
+    let both = at(new).into_iter().filter_map(|(at, cell)| Some((of_base(cell)?, at, cell)));
+    let both: Vec<(usize, usize, &Cell)> = both.collect();
+    if both.is_empty() {
+        return Ok(Vec::new());
+    }
+    let compared = judge::levels(run, base, new)?;
+    let obstacle = |row: &judge::Row| match &row.verdict {
+        judge::Verdict::NotComparable { reason } => Some((row.new.clone(), reason.clone())),
+        judge::Verdict::Equivalent
+        | judge::Verdict::Better
+        | judge::Verdict::Worse
+        | judge::Verdict::Inconclusive { .. } => None,
+    };
+    let obstacles: HashMap<Cell, String> = compared.rows.iter().filter_map(obstacle).collect();
+    let pair = |(base_at, new_at, cell): (usize, usize, &Cell)| {
+        let table = published.iter().position(|table| table.shows(cell));
+        Ok(Pair {
+            base: base_at,
+            new: new_at,
+            rows: [rows::of_cell(figures, &reduced.cells[base_at].cell)?, rows::of_cell(figures, cell)?],
+            table: table.filter(|_| [base, new] == LEVELS),
+            obstacle: obstacles.get(cell).cloned(),
+            cell: cell.clone(),
+            base_level: base.to_owned(),
+        })
+    };
+    both.into_iter().map(pair).collect()
+}
+
+impl Pair {
+    /// New over base of a row, trial by trial within the rounds that both have; `None` without one, or where a figure is
+    /// not above zero.
+    pub(crate) fn ratio(&self, row: &str) -> Option<Location> {
+        let values = self.ratios(row)?;
+        Location::of(&values.values().map(|ratio| ratio.ln()).collect::<Vec<_>>())
+    }
+
+    /// New over base of a row in each round.
+    pub(super) fn ratios(&self, row: &str) -> Option<BTreeMap<Slot, f64>> {
+        let [base, new] = [self.rows[0].get(row)?, self.rows[1].get(row)?];
+        let both: Vec<(Slot, f64, f64)> =
+            base.iter().filter_map(|(slot, base)| Some((*slot, *base, *new.get(slot)?))).collect();
+        let above_zero = both.iter().all(|(_, base, new)| *base > 0.0 && *new > 0.0);
+        (above_zero && !both.is_empty()).then(|| both.iter().map(|(slot, base, new)| (*slot, new / base)).collect())
+    }
+
+    /// Whether it is of the levels that the published tables compare.
+    pub(crate) fn is_of_tables(&self) -> bool {
+        [self.base_level.as_str(), self.cell.level.as_str()] == LEVELS
+    }
+
+    /// What is printed of a row: base, new, ratio.
+    pub(crate) fn printed(&self, published: &[PublishedTable], row: &str) -> Option<[f64; 3]> {
+        published[self.table?].figures(row, self.cell.clients)
+    }
+}

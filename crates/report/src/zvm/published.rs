@@ -1,0 +1,322 @@
+//! The published tables: 18 of TCP/IP level 420 against 430, two of channel-to-channel devices.
+//!
+//! They are the laboratory's own yardstick: every numeric cell is computed from raw counters through `reduce`, in the
+//! printed precision, and compared with the cell as printed. The counters were never published; they were read off or
+//! inferred from the tables (see `published/README.md`), so agreement proves the arithmetic, not the measurement.
+
+use crate::Format;
+use data::Table;
+use siga_model::error::{Error, Result};
+use siga_plan::matrix::Cell;
+use siga_plan::path::guest::GuestPath;
+use siga_plan::path::guest::Medium;
+use siga_plan::workload::Unit;
+
+pub(crate) use layout::align;
+
+mod data;
+mod layout;
+#[cfg(test)]
+mod rules;
+
+/// The list of the published tables, or one of them in its report's own layout.
+///
+/// `table` is `1` to `18` for the stack report, `vctc-1` or `vctc-2` for the other one.
+///
+/// # Errors
+/// Usage: there is no such table.
+pub fn render(table: Option<&str>, format: Format) -> Result<String> {
+    let tables = data::tables()?;
+    let Some(id) = table else {
+        return Ok(layout::list(&tables, format));
+    };
+    match tables.iter().find(|table| table.id == id) {
+        Some(table) => Ok(layout::table(table, format)),
+        None => Err(unknown(id, &tables)),
+    }
+}
+
+/// A published table as a report shows it.
+#[derive(Debug)]
+pub(crate) struct PublishedTable {
+    /// Its number and title as printed.
+    pub(crate) heading: String,
+    /// What it is asked for by.
+    pub(crate) id: String,
+    /// The title of the report it is from.
+    pub(crate) report: &'static str,
+    /// What was measured: connectivity, workload, MTU.
+    measured: [String; 3],
+    /// Numeric cells, and how many of them regenerate.
+    pub(crate) cells: (usize, usize),
+    /// The table in its report's own layout.
+    pub(crate) text: String,
+    /// The pairs of runs it compares: number of clients, level of the base, level of the other.
+    pub(crate) pairs: Vec<(u32, String, String)>,
+    /// Its rows: base, changed and ratio for each pair of runs.
+    pub(crate) metrics: Vec<(String, Vec<[f64; 3]>)>,
+}
+
+impl PublishedTable {
+    /// The three figures of a row for the pair of runs with so many clients.
+    pub(crate) fn figures(&self, metric: &str, clients: u32) -> Option<[f64; 3]> {
+        let at = self.pairs.iter().position(|(count, ..)| *count == clients)?;
+        self.metrics.iter().find(|(name, _)| name == metric)?.1.get(at).copied()
+    }
+
+    /// The unit of its rates.
+    pub(crate) fn unit(&self) -> Unit {
+        let is_stream = self.metrics.iter().any(|(name, _)| *name == metric("rate", Unit::Megabyte));
+        if is_stream { Unit::Megabyte } else { Unit::Transaction }
+    }
+
+    /// Whether it shows what this cell measures, level and number of pairs aside: connectivity, workload and MTU.
+    pub(crate) fn shows(&self, cell: &Cell) -> bool {
+        let connectivity = match cell.path.parse::<GuestPath>() {
+            // All published tables have a router between the ends.
+            Ok(GuestPath { medium: Medium::Hipersockets, routed: true, .. }) => "HiperSockets",
+            Ok(GuestPath { medium: Medium::Vctc, routed: true, .. }) => "virtual CTC",
+            Ok(GuestPath { medium: Medium::Hipersockets | Medium::Vctc, routed: false, .. }) | Err(_) => return false,
+        };
+        let workload = match cell.workload.to_string().as_str() {
+            "strg-20m" => "Streaming",
+            "crr-64-8k" => "CRR",
+            "rr-200-1000" => "RR",
+            _ => return false,
+        };
+        let mtu = cell.mtu.map(|mtu| mtu.to_string());
+        let own = [Some(connectivity), Some(workload), mtu.as_deref()];
+        own.iter().zip(&self.measured).all(|(own, printed)| *own == Some(printed.as_str()))
+    }
+}
+
+/// The name of a row in a table of that unit: `rate` is `MB/sec`, `tcpip2_cpu` is `tcpip2_cpu_msec/MB`; utilisations are
+/// called the same in all.
+pub(crate) fn metric(row: &str, unit: Unit) -> String {
+    match row {
+        "rate" => unit.rate_name().to_owned(),
+        _ if row.ends_with("_util") => row.to_owned(),
+        _ => format!("{row}_msec/{}", unit.name()),
+    }
+}
+
+/// All published tables.
+///
+/// # Errors
+/// Incomplete: the data do not fit together.
+pub(crate) fn shown() -> Result<Vec<PublishedTable>> {
+    data::tables()?.iter().map(shown_table).collect()
+}
+
+fn shown_table(table: &Table) -> Result<PublishedTable> {
+    let number = |cell: &data::Cell| -> Result<f64> {
+        cell.regenerated.parse().map_err(|_| Error::incomplete(format!("table {}: `{}`", table.id, cell.regenerated)))
+    };
+    let row = |metric: &data::Metric| -> Result<_> {
+        let triples = metric.triples.iter().map(|triple| {
+            let [base, changed, ratio] = triple.cells();
+            Ok([number(base)?, number(changed)?, number(ratio)?])
+        });
+        Ok((metric.name.clone(), triples.collect::<Result<Vec<_>>>()?))
+    };
+    let pair = |pair: &data::Pair| (pair.clients, pair.base.level.clone(), pair.changed.level.clone());
+    let data::Count { cells, regenerated } = table.count();
+    Ok(PublishedTable {
+        heading: layout::heading(table),
+        id: table.id.clone(),
+        report: table.report.title(),
+        measured: table.measured.clone(),
+        cells: (cells, regenerated),
+        text: layout::table(table, Format::Text),
+        pairs: table.pairs.iter().map(pair).collect(),
+        metrics: table.metrics().map(row).collect::<Result<_>>()?,
+    })
+}
+
+/// The data files behind the tables: name, what it holds, text.
+pub(crate) const FILES: [(&str, &str, &str); 3] = [
+    ("published.csv", "every printed value", data::PRINTED),
+    ("raw_runs.csv", "counters of the runs, read off or inferred from the tables", data::RAW_RUNS),
+    ("raw_transfers.csv", "the file transfers of the other report", data::RAW_TRANSFERS),
+];
+
+fn unknown(id: &str, tables: &[Table]) -> Error {
+    let ids: Vec<_> = tables.iter().map(|table| table.id.as_str()).collect();
+    Error::usage(format!("there is no published table `{id}`"))
+        .hint(format!("tables: {}; `siga published` lists them with their titles", ids.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use data::{Count, Report};
+    use serde_json::Value;
+    use siga_model::error::ErrorKind;
+
+    fn rendered(table: Option<&str>, format: Format) -> String {
+        render(table, format).unwrap()
+    }
+
+    fn json(table: Option<&str>) -> Value {
+        let value: Value = serde_json::from_str(&rendered(table, Format::Json)).unwrap();
+        assert_eq!(value["schema"], "siga/published/1");
+        value
+    }
+
+    #[test]
+    fn every_cell_of_every_table_regenerates() {
+        let tables = data::tables().unwrap();
+        let differences: Vec<_> = tables.iter().flat_map(Table::differences).collect();
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+        let count = |report| -> Count { tables.iter().filter(|t| t.report == report).map(Table::count).sum() };
+        assert_eq!(count(Report::Stack), Count { cells: 2_250, regenerated: 2_250 });
+        assert_eq!(count(Report::Vctc), Count { cells: 30, regenerated: 30 });
+    }
+
+    #[test]
+    fn no_printed_cell_is_left_out() {
+        let printed = data::Printed::all().unwrap();
+        for (report, cells) in [(Report::Stack, 2_250), (Report::Vctc, 30)] {
+            let rows = printed.iter().filter(|row| row.report() == report);
+            let numeric: usize = rows.map(|row| 1 + usize::from(row.ratio.is_some())).sum();
+            assert_eq!(numeric, cells, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_that_differs_is_named_and_counted() {
+        let mut tables = data::tables().unwrap();
+        let table = &mut tables[4];
+        table.blocks[1][0].triples[2].changed.printed = "26.37".into();
+        assert_eq!(table.count(), Count { cells: 117, regenerated: 116 });
+        let place = "table 5, 10 clients, 311gssa3, tcpip2_tot_cpu_util";
+        assert_eq!(table.differences(), [format!("{place}: printed 26.37, regenerated 26.36")]);
+        let text = layout::table(table, Format::Text);
+        assert!(text.contains("116 of 117 cells") && text.contains(place), "{text}");
+        assert!(layout::list(&tables, Format::Text).contains("2,249 of 2,250"));
+    }
+
+    #[test]
+    fn table_5_has_the_layout_of_the_report() {
+        let text = rendered(Some("5"), Format::Text);
+        let expected = "\
+Table 5. Guest LAN HIPER - Streaming 1500
+
+Number of clients          01        01     01        05        05     05        10        10     10
+runid                420gss13  311gss12         420gss52  311gss53         420gssa2  311gssa3
+TCPIP level               420       430  ratio       420       430  ratio       420       430  ratio
+
+MB/sec                  23.66     39.31   1.66     24.82     44.11   1.78     23.77     40.44   1.70
+total_cpu_util          83.90     80.30   0.96     93.80     94.60   1.01     93.10     93.70   1.01
+
+tcpip2_tot_cpu_util     47.88     26.97   0.56     48.48     28.48   0.59     45.15     26.36   0.58
+tcpip3_tot_cpu_util     65.45     62.42   0.95     71.52     72.73   1.02     69.09     70.00   1.01
+
+cpu_msec/MB             70.92     40.85   0.58     75.58     42.89   0.57     78.33     46.34   0.59
+emul_msec/MB            49.62     23.00   0.46     53.02     24.80   0.47     55.11     27.25   0.49
+cp_msec/MB              21.30     17.86   0.84     22.56     18.09   0.80     23.22     19.09   0.82
+
+tcpip2_cpu_msec/MB      20.24      6.86   0.34     19.53      6.46   0.33     19.00      6.52   0.34
+tcpip2_vcpu_msec/MB     15.63      4.09   0.26     15.26      3.98   0.26     15.30      4.05   0.26
+tcpip2_ccpu_msec/MB      4.61      2.78   0.60      4.27      2.47   0.58      3.70      2.47   0.67
+
+tcpip3_cpu_msec/MB      27.66     15.88   0.57     28.81     16.49   0.57     29.07     17.31   0.60
+tcpip3_vcpu_msec/MB     18.70      7.86   0.42     19.29      8.38   0.43     19.38      8.84   0.46
+tcpip3_ccpu_msec/MB      8.97      8.02   0.89      9.52      8.11   0.85      9.69      8.47   0.87
+
+Note: 2064-109; LPAR with 2 dedicated processors
+
+117 of 117 cells regenerate from counters that were read off or inferred from the table itself.
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_other_report_heads_its_columns_by_what_differs() {
+        let text = rendered(Some("vctc-1"), Format::Text);
+        let expected = "\
+Table 1. VCTC Performance Improvement
+
+VM62480                   no       yes  ratio
+runid               GLLVCTC7  GLLVCTC6
+
+elapsed time (sec)     0.850     0.517   0.61
+Megabytes/sec          11.76     19.34   1.64
+CP CPU time             0.59      0.28   0.47
+virtual CPU time        0.37      0.36   0.97
+total CPU time          0.96      0.64   0.67
+
+Note: binary FTP get of a 10M file to /dev/null; ";
+        assert!(text.starts_with(expected), "{text}");
+    }
+
+    #[test]
+    fn the_list_names_every_table_and_says_what_agreement_means() {
+        let text = rendered(None, Format::Text);
+        for part in [
+            "TCP/IP Stack Performance Improvements",
+            "18     VCTC - RR 1500",
+            "vctc-2  Comparison of Real ESCON CTC to Virtual CTC",
+            "2,250 of 2,250",
+            "30 of 30",
+            "inferred from the tables themselves",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        let list = json(None);
+        assert_eq!(list["tables"].as_array().unwrap().len(), 20);
+        assert_eq!(list["cells"], 2_280);
+        assert_eq!(list["regenerated"], 2_280);
+    }
+
+    #[test]
+    fn json_has_one_row_a_value() {
+        let table = json(Some("5"));
+        let rows = table["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 13 * 6);
+        let row = &rows[1];
+        assert_eq!((row["metric"].as_str(), row["clients"].as_u64()), (Some("MB/sec"), Some(1)));
+        assert_eq!((row["level"].as_str(), row["runid"].as_str()), (Some("430"), Some("311gss12")));
+        assert_eq!((row["printed"].as_f64(), row["regenerated"].as_f64()), (Some(39.31), Some(39.31)));
+        assert_eq!((row["ratio"].as_f64(), row["ratio_regenerated"].as_f64()), (Some(1.66), Some(1.66)));
+        assert!(rows[0]["ratio"].is_null(), "the base run has no ratio");
+    }
+
+    #[test]
+    fn csv_is_rectangular_and_complete() {
+        let mut values = 0;
+        for table in data::tables().unwrap() {
+            let text = rendered(Some(&table.id), Format::Csv);
+            let mut reader = csv::Reader::from_reader(text.as_bytes());
+            for record in reader.records() {
+                let record = record.unwrap();
+                assert_eq!((record.len(), &record[0]), (12, table.id.as_str()));
+                values += 1;
+            }
+        }
+        assert_eq!(values, 1_520);
+        let list = rendered(None, Format::Csv);
+        assert_eq!(csv::Reader::from_reader(list.as_bytes()).records().count(), 20);
+    }
+
+    #[test]
+    fn markdown_rows_have_the_columns_of_their_head() {
+        for (table, columns) in [(None, 4), (Some("1"), 10), (Some("vctc-2"), 4)] {
+            let text = rendered(table, Format::Md);
+            let mut rows = text.lines().filter(|line| line.starts_with('|')).peekable();
+            assert!(rows.peek().is_some());
+            for row in rows {
+                assert_eq!(row.matches('|').count(), columns + 1, "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_table_is_a_usage_error_that_names_the_known_ones() {
+        for id in ["0", "19", "vctc-3", "05", ""] {
+            let error = render(Some(id), Format::Text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains("17, 18, vctc-1, vctc-2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A published measurement made anew: the cells of a run beside the published tables, and the findings of their report.
+
+use super::check::{self, CheckedFinding};
+use super::pairs::{Pair, levels, of_levels};
+use super::published::{PublishedTable, shown};
+use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
+use siga_results::judge::Figures;
+use siga_results::store::Run;
+use siga_results::summary::Reduced;
+
+/// A run beside the published tables.
+#[derive(Debug)]
+pub(crate) struct Repeat {
+    /// All published tables.
+    pub(crate) published: Vec<PublishedTable>,
+    /// Each cell of a further level with the same of the base level.
+    pub(crate) pairs: Vec<Pair>,
+    /// What the tables' report found, judged; empty unless both its levels were measured.
+    pub(crate) judged: Vec<CheckedFinding>,
+}
+
+impl Repeat {
+    /// Compares every further level of a run with its base: the first level, or 420 where 430 was measured too.
+    /// `reduced` is of the same method of CPU accounting.
+    ///
+    /// # Errors
+    /// Environment: a damaged record.
+    pub(crate) fn of(run: &Run, reduced: &Reduced, method: Option<Method>) -> Result<Self> {
+        let levels = levels(run, reduced);
+        let Some((base, others)) = levels.split_first().filter(|(_, others)| !others.is_empty()) else {
+            return Ok(Self { published: Vec::new(), pairs: Vec::new(), judged: Vec::new() });
+        };
+        let published = shown()?;
+        let figures = Figures::new(run, method);
+        let mut pairs = Vec::new();
+        for new in others {
+            pairs.extend(of_levels(run, reduced, &figures, &published, [base, new])?);
+        }
+        let judged = check::judge(run, reduced, &published, &pairs)?;
+        Ok(Self { published, pairs, judged })
+    }
+
+    /// The pair whose further cell this is.
+    pub(crate) fn pair(&self, new: &Cell) -> Option<&Pair> {
+        self.pairs.iter().find(|pair| pair.cell == *new)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

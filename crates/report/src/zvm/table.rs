@@ -1,0 +1,351 @@
+//! z/VM's layout: a table a path, MTU and workload; columns by number of pairs and level, each further level with its ratio
+//! to the base and the ratio that is published of the same; the rows of the printed reports, then what these lack.
+
+use super::pairs::{Pair, levels};
+use super::published::{PublishedTable, align};
+use super::repeat::Repeat;
+use super::rows::{column, names};
+use siga_model::error::Result;
+use siga_model::text::name;
+use siga_plan::matrix::Cell;
+use siga_results::reduce::Blocks;
+use siga_results::store::Run;
+use siga_results::summary::{Reduced, Summary};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The tables alone.
+///
+/// # Errors
+/// Incomplete: a cell has done nothing, so that it has no figure per unit.
+pub(crate) fn tables_text(run: &Run, reduced: &Reduced, repeat: &Repeat) -> Result<String> {
+    let mut out = String::new();
+    if run.plan.smoke {
+        let _ = writeln!(out, "SMOKE RUN: the figures are too short to rely on.\n");
+    }
+    let order = levels(run, reduced);
+    for (number, cells) in tables(reduced, &order).iter().enumerate() {
+        let table = Table::of(cells, repeat)?;
+        let cell = &cells[0].cell;
+        let mtu = cell.mtu.map(|mtu| format!(" {mtu}")).unwrap_or_default();
+        let _ = writeln!(out, "Table {}. {} - {}{mtu}", number + 1, name(&cell.path), cell.workload);
+        if let Some(published) = table.published() {
+            let _ = writeln!(out, "Published: {}", published.heading);
+        }
+        out.push('\n');
+        align(&mut out, &table.grid(), 1);
+        table.notes(&mut out);
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// Cells that differ only by pairs and level share a table.
+fn tables<'a>(reduced: &'a Reduced, levels: &[&str]) -> Vec<Vec<&'a Summary>> {
+    let key = |cell: &Cell| (cell.path.clone(), cell.workload, cell.mtu);
+    let mut tables: Vec<Vec<&Summary>> = Vec::new();
+    for summary in &reduced.cells {
+        match tables.iter_mut().find(|table| key(&table[0].cell) == key(&summary.cell)) {
+            Some(table) => table.push(summary),
+            None => tables.push(vec![summary]),
+        }
+    }
+    let level = |summary: &Summary| levels.iter().position(|level| *level == summary.cell.level);
+    for table in &mut tables {
+        table.sort_by_key(|summary| (summary.cell.clients, level(summary)));
+    }
+    tables
+}
+
+/// A cell with the figures of its column.
+struct Column<'a> {
+    summary: &'a Summary,
+    blocks: Blocks<f64>,
+    /// How it stands to the base level.
+    pair: Option<&'a Pair>,
+}
+
+struct Table<'a> {
+    cells: Vec<Column<'a>>,
+    /// The rows, in blocks. Those of the first cell, and what is published beside that.
+    rows: Vec<Vec<String>>,
+    /// Rows that are published and not measured.
+    absent: Vec<String>,
+    repeat: &'a Repeat,
+}
+
+impl<'a> Table<'a> {
+    fn of(cells: &[&'a Summary], repeat: &'a Repeat) -> Result<Self> {
+        let shown =
+            |summary: &&'a Summary| Ok(Column { summary, blocks: column(summary)?, pair: repeat.pair(&summary.cell) });
+        let cells = cells.iter().map(shown).collect::<Result<Vec<_>>>()?;
+        let mut table = Self { cells, rows: Vec::new(), absent: Vec::new(), repeat };
+        table.find_rows();
+        Ok(table)
+    }
+
+    fn published(&self) -> Option<&'a PublishedTable> {
+        self.cells.iter().find_map(|cell| Some(&self.repeat.published[cell.pair?.table?]))
+    }
+
+    /// The rows of all its cells in the order of the first that has them; a row that is only published stands in the first
+    /// block with others of its kind.
+    fn find_rows(&mut self) {
+        for block in self.cells.iter().flat_map(|cell| cell.blocks.iter().enumerate()) {
+            let (number, figures) = block;
+            if self.rows.len() <= number {
+                self.rows.resize(number + 1, Vec::new());
+            }
+            for figure in figures {
+                if !self.rows.iter().flatten().any(|row| *row == figure.metric) {
+                    self.rows[number].push(figure.metric.clone());
+                }
+            }
+        }
+        let Some(published) = self.published() else { return };
+        let known = |row: &String| self.rows.iter().flatten().any(|own| own == row);
+        self.absent = published.metrics.iter().map(|(row, _)| row).filter(|row| !known(row)).cloned().collect();
+        // Before what no table prints.
+        let at = self.rows.len().saturating_sub(1);
+        if !self.absent.is_empty() {
+            self.rows.insert(at, self.absent.clone());
+        }
+    }
+
+    fn grid(&self) -> Vec<Vec<String>> {
+        let head = |title: &str, own: &dyn Fn(&Column<'a>) -> [String; 3]| {
+            let columns = self.cells.iter().flat_map(|cell| {
+                let [value, ratio, published] = own(cell);
+                let beside = cell.pair.map(|pair| [Some(ratio), pair.table.map(|_| published)]);
+                std::iter::once(value).chain(beside.into_iter().flatten().flatten())
+            });
+            std::iter::once(title.to_owned()).chain(columns).collect::<Vec<_>>()
+        };
+        let clients = |cell: &Column<'_>| [0; 3].map(|_| format!("{:02}", cell.summary.cell.clients));
+        // As the digit at the end of a run's name: which of the trials this is.
+        let trial =
+            |cell: &Column<'_>| [cell.summary.median.round.saturating_add(1).to_string(), String::new(), String::new()];
+        let level = |cell: &Column<'_>| [name(&cell.summary.cell.level), "ratio".into(), "published".into()];
+        let mut grid = vec![head("Number of clients", &clients), head("trial", &trial), head("level", &level)];
+        for block in self.rows.iter().filter(|block| !block.is_empty()) {
+            grid.push(Vec::new());
+            for row in block {
+                grid.push(head(row, &|cell| self.figures(cell, row)));
+            }
+        }
+        grid
+    }
+
+    /// Value, ratio, published ratio.
+    fn figures(&self, cell: &Column<'a>, row: &str) -> [String; 3] {
+        let absent = || "-".to_owned();
+        let figure = cell.blocks.iter().flatten().find(|figure| figure.metric == row);
+        let ratio = cell.pair.and_then(|pair| pair.ratio(row));
+        let printed = cell.pair.and_then(|pair| pair.printed(&self.repeat.published, row));
+        [
+            // Hardware has become faster than the places of the printed tables.
+            figure.map_or_else(absent, |figure| format!("{:.*}", places(figure.value), figure.value)),
+            ratio.map_or_else(absent, |ratio| ratio_text(ratio.value)),
+            printed.map_or_else(absent, |[_, _, ratio]| format!("{ratio:.2}")),
+        ]
+    }
+
+    fn notes(&self, out: &mut String) {
+        let first = &self.cells[0].summary;
+        let unit = first.cell.workload.unit().name();
+        let methods: Vec<_> = self.cells.iter().map(|cell| cell.summary.cpu.method.to_string()).collect();
+        let residues: Vec<_> = self.cells.iter().map(|cell| format!("{:.4}", cell.summary.cpu.residue)).collect();
+        let mut same = methods.clone();
+        same.dedup();
+        let methods = if same.len() == 1 { &same } else { &methods };
+        let trials: Vec<usize> = self.cells.iter().map(|cell| cell.summary.trials).collect();
+        let (least, most) =
+            (trials.iter().min().copied().unwrap_or_default(), trials.iter().max().copied().unwrap_or_default());
+        let trials = if least == most { format!("{most} trials") } else { format!("{least} to {most} trials") };
+        let _ = writeln!(
+            out,
+            "\nNote: CPU by {}; residue {} msec/{unit};\nvcpu is user mode, ccpu the kernel; MB is 10^6 bytes of payload; \
+             median of {trials}",
+            methods.join(", "),
+            residues.join(", "),
+        );
+        if let Some(pair) = self.cells.iter().find_map(|cell| cell.pair) {
+            let base = name(&pair.base_level);
+            let _ = writeln!(
+                out,
+                "ratio: to {base}, by the trials of the same round, so not exactly that of the two medians beside it"
+            );
+        }
+        for (reason, rows) in self.absences() {
+            let _ = writeln!(out, "Absent: {}: {reason}", rows.join(", "));
+        }
+    }
+
+    /// Rows without a figure by the reason.
+    fn absences(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let mut absent: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for row in &self.absent {
+            let stack = row.split_once('_').map_or(row.as_str(), |(stack, _)| stack);
+            let rows = absent.entry(
+                "the applications share the processes of these stacks; the paths that end in -iucv tell them apart",
+            );
+            let rows = rows.or_default();
+            if !rows.iter().any(|other| other == stack) {
+                rows.push(stack.to_owned());
+            }
+        }
+        for cell in &self.cells {
+            let summary = cell.summary;
+            let [_, router, _] = names(&summary.cell);
+            if summary.cpu.router.is_none() && siga_results::summary::has_router(&summary.cell) {
+                let rows = absent.entry("the method of accounting does not tell it apart").or_default();
+                if rows.is_empty() {
+                    rows.push(router.to_owned());
+                }
+            }
+        }
+        absent
+    }
+}
+
+/// Two decimals as printed, more where the figure would have fewer than three digits.
+fn places(value: f64) -> usize {
+    match value.abs() {
+        small if small > 0.0 && small < 0.1 => 5,
+        small if small < 1.0 => 4,
+        _ => 2,
+    }
+}
+
+/// A ratio with the two decimals of the printed ones, or two digits where it is very small.
+pub(crate) fn ratio_text(ratio: f64) -> String {
+    let places = match ratio.abs() {
+        tiny if tiny > 0.0 && tiny < 0.01 => 4,
+        small if small > 0.0 && small < 0.1 => 3,
+        _ => 2,
+    };
+    format!("{ratio:.places$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+    use crate::zvm::repeat::tests::{at_430, dearer_router, like_tables, repeated};
+    use serde_json::Value;
+
+    fn shown(run: &Run) -> String {
+        let (reduced, repeat) = repeated(run);
+        crate::zvm::text(run, &reduced, &repeat).unwrap()
+    }
+
+    /// The cells of the first row of that name after `title`.
+    fn row<'a>(text: &'a str, title: &str, name: &str) -> Vec<&'a str> {
+        let table = text.split_once(title).unwrap().1;
+        table.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap().split_whitespace().collect()
+    }
+
+    #[test]
+    fn the_published_ratio_stands_beside_the_measured_one() {
+        let text = shown(&like_tables(12));
+        let expected = "\
+Table 1. hipersockets-routed-iucv - strg-20m 1500
+Published: Table 1. HiperSockets - Streaming 1500
+
+Number of clients               01       01     01         01       05       05     05         05       10       10     10         10
+";
+        assert!(text.starts_with(expected), "{text}");
+        let first = "Table 1. hipersockets";
+        assert_eq!(row(&text, first, "level")[..4], ["420", "430", "ratio", "published"]);
+        // 18.84 and 5.46 ms a megabyte, of a hundred times as many, but for the noise.
+        let router = row(&text, first, "tcpip2_cpu_msec/MB");
+        assert!(router[0].starts_with("0.188") && router[1].starts_with("0.054"), "{router:?}");
+        assert_eq!(router[2..4], ["0.29", "0.29"]);
+        assert_eq!(row(&text, first, "MB/sec")[2..4], ["1.58", "1.58"]);
+        assert_eq!(row(&text, first, "tcpip1_tot_cpu_util")[2..4], ["1.28", "1.28"]);
+        assert_eq!(row(&text, first, "total_cpu_util")[2..4], ["0.88", "0.88"]);
+        assert_eq!(row(&text, first, "applications_cpu_msec/MB")[3], "-", "printed nowhere");
+        let last = "Published: Table 18. VCTC - RR 1500";
+        assert_eq!(row(&text, last, "tcpip1_cpu_msec/trans")[3], "-", "not printed in tables 16 to 18");
+        assert_eq!(row(&text, last, "tcpip3_cpu_msec/trans")[10..], ["0.84", "0.84"]);
+    }
+
+    #[test]
+    fn without_a_published_table_the_measured_ratio_stands_alone() {
+        let mut run = like_tables(2);
+        run.trials.retain(|trial| trial.cell.workload.to_string() == "strg-20m" && trial.cell.mtu == Some(1_500));
+        for trial in &mut run.trials {
+            trial.cell.mtu = Some(8_192);
+        }
+        let text = shown(&run);
+        assert!(!text.contains("Published:"), "{text}");
+        assert_eq!(row(&text, "Table 1.", "level")[..3], ["420", "430", "ratio"]);
+        assert_eq!(row(&text, "Table 1.", "tcpip2_cpu_msec/MB")[2], "0.29");
+    }
+
+    #[test]
+    fn what_siga_cannot_have_is_absent_with_the_reason() {
+        let mut run = like_tables(2);
+        for trial in &mut run.trials {
+            trial.cell.path = trial.cell.path.trim_end_matches("-iucv").to_owned();
+            let guests = trial.cpu.guests.as_mut().unwrap();
+            guests.stacks = None;
+        }
+        let text = shown(&run);
+        assert!(text.contains("Published: Table 1."), "{text}");
+        assert_eq!(row(&text, "Table 1.", "tcpip3_cpu_msec/MB")[..4], ["-", "-", "-", "0.53"]);
+        assert_eq!(row(&text, "Table 1.", "tcpip2_cpu_msec/MB")[2..4], ["0.29", "0.29"]);
+        assert!(
+            text.contains("Absent: tcpip1, tcpip3: the applications share the processes of these stacks"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_finding_says_why_by_what_was_measured() {
+        let mut run = like_tables(12);
+        let cell = ("hipersockets-routed-iucv", "rr-200-1000", 10);
+        at_430(&mut run, cell).for_each(|trial| dearer_router(trial, 3));
+        let text = shown(&run);
+        assert!(text.contains("Of 21 findings 17 hold here, 4 do not hold, and of 0 this run cannot tell."), "{text}");
+        let own = text.split_once("NO: Router CPU per unit at 430 is below 420 in every cell.\n").unwrap().1;
+        let own = own.split_once("\n\n    case").unwrap();
+        let why = own.0.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "20 of 21 cases speak for it, 1 against, 0 neither way.",
+            "published of the same 0.29 to 0.80.",
+            "Farthest outside: hipersockets-routed-iucv rr-200-1000 mtu 1500 x10.",
+            // 0.19 and 0.10 ms a transaction, 0.20 more of CP; of a hundred times as many transactions.
+            "tcpip2, 420 to 430 in us/trans: 1.90 to 3.00 (virtual 1.50 to 0.500, CP 0.400 to 2.50); of +1.10 the most is CP: +2.10.",
+            "Devices of tcpip2, a transaction: doorbells_sent 2.85 to 0.226.",
+        ] {
+            assert!(why.contains(part), "no {part} in {why}");
+        }
+        let case = own.1.lines().find(|line| line.contains("rr-200-1000 mtu 1500 x10")).unwrap();
+        let cells: Vec<&str> = case.split_whitespace().skip(5).collect();
+        assert_eq!(cells[..2], ["against", "0.53"], "{case}");
+        assert!(cells[2].starts_with("1.5") && cells.last() == Some(&"12"), "{case}");
+        assert!(text.contains("\nHOLDS: Throughput is higher at 430"), "{text}");
+    }
+    #[test]
+    fn programs_get_ratios_and_findings_as_they_are() {
+        let run = like_tables(12);
+        let (reduced, repeat) = repeated(&run);
+        let json: Value = serde_json::from_str(&data::json(&run, &reduced, &repeat).unwrap()).unwrap();
+        let pairs = json["levels"].as_array().unwrap();
+        assert_eq!((pairs.len(), &pairs[0]["table"], &pairs[0]["base_level"]), (21, &"1".into(), &"420".into()));
+        let rows = pairs[0]["rows"].as_array().unwrap();
+        let router = rows.iter().find(|row| row["metric"] == "tcpip2_cpu_msec/MB").unwrap();
+        assert_eq!((&router["published_base"], &router["published_ratio"]), (&18.84.into(), &0.29.into()));
+        let near = |value: &Value, wanted: f64| (value.as_f64().unwrap() / wanted - 1.0).abs() < 0.01;
+        assert!(near(&router["ratio"], 5.46 / 18.84) && near(&router["low"], 5.46 / 18.84), "{router:#}");
+        let applications = rows.iter().find(|row| row["metric"] == "applications_cpu_msec/MB").unwrap();
+        assert!(applications["published_ratio"].is_null(), "{applications:#}");
+        let findings = json["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), repeat.judged.len());
+        let (own, last) = (&findings[0], &findings[0]["cases"][20]);
+        assert_eq!((&own["id"], &own["verdict"]), (&"router-below-everywhere".into(), &"holds".into()));
+        assert_eq!((&own["for"], &own["against"], &last["speaks"]), (&21.into(), &0.into(), &"for".into()));
+        assert!(last["low"].as_f64() <= last["measured"].as_f64() && last["reason"].is_null(), "{last:#}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Why a finding holds or not, read off what was measured: the cases that decide, the components whose CPU time differs, and
+//! what the devices counted. Every word beside a figure names that figure; no cause is told that is not a figure.
+
+use super::check::{CheckedCase, CheckedFinding, FindingVerdict, Stance};
+use super::findings::Finding;
+use super::pairs::Pair;
+use super::repeat::Repeat;
+use super::rows::components;
+use super::table::ratio_text;
+use crate::words::{cpu_scale, number};
+use siga_plan::path::guest::NAMES;
+use siga_plan::workload::Unit;
+use siga_results::record::{DEVICE_COUNTERS, total};
+use siga_results::summary::{Component, Reduced, Summary};
+
+/// Cases that are explained.
+const EXPLAINED_MAX: usize = 2;
+/// A change of CPU time below this part of what it was is none.
+const SAME: f64 = 0.01;
+
+/// What was measured in all, then the cases that decide.
+pub(crate) fn sentences(judged: &CheckedFinding, reduced: &Reduced, repeat: &Repeat) -> Vec<String> {
+    let mut all: Vec<String> = ranges(&judged.cases).into_iter().collect();
+    for case in deciding(judged) {
+        let lead = match case.speaks {
+            Stance::For => "Nearest to the bounds",
+            Stance::Against => "Farthest outside",
+            Stance::Neither { .. } => "Least clear",
+        };
+        all.push(format!("{lead}: {}.", case.name));
+        for at in &case.pairs {
+            let pair = &repeat.pairs[*at];
+            let sides = [&reduced.cells[pair.base], &reduced.cells[pair.new]];
+            all.extend(of_pair(&judged.finding, pair, sides, case.pairs.len() > 1));
+        }
+    }
+    all
+}
+
+/// From where to where the cases reach, measured and published.
+fn ranges(cases: &[CheckedCase]) -> Option<String> {
+    let range = |values: Vec<f64>| {
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        let (low, high) = (ratio_text(low), ratio_text(high));
+        Some(if low == high { low } else { format!("{low} to {high}") })
+    };
+    let own = range(cases.iter().filter_map(|case| Some(case.measured?.value)).collect())?;
+    let measured = cases.iter().filter(|case| case.measured.is_some());
+    let published = range(measured.filter_map(|case| case.published).collect());
+    Some(match published {
+        Some(published) => format!("Measured {own}; published of the same {published}."),
+        None => format!("Measured {own}; nothing is published of the same."),
+    })
+}
+
+/// Those that speak against a finding that does not hold, the worst of the undecided, the weakest of those that all speak
+/// for it.
+fn deciding(judged: &CheckedFinding) -> Vec<&CheckedCase> {
+    let wanted = |case: &&CheckedCase| match (judged.verdict, &case.speaks) {
+        (FindingVerdict::Holds, Stance::For)
+        | (FindingVerdict::DoesNotHold, Stance::Against)
+        | (FindingVerdict::CannotTell, Stance::Neither { .. }) => case.measured.is_some(),
+        (FindingVerdict::Holds | FindingVerdict::DoesNotHold | FindingVerdict::CannotTell, _) => false,
+    };
+    let mut cases: Vec<&CheckedCase> = judged.cases.iter().filter(wanted).collect();
+    let worst = |case: &CheckedCase| badness(&judged.finding, case);
+    cases.sort_by(|left, right| worst(right).total_cmp(&worst(left)));
+    // What was measured there is told once.
+    let mut told: Vec<&[usize]> = Vec::new();
+    cases.retain(|case| {
+        let is_known = told.contains(&case.pairs.as_slice());
+        told.push(&case.pairs);
+        !is_known
+    });
+    cases.truncate(if judged.verdict == FindingVerdict::DoesNotHold { EXPLAINED_MAX } else { 1 });
+    cases
+}
+
+/// How far outside of the bounds the estimate is, as a logarithm; below zero inside.
+fn badness(finding: &Finding, case: &CheckedCase) -> f64 {
+    let log = case.measured.map_or(f64::NEG_INFINITY, |measured| measured.value.ln());
+    let above = finding.above.map(|above| above.ln() - log);
+    let below = finding.below.map(|below| log - below.ln());
+    above.into_iter().chain(below).fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// The components of a finding's rows; without one, the whole system.
+fn of_pair(finding: &Finding, pair: &Pair, sides: [&Summary; 2], several: bool) -> Vec<String> {
+    let lead =
+        if several { format!("{} {} x{}: ", pair.cell.path, mtu(pair), pair.cell.clients) } else { String::new() };
+    let rows = [Some(&finding.row), finding.over.row.as_ref()];
+    let mut named: Vec<&str> =
+        rows.into_iter().flatten().filter_map(|row| NAMES.into_iter().find(|stack| row.starts_with(stack))).collect();
+    named.dedup();
+    let mut all = Vec::new();
+    for stack in named {
+        all.extend(component(stack, sides, [&pair.base_level, &pair.cell.level]).map(|words| format!("{lead}{words}")));
+        all.extend(devices(stack, sides).map(|words| format!("{lead}{words}")));
+    }
+    // A share of all, or of a processor, depends on who else has run.
+    let of_system = finding.over.row.as_deref() == Some("cpu") || finding.row.ends_with("_util");
+    if all.is_empty() || of_system {
+        all.push(format!("{lead}{}", system(sides, [&pair.base_level, &pair.cell.level])));
+    }
+    all
+}
+
+fn mtu(pair: &Pair) -> String {
+    let mtu = pair.cell.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+    format!("{}{mtu}", pair.cell.workload)
+}
+
+fn of(name: &str, side: &Summary) -> Option<Component> {
+    components(&side.cpu, &side.cell).into_iter().find(|(own, _)| *own == name).map(|(_, component)| component)
+}
+
+/// The parts of a stack's CPU time at both levels, and which of them the change is in.
+fn component(stack: &str, sides: [&Summary; 2], levels: [&str; 2]) -> Option<String> {
+    let unit = sides[0].cell.workload.unit();
+    let (scale, name) = cpu_scale(unit);
+    let [base, new] = [of(stack, sides[0])?, of(stack, sides[1])?];
+    let parts: Vec<(&str, f64, f64)> =
+        vec![("virtual", base.user, new.user), ("CP", base.kernel, new.kernel), ("wait", base.wait, new.wait)];
+    let words: Vec<String> = parts
+        .iter()
+        .filter(|(_, base, new)| *base > 0.0 || *new > 0.0)
+        .map(|(part, base, new)| format!("{part} {} to {}", number(base * scale), number(new * scale)))
+        .collect();
+    let (from, to) = (number(base.total * scale), number(new.total * scale));
+    let [old, other] = levels;
+    let changes = parts.iter().map(|(part, base, new)| (*part, new - base));
+    Some(format!(
+        "{stack}, {old} to {other} in {name}: {from} to {to} ({}){}.",
+        words.join(", "),
+        most(changes.collect(), new.total - base.total, base.total, scale)
+    ))
+}
+
+/// Which of the parts moved most in the direction of the whole.
+fn most(changes: Vec<(&str, f64)>, whole: f64, before: f64, scale: f64) -> String {
+    if whole.abs() <= SAME * before.abs() {
+        return "; hardly any change".to_owned();
+    }
+    let most = changes.into_iter().max_by(|left, right| (left.1 * whole).total_cmp(&(right.1 * whole)));
+    let sign = |value: f64| if value > 0.0 { "+" } else { "" };
+    most.map_or_else(String::new, |(part, change)| {
+        let (change, whole) = (change * scale, whole * scale);
+        format!("; of {}{} the most is {part}: {}{}", sign(whole), number(whole), sign(change), number(change))
+    })
+}
+
+/// What a stack's devices counted per unit at both levels.
+fn devices(stack: &str, sides: [&Summary; 2]) -> Option<String> {
+    let counted = sides.map(|side| counts(stack, side));
+    // A run recorded without them has nothing to say.
+    if counted.iter().flatten().all(|count| *count == 0.0) {
+        return None;
+    }
+    let unit = match sides[0].cell.workload.unit() {
+        Unit::Transaction => "a transaction",
+        Unit::Megabyte => "a megabyte",
+    };
+    let words: Vec<String> = DEVICE_COUNTERS
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| counted.iter().any(|side| side[*at] > 0.0))
+        .map(|(at, counter)| format!("{counter} {} to {}", number(counted[0][at]), number(counted[1][at])))
+        .collect();
+    Some(format!("Devices of {stack}, {unit}: {}.", words.join(", ")))
+}
+
+/// The counters of a stack's devices per unit in the median trial, in the order of their names.
+fn counts(stack: &str, side: &Summary) -> [f64; DEVICE_COUNTERS.len()] {
+    let trial = &side.median;
+    DEVICE_COUNTERS.map(|counter| {
+        let of_stack = trial.devices.iter().filter(|(name, _)| {
+            let place = name.strip_prefix(stack).and_then(|rest| rest.strip_prefix('/'));
+            place.and_then(|place| place.rsplit_once(' ')).is_some_and(|(_, own)| own == counter)
+        });
+        let sum = total(of_stack.map(|(_, count)| *count));
+        if trial.units() > 0.0 { sum as f64 / trial.units() } else { 0.0 }
+    })
+}
+
+/// Who takes the CPU time at both levels, and who is busiest.
+fn system(sides: [&Summary; 2], levels: [&str; 2]) -> String {
+    let unit = sides[0].cell.workload.unit();
+    let (scale, name) = cpu_scale(unit);
+    let [base, new] = sides.map(|side| components(&side.cpu, &side.cell));
+    let mut changes = Vec::new();
+    let mut words = Vec::new();
+    for (part, own) in &base {
+        let Some((_, other)) = new.iter().find(|(name, _)| name == part) else { continue };
+        changes.push((*part, other.total - own.total));
+        words.push(format!("{part} {} to {}", number(own.total * scale), number(other.total * scale)));
+    }
+    let totals = sides.map(|side| side.cpu.total.total);
+    let [old, other] = levels;
+    format!(
+        "CPU, {old} to {other} in {name}: {} to {} ({}){}. Busiest: {}.",
+        number(totals[0] * scale),
+        number(totals[1] * scale),
+        words.join(", "),
+        most(changes, totals[1] - totals[0], totals[0], scale),
+        [busiest(sides[0]), busiest(sides[1])]
+            .map(|words| words.unwrap_or_else(|| "nobody".to_owned()))
+            .join(", then ")
+    )
+}
+
+/// The component that uses most of a processor in the median trial.
+fn busiest(side: &Summary) -> Option<String> {
+    let trial = &side.median;
+    let all = components(&side.cpu, &side.cell);
+    let (name, part) = all.into_iter().max_by(|left, right| left.1.total.total_cmp(&right.1.total))?;
+    let util = 100.0 * part.total * trial.units() * 1e6 / trial.cpu.wall_ns.max(1) as f64;
+    Some(format!("{name} with {util:.0}% of a processor (the host's: {:.0}%)", side.cpu.utilisation))
+}

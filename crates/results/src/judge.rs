@@ -1,0 +1,129 @@
+//! Did the change help? Two sides, cell by cell and metric by metric, each with one of five verdicts.
+//!
+//! The trial is the statistical unit. Trials of one run that stood side by side in a round are compared in pairs; those
+//! of two runs, whose hosts may have drifted apart in between, as two samples, which is told. A ratio is new over base.
+//! The statistics lie in `stats`; here stands what is compared with what, and what the figures allow to be said.
+
+mod comparison;
+mod decide;
+mod figures;
+mod metric;
+mod noise;
+mod partners;
+mod rounds;
+mod settings;
+mod table;
+mod values;
+
+pub use comparison::{Comparison, Form, Row, Subject, Verdict};
+pub use decide::{Judgement, LEVEL};
+pub use figures::Figures;
+pub use metric::{Metric, Mode, Part};
+pub(crate) use partners::pairs;
+pub(crate) use rounds::Rounds;
+
+use crate::store::Run;
+use partners::{Sides, partners, subjects};
+use siga_model::error::{Error, Result};
+use siga_plan::matrix::Cell;
+use std::collections::{BTreeSet, HashSet};
+
+/// Two runs, cell by cell. Where each has a single level, these may go by different names.
+///
+/// # Errors
+/// Usage: no cell in common. Environment: a damaged record.
+pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
+    let (own, others) = (base.cells(), new.cells());
+    let single = |cells: &[Cell]| cells.windows(2).all(|pair| pair[0].level == pair[1].level);
+    let mut pairs = partners(&own, &others, Clone::clone);
+    if let (true, true, Some(other)) = (pairs.is_empty(), single(&own) && single(&others), others.first()) {
+        pairs = partners(&own, &others, |cell| Cell { level: other.level.clone(), ..cell.clone() });
+    }
+    let names = [base, new].map(|run| run.directory.display().to_string());
+    if base.directory.canonicalize().is_ok_and(|own| new.directory.canonicalize().is_ok_and(|other| own == other)) {
+        return Err(Error::usage(format!("{} and {} are the same run", names[0], names[1]))
+            .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
+    }
+    if pairs.is_empty() {
+        let first = |cells: &[Cell]| cells.first().map_or("nothing measured".to_owned(), ToString::to_string);
+        return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
+            "the first has {}, the second {}",
+            first(&own),
+            first(&others)
+        )));
+    }
+    let alone = |cells: &[Cell], paired: HashSet<&Cell>, run: &str, other: &Run| {
+        let alone = cells.iter().filter(|cell| !paired.contains(cell));
+        let why = |cell: &Cell| {
+            let reason = other.skipped.iter().rev().find(|skipped| skipped.cell == *cell);
+            reason.map(|skipped| format!("; the other: {}", skipped.reason.replace("\n  ", "; "))).unwrap_or_default()
+        };
+        alone.map(|cell| (cell.clone(), format!("only in {run}{}", why(cell)))).collect::<Vec<_>>()
+    };
+    let mut skipped = alone(&own, pairs.iter().map(|(base, _)| base).collect(), &names[0], new);
+    skipped.extend(alone(&others, pairs.iter().map(|(_, new)| new).collect(), &names[1], base));
+    table::compare(Subject::Runs, (base, &names[0]), (new, &names[1]), &pairs, skipped)
+}
+
+/// Two levels of one run, cell by cell.
+///
+/// # Errors
+/// Usage: a level that the run has not measured. Environment: a damaged record.
+pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    within_run(run, Subject::Levels, base, new)
+}
+
+/// Two paths of one run, cell by cell.
+///
+/// # Errors
+/// Usage: a path that the run has not measured. Environment: a damaged record.
+pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
+    within_run(run, Subject::Paths, base, new)
+}
+
+/// What a run compares by itself: each further level with the one that it varies, else with the first; with a single level,
+/// each path that has a node in the middle with the same path without it, and each over siga's own network with the kernel's
+/// through as many nodes. Sides that have no cell in common so far are left out.
+///
+/// # Errors
+/// Environment: a damaged record.
+pub fn within(run: &Run) -> Result<Vec<Comparison>> {
+    let cells = run.cells();
+    let mut subjects = subjects(&run.levels, &cells);
+    subjects.retain(|(subject, base, new)| !Sides::of(&cells, *subject, base, new).pairs().is_empty());
+    subjects.iter().map(|(subject, base, new)| within_run(run, *subject, base, new)).collect()
+}
+
+fn within_run(run: &Run, subject: Subject, base: &str, new: &str) -> Result<Comparison> {
+    if base == new {
+        return Err(Error::usage(format!("`{base}` against itself"))
+            .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
+    }
+    let cells = run.cells();
+    let sides = Sides::of(&cells, subject, base, new);
+    for (name, own) in [(base, &sides.base), (new, &sides.new)] {
+        if own.is_empty() {
+            let list = |subject: Subject| {
+                let names: BTreeSet<&str> = cells.iter().map(|cell| subject.of(cell)).collect();
+                names.into_iter().collect::<Vec<_>>().join(", ")
+            };
+            return Err(Error::usage(format!("{} has not measured `{name}`", run.directory.display())).hint(format!(
+                "it has the levels {}, and the paths {}",
+                list(Subject::Levels),
+                list(Subject::Paths)
+            )));
+        }
+    }
+    let pairs = sides.pairs();
+    if pairs.is_empty() {
+        return Err(Error::usage(format!("`{base}` and `{new}` have no cell in common"))
+            .hint("`siga show` lists the cells of the run"));
+    }
+    let paired: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
+    let alone = sides.base.iter().chain(&sides.new).filter(|cell| !paired.contains(cell));
+    let skipped = alone.map(|cell| (cell.clone(), "nothing to compare it with".to_owned())).collect();
+    table::compare(subject, (run, base), (run, new), &pairs, skipped)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Which cells of a run, or of two runs, are compared with each other.
+
+use super::comparison::Subject;
+use crate::summary::{base_of, kernel_path_of};
+use siga_plan::level::{Level, Variant};
+use siga_plan::matrix::Cell;
+use std::collections::{HashMap, HashSet};
+
+/// The level that a further one of a run is judged against: the one that its name is a variant of, by as few features as the
+/// run has (`430-packing-colocate` against `430-packing`, without that against `430`); else the first.
+fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
+    let mut base = Variant::of(level).map(|variant| variant.base);
+    while let Some(name) = base {
+        if let Some(found) = levels.iter().find(|level| **level == name) {
+            return Some(found);
+        }
+        base = Variant::of(name).map(|variant| variant.base);
+    }
+    levels.first().copied()
+}
+
+/// The comparisons of [`super::within`]: subject, base, new.
+pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String, String)> {
+    let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+    names.retain(|name| cells.iter().any(|cell| cell.level == *name));
+    if names.len() > 1 {
+        let further = names.iter().skip(1);
+        let pairs =
+            further.filter_map(|new| Some((Subject::Levels, base_level(new, &names)?.to_owned(), (*new).to_owned())));
+        return pairs.collect();
+    }
+    let known: HashSet<&Cell> = cells.iter().collect();
+    let mut paths: Vec<(Subject, String, String)> = Vec::new();
+    for cell in cells {
+        let base = base_of(cell).filter(|base| known.contains(base));
+        let entry = base.map(|base| (Subject::Paths, base.path, cell.path.clone()));
+        paths.extend(entry.filter(|entry| !paths.contains(entry)));
+        let kernel = kernel_path_of(&cell.path).filter(|path| cells.iter().any(|cell| cell.path == *path));
+        let entry = kernel.map(|path| (Subject::Paths, path.to_owned(), cell.path.clone()));
+        paths.extend(entry.filter(|entry| !paths.contains(entry)));
+    }
+    paths
+}
+
+/// Every two cells that a run with these compares by itself.
+pub(crate) fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
+    let subjects = subjects(levels, cells);
+    subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
+}
+
+/// The cells of either side within one run.
+pub(super) struct Sides<'a> {
+    subject: Subject,
+    new_name: &'a str,
+    pub(super) base: Vec<Cell>,
+    pub(super) new: Vec<Cell>,
+}
+
+impl<'a> Sides<'a> {
+    pub(super) fn of(cells: &[Cell], subject: Subject, base: &str, new_name: &'a str) -> Self {
+        let of = |name: &str| cells.iter().filter(|cell| subject.of(cell) == name).cloned().collect();
+        Self { subject, new_name, base: of(base), new: of(new_name) }
+    }
+
+    pub(super) fn pairs(&self) -> Vec<(Cell, Cell)> {
+        let new = self.new_name.to_owned();
+        partners(&self.base, &self.new, |cell| match self.subject {
+            Subject::Levels => Cell { level: new.clone(), ..cell.clone() },
+            Subject::Paths | Subject::Runs => Cell { path: new.clone(), ..cell.clone() },
+        })
+    }
+}
+
+/// Each cell with the one that `wanted` makes of it. Where there is none, what has all but its MTU is its partner if neither
+/// side has another choice: the MTU may be what they differ in.
+pub(super) fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
+    let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
+    let known: HashSet<&Cell> = others.iter().collect();
+    let wanted: Vec<(&Cell, Cell)> = own.iter().map(|cell| (cell, wanted(cell))).collect();
+    let mut similar: HashMap<Cell, Vec<&Cell>> = HashMap::new();
+    others.iter().for_each(|other| similar.entry(key(other)).or_default().push(other));
+    let mut askers: HashMap<Cell, usize> = HashMap::new();
+    wanted.iter().for_each(|(_, wanted)| *askers.entry(key(wanted)).or_default() += 1);
+    let partner = |wanted: &Cell| match (known.contains(wanted), similar.get(&key(wanted)).map(Vec::as_slice)) {
+        (true, _) => Some(wanted.clone()),
+        (false, Some([single])) if askers[&key(wanted)] == 1 => Some((*single).clone()),
+        (false, _) => None,
+    };
+    wanted.iter().filter_map(|(cell, wanted)| Some(((*cell).clone(), partner(wanted)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_may_differ_in_mtu_if_that_leaves_no_choice() {
+        let cell = |level: &str, mtu| Cell {
+            level: level.into(),
+            mtu: Some(mtu),
+            ..crate::testing::trial("veth", 0, 700, None).cell
+        };
+        let other = |cell: &Cell| Cell { level: "large".into(), ..cell.clone() };
+        let pairs = partners(&[cell("small", 1_500)], &[cell("large", 8_992)], other);
+        assert_eq!(pairs[0].1.mtu, Some(8_992));
+        let two = [cell("large", 8_992), cell("large", 1_500)];
+        assert_eq!(partners(&[cell("small", 1_500)], &two, other)[0].1.mtu, Some(1_500));
+        assert!(partners(&[cell("small", 9_000)], &two, other).is_empty());
+        let small = [cell("small", 1_500), cell("small", 8_992)];
+        let pairs = partners(&small, &[cell("large", 1_500)], other);
+        assert_eq!(pairs.len(), 1, "the other has nobody: {pairs:?}");
+    }
+}

@@ -1,0 +1,57 @@
+//! The trials of a run by cell, and which of them stood side by side in time.
+
+use crate::record::{Slot, TrialRecord};
+use crate::store::Run;
+use siga_plan::matrix::Cell;
+use std::collections::{BTreeMap, HashMap};
+
+/// The trials of each cell.
+#[derive(Debug)]
+pub(crate) struct Rounds<'a> {
+    cells: HashMap<&'a Cell, Trials<'a>>,
+    none: Trials<'a>,
+}
+
+/// The trials of one cell.
+#[derive(Debug, Default)]
+pub(crate) struct Trials<'a> {
+    /// Those that nothing was wrong with.
+    pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
+    /// The others.
+    pub(crate) flawed: Vec<&'a TrialRecord>,
+}
+
+impl<'a> Rounds<'a> {
+    pub(crate) fn new(run: &'a Run) -> Self {
+        let mut cells: HashMap<&Cell, Trials<'_>> = HashMap::new();
+        for trial in &run.trials {
+            let trials = cells.entry(&trial.cell).or_default();
+            if trial.flags.is_empty() {
+                trials.sound.entry(trial.slot()).or_insert(trial);
+            } else {
+                trials.flawed.push(trial);
+            }
+        }
+        Self { cells, none: Trials::default() }
+    }
+
+    pub(crate) fn of(&self, cell: &Cell) -> &Trials<'a> {
+        self.cells.get(cell).unwrap_or(&self.none)
+    }
+
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &'a Cell> {
+        self.cells.keys().copied()
+    }
+}
+
+impl<'a> Trials<'a> {
+    /// Trials in all.
+    pub(crate) fn count(&self) -> usize {
+        self.sound.len() + self.flawed.len()
+    }
+
+    /// Sound trials of both that stood side by side.
+    pub(crate) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+        self.sound.iter().filter_map(|(slot, own)| Some((*own, *other.sound.get(slot)?))).collect()
+    }
+}

@@ -1,0 +1,363 @@
+//! Tests of comparisons as a whole: from the trials of made-up runs to their verdicts.
+
+use super::*;
+use crate::record::{PathRecord, TrialRecord};
+use siga_plan::level::Level;
+
+/// A trial of a veth pair that takes `ms` for its 1,000 transactions.
+fn trial(level: &str, round: u32, ms: u64) -> TrialRecord {
+    let mut trial = crate::testing::trial("veth", round, 700, None);
+    trial.cell.level = level.into();
+    trial.elapsed_ns = ms * 1_000_000;
+    trial
+}
+
+fn level(name: &str) -> Level {
+    Level { name: name.into(), ..Level::default() }
+}
+
+fn run(name: &str, trials: Vec<TrialRecord>) -> Run {
+    let mut levels: Vec<Level> = Vec::new();
+    for trial in &trials {
+        if !levels.iter().any(|level| level.name == trial.cell.level) {
+            levels.push(level(&trial.cell.level));
+        }
+    }
+    Run { levels, ..crate::testing::run(name, trials) }
+}
+
+/// Twelve rounds of two levels; the second takes `percent` of the time of the first.
+fn two_levels(percent: u64) -> Run {
+    let times = |round: u32| 1_000 + u64::from(round * 7 % 5) * 2;
+    let both = |round: u32| {
+        let time = times(round);
+        [trial("plain", round, time), trial("other", round, time * percent / 100 + u64::from(round % 3))]
+    };
+    run("run", (0..12).flat_map(both).collect())
+}
+
+fn rate(comparison: &Comparison) -> &Row {
+    comparison.rows.iter().find(|row| row.metric == Metric::Rate).unwrap()
+}
+
+#[test]
+fn a_change_is_found_where_it_is_and_nowhere_else() {
+    let slower = levels(&two_levels(110), "plain", "other").unwrap();
+    let row = rate(&slower);
+    assert_eq!((row.verdict.clone(), row.trials), (Verdict::Worse, (12, 12)));
+    assert!((row.ratio - 1.0 / 1.1).abs() < 0.002 && row.low.unwrap() < row.ratio, "{row:?}");
+    let cpu = slower.rows.iter().find(|row| row.metric == Metric::TOTAL).unwrap();
+    assert_eq!((cpu.verdict.clone(), cpu.ratio), (Verdict::Equivalent, 1.0));
+    assert_eq!(rate(&levels(&two_levels(90), "plain", "other").unwrap()).verdict, Verdict::Better);
+    assert_eq!(rate(&levels(&two_levels(100), "plain", "other").unwrap()).verdict, Verdict::Equivalent);
+    // The other way round it is the other way round.
+    assert_eq!(rate(&levels(&two_levels(110), "other", "plain").unwrap()).verdict, Verdict::Better);
+    assert_eq!(slower.count("worse"), 1, "{:?}", slower.rows);
+}
+
+#[test]
+fn what_differs_beside_the_level_makes_cells_not_comparable_by_name() {
+    let path = |level: &str, congestion: &str| PathRecord {
+        cell: trial(level, 0, 1).cell,
+        congestion: Some(congestion.into()),
+        interfaces: [("client/c".to_owned(), "mtu=1500 gro=off".to_owned())].into(),
+        sysctls: [("client net.ipv4.tcp_sack".to_owned(), "1".to_owned())].into(),
+        notes: Vec::new(),
+        filters: Default::default(),
+    };
+    let mut run = two_levels(110);
+    run.paths = vec![path("plain", "cubic"), path("other", "bbr")];
+    let reason = |run: &Run| match &rate(&levels(run, "plain", "other").unwrap()).verdict {
+        Verdict::NotComparable { reason } => Some(reason.clone()),
+        Verdict::Equivalent | Verdict::Better | Verdict::Worse | Verdict::Inconclusive { .. } => None,
+    };
+    assert_eq!(reason(&run).unwrap(), "congestion control: cubic -> bbr");
+    run.levels[1].congestion = Some("bbr".into());
+    assert_eq!(reason(&run), None, "that is what the level names");
+    run.paths[1].interfaces.insert("client/c".into(), "mtu=1500 gro=on".into());
+    assert_eq!(reason(&run).unwrap(), "interface client/c gro: off -> on");
+    run.levels[1].gro = Some(true);
+    assert_eq!(reason(&run), None);
+    run.paths[1].sysctls.insert("client net.ipv4.tcp_sack".into(), "0".into());
+    assert_eq!(reason(&run).unwrap(), "sysctl client net.ipv4.tcp_sack: 1 -> 0");
+    run.levels[1].sysctl.insert("net.ipv4.tcp_sack".into(), "0".into());
+    assert_eq!(reason(&run), None);
+    run.paths[1].filters.insert("router".into(), "2 rules".into());
+    assert_eq!(reason(&run).unwrap(), "filter router: absent -> 2 rules");
+    run.levels[1].nftables = Some("flush ruleset".into());
+    assert_eq!(reason(&run), None);
+    let comparison = levels(&run, "plain", "other").unwrap();
+    assert!(comparison.rows.iter().all(|row| row.p_adjusted.is_some()));
+}
+
+#[test]
+fn two_runs_are_two_samples_and_their_hosts_are_compared() {
+    let of = |name: &str, ms: u64| {
+        run(name, (0..12).map(|round| trial("plain", round, ms + u64::from(round * 7 % 5))).collect())
+    };
+    let (base, mut new) = (of("before", 1_000), of("after", 1_200));
+    let comparison = runs(&base, &new).unwrap();
+    assert_eq!((comparison.form, comparison.environment.len()), (Form::TwoSample, 0));
+    assert_eq!(rate(&comparison).verdict, Verdict::Worse);
+    new.environment.kernel.release = Some("6.9".into());
+    assert_eq!(rate(&runs(&base, &new).unwrap()).verdict, Verdict::Worse, "one side could not read it");
+    let mut base = base;
+    base.environment.kernel.release = Some("6.8".into());
+    let comparison = runs(&base, &new).unwrap();
+    assert_eq!(rate(&comparison).verdict, Verdict::NotComparable { reason: "kernel.release: 6.8 -> 6.9".into() });
+    assert!(rate(&comparison).p_adjusted.is_none());
+    // Another length of trials is another measurement.
+    new.environment = base.environment.clone();
+    new.plan.seconds = 5.0;
+    let reason = Verdict::NotComparable { reason: "plan seconds: 1 -> 5".into() };
+    assert_eq!(rate(&runs(&base, &new).unwrap()).verdict, reason);
+}
+
+#[test]
+fn runs_of_one_level_each_are_compared_whatever_it_is_called() {
+    let of = |name: &str, level: &str| run(name, (0..6).map(|round| trial(level, round, 1_000)).collect());
+    assert_eq!(rate(&runs(&of("a", "420"), &of("b", "430")).unwrap()).new.level, "430");
+    let mut both = of("b", "430");
+    both.trials.extend(of("b", "440").trials);
+    assert_eq!(runs(&of("a", "420"), &both).unwrap_err().exit_status(), 2, "which of the two?");
+}
+
+#[test]
+fn what_is_in_one_run_only_is_told() {
+    let base = two_levels(100);
+    let mut new = two_levels(100);
+    new.trials.retain(|trial| trial.cell.level == "plain");
+    new.directory = "new".into();
+    let comparison = runs(&base, &new).unwrap();
+    assert_eq!(comparison.skipped.len(), 1);
+    assert_eq!((comparison.skipped[0].0.level.as_str(), comparison.skipped[0].1.as_str()), ("other", "only in run"));
+    let other_way = runs(&new, &base).unwrap();
+    assert_eq!(other_way.skipped[0].1, "only in run");
+    new.trials.iter_mut().for_each(|trial| trial.cell.clients = 7);
+    let error = runs(&base, &new).unwrap_err();
+    assert_eq!(error.exit_status(), 2);
+    assert!(error.to_string().contains("no cell in common") && error.to_string().contains("x7"), "{error}");
+    assert_eq!(levels(&base, "plain", "nosuch").unwrap_err().exit_status(), 2);
+    assert_eq!(paths(&base, "veth", "bridge").unwrap_err().exit_status(), 2);
+}
+
+#[test]
+fn few_smoky_or_unsound_trials_carry_no_verdict() {
+    let mut one = two_levels(150);
+    one.trials.truncate(2);
+    let comparison = levels(&one, "plain", "other").unwrap();
+    assert_eq!(rate(&comparison).verdict, Verdict::Inconclusive { trials: None });
+    assert_eq!((rate(&comparison).low, rate(&comparison).p), (None, 1.0));
+
+    let mut smoke = two_levels(150);
+    smoke.plan.smoke = true;
+    let comparison = levels(&smoke, "plain", "other").unwrap();
+    assert_eq!(comparison.count("inconclusive"), comparison.rows.len());
+    assert!(comparison.cautions[0].contains("smoke"));
+
+    let mut unsound = two_levels(150);
+    unsound.trials.iter_mut().for_each(|trial| trial.flags.push("5 connections were reset".into()));
+    let comparison = levels(&unsound, "plain", "other").unwrap();
+    assert!(comparison.rows.is_empty());
+    assert!(comparison.skipped[0].1.contains("5 connections were reset"), "{:?}", comparison.skipped);
+}
+
+#[test]
+fn a_figure_of_zero_has_no_ratio_and_is_told() {
+    let mut run = two_levels(100);
+    run.trials[4].client.transactions = 0;
+    run.trials[4].cpu.busy_ns = 0;
+    let comparison = levels(&run, "plain", "other").unwrap();
+    assert!(!comparison.rows.iter().any(|row| row.metric == Metric::Rate));
+    let told = comparison.skipped.iter().any(|(_, reason)| reason.starts_with("rate: not above zero in 1 of 24"));
+    assert!(told, "{:?}", comparison.skipped);
+    assert!(comparison.rows.iter().all(|row| row.ratio.is_finite()));
+}
+
+#[test]
+fn what_survives_of_a_side_that_lost_many_trials_is_no_fair_sample() {
+    let mut run = two_levels(100);
+    let broken = |trial: &&mut TrialRecord| trial.cell.level == "other" && trial.round < 6;
+    run.trials.iter_mut().filter(broken).for_each(|trial| trial.flags.push("the rate collapsed".into()));
+    let comparison = levels(&run, "plain", "other").unwrap();
+    let reason = Verdict::NotComparable { reason: "6 of 12 trials of other had a flaw: the rate collapsed".into() };
+    assert_eq!(rate(&comparison).verdict, reason);
+    assert!(comparison.cautions.iter().any(|caution| caution.contains("6 of 12 trials")), "{:?}", comparison.cautions);
+    run.trials.iter_mut().filter(|trial| trial.round > 0).for_each(|trial| trial.flags.clear());
+    let comparison = levels(&run, "plain", "other").unwrap();
+    assert_eq!(rate(&comparison).verdict, Verdict::Equivalent, "one may be lost");
+    assert!(comparison.cautions.iter().any(|caution| caution.contains("1 of 12 trials")), "{:?}", comparison.cautions);
+}
+
+#[test]
+fn rounds_measured_in_two_parts_do_not_stand_side_by_side() {
+    let mut run = two_levels(110);
+    run.trials.iter_mut().filter(|trial| trial.round > 3).for_each(|trial| trial.session = 1);
+    assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).trials, (12, 12));
+    run.trials.iter_mut().filter(|trial| trial.cell.level == "other" && trial.round == 3).for_each(|t| t.session = 1);
+    assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).trials, (11, 11));
+}
+
+#[test]
+fn under_subtract_only_what_is_of_the_path_itself_is_judged() {
+    let round = |round: u32| {
+        ["plain", "other"].map(|level| {
+            [("veth", 700), ("veth-routed", 1_000)].map(|(path, busy_ms)| {
+                let mut trial = crate::testing::trial(path, round, busy_ms + u64::from(round % 4) * 3, None);
+                trial.cell.level = level.into();
+                trial
+            })
+        })
+    };
+    let mut run = run("run", (0..12).flat_map(round).flatten().collect());
+    let routed = |run: &Run| -> Vec<&'static str> {
+        let rows = levels(run, "plain", "other").unwrap().rows;
+        let cpu = rows.iter().filter(|row| row.new.path == "veth-routed" && matches!(row.metric, Metric::Cpu(..)));
+        cpu.map(|row| row.metric.name()).collect()
+    };
+    assert_eq!(routed(&run), ["cpu_total", "router_cpu"]);
+    // A filter would stand in the server of the path without the router: the difference would not be the router's.
+    run.levels[1].nftables = Some("flush ruleset".into());
+    assert_eq!(routed(&run), ["cpu_total"]);
+    run.trials.iter_mut().filter(|trial| trial.round == 5).for_each(|trial| trial.cpu.busy_ns = 700_000_000);
+    run.levels[1].nftables = None;
+    assert_eq!(routed(&run), ["cpu_total"]);
+    let skipped = levels(&run, "plain", "other").unwrap().skipped;
+    assert!(
+        skipped.iter().any(|(_, reason)| reason.starts_with("router_cpu: not above zero in 2 of 24")),
+        "{skipped:?}"
+    );
+}
+
+#[test]
+fn two_levels_of_one_name_are_told_and_excuse_only_what_they_differ_in() {
+    let path = |gro: &str| PathRecord {
+        cell: trial("plain", 0, 1).cell,
+        congestion: Some("cubic".into()),
+        interfaces: [("client/c".to_owned(), format!("mtu=1500 gro={gro}"))].into(),
+        sysctls: Default::default(),
+        notes: Vec::new(),
+        filters: Default::default(),
+    };
+    let of = |name: &str, gro: &str| {
+        let mut run = run(name, (0..8).map(|round| trial("plain", round, 1_000)).collect());
+        run.paths = vec![path(gro)];
+        run.levels[0].gro = Some(gro == "on");
+        run
+    };
+    let (base, mut new) = (of("a", "off"), of("b", "on"));
+    let comparison = runs(&base, &new).unwrap();
+    assert_eq!(rate(&comparison).verdict, Verdict::Equivalent);
+    assert_eq!(comparison.environment[0].to_string(), "level plain.gro: false -> true");
+    new.levels[0].gro = Some(false);
+    let reason = Verdict::NotComparable { reason: "interface client/c gro: off -> on".into() };
+    assert_eq!(rate(&runs(&base, &new).unwrap()).verdict, reason, "both say off");
+    new.paths = base.paths.clone();
+    new.plan.plant.server_us = 50.0;
+    let told = &runs(&base, &new).unwrap().environment[0];
+    assert!(told.key == "plan.plant" && !told.matters, "{told:?}");
+}
+
+#[test]
+fn a_thing_against_itself_is_refused_and_a_copy_is_told() {
+    let mut base = two_levels(100);
+    base.trials.iter_mut().enumerate().for_each(|(at, trial)| trial.at = format!("2026-11-20T00:00:{at:02}Z"));
+    assert_eq!(levels(&base, "plain", "plain").unwrap_err().exit_status(), 2);
+    let here = Run { directory: ".".into(), ..base.clone() };
+    assert_eq!(runs(&here, &Run { directory: "./.".into(), ..base.clone() }).unwrap_err().exit_status(), 2);
+    let cautions = runs(&base, &Run { directory: "copy".into(), ..base.clone() }).unwrap().cautions;
+    assert!(cautions[0].contains("24 trials are in both runs"), "{cautions:?}");
+}
+
+#[test]
+fn too_few_rounds_for_the_table_are_told() {
+    let mut run = two_levels(110);
+    run.trials.truncate(12);
+    let comparison = levels(&run, "plain", "other").unwrap();
+    assert!(comparison.cautions.iter().any(|caution| caution.contains("6 trials cannot show")), "{comparison:?}");
+}
+
+#[test]
+fn a_run_that_has_not_ended_says_so() {
+    let mut run = two_levels(110);
+    run.ended = false;
+    run.damage = vec!["trials.jsonl: 12 bytes".into()];
+    let comparison = levels(&run, "plain", "other").unwrap();
+    assert_eq!(comparison.cautions.len(), 2, "{:?}", comparison.cautions);
+    assert!(comparison.cautions[0].contains("has not ended") && comparison.cautions[0].contains("24 trials"));
+}
+
+#[test]
+fn a_run_compares_its_levels_or_else_its_paths_with_and_without_router() {
+    let comparisons = within(&two_levels(110)).unwrap();
+    assert_eq!((comparisons.len(), comparisons[0].new.as_str()), (1, "other"));
+    let both_paths = |round| {
+        [crate::testing::trial("veth", round, 700, None), crate::testing::trial("veth-routed", round, 900, None)]
+    };
+    let comparisons = within(&run("run", (0..8).flat_map(both_paths).collect())).unwrap();
+    assert_eq!((comparisons[0].subject, comparisons[0].new.as_str()), (Subject::Paths, "veth-routed"));
+    // By difference, the ends of the routed path are those of the other: nothing to compare.
+    assert!(comparisons[0].rows.iter().all(|row| !row.metric.depends_on_method()), "{:?}", comparisons[0].rows);
+    assert!(within(&run("run", vec![trial("plain", 0, 1)])).unwrap().is_empty());
+}
+
+#[test]
+fn a_variant_is_judged_against_what_it_varies_and_all_else_against_the_first() {
+    let names = [
+        "430",
+        "420",
+        "430-packing",
+        "420+packing",
+        "430-adaptive_waiting",
+        "430-adaptive_waiting-colocate",
+        "430-zero_copy-colocate",
+        "aa+packing",
+        "gro-off",
+    ];
+    let bases = |names: &[&str]| -> Vec<(String, String)> {
+        let levels: Vec<Level> = names.iter().map(|name| level(name)).collect();
+        let cells: Vec<Cell> = names.iter().map(|name| trial(name, 0, 1).cell).collect();
+        subjects(&levels, &cells).into_iter().map(|(_, base, new)| (new, base)).collect()
+    };
+    let wanted = [
+        ("420", "430"),
+        ("430-packing", "430"),
+        ("420+packing", "420"),
+        ("430-adaptive_waiting", "430"),
+        ("430-adaptive_waiting-colocate", "430-adaptive_waiting"),
+        ("430-zero_copy-colocate", "430"),
+        ("aa+packing", "430"),
+        ("gro-off", "430"),
+    ];
+    assert_eq!(bases(&names), wanted.map(|(new, base)| (new.to_owned(), base.to_owned())));
+    // The first is judged against nothing, and no two are judged against each other twice.
+    assert_eq!(bases(&["430-packing", "430"]), [("430".to_owned(), "430-packing".to_owned())]);
+    // What was not measured is no base.
+    let mut run = run("run", names.iter().map(|name| trial(name, 0, 1_000)).collect());
+    run.trials.retain(|trial| trial.cell.level != "420");
+    let comparisons = within(&run).unwrap();
+    let of = |new: &str| comparisons.iter().find(|one| one.new == new).map(|one| one.base.as_str());
+    assert_eq!((of("420+packing"), of("430-packing"), of("420")), (Some("430"), Some("430"), None));
+}
+
+#[test]
+fn levels_without_a_cell_in_common_so_far_are_not_judged() {
+    let mut run = run("run", vec![trial("plain", 0, 1), trial("other", 0, 1), trial("third", 0, 1)]);
+    run.trials[1].cell.clients = 10;
+    let comparisons = within(&run).unwrap();
+    assert_eq!(comparisons.iter().map(|one| one.new.as_str()).collect::<Vec<_>>(), ["third"]);
+}
+
+#[test]
+fn thousands_of_cells_are_judged() {
+    let trials = (1..=1_000).flat_map(|clients| {
+        ["plain", "other"].map(|level| {
+            let mut trial = trial(level, 0, 1_000);
+            trial.cell.clients = clients;
+            trial
+        })
+    });
+    let comparison = levels(&run("run", trials.collect()), "plain", "other").unwrap();
+    let rates = comparison.rows.iter().filter(|row| row.metric == Metric::Rate).count();
+    assert_eq!(rates, 1_000);
+}

@@ -1,0 +1,119 @@
+//! When a run has measured enough: the width of the intervals decides, never p.
+//!
+//! A comparison is settled once the 95% intervals of the ratios of rate and CPU time lie within 1% of them, with enough
+//! trials for one difference among all tests of the table to be called real; or at `limits::STOP_TRIALS_MAX`. What a run
+//! does not compare is settled with the fewest trials that have an interval.
+
+use crate::judge::{Judgement, Metric, Rounds, pairs};
+use crate::limits;
+use crate::record::TrialRecord;
+use crate::stats::adjust::trials_least;
+use crate::store::Run;
+use crate::summary::{base_of, cpu_ms};
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
+use std::collections::HashSet;
+
+/// Half a 95% interval as a part of the ratio that is narrow enough.
+const HALF_WIDTH: f64 = 0.01;
+
+/// Fewest rounds before a run of these cells can stop.
+pub fn rounds_least(levels: &[Level], cells: &[Cell]) -> usize {
+    least(pairs(levels, cells).len())
+}
+
+/// Each pair of cells has up to a test a metric.
+fn least(pairs: usize) -> usize {
+    trials_least(pairs * Metric::ALL.len())
+}
+
+/// Those of the cells of a run that need more trials. A cell that cannot be measured is not among `cells`: what would have
+/// been compared with it has no use for more.
+pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
+    let rounds = Rounds::new(run);
+    let pairs = pairs(&run.levels, cells);
+    let least = least(pairs.len());
+    let mut open: HashSet<Cell> = HashSet::new();
+    for (base, new) in &pairs {
+        if !is_settled(&rounds.of(base).beside(rounds.of(new)), least) {
+            open.extend([base.clone(), new.clone()]);
+        }
+    }
+    let compared: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
+    let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < trials_least(1));
+    open.extend(alone.cloned());
+    // Without a profile, the router is the difference to the path without it: its trials are needed as long.
+    let unseen = |cell: &&Cell| rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none());
+    let bases: Vec<Cell> = open.iter().filter(unseen).filter_map(base_of).collect();
+    open.extend(bases.into_iter().filter(|base| cells.contains(base)));
+    open.retain(|cell| rounds.of(cell).count() < limits::STOP_TRIALS_MAX);
+    open
+}
+
+fn is_settled(rounds: &[(&TrialRecord, &TrialRecord)], least: usize) -> bool {
+    let narrow = |figure: fn(&TrialRecord) -> f64| {
+        let ratios: Vec<f64> = rounds.iter().map(|(base, new)| (figure(new) / figure(base)).ln()).collect();
+        let half = Judgement::paired(&ratios).and_then(|judgement| judgement.half_width());
+        half.is_some_and(|half| half <= HALF_WIDTH)
+    };
+    rounds.len() >= least && narrow(TrialRecord::rate) && narrow(cpu_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of two paths whose total CPU time spreads by `spread_ms` of 1,000.
+    fn run(rounds: u32, spread_ms: u64) -> Run {
+        let spread = |round: u32| 700 + u64::from(round * 7 % 5) * spread_ms / 4;
+        let trial = |round: u32| {
+            [
+                crate::testing::trial("veth", round, 700, None),
+                crate::testing::trial("veth-routed", round, 300 + spread(round), None),
+            ]
+        };
+        crate::testing::run("run", (0..rounds).flat_map(trial).collect())
+    }
+
+    #[test]
+    fn a_comparison_goes_on_until_its_interval_is_narrow() {
+        let cells: Vec<Cell> = run(1, 0).trials.into_iter().map(|trial| trial.cell).collect();
+        let least = u32::try_from(rounds_least(&[], &cells)).unwrap();
+        // One pair with a test for each of 18 metrics: ceil(log2(2 x 18 / 0.05)).
+        assert_eq!(least, 10);
+        assert_eq!(unsettled(&run(least - 1, 4), &cells).len(), 2, "too few rounds, however narrow");
+        assert_eq!(unsettled(&run(least, 4), &cells).len(), 0);
+        assert_eq!(unsettled(&run(least, 200), &cells).len(), 2, "too wide");
+        let most = u32::try_from(limits::STOP_TRIALS_MAX).unwrap();
+        assert_eq!(unsettled(&run(most, 200), &cells).len(), 0, "there is an end to it");
+    }
+
+    #[test]
+    fn a_variant_is_settled_by_what_it_varies() {
+        // 420 with and without packing go up and down together; 430 does not.
+        let mut run = crate::testing::run("run", Vec::new());
+        run.levels = ["430", "420", "420+packing"].map(|name| Level { name: name.into(), ..Level::plain() }).into();
+        for (round, level) in (0..12).flat_map(|round| [0, 1, 2].map(|level| (round, level))) {
+            let mut trial = crate::testing::trial("veth", round, 700, None);
+            trial.cell.level.clone_from(&run.levels[level].name);
+            trial.elapsed_ns = 1_000_000_000 + if level > 0 { u64::from(round % 4) * 200_000_000 } else { 0 };
+            run.trials.push(trial);
+        }
+        let cells = run.cells();
+        let mut open: Vec<String> = unsettled(&run, &cells).into_iter().map(|cell| cell.level).collect();
+        open.sort();
+        assert_eq!(open, ["420", "430"], "420+packing is as far from 420 in each round");
+    }
+
+    #[test]
+    fn unsound_trials_settle_nothing_and_what_is_not_compared_needs_few() {
+        let mut run = run(10, 4);
+        let cells: Vec<Cell> = run.cells();
+        run.trials[3].flags.push("2 connections were reset".into());
+        assert_eq!(unsettled(&run, &cells).len(), 2);
+        run.trials.retain(|trial| trial.cell.path == "veth");
+        assert!(unsettled(&run, &cells[..1]).is_empty(), "six trials are enough alone");
+        run.trials.truncate(5);
+        assert_eq!(unsettled(&run, &cells[..1]).len(), 1);
+    }
+}

@@ -1,0 +1,474 @@
+//! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
+//!
+//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl`
+//! grow by whole lines; `end.json` is there once the run has ended. A line that a crash has cut off is dropped when the run
+//! goes on, everything before it stays. One process at a time may write: it holds a lock on `trials.jsonl`. A directory is
+//! taken for a run by its `plan.toml`.
+//!
+//! A run directory may be an attacker's: `directory` says what is opened there. Records are read line by line, and each file
+//! has a bound in `limits`, which a writer keeps as well.
+
+use crate::directory::Directory;
+use crate::environment::{Environment, differences};
+use crate::limits;
+use crate::record::{PathRecord, Skipped, TrialRecord};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use siga_model::error::{Error, IoContext, Result};
+use siga_plan::level::Level;
+use siga_plan::matrix::Cell;
+use siga_plan::plan::Plan;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A run directory open for writing.
+#[derive(Debug)]
+pub struct Store {
+    directory: Directory,
+    trials: File,
+    paths: File,
+    skipped: File,
+}
+
+/// Everything a run directory holds.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Where it lies.
+    pub directory: PathBuf,
+    /// What was to be measured.
+    pub plan: Plan,
+    /// The levels that its cells name, as they were when it began.
+    pub levels: Vec<Level>,
+    /// Where it was measured.
+    pub environment: Environment,
+    /// Every finished trial, in the order they were measured.
+    pub trials: Vec<TrialRecord>,
+    /// How paths were built.
+    pub paths: Vec<PathRecord>,
+    /// What was not measured.
+    pub skipped: Vec<Skipped>,
+    /// What is wrong with the files and was left out, in words: bytes at their end that a crash has cut off, trials that
+    /// are there twice.
+    pub damage: Vec<String>,
+    /// False if it is still going on, or was cut short.
+    pub ended: bool,
+}
+
+const PLAN: &str = "plan.toml";
+const ENVIRONMENT: &str = "environment.json";
+const LEVELS: &str = "levels.json";
+const TRIALS: &str = "trials.jsonl";
+const PATHS: &str = "paths.jsonl";
+const SKIPPED: &str = "skipped.jsonl";
+const END: &str = "end.json";
+/// Names under which files that are written once are begun.
+pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
+/// Files that grow by lines.
+pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
+const GO_ON: &str = "go on as the user who began the run, or begin another run with --out";
+
+/// What `end.json` says.
+#[derive(serde::Deserialize)]
+struct End {
+    /// Trials there were: with more, or less, the run has gone on or was cut.
+    trials: usize,
+}
+
+impl Store {
+    /// Makes a new run directory.
+    ///
+    /// # Errors
+    /// Usage: there is a run in it already. Environment: it cannot be written, or is not the caller's alone.
+    pub fn create(directory: &Path, plan: &Plan, environment: &Environment) -> Result<(Self, Run)> {
+        const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
+        let elsewhere = |error: Error| error.hint(ELSEWHERE);
+        let directory = Directory::create(directory).map_err(|error| {
+            // What the kernel has refused has a number; the rest is about a directory that is there.
+            let what = if error.raw_os_error().is_some() { "make" } else { "write to" };
+            elsewhere(Error::environment(format!("cannot {what} {}: {error}", directory.display())))
+        })?;
+        need_empty(&directory)?;
+        let store = Self::open_files(directory, ELSEWHERE)?;
+        // Once more under the lock: another process may have been quicker.
+        need_empty(&store.directory)?;
+        let json = serde_json::to_string_pretty(environment).context("cannot encode the environment")?;
+        write_whole(&store.directory, ENVIRONMENT, &json, limits::RUN_FILE_BYTES_MAX).map_err(elsewhere)?;
+        let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
+        write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
+        // The plan comes last: a directory without it is no run yet.
+        write_whole(&store.directory, PLAN, &plan.to_toml()?, siga_plan::limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
+        // From the open directory: another may have taken its path meanwhile.
+        let (run, _) = Run::read(&store.directory)?;
+        Ok((store, run))
+    }
+
+    /// Opens a run directory to go on with it on a host with this `environment`; cut-off lines are removed, which `damage` still tells.
+    ///
+    /// # Errors
+    /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, not the caller's
+    /// alone, another process is writing to it, or this host is not what it was.
+    pub fn resume(directory: &Path, environment: &Environment) -> Result<(Self, Run)> {
+        let directory = Directory::own(directory).map_err(|error| {
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+                return no_run(directory, &error);
+            }
+            Error::environment(format!("cannot write to {}: {error}", directory.display())).hint(GO_ON)
+        })?;
+        same_levels(&directory, &read_plan(&directory)?)?;
+        same_environment(&read_environment(&directory)?, environment)?;
+        let (store, mut run, cut) = Self::open_mended(directory)?;
+        run.damage.splice(0..0, cut.iter().map(|cut| format!("mended {}", cut.words)));
+        Ok((store, run))
+    }
+
+    /// Removes cut-off lines, and says which; whose levels and host it was does not matter for that.
+    ///
+    /// # Errors
+    /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
+    pub fn mend(directory: Directory) -> Result<Vec<String>> {
+        let (_, _, cut) = Self::open_mended(directory)?;
+        Ok(cut.into_iter().map(|cut| cut.words).collect())
+    }
+
+    fn open_mended(directory: Directory) -> Result<(Self, Run, Vec<Cut>)> {
+        let store = Self::open_files(directory, GO_ON)?;
+        // Read under the lock: what another process has added until then is part of the run.
+        let (run, cut) = Run::read(&store.directory)?;
+        for Cut { name, whole, .. } in &cut {
+            let file = match *name {
+                TRIALS => &store.trials,
+                PATHS => &store.paths,
+                _ => &store.skipped,
+            };
+            let place = store.directory.place(name);
+            let is_longer = file.metadata().is_ok_and(|file| file.len() > *whole);
+            if is_longer {
+                file.set_len(*whole).context(format!("cannot mend {}", place.display()))?;
+            }
+        }
+        Ok((store, run, cut))
+    }
+
+    fn open_files(directory: Directory, way_out: &str) -> Result<Self> {
+        let open = |name: &str| {
+            directory.append(name).map_err(|error| {
+                Error::environment(format!("cannot write {}: {error}", directory.place(name).display())).hint(way_out)
+            })
+        };
+        let trials = open(TRIALS)?;
+        flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => {
+                Error::environment(format!("another process is writing to {}", directory.path().display()))
+                    .hint("wait for it to end, or give another --out")
+            }
+            error => Error::environment(format!("cannot lock {}: {error}", directory.place(TRIALS).display()))
+                .hint("give a directory on a local disk"),
+        })?;
+        let (paths, skipped) = (open(PATHS)?, open(SKIPPED)?);
+        Ok(Self { directory, trials, paths, skipped })
+    }
+
+    /// Adds a finished trial.
+    ///
+    /// # Errors
+    /// Environment: the disk is full or failing; what was there stays whole.
+    pub fn add_trial(&mut self, trial: &TrialRecord) -> Result<()> {
+        append(&mut self.trials, trial, &self.directory.place(TRIALS))
+    }
+
+    /// Adds how a path was built.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn add_path(&mut self, path: &PathRecord) -> Result<()> {
+        append(&mut self.paths, path, &self.directory.place(PATHS))
+    }
+
+    /// Marks the run as ended with so many trials; going on with it later takes the mark away.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn end(&self, trials: usize) -> Result<()> {
+        let text = format!("{{\"trials\": {trials}}}\n");
+        write_whole(&self.directory, END, &text, limits::RUN_FILE_BYTES_MAX)
+    }
+
+    /// Adds why a cell was not measured.
+    ///
+    /// # Errors
+    /// See `add_trial`.
+    pub fn add_skipped(&mut self, skipped: &Skipped) -> Result<()> {
+        append(&mut self.skipped, skipped, &self.directory.place(SKIPPED))
+    }
+}
+
+impl Run {
+    /// Cells that have a trial, in the order of the plan. Nothing that the plan names is opened.
+    pub fn cells(&self) -> Vec<Cell> {
+        let planned = self.plan.matrix_with(&self.levels).map(|matrix| matrix.cells).unwrap_or_default();
+        let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
+        let mut cells: Vec<Cell> = planned.into_iter().filter(|cell| left.remove(cell)).collect();
+        for trial in &self.trials {
+            if left.remove(&trial.cell) {
+                cells.push(trial.cell.clone());
+            }
+        }
+        cells
+    }
+
+    /// Reads a run directory; a line cut off at the end of a file, or a trial that is there twice, is told in `damage`.
+    ///
+    /// # Errors
+    /// Usage: no run there. Environment: unreadable, or damaged elsewhere than at its end.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let (mut run, cut) = Self::read(&open_run(directory)?)?;
+        run.damage.splice(0..0, cut.into_iter().map(|cut| cut.words));
+        Ok(run)
+    }
+
+    /// Lines at the ends of its files that were cut off, in words.
+    ///
+    /// # Errors
+    /// See `load`.
+    pub fn cut_lines(directory: &Directory) -> Result<Vec<String>> {
+        Self::read(directory).map(|(_, cut)| cut.into_iter().map(|cut| cut.words).collect())
+    }
+
+    /// The run, and what was cut off.
+    fn read(directory: &Directory) -> Result<(Self, Vec<Cut>)> {
+        let plan = read_plan(directory)?;
+        let environment = read_environment(directory)?;
+        let mut cut = Vec::new();
+        let mut trials: Vec<TrialRecord> = read_lines(directory, TRIALS, &mut cut)?;
+        let damage = drop_repeated(&mut trials, &directory.place(TRIALS)).into_iter().collect();
+        let run = Self {
+            directory: directory.path().to_owned(),
+            plan,
+            levels: read_levels(directory)?,
+            environment,
+            ended: read_end(directory)? == Some(trials.len()),
+            trials,
+            paths: read_lines(directory, PATHS, &mut cut)?,
+            skipped: read_lines(directory, SKIPPED, &mut cut)?,
+            damage,
+        };
+        Ok((run, cut))
+    }
+}
+
+/// A last line without its end.
+struct Cut {
+    /// The file.
+    name: &'static str,
+    /// Bytes before the line.
+    whole: u64,
+    /// For people.
+    words: String,
+}
+
+/// True if a directory holds a run, or says that it does.
+pub fn is_run(directory: &Path) -> bool {
+    Directory::open(directory).is_ok_and(|directory| has_plan(&directory))
+}
+
+/// The run below `runs` that was begun last.
+///
+/// # Errors
+/// Usage: there is none.
+pub fn newest(runs: &Path) -> Result<PathBuf> {
+    let hint = "give one with --run DIR";
+    let none = |why: String| Error::usage(format!("there is no run below {}/{why}", runs.display())).hint(hint);
+    let all = Directory::open(runs).and_then(|all| Ok((all.names()?, all)));
+    let (names, all) = all.map_err(|error| none(format!(": {error}")))?;
+    let begun = |name| {
+        let run = all.below(name).ok()?;
+        Some((run.entry(PLAN).ok()??.modified?, run.path().to_owned()))
+    };
+    names.iter().filter_map(|name| begun(name)).max().map(|(_, path)| path).ok_or_else(|| none(String::new()))
+}
+
+fn has_plan(directory: &Directory) -> bool {
+    directory.entry(PLAN).is_ok_and(|entry| entry.is_some())
+}
+
+/// Keeps the first trial of each cell and round, as figures by round would count one of them at random; says how many
+/// others there were.
+fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> {
+    let all = trials.len();
+    let mut seen: HashSet<(Cell, u32)> = HashSet::new();
+    trials.retain(|trial| seen.insert((trial.cell.clone(), trial.round)));
+    let words = match all - trials.len() {
+        0 => return None,
+        1 => "1 trial repeats".to_owned(),
+        repeated => format!("{repeated} trials repeat"),
+    };
+    Some(format!("{}: {words} a cell and round; the first counts", place.display()))
+}
+
+fn no_run(directory: &Path, error: &io::Error) -> Error {
+    Error::usage(format!("{} is no run directory: cannot read {PLAN}: {error}", directory.display()))
+        .hint("give the directory that `siga run` named at its end")
+}
+
+fn open_run(directory: &Path) -> Result<Directory> {
+    Directory::open(directory).map_err(|error| no_run(directory, &error))
+}
+
+fn read_plan(directory: &Directory) -> Result<Plan> {
+    let text = directory.read(PLAN, siga_plan::limits::PLAN_BYTES_MAX).map_err(|error| match has_plan(directory) {
+        true => unreadable(directory, PLAN, &error),
+        false => no_run(directory.path(), &error),
+    })?;
+    Plan::of_run(&text, &directory.place(PLAN).display().to_string())
+}
+
+/// Trials of a run when it ended; `None` if it has not.
+fn read_end(directory: &Directory) -> Result<Option<usize>> {
+    match directory.read(END, limits::RUN_FILE_BYTES_MAX) {
+        Ok(text) => Ok(serde_json::from_str::<End>(&text).ok().map(|end| end.trials)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(directory, END, &error)),
+    }
+}
+
+fn read_levels(directory: &Directory) -> Result<Vec<Level>> {
+    read_json(directory, LEVELS, limits::LEVELS_BYTES_MAX)
+}
+
+fn read_environment(directory: &Directory) -> Result<Environment> {
+    read_json(directory, ENVIRONMENT, limits::RUN_FILE_BYTES_MAX)
+}
+
+fn unreadable(directory: &Directory, name: &str, error: &io::Error) -> Error {
+    Error::environment(format!("cannot read {}: {error}", directory.place(name).display()))
+        .hint("a run is not whole without it; put it back from where the run was copied, or leave the run out")
+}
+
+/// A file that is written once, when a run begins.
+fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) -> Result<T> {
+    let text = directory.read(name, most).map_err(|error| unreadable(directory, name, &error))?;
+    serde_json::from_str(&text)
+        .context(format!("{} is damaged", directory.place(name).display()))
+        .map_err(|error| error.hint("it was changed after it was written; put it back as it was, or leave the run out"))
+}
+
+/// Fails if this host differs in what makes figures not comparable from what it was when the run began: rounds of two
+/// hosts would stand side by side.
+fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
+    let changed: Vec<String> = differences(begun, now)
+        .into_iter()
+        .filter(|difference| difference.matters)
+        .map(|difference| difference.to_string())
+        .collect();
+    match changed.as_slice() {
+        [] => Ok(()),
+        changed => {
+            Err(Error::environment(format!("this host has changed since the run began: {}", changed.join("; ")))
+                .hint("trials of both would not be comparable; begin another run, or put the host back as it was"))
+        }
+    }
+}
+
+/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
+fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
+    let begun = read_levels(directory)?;
+    let place = directory.place(LEVELS);
+    let levels = plan.matrix()?.levels;
+    match levels.iter().find(|level| !begun.contains(level)) {
+        Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
+            .hint(format!("{} holds what it was; put it back, or begin another run", place.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Fails if there is a run in the directory, or what is left of one.
+fn need_empty(directory: &Directory) -> Result<()> {
+    let shown = directory.path().display();
+    if has_plan(directory) {
+        return Err(Error::usage(format!("{shown} holds a run already"))
+            .hint("go on with it by `siga run --resume DIR`, or give another --out"));
+    }
+    let has_lines = |name: &&&str| directory.entry(name).is_ok_and(|entry| entry.is_some_and(|file| file.bytes > 0));
+    match RECORDS.iter().find(has_lines) {
+        Some(name) => Err(Error::usage(format!("{shown} holds {name} of a run that has no {PLAN}"))
+            .hint("put its plan back and go on by `siga run --resume DIR`, or give another --out")),
+        None => Ok(()),
+    }
+}
+
+/// Writes a file under another name and renames it, so that it is there whole or not at all.
+fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Result<()> {
+    let cannot = |why: &dyn std::fmt::Display| {
+        Error::environment(format!("cannot write {}: {why}", directory.place(name).display()))
+    };
+    if text.len() as u64 > most {
+        return Err(cannot(&format!("it would have more than {most} bytes")));
+    }
+    let stem = name.split('.').next().unwrap_or(name);
+    directory.replace(name, &format!("{stem}.part"), text.as_bytes()).map_err(|error| cannot(&error))
+}
+
+/// Adds one line; on failure the file is cut back to what it was.
+fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
+    let mut line = serde_json::to_vec(value).context(format!("cannot write {}", path.display()))?;
+    line.push(b'\n');
+    let before = file.seek(SeekFrom::End(0)).context(format!("cannot write {}", path.display()))?;
+    let bytes = line.len() as u64;
+    if bytes > limits::RECORD_BYTES_MAX || before + bytes > limits::RECORDS_BYTES_MAX {
+        let (line, file) = (limits::RECORD_BYTES_MAX, limits::RECORDS_BYTES_MAX);
+        return Err(Error::environment(format!(
+            "cannot write {}: a line has up to {line} bytes, the file up to {file}",
+            path.display()
+        ))
+        .hint("what was measured before is safe; spread the plan over several runs"));
+    }
+    file.write_all(&line).map_err(|error| {
+        let _ = file.set_len(before);
+        Error::environment(format!("cannot write {}: {error}", path.display()))
+            .hint("what was measured before is safe; make room and go on with `siga run --resume DIR`")
+    })
+}
+
+/// Reads records line by line. What is left out of a file that is too long, or of a line, is no record but an error.
+fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cut: &mut Vec<Cut>) -> Result<Vec<T>> {
+    let path = directory.place(name);
+    let cannot = |error: io::Error| unreadable(directory, name, &error);
+    let file = match directory.open_file(name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(cannot(error)),
+    };
+    let most = limits::RECORDS_BYTES_MAX;
+    if file.metadata().map_err(cannot)?.len() > most {
+        return Err(cannot(io::Error::other(format!("it has more than {most} bytes"))));
+    }
+    let mut reader = BufReader::new(file.take(most));
+    let (mut values, mut line, mut whole) = (Vec::new(), Vec::new(), 0);
+    for number in 1.. {
+        line.clear();
+        let bytes = (&mut reader).take(limits::RECORD_BYTES_MAX).read_until(b'\n', &mut line).map_err(cannot)? as u64;
+        if line.last() != Some(&b'\n') {
+            if bytes == limits::RECORD_BYTES_MAX {
+                let words = format!("{} line {number} has {bytes} bytes or more", path.display());
+                return Err(Error::environment(words).hint("no record is as long; remove the line to go on without it"));
+            }
+            if bytes > 0 {
+                let words = format!("{}: a last line of {bytes} bytes was cut off", path.display());
+                cut.push(Cut { name, whole, words });
+            }
+            break;
+        }
+        whole += bytes;
+        if bytes > 1 {
+            values.push(serde_json::from_slice(&line).map_err(|error| {
+                Error::environment(format!("{} line {number}: {error}", path.display()))
+                    .hint("the file was changed after it was written; remove the line to go on without it")
+            })?);
+        }
+    }
+    Ok(values)
+}

@@ -1,0 +1,150 @@
+//! From the trials of a run to one summary a cell: the figures every report shows.
+//!
+//! The figures of a cell are those of its median trial by rate (the lower of two), so that they belong together and add
+//! up. CPU time is charged to components by the best method the trials allow; under `subtract` the router is the mean
+//! difference to the path without it, trial by trial. What a component did in user mode is virtual, the rest is CP.
+
+mod beside;
+mod cpu;
+mod overhead;
+
+pub use beside::Beside;
+pub use cpu::{Component, Cpu};
+pub use overhead::RouterOverhead;
+
+pub use beside::kernel_path_of;
+pub use cpu::{by_processes, by_profile, by_tick};
+pub use overhead::{base_of, cpu_ms, has_router};
+
+use crate::histogram::{self, Percentiles};
+use crate::record::{Skipped, TrialRecord, total};
+use crate::stats::{Estimate, estimate, lower_median};
+use crate::store::Run;
+use siga_model::error::Result;
+use siga_plan::accounting::Method;
+use siga_plan::matrix::Cell;
+
+/// One cell of a run, reduced.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Which cell.
+    pub cell: Cell,
+    /// Sound trials behind the figures; all trials if none was sound.
+    pub trials: usize,
+    /// Units per second of the median trial.
+    pub rate: f64,
+    /// Mean rate over the trials with its interval.
+    pub rate_estimate: Estimate,
+    /// Latencies of the median trial.
+    pub latency: Percentiles,
+    /// Latencies from the planned starts (open loop).
+    pub corrected: Option<Percentiles>,
+    /// CPU time per unit of the median trial.
+    pub cpu: Cpu,
+    /// Connects that failed, resets, short reads, losses and changed payload of all trials.
+    pub errors: u64,
+    /// Frames dropped in the median trial.
+    pub drops: u64,
+    /// What was wrong with trials, in words, each with the number of trials it was wrong with.
+    pub flags: Vec<(String, usize)>,
+    /// The median trial, raw.
+    pub median: TrialRecord,
+}
+
+impl Summary {
+    /// TCP segments sent again in the median trial; `None` where nobody counts them: siga's stack does not.
+    pub fn retransmits(&self) -> Option<u64> {
+        self.median.cpu.guests.is_none().then(|| self.median.retransmits())
+    }
+}
+
+/// A whole run, reduced.
+#[derive(Debug, Clone)]
+pub struct Reduced {
+    /// Cells in the order of the plan.
+    pub cells: Vec<Summary>,
+    /// What each router costs, by difference of two paths.
+    pub overheads: Vec<RouterOverhead>,
+    /// How siga's own networks do beside the kernel's.
+    pub beside: Vec<Beside>,
+    /// Cells without a figure.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Reduces a run. `method` asks for one method of accounting; `None` takes the best there is for each cell.
+///
+/// # Errors
+/// Environment: a damaged histogram.
+pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
+    let mut cells = Vec::new();
+    for cell in run.cells() {
+        cells.push(summarize(run, &cell, &sound(&run.trials, &cell), method)?);
+    }
+    let overheads = overhead::all(&cells, &run.trials);
+    let beside = beside::all(&cells, &run.trials);
+    let mut skipped: Vec<Skipped> = Vec::new();
+    for entry in &run.skipped {
+        let measured = cells.iter().any(|summary| summary.cell == entry.cell);
+        if !measured && !skipped.contains(entry) {
+            skipped.push(entry.clone());
+        }
+    }
+    Ok(Reduced { cells, overheads, beside, skipped })
+}
+
+/// The trials of a cell that nothing was wrong with; all of them if something was wrong with each.
+fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
+    let all: Vec<_> = trials.iter().filter(|trial| trial.cell == *cell).collect();
+    let sound: Vec<_> = all.iter().copied().filter(|trial| trial.flags.is_empty()).collect();
+    if sound.is_empty() { all } else { sound }
+}
+
+/// Why trials of a measured cell gave no figure, unless they were measured later.
+fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
+    let measured = run.trials.iter().filter(|trial| trial.cell == *cell).count();
+    let rounds = run.trials.iter().map(|trial| trial.round as usize + 1).max().unwrap_or(0);
+    let wanted = match (run.plan.budget_seconds, run.plan.trials) {
+        (None, Some(trials)) => trials as usize,
+        (..) => rounds,
+    };
+    let reasons = run.skipped.iter().filter(|skipped| skipped.cell == *cell).map(|skipped| skipped.reason.as_str());
+    let reasons: Vec<_> = reasons.collect();
+    let missing = wanted.saturating_sub(measured).min(reasons.len());
+    reasons[reasons.len() - missing..].to_vec()
+}
+
+fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Method>) -> Result<Summary> {
+    let rates: Vec<f64> = trials.iter().map(|trial| trial.rate()).collect();
+    let median = trials[lower_median(&rates).unwrap_or(0)];
+    let percentiles = |text: &str| match histogram::decode(text) {
+        Ok(histogram) => Ok(histogram::percentiles(&histogram)),
+        Err(error) => Err(error.at(format!("{}: {cell}, trial of {}", run.directory.display(), median.at))),
+    };
+    let all = || run.trials.iter().filter(|trial| trial.cell == *cell);
+    let mut flags: Vec<(String, usize)> = Vec::new();
+    for flag in all().flat_map(|trial| &trial.flags) {
+        // "12 connections were reset" and "3 connections were reset" are the same defect.
+        let words = flag.trim_start_matches(|first: char| first.is_ascii_digit()).trim_start();
+        let words = words.split(", from ").next().unwrap_or(words).split(": ").next().unwrap_or(words).to_owned();
+        match flags.iter_mut().find(|(other, _)| *other == words) {
+            Some((_, count)) => *count += 1,
+            None => flags.push((words, 1)),
+        }
+    }
+    for reason in failures(run, cell) {
+        flags.push((format!("no figure: {}", reason.replace("\n  ", "; ")), 1));
+    }
+    Ok(Summary {
+        cell: cell.clone(),
+        trials: trials.len(),
+        rate: median.rate(),
+        rate_estimate: estimate(&rates).unwrap_or(Estimate { value: 0.0, low: None, high: None, count: 0 }),
+        latency: percentiles(&median.latency)?,
+        corrected: median.corrected.as_deref().map(percentiles).transpose()?,
+        cpu: cpu::of(run, median, method),
+        errors: total(all().flat_map(|trial| [trial.client.errors(), trial.server.resets, trial.server.short_reads])),
+        drops: median.drops,
+        flags,
+        median: median.clone(),
+    })
+}

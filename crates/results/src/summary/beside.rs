@@ -1,0 +1,107 @@
+//! siga's own network beside the kernel's: the same question put to both, trial by trial.
+
+use super::Summary;
+use super::overhead::{cpu_ms, ratio, rounds};
+use crate::record::TrialRecord;
+use crate::stats::Estimate;
+use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
+
+/// A path over siga's own network beside the kernel's path through as many nodes, for one workload and number of pairs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beside {
+    /// The path over siga's network.
+    pub cell: Cell,
+    /// The kernel's.
+    pub kernel: Cell,
+    /// Its rate as a multiple of the kernel's (geometric mean of the trials side by side).
+    pub rate: Estimate,
+    /// Its CPU time per unit, that of the whole host, as a multiple of the kernel's.
+    pub cpu: Estimate,
+    /// How the ends of both wait, as options name it.
+    pub wait: String,
+    /// For which part of the median trial siga's client was kept on the CPU of its partners; the kernel's run where the scheduler
+    /// has them.
+    pub colocated: f64,
+}
+
+/// The name of the kernel's path that a path over siga's own network stands beside; `None` for other paths.
+pub fn kernel_path_of(path: &str) -> Option<&'static str> {
+    match path.parse().ok()? {
+        Route::Guests(path) => Some(path.of_kernel().name()),
+        Route::Built(_) | Route::Places(..) => None,
+    }
+}
+
+/// The kernel's cell: of the same MTU, or of the only one there is.
+fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
+    let path = kernel_path_of(&cell.path)?;
+    let like = |other: &&Summary| {
+        let wanted = Cell { path: path.into(), mtu: other.cell.mtu, ..cell.clone() };
+        other.cell == wanted
+    };
+    let mut all = cells.iter().filter(like);
+    let same = all.clone().find(|other| other.cell.mtu == cell.mtu);
+    same.or_else(|| all.next().filter(|_| all.next().is_none()))
+}
+
+/// Every two cells of the run that stand beside each other, in the order of the plan.
+pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
+    let beside = |summary: &Summary| {
+        let kernel = kernel_of(cells, &summary.cell)?;
+        let pairs = rounds(trials, &summary.cell, &kernel.cell);
+        let (_, wait) = summary.median.io.rsplit_once(", ")?;
+        let colocated_ns = summary.median.cpu.guests.as_ref().map_or(0, |guests| guests.client.colocated_ns);
+        Some(Beside {
+            cell: summary.cell.clone(),
+            kernel: kernel.cell.clone(),
+            rate: ratio(&pairs, TrialRecord::rate)?,
+            cpu: ratio(&pairs, cpu_ms)?,
+            wait: wait.to_owned(),
+            // It is asked a moment before and after.
+            colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
+        })
+    };
+    cells.iter().filter_map(beside).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::summary::reduce;
+
+    #[test]
+    fn a_siga_path_stands_beside_the_kernels_path_through_as_many_nodes() {
+        let of = |path: &str, mtu: u32, round: u32, busy_ms: u64| {
+            let mut trial = crate::testing::trial(path, round, busy_ms, None);
+            trial.cell.mtu = Some(mtu);
+            trial
+        };
+        let trials = (0..3).flat_map(|round| {
+            // Drift common to a round cancels.
+            let base = 500 * (u64::from(round) + 1);
+            [
+                of("veth", 1_500, round, 100),
+                of("veth-routed", 1_500, round, base),
+                of("hipersockets-routed", 57_344, round, 2 * base),
+            ]
+        });
+        let reduced = reduce(&crate::testing::run("run", trials.collect()), None).unwrap();
+        let [beside] = reduced.beside.as_slice() else { panic!("{:?}", reduced.beside) };
+        assert_eq!((beside.cell.path.as_str(), beside.kernel.path.as_str()), ("hipersockets-routed", "veth-routed"));
+        assert_eq!((beside.rate.value, beside.wait.as_str(), beside.cpu.count), (1.0, "block", 3));
+        assert!((beside.cpu.value - 2.0).abs() < 1e-9 && beside.cpu.high.unwrap() < 2.001, "{beside:?}");
+    }
+
+    #[test]
+    fn of_several_mtus_the_same_one_is_meant_and_else_none() {
+        let of = |path: &str, mtu: u32| {
+            let mut trial = crate::testing::trial(path, 0, 100, None);
+            trial.cell.mtu = Some(mtu);
+            trial
+        };
+        let trials = vec![of("veth", 1_500), of("veth", 8_992), of("hipersockets", 8_992), of("hipersockets", 57_344)];
+        let reduced = reduce(&crate::testing::run("run", trials), None).unwrap();
+        let mtus: Vec<_> = reduced.beside.iter().map(|one| (one.cell.mtu, one.kernel.mtu)).collect();
+        assert_eq!(mtus, [(Some(8_992), Some(8_992))]);
+    }
+}

@@ -1,0 +1,322 @@
+//! CPU time per unit of one trial, charged to components by one of three methods.
+
+use super::overhead;
+use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
+use crate::store::Run;
+use siga_plan::accounting::Method;
+
+/// CPU milliseconds per unit of one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cpu {
+    /// How softirq work was told apart.
+    pub method: Method,
+    /// The whole system, exact but for `uncertainty`.
+    pub total: Component,
+    /// The side that connects.
+    pub client: Component,
+    /// The node in the middle; `None` where the method does not see it or the path has none.
+    pub router: Option<Component>,
+    /// The side that accepts.
+    pub server: Component,
+    /// Everything else that ran.
+    pub other: Component,
+    /// Of `other`, the control program of a network of guests, where there is one.
+    pub control: Option<Component>,
+    /// Of `client` and `server`, the applications, where their stacks are in other processes.
+    pub applications: Option<(Component, Component)>,
+    /// Total minus all components: what the method cannot place.
+    pub residue: f64,
+    /// Utilisation of all processors, 0 to 100.
+    pub utilisation: f64,
+}
+
+/// One component's CPU milliseconds per unit.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Component {
+    /// All of it.
+    pub total: f64,
+    /// In user mode.
+    pub user: f64,
+    /// In the kernel; of a guest, also in the data mover.
+    pub kernel: f64,
+    /// Of a guest: polling and yielding, which is in neither of the two.
+    pub wait: f64,
+    /// Half the width of the 95% interval of `total`.
+    pub uncertainty: f64,
+}
+
+impl Component {
+    fn split(total: f64, user: f64, uncertainty: f64) -> Self {
+        let user = user.clamp(0.0, total.max(0.0));
+        Self { total, user, kernel: total - user, wait: 0.0, uncertainty }
+    }
+
+    /// A guest's process: what its stack's clock tells apart is never more than the run time has.
+    fn guest(process: ProcessCpu, times: GuestTimes) -> Self {
+        let (run, user) = (process.run_ns as f64, process.user_ns.min(process.run_ns) as f64);
+        let copying = (times.copying_ns as f64).min(user);
+        let looking = (times.looking_ns as f64).min(user - copying);
+        let yielding = (times.yielding_ns as f64).min(run - user);
+        let (user, wait) = (user - copying - looking, looking + yielding);
+        Self { total: run, user, kernel: run - user - wait, wait, uncertainty: 0.0 }
+    }
+
+    /// Of two parts together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            total: self.total + other.total,
+            user: self.user + other.user,
+            kernel: self.kernel + other.kernel,
+            wait: self.wait + other.wait,
+            uncertainty: self.uncertainty.hypot(other.uncertainty),
+        }
+    }
+
+    /// What is left of it without a part.
+    #[must_use]
+    pub fn without(self, part: &Self) -> Self {
+        Self {
+            total: self.total - part.total,
+            user: self.user - part.user,
+            kernel: self.kernel - part.kernel,
+            wait: self.wait - part.wait,
+            uncertainty: self.uncertainty,
+        }
+    }
+
+    fn per(self, units: f64) -> Self {
+        // Nanoseconds in all to milliseconds a unit.
+        let scale = 1e-6 / units.max(f64::MIN_POSITIVE);
+        Self {
+            total: self.total * scale,
+            user: self.user * scale,
+            kernel: self.kernel * scale,
+            wait: self.wait * scale,
+            uncertainty: self.uncertainty * scale,
+        }
+    }
+}
+
+/// The figures of `trial` by `method`, or by the best method its run allows.
+pub(super) fn of(run: &Run, trial: &TrialRecord, method: Option<Method>) -> Cpu {
+    if let Some(guests) = &trial.cpu.guests {
+        return by_processes(trial, guests);
+    }
+    let best = if trial.cpu.profile.is_some() {
+        Method::Profile
+    } else if overhead::base_of(&trial.cell).is_some_and(|base| run.trials.iter().any(|other| other.cell == base)) {
+        Method::Subtract
+    } else {
+        Method::Tick
+    };
+    match (method.unwrap_or(best), &trial.cpu.profile) {
+        (Method::Profile, Some(profile)) => by_profile(trial, profile),
+        (Method::Subtract, _) => by_subtraction(run, trial),
+        (Method::Profile | Method::Tick | Method::Processes, _) => by_tick(trial),
+    }
+}
+
+fn total(trial: &TrialRecord, user_ns: f64) -> Component {
+    // Two readings, each off by up to one unit a CPU: the difference is triangular, 95% within 0.78 of it.
+    Component::split(trial.cpu.busy_ns as f64, user_ns, 0.78 * trial.cpu.resolution_ns as f64)
+}
+
+fn utilisation(trial: &TrialRecord) -> f64 {
+    let capacity = trial.cpu.wall_ns as f64 * f64::from(trial.cpu.cpus.max(1)) / f64::from(trial.cpu.hosts.max(1));
+    100.0 * trial.cpu.busy_ns as f64 / capacity.max(1.0)
+}
+
+/// Sampled shares of exact run times.
+pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
+    let cpu = &trial.cpu;
+    let contexts = [
+        (cpu.client.run_ns as f64, &profile.on_client),
+        (cpu.server.run_ns as f64, &profile.on_server),
+        // No exact clock here: each sample is worth its period.
+        (profile.elsewhere.all() as f64 * profile.period_ns as f64, &profile.elsewhere),
+    ];
+    let component = |pick: fn(&Charges) -> Samples| {
+        let (mut all, mut user, mut variance) = (0.0, 0.0, 0.0);
+        for (index, (time, charges)) in contexts.iter().enumerate() {
+            let count = charges.all() as f64;
+            if count == 0.0 {
+                continue;
+            }
+            let samples = pick(charges);
+            let share = (samples.user as f64 + samples.kernel as f64) / count;
+            all += time * share;
+            user += time * samples.user as f64 / count;
+            // Of a context with exact run time only the share is uncertain; elsewhere the count is.
+            let spread = if index < 2 { share * (1.0 - share) / count } else { share / count };
+            variance += time * time * spread;
+        }
+        Component::split(all, user, 1.96 * variance.sqrt())
+    };
+    let routed = overhead::has_router(&trial.cell);
+    let client = component(|charges| charges.client);
+    let server = component(|charges| charges.server);
+    let router = if routed { component(|charges| charges.router) } else { Component::default() };
+    // A node in the middle that no path is without (the parent of macvlans) is no router whose overhead could be measured.
+    let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
+    let units = trial.units();
+    let users = client.user + server.user + router.user + other.user;
+    let residue = cpu.busy_ns as f64 - client.total - server.total - router.total - other.total;
+    Cpu {
+        method: Method::Profile,
+        total: total(trial, users).per(units),
+        client: client.per(units),
+        router: routed.then(|| router.per(units)),
+        server: server.per(units),
+        other: other.per(units),
+        control: None,
+        applications: None,
+        residue: residue * 1e-6 / units.max(f64::MIN_POSITIVE),
+        utilisation: utilisation(trial),
+    }
+}
+
+/// Exact run times of processes, which is all that there is of a network of guests.
+pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
+    let cpu = &trial.cpu;
+    let units = trial.units();
+    let ends = [Component::guest(cpu.client, guests.client), Component::guest(cpu.server, guests.server)];
+    let stack = |(process, times): (ProcessCpu, GuestTimes)| Component::guest(process, times);
+    let [client, server] = match guests.stacks {
+        Some((client, server)) => [ends[0].plus(stack(client)), ends[1].plus(stack(server))],
+        None => ends,
+    };
+    let router = guests.router.map(|(process, times)| Component::guest(process, times));
+    // Whatever the control program does is done for guests.
+    let control = Component::split(guests.control.run_ns as f64, 0.0, 0.0);
+    let stacks = guests.stacks.map(|(client, server)| client.0.plus(server.0));
+    let router_process = guests.router.map(|(process, _)| process);
+    let processes = [Some(cpu.client), Some(cpu.server), router_process, stacks, Some(guests.control)];
+    let known: ProcessCpu = processes.into_iter().flatten().fold(ProcessCpu::default(), ProcessCpu::plus);
+    let rest = cpu.busy_ns as f64 - known.run_ns as f64;
+    let rest_user = (cpu.user_tick_ns as f64 - known.user_ns as f64).clamp(0.0, rest.max(0.0));
+    let mut whole = total(trial, 0.0);
+    let other = Component::split(rest.max(0.0) + control.total, rest_user, whole.uncertainty);
+    let parts = [client, server, other, router.unwrap_or_default()];
+    whole.user = parts.iter().map(|part| part.user).sum();
+    whole.wait = parts.iter().map(|part| part.wait).sum();
+    whole.kernel = whole.total - whole.user - whole.wait;
+    Cpu {
+        method: Method::Processes,
+        total: whole.per(units),
+        client: client.per(units),
+        router: router.map(|router| router.per(units)),
+        server: server.per(units),
+        other: other.per(units),
+        control: Some(control.per(units)),
+        applications: guests.stacks.map(|_| (ends[0].per(units), ends[1].per(units))),
+        residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
+        utilisation: utilisation(trial),
+    }
+}
+
+/// Exact run times of the ends; the router is not seen.
+pub fn by_tick(trial: &TrialRecord) -> Cpu {
+    let cpu = &trial.cpu;
+    let units = trial.units();
+    // A tick hits or misses: the split of n ticks is off by about the square root of n ticks.
+    let client = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
+    let server = Component::split(cpu.server.run_ns as f64, cpu.server.user_ns as f64, 0.0);
+    let rest = cpu.busy_ns as f64 - client.total - server.total;
+    let rest_user = cpu.user_tick_ns as f64 - client.user - server.user;
+    let whole = total(trial, cpu.user_tick_ns as f64);
+    let other = Component::split(rest.max(0.0), rest_user, whole.uncertainty);
+    Cpu {
+        method: Method::Tick,
+        total: whole.per(units),
+        client: client.per(units),
+        router: None,
+        server: server.per(units),
+        other: other.per(units),
+        control: None,
+        applications: None,
+        residue: rest.min(0.0) * 1e-6 / units.max(f64::MIN_POSITIVE),
+        utilisation: utilisation(trial),
+    }
+}
+
+/// The ends as on the path without the router, the router as the mean difference of the trials side by side.
+fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
+    let own = by_tick(trial);
+    let base = overhead::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();
+    let base_rates: Vec<f64> = base.iter().map(|trial| trial.rate()).collect();
+    let median = crate::stats::lower_median(&base_rates).and_then(|at| base.get(at));
+    let (Some(base), Some(difference)) = (median, overhead::cpu_difference(&run.trials, &trial.cell)) else {
+        return own;
+    };
+    let base = by_tick(base);
+    let half = match (difference.low, difference.high) {
+        (Some(low), Some(high)) => (high - low) / 2.0,
+        _ => f64::INFINITY,
+    };
+    let router = Component { uncertainty: half, ..Component::split(difference.value, 0.0, 0.0) };
+    let residue = own.total.total - base.client.total - base.server.total - base.other.total - router.total;
+    Cpu {
+        method: Method::Subtract,
+        router: Some(router),
+        client: base.client,
+        server: base.server,
+        other: base.other,
+        residue,
+        ..own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::trial;
+
+    #[test]
+    fn a_profile_shares_out_exact_run_times_and_prints_what_is_left() {
+        let samples = |user, kernel| Samples { user, kernel };
+        let profile = ProfileRecord {
+            period_ns: 1_000_000,
+            // The client's 400 ms: half its own, a quarter each for router and server.
+            on_client: Charges {
+                client: samples(20, 180),
+                router: samples(0, 100),
+                server: samples(0, 100),
+                ..Charges::default()
+            },
+            on_server: Charges { server: samples(30, 270), ..Charges::default() },
+            elsewhere: Charges { router: samples(0, 10), other: samples(5, 15), ..Charges::default() },
+        };
+        let cpu = by_profile(&trial("veth-routed", 0, 740, Some(profile)), &profile);
+        // msec per transaction is ms / 1,000 transactions.
+        assert!((cpu.client.total - 0.200).abs() < 1e-9 && (cpu.client.user - 0.020).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.server.total - 0.400).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.router.unwrap().total - 0.110).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.residue - 0.010).abs() < 1e-9, "{cpu:?}");
+        assert!((cpu.utilisation - 37.0).abs() < 1e-9, "{cpu:?}");
+    }
+
+    #[test]
+    fn what_runs_in_the_middle_of_a_path_without_router_is_other() {
+        let samples = |user, kernel| Samples { user, kernel };
+        let profile = ProfileRecord {
+            period_ns: 1_000_000,
+            on_client: Charges { client: samples(40, 40), router: samples(0, 20), ..Charges::default() },
+            on_server: Charges { server: samples(50, 50), ..Charges::default() },
+            elsewhere: Charges { other: samples(3, 2), router: samples(0, 5), ..Charges::default() },
+        };
+        let cpu = by_profile(&trial("macvlan", 0, 740, Some(profile)), &profile);
+        assert!(cpu.router.is_none());
+        // A fifth of the client's 400 ms, and ten samples of 1 ms.
+        assert!((cpu.other.total - 0.090).abs() < 1e-9, "{cpu:?}");
+        let sum = cpu.client.total + cpu.server.total + cpu.other.total + cpu.residue;
+        assert!((sum - cpu.total.total).abs() < 1e-9, "{cpu:?}");
+    }
+
+    #[test]
+    fn ticks_do_not_claim_to_see_a_router() {
+        let cpu = by_tick(&trial("veth-routed", 0, 740, None));
+        assert!(cpu.router.is_none());
+        assert!((cpu.other.total - 0.040).abs() < 1e-9 && cpu.residue == 0.0, "{cpu:?}");
+    }
+}

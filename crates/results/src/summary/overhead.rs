@@ -1,0 +1,117 @@
+//! The router overhead: a path against the same path without its router, trial by trial.
+
+use super::Summary;
+use crate::record::TrialRecord;
+use crate::stats::{Estimate, estimate};
+use siga_plan::matrix::Cell;
+use siga_plan::route::Route;
+
+/// What a router costs for one workload and number of pairs, by difference.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterOverhead {
+    /// The path with the router.
+    pub cell: Cell,
+    /// The path without it.
+    pub base: Cell,
+    /// CPU milliseconds more per unit.
+    pub cpu: Estimate,
+    /// The rate as a fraction of the base's (geometric mean of the trials side by side).
+    pub rate_ratio: Estimate,
+    /// Median latency more, in microseconds, of the two median trials.
+    pub latency_us: Option<f64>,
+}
+
+/// The cell on the path without the router; `None` where the path has none.
+pub fn base_of(cell: &Cell) -> Option<Cell> {
+    let base = match cell.path.parse().ok()? {
+        Route::Built(kind) => kind.without_router()?.name(),
+        Route::Guests(path) => path.without_router()?.name(),
+        Route::Places(..) => return None,
+    };
+    Some(Cell { path: base.into(), ..cell.clone() })
+}
+
+/// True if the path has a node in the middle.
+pub fn has_router(cell: &Cell) -> bool {
+    base_of(cell).is_some()
+}
+
+/// Trials of the two cells that stood side by side in a round.
+pub(super) fn rounds<'a>(
+    trials: &'a [TrialRecord],
+    cell: &Cell,
+    base: &Cell,
+) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
+    let sound = |wanted: &Cell| super::sound(trials, wanted);
+    let bases = sound(base);
+    let pair = |trial: &'a TrialRecord| Some((trial, *bases.iter().find(|base| base.slot() == trial.slot())?));
+    sound(cell).into_iter().filter_map(pair).collect()
+}
+
+/// A figure of the first of each pair as a multiple of the second's: the geometric mean.
+pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&TrialRecord) -> f64) -> Option<Estimate> {
+    let logs: Vec<f64> = pairs.iter().map(|(one, other)| (figure(one) / figure(other)).ln()).collect();
+    let ratio = estimate(&logs)?;
+    Some(Estimate {
+        value: ratio.value.exp(),
+        low: ratio.low.map(f64::exp),
+        high: ratio.high.map(f64::exp),
+        count: ratio.count,
+    })
+}
+
+/// CPU milliseconds per unit of the whole host, all processes together.
+pub fn cpu_ms(trial: &TrialRecord) -> f64 {
+    trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
+}
+
+/// CPU milliseconds per unit that a cell costs more than the same without the router.
+pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Estimate> {
+    let pairs = rounds(trials, cell, &base_of(cell)?);
+    let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();
+    estimate(&differences)
+}
+
+/// The router overhead of each path that the run measured with and without the router.
+pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<RouterOverhead> {
+    let overhead = |summary: &Summary| {
+        let base = base_of(&summary.cell)?;
+        let base_summary = cells.iter().find(|other| other.cell == base)?;
+        let pairs = rounds(trials, &summary.cell, &base);
+        Some(RouterOverhead {
+            cell: summary.cell.clone(),
+            base,
+            cpu: cpu_difference(trials, &summary.cell)?,
+            rate_ratio: ratio(&pairs, TrialRecord::rate)?,
+            latency_us: summary.latency.p50.zip(base_summary.latency.p50).map(|(with, without)| with - without),
+        })
+    };
+    cells.iter().filter_map(overhead).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::trial;
+
+    #[test]
+    fn router_overhead_is_the_difference_of_trials_of_the_same_round() {
+        let trials: Vec<_> = (0..3)
+            .flat_map(|round| {
+                // Drift common to a round cancels.
+                let drift = u64::from(round) * 100;
+                [trial("veth", round, 700 + drift, None), trial("veth-routed", round, 1_000 + drift, None)]
+            })
+            .chain([trial("veth-routed", 9, 5_000, None)])
+            .collect();
+        let cell = trials[1].cell.clone();
+        let pairs = rounds(&trials, &cell, &base_of(&cell).unwrap());
+        assert_eq!(pairs.len(), 3, "a trial without its partner does not count");
+        let mut resumed = trials.clone();
+        resumed.iter_mut().filter(|trial| trial.round == 2 && trial.cell == cell).for_each(|trial| trial.session = 1);
+        assert_eq!(rounds(&resumed, &cell, &base_of(&cell).unwrap()).len(), 2, "nor does one measured later");
+        let difference = cpu_difference(&trials, &cell).unwrap();
+        assert!((difference.value - 0.3).abs() < 1e-9 && difference.count == 3, "{difference:?}");
+        assert!(difference.high.unwrap() - difference.low.unwrap() < 1e-9, "drift has come through: {difference:?}");
+    }
+}
