@@ -150,7 +150,7 @@ mod tests {
         let lines = lines(&plan);
         let has = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
         assert_eq!(
-            (has("/proc/self/exe keep"), has("nft -e -f -"), has("nft -s -j list ruleset")),
+            (has("/proc/self/exe namespace-holder"), has("nft -e -f -"), has("nft -s -j list ruleset")),
             (1, 1, 1),
             "{lines:?}"
         );

@@ -2,8 +2,10 @@
 //!
 //! A message names the place (a file, a guest, a path), and the hint says what the user can do. The kind decides the
 //! program's exit status (`SPECIFICATION.md`, "Exit status"). Errors cross the channels between processes as JSON. The
-//! receiver cuts their texts to a bound. Two events are no errors of this kind: a partner that violates a ring's contract is detached
-//! and logged, and a peer that fails within a trial is counted.
+//! receiver cuts their texts to a bound.
+//!
+//! Two events are not errors of this type: a partner that violates a ring's contract is detached and logged, and a peer that
+//! fails within a trial is counted.
 
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -43,33 +45,32 @@ impl Error {
         Self { kind, message: message.into(), hint: None, disturbance: false }
     }
 
-    /// A comparison found what it was asked to fail on.
+    /// A comparison found a regression, and was asked to fail on one.
     pub fn regression(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Regression, message)
     }
 
-    /// The user asked for something that cannot be.
+    /// The user asked for something impossible.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// The host cannot do it.
+    /// The host lacks something.
     pub fn environment(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Environment, message)
     }
 
-    /// Part of the run is missing.
+    /// Part of the run could not be measured.
     pub fn incomplete(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Incomplete, message)
     }
 
-    /// Part of the run is missing because the host stood still or changed meanwhile: what was measured is not at fault, and
-    /// doing it again may well succeed.
+    /// Part of the run could not be measured because the host stalled or changed meanwhile. Trying again may succeed.
     pub fn disturbed(message: impl Into<String>) -> Self {
         Self { disturbance: true, ..Self::incomplete(message) }
     }
 
-    /// Adds the way out.
+    /// Adds what the user can do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -83,12 +84,12 @@ impl Error {
         self
     }
 
-    /// Who has to act.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// True if doing the same again may well succeed.
+    /// True if trying again may succeed.
     pub fn is_disturbance(&self) -> bool {
         self.disturbance
     }
@@ -98,7 +99,7 @@ impl Error {
         &self.message
     }
 
-    /// The way out, where there is one.
+    /// What the user can do, if there is something.
     pub fn way_out(&self) -> Option<&str> {
         self.hint.as_deref()
     }

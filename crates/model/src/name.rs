@@ -1,4 +1,4 @@
-//! Names of topologies, guests, networks and devices: fit for a file, a line of a table and a message.
+//! Names of topologies, guests, networks and devices. A name can be a file name, and fits on a line of a table or message.
 
 use crate::error::Error;
 use crate::limits::NAME_BYTES_MAX;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A name: letters, digits, `-`, `_`, the first a letter or digit.
+/// A name: ASCII letters, digits, `-` and `_`; the first is a letter or a digit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Reads an address with a prefix length. The bits behind the prefix stay: `10.1.0.1/24` is also the address of a device.
 ///
 /// # Errors
-/// The text is none.
+/// Usage: the text is not one.
 pub fn parse(text: &str) -> Result<IpNet> {
     text.parse().map_err(|_| {
         Error::usage(format!("{text:?} is not an address with a prefix length"))

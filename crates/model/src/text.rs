@@ -30,7 +30,7 @@ pub fn bounded_option<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strin
     Option::<String>::deserialize(from).map(|text| text.map(|text| cut(text, TEXT_BYTES_MAX)))
 }
 
-/// Letters that are not seen and change how others are: controls, line separators, directions.
+/// True for invisible characters that change how others appear: controls, line separators, directions.
 pub fn is_unseen(letter: char) -> bool {
     let turns = matches!(
         letter,
@@ -39,17 +39,17 @@ pub fn is_unseen(letter: char) -> bool {
     turns || letter.is_control()
 }
 
-/// A whole text without letters that are not seen; lines stay.
+/// A text without invisible characters; its line breaks stay.
 pub fn lines(text: &str) -> String {
     text.replace(|letter: char| is_unseen(letter) && letter != '\n', "\u{fffd}")
 }
 
-/// A name on one line.
+/// A name on one line, without invisible characters.
 pub fn name(text: &str) -> String {
     text.replace(is_unseen, "\u{fffd}")
 }
 
-/// A name on one line of Markdown: it ends no column of a table and begins no element and no code.
+/// A name on one line of Markdown. It cannot end a table column, nor begin an element or code.
 pub fn markdown(text: &str) -> String {
     let mut safe = String::new();
     for letter in name(text).chars() {
@@ -61,14 +61,14 @@ pub fn markdown(text: &str) -> String {
     safe
 }
 
-/// A field of CSV: on one line, and nothing that a spreadsheet would execute.
+/// A field of CSV: one line, and no formula that a spreadsheet would execute.
 pub fn field(text: &str) -> String {
     let plain = name(text);
     let formula = plain.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠']);
     if formula { format!("'{plain}") } else { plain }
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if it has to be.
 pub fn shell(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "%+,-./:=@_[]".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -77,7 +77,7 @@ pub fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// JSON with letters that are not seen as escapes; its own line breaks stay.
+/// JSON with invisible characters as escapes; its own line breaks stay.
 pub fn json(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,7 +1,8 @@
-//! Topologies: guests, networks, who may couple to what. Checked whole before anything is started.
+//! Topologies: guests, networks, and which guests may couple to which network.
 //!
-//! The file is TOML. A topology that parsed is free of contradictions: names are known, addresses are of one device each,
-//! every device suits its network and may couple to it, and every route leads out of a device of its guest.
+//! The file is TOML and is checked whole before anything starts. A parsed topology has no contradiction: every name is known,
+//! every address belongs to one device, every device fits its network and may couple to it, and every route leaves through a
+//! device of its guest.
 
 mod check;
 mod file;
@@ -18,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is to run.
+/// The guests and networks to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// What it is called, if the file says so.
+    /// Its name, if the file has one.
     pub name: Option<Name>,
-    /// How all guests move frames.
+    /// The driver features of all networks.
     pub driver: DriverFeatures,
     /// The networks.
     pub networks: BTreeMap<Name, Network>,
@@ -36,9 +37,9 @@ pub struct Topology {
 pub struct Network {
     /// Its rules.
     pub kind: NetworkKind,
-    /// Who may couple to it.
+    /// Which guests may couple to it.
     pub access: Access,
-    /// A pair without traffic for so long is given back.
+    /// A ring pair without traffic for this long is given back.
     pub idle_seconds: u32,
 }
 
@@ -46,7 +47,7 @@ pub struct Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkKind {
-    /// Any number of guests, each joined to each.
+    /// Any number of guests, each joined to every other.
     Hipersockets {
         /// Largest frame, in bytes.
         frame: u32,
@@ -89,12 +90,12 @@ impl NetworkKind {
     }
 }
 
-/// Who may couple to a network.
+/// Which guests may couple to a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Every guest.
     Open,
-    /// These guests, and whom `grant` adds.
+    /// These guests, and those that `siga net grant` adds.
     Restricted(BTreeSet<Name>),
 }
 
@@ -108,13 +109,13 @@ impl Access {
     }
 }
 
-/// When a guest that has ended is started again.
+/// Whether a guest that has ended is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
-    /// Not at all.
+    /// It is not.
     Never,
-    /// When it was killed or failed.
+    /// It is, if it was killed or failed.
     #[default]
     OnFailure,
 }
@@ -122,17 +123,17 @@ pub enum Restart {
 /// A guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
-    /// It passes packets on.
+    /// It forwards packets: it is a router.
     pub forwarding: bool,
-    /// It is a process of its own that attaches with a secret; nobody starts it.
+    /// It is a process that the user starts; it attaches with a secret.
     pub external: bool,
-    /// What is done when it has ended.
+    /// Whether it is started again when it has ended.
     pub restart: Restart,
     /// How it waits for traffic.
     pub waiting: Waiting,
     /// Its devices, in the file's order.
     pub devices: Vec<Device>,
-    /// Its routes beside those to the networks of its own addresses.
+    /// Its routes, in addition to those to the networks of its own addresses.
     pub routes: Vec<Route>,
     /// Ring pairs it may have at a time.
     pub pairs_max: u32,
@@ -153,7 +154,7 @@ pub struct Device {
     pub name: Name,
     /// The network.
     pub network: Name,
-    /// Own addresses.
+    /// The guest's addresses there.
     pub addresses: Vec<IpNet>,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
@@ -169,7 +170,7 @@ pub struct Device {
 pub enum Full {
     /// It is dropped and counted (`target_full`).
     Drop,
-    /// It waits until there is one.
+    /// It waits until the partner has one.
     #[default]
     Pending,
 }
@@ -187,11 +188,11 @@ impl Full {
 /// A route of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Where to.
+    /// The destinations.
     pub to: IpNet,
     /// The next hop.
     pub via: IpAddr,
-    /// The place of the device in the guest's list.
+    /// The index of the device in the guest's list.
     pub device: usize,
 }
 
@@ -199,12 +200,12 @@ impl Topology {
     /// Reads and checks a topology.
     ///
     /// # Errors
-    /// What is wrong and where: bad TOML, an unknown key, a contradiction.
+    /// Usage: bad TOML, an unknown key or a contradiction, with its place.
     pub fn parse(text: &str) -> Result<Self> {
         file::read(text).and_then(check::check)
     }
 
-    /// The guests with a device on a network, with that device's place, in the order of their names.
+    /// The guests with a device on a network, each with the device and its index, ordered by name.
     pub fn on<'a>(&'a self, network: &'a Name) -> impl Iterator<Item = (&'a Name, usize, &'a Device)> {
         self.guests.iter().flat_map(move |(name, guest)| {
             let devices = guest.devices.iter().enumerate();

@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How softirq work on the path was told apart.
+/// How softirq work on the path is attributed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Method {
-    /// Samples of every CPU by its clock, each with the process and the network namespace whose packet was in hand.
+    /// Samples every CPU by its clock, each with the process and the network namespace of the packet being handled.
     Profile,
-    /// The same workload over the path without the router, interleaved; the router is the difference.
+    /// Measures the same workload over the path without the router, interleaved; the router is the difference.
     Subtract,
-    /// The scheduler's run times with the kernel's tick-based split; the router is not seen.
+    /// Uses the scheduler's run times with the kernel's tick-based split; the router is not seen.
     Tick,
-    /// On siga's own networks: every component is a process with an exact run time. No choice: it is the only one there.
+    /// On siga's own networks every component is a process with an exact run time. It is the only method there, and none for plans.
     #[serde(skip_deserializing)]
     #[cfg_attr(feature = "schema", schemars(skip))]
     Processes,

@@ -1,8 +1,8 @@
 //! Levels: a named set of what differs between two measurements of one path.
 //!
-//! A level is a TOML file (`levels/*.toml` are shipped inside the program). Every setting can be switched alone; what a
-//! level leaves out keeps the laboratory's default, which is the kernel at its ordinary best: cubic (or reno where cubic is
-//! restricted), offloads on, 64 KB segments. A level says what to set; `path` sets it in every namespace and reads it back.
+//! A level is a TOML file; the program contains those of `levels/`. Every setting can be switched alone. A setting that a level
+//! leaves out has the laboratory's default, the kernel at its ordinary best: cubic (or reno where cubic is restricted), offloads
+//! on, 64 KB segments. A level only says what to set; the laboratory sets it in every namespace and reads it back.
 
 use crate::file;
 use crate::kernel_setting::{check_congestion, check_sysctl};
@@ -51,7 +51,7 @@ pub struct Level {
     /// server. It includes no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables: Option<String>,
-    /// How siga's own networks are driven; `None`: as they are at their best. No kernel path has it.
+    /// Settings of siga's own networks; `None`: all features on. No kernel path has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<Guests>,
     /// Known costs planted at this level, instead of the plan's; `None`: the plan's.
@@ -77,19 +77,19 @@ pub struct Guests {
     /// Buffers of each ring; `None`: as many as devices have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_count: Option<u16>,
-    /// How frames are moved.
+    /// The driver features of the networks.
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, bool>"))]
     pub driver: DriverFeatures,
 }
 
-/// What a level's name says that it is: another level with one feature more or less.
+/// A level whose name says that it is another level with one feature more or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant<'a> {
-    /// The other level, which may be a variant itself.
+    /// The other level, which may itself be a variant.
     pub base: &'a str,
     /// The feature.
     pub feature: &'static str,
-    /// It is there (`+`), or left out (`-`).
+    /// The feature is added (`+`) or left out (`-`).
     pub with: bool,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Variant<'a> {
 }
 
 impl Guests {
-    /// What can be switched by a level's name.
+    /// The features that a level's name can switch.
     pub const FEATURES: [&str; 9] = [
         "packing",
         "suppress_doorbells",
@@ -165,7 +165,7 @@ impl Level {
         Self::parse(&text, name_or_file)
     }
 
-    /// A level of siga's own networks with one feature more (`420+packing`) or less (`430-packing`); `None` if the name is no such.
+    /// A level with one feature more (`420+packing`) or less (`430-packing`); `None` if the name is no variant's.
     fn varied(name: &str) -> Option<Result<Self>> {
         let Variant { base, feature, with } = Variant::of(name)?;
         let varied = Self::load(base).and_then(|level| {
@@ -175,7 +175,7 @@ impl Level {
             };
             guests.switch(feature, with);
             let about = format!("{base} {} {feature}.", if with { "with" } else { "without" });
-            // Of a file it is the level's own name that is varied.
+            // The base may be a file: then the name is that of the level in it.
             let name = format!("{}{}{feature}", level.name, if with { '+' } else { '-' });
             Ok(Self { name, about, guests: Some(guests), ..level })
         });
@@ -208,7 +208,7 @@ impl Level {
         LEVELS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// What it sets on a path, by the names of its fields; planted costs are on no path.
+    /// The names of the fields that it sets on a path. Planted costs are not on the path.
     pub fn settings(&self) -> Vec<&'static str> {
         let all = [
             ("mtu", self.mtu.is_some()),
@@ -260,7 +260,7 @@ impl Level {
     }
 }
 
-/// What nft would take and a level may not hold.
+/// Refuses what nft would accept and a level may not hold.
 fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.trim().is_empty() {
         return Err(Error::usage("the ruleset is empty").hint("leave `nftables` out of the level"));
@@ -273,8 +273,8 @@ fn check_ruleset(ruleset: &str) -> Result<()> {
     if ruleset.chars().any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t')) {
         return Err(Error::usage("the ruleset holds control characters").hint("nft reads plain text"));
     }
-    // An included file would be opened with the rights of siga, and an error in it would show its text. nft's own rules
-    // on where a word begins are not repeated here, so the word is refused anywhere.
+    // nft would open an included file with siga's rights, and an error in it would show its text. nft's rules on where a
+    // word begins are not repeated here, so the word is refused anywhere.
     if ruleset.contains("include") {
         return Err(Error::usage("the ruleset holds the word `include`")
             .hint("a level is one file: write the rules into it, and comments in other words"));

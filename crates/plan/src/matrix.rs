@@ -1,4 +1,4 @@
-//! What a plan becomes: its cells in order.
+//! Matrices: the cells of a checked plan, in order.
 
 use crate::level::Level;
 use crate::workload::Workload;
@@ -10,11 +10,11 @@ use std::fmt;
 pub struct Cell {
     /// Canonical text of a [`Route`].
     pub path: String,
-    /// What is said.
+    /// What client and server send.
     pub workload: Workload,
-    /// MTU in bytes; `None` where the path has none or its own is kept.
+    /// MTU in bytes; `None` if the path has no frames or keeps its own MTU.
     pub mtu: Option<u32>,
-    /// Pairs.
+    /// Client-server pairs.
     pub clients: u32,
     /// Name of the level.
     pub level: String,
@@ -43,6 +43,6 @@ pub struct Matrix {
     pub levels: Vec<Level>,
     /// Largest single write in bytes.
     pub write_bytes: u64,
-    /// What the plan asks for and cannot be, with its reason (a path type without the MTU asked for).
+    /// Cells that the plan asks for and that cannot be measured, with the reason.
     pub skipped: Vec<(Cell, String)>,
 }

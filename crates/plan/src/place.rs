@@ -1,4 +1,4 @@
-//! Places: where the two ends of a path are.
+//! Places: where the two ends of a path run.
 //!
 //! A place is this host, a named network namespace, the namespace of a process (a container), a namespace of a built path,
 //! or another host behind ssh.
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where an end of the path is.
+/// Where an end of a path runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// This host as it is.
@@ -20,7 +20,7 @@ pub enum Place {
     Pid(u32),
     /// Another host, by the system's ssh.
     Ssh(String),
-    /// A namespace of a path that siga built: network namespace, user namespace.
+    /// A namespace of a path that siga built: its network namespace and, if it has one of its own, its user namespace.
     Built(PathBuf, Option<PathBuf>),
 }
 
@@ -39,7 +39,7 @@ impl FromStr for Place {
             return Ok(Self::Local);
         }
         match text.split_once(':') {
-            // A name is a file below /run/netns, an option-like host would be taken for one by ssh.
+            // A name is a file below /run/netns. ssh would take a host that looks like an option for one.
             Some(("netns", name)) if !name.is_empty() && !name.contains('/') && name != ".." && name != "." => {
                 Ok(Self::Netns(name.into()))
             }
@@ -53,8 +53,8 @@ impl FromStr for Place {
     }
 }
 
-/// A host as ssh takes it, `[USER@]HOST` or a URI, in which nothing is an option or means something to a shell: ssh puts
-/// names into commands of its own configuration (ProxyCommand).
+/// True for a host as ssh takes it, `[USER@]HOST` or a URI, without options and without characters that mean something to a
+/// shell: ssh puts names into commands of its configuration (ProxyCommand).
 fn is_host(text: &str) -> bool {
     let is_letter = |letter: char| letter.is_alphanumeric() || "._-+@:/[]%".contains(letter);
     let is_option = text.split(['@', '/']).any(|part| part.starts_with('-'));

@@ -1,8 +1,9 @@
 //! Plans: the matrix of what to measure, and how.
 //!
-//! A plan is TOML (`plans/*.toml` are shipped inside the program; `plans/plan.schema.json` describes the form). Every
-//! combination of its axes is a *cell*; `exclude` takes cells away, `include` adds single ones. The command line can set
-//! each axis. A plan is checked whole before anything is built, so that a typing error costs no measuring time.
+//! A plan is a TOML file; the program contains those of `plans/`, and `plans/plan.schema.json` describes the form. Every
+//! combination of its axes is a *cell*. `exclude` removes cells, `include` adds single ones, and the command line can set each axis.
+//!
+//! The order of calls: [`Plan::load`] reads, [`Plan::matrix`] checks everything and lays out the cells.
 
 mod check;
 mod layout;
@@ -54,11 +55,11 @@ pub struct Plan {
     pub ipv6: bool,
     /// A process per pair instead of all pairs in one epoll process.
     pub processes: bool,
-    /// While nothing can go on: sleep (`block`), ask again and again (`poll`), or ask while that pays and then sleep
-    /// (`adaptive`: siga's own networks alone).
+    /// How client and server wait: sleep (`block`), poll (`poll`), or poll while that pays and then sleep (`adaptive`, on siga's
+    /// own networks only).
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub wait: Waiting,
-    /// Who closes a CRR connection first.
+    /// The side that closes a CRR connection first.
     pub close: Close,
     /// Largest single write in bytes ("128k").
     pub write: String,
@@ -114,8 +115,8 @@ impl Reach {
     }
 }
 
-/// Cells by their values. As `include` it is one cell, and what is absent takes the first value of the axis; as `exclude`
-/// it is every cell that equals the values given.
+/// Cells by their values. As `include` it is one cell; an absent value is the first of its axis. As `exclude` it is every
+/// cell that has the given values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -203,8 +204,8 @@ impl Plan {
         }
     }
 
-    /// Reads the plan of a run directory. Where an earlier version has recorded the command that reached other hosts, it is
-    /// left out: a run directory names nothing to execute.
+    /// Reads the plan of a run directory. An earlier version recorded the command that reached other hosts. It is left out,
+    /// because a run directory must not name anything to execute.
     ///
     /// # Errors
     /// Usage: unknown key or wrong type.
@@ -256,7 +257,7 @@ impl Plan {
         Ok((list(&self.client_cpus)?, list(&self.server_cpus)?))
     }
 
-    /// Where guests do not wait as the plan says, because their level does; `None` if all wait as it says.
+    /// A sentence on the levels at which guests wait in another way than the plan says; `None` if there are none.
     pub fn waits_otherwise(&self, matrix: &Matrix) -> Option<String> {
         let has_guests = |level: &Level| {
             let of_level = matrix.cells.iter().filter(|cell| cell.level == level.name);
@@ -292,7 +293,7 @@ fn malformed(place: &str, error: &toml::de::Error) -> Error {
 }
 
 impl Pick {
-    /// A typing error in a value would match nothing and go unnoticed.
+    /// Fails on a value that cannot match any cell: a typing error would go unnoticed.
     fn check(&self) -> Result<()> {
         self.path.as_deref().map(str::parse::<Route>).transpose()?;
         self.workload.as_deref().map(str::parse::<Workload>).transpose()?;
@@ -301,7 +302,7 @@ impl Pick {
 
     fn matches(&self, cell: &Cell) -> bool {
         let same = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
-        // The workload takes longest to read, so it comes last.
+        // Parsing the workload takes longest, so it comes last.
         let workload = || self.workload.as_ref().is_none_or(|wanted| wanted.parse() == Ok(cell.workload));
         same(&self.path, &cell.path)
             && self.mtu.is_none_or(|mtu| Some(mtu) == cell.mtu)

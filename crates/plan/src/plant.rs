@@ -1,10 +1,10 @@
-//! Known costs that are planted, to see whether accounting finds them.
+//! Planted costs: known CPU time or delay that siga adds, to check whether accounting finds it.
 
 use crate::limits::PER_PACKET_NS_MAX;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Known costs, planted to see whether accounting finds them.
+/// Known costs that siga adds, to check whether accounting finds them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -25,7 +25,7 @@ impl Plant {
         *self == Self::default()
     }
 
-    /// Checks that every cost is one that can be planted.
+    /// Checks that every cost is within its range.
     ///
     /// # Errors
     /// Usage: the first that is out of range.

@@ -1,4 +1,4 @@
-//! Routes: between which two places a cell is measured, and over what.
+//! Routes: what connects client and server in a cell.
 
 use crate::path::PathKind;
 use crate::path::guest::GuestPath;
@@ -7,14 +7,14 @@ use siga_model::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// A way between client and server.
+/// What connects client and server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// Built by siga of the kernel's networks.
+    /// A path that siga builds from the kernel's networks.
     Built(PathKind),
-    /// Over siga's own network.
+    /// A path over siga's own network.
     Guests(GuestPath),
-    /// Between two places that exist: client, server.
+    /// Two existing places: client, server.
     Places(Place, Place),
 }
 

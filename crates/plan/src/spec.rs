@@ -1,4 +1,4 @@
-//! What is to be built for a cell: one path with its MTU, addresses and level, checked before anything is built.
+//! Specifications of paths: what to build for a cell, checked before anything is built.
 
 use crate::kernel_setting::{check_congestion, check_sysctl};
 use crate::level::{Guests, Level};
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl PathKind {
-    /// What a level sets that the type does not have, as a reason for not building it; `None` if it has all.
+    /// Why a path of this type cannot have all that a level sets; `None` if it can.
     pub fn lacks(self, level: &Level) -> Option<String> {
         let name = &level.name;
         if level.guests.is_some() {
@@ -37,7 +37,7 @@ impl PathKind {
 }
 
 impl GuestPath {
-    /// What a level sets that there is not here, as a reason for not building it; `None` if it has all.
+    /// Why this path cannot have all that a level sets; `None` if it can.
     pub fn lacks(self, level: &Level) -> Option<String> {
         let of_kernel: Vec<_> =
             level.settings().into_iter().filter(|name| !matches!(*name, "mtu" | "congestion" | "guests")).collect();
@@ -51,7 +51,7 @@ impl GuestPath {
     }
 }
 
-/// What to build.
+/// A path to build from the kernel's networks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PathSpec {
     /// The type.
@@ -65,7 +65,7 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// Checks everything that can be known before anything is built.
+    /// Checks everything that is known before the path is built.
     ///
     /// # Errors
     /// Usage: an MTU or address family that the type does not take, a malformed sysctl or congestion control.
@@ -103,7 +103,7 @@ impl PathSpec {
     }
 }
 
-/// What to start.
+/// A path to start on siga's own network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestSpec {
     /// The path.
@@ -157,7 +157,8 @@ impl GuestSpec {
         text
     }
 
-    /// Adds a guest with devices (network, and the two numbers of its address) and routes (to a network by a host).
+    /// Adds a guest. A device has its network, and the network and host number of its address. A route has a destination network,
+    /// and the network and host number of its next hop.
     fn guest(&self, text: &mut String, name: &str, kind: &str, devices: &[(&str, u8, u8)], routes: &[(u8, u8, u8)]) {
         let waiting = self.guests.wait(self.wait).name();
         let full = self.guests.full.name();

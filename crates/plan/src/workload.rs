@@ -1,4 +1,4 @@
-//! Workloads: what client and server say to each other, and in which unit their rate is told.
+//! Workloads: what client and server send to each other, and the unit of their rate.
 //!
 //! All four are exchanges of a request and a response. RR, STRG and STRP keep their connection; CRR makes one for every
 //! transaction. They differ in the unit: RR and CRR count transactions, STRG (streaming get) and STRP (streaming put)
@@ -36,7 +36,7 @@ pub enum Close {
     Client,
 }
 
-/// What is counted.
+/// The unit of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Transactions; rates are in trans/sec.

@@ -1,4 +1,4 @@
-//! The file as people write it: every key known, nothing checked beyond its form.
+//! The form of the file: its keys and their types. `check` checks the values.
 
 use super::{Full, Restart};
 use crate::error::{Error, Result};

@@ -1,9 +1,8 @@
-//! Which addresses a guest may send from to its partners on a network, as the topology says.
+//! Source addresses: which ones a guest may use towards its partners on a network.
 //!
-//! A guest may send from its own addresses. A guest that forwards may also send from what its own routes, and the networks of its
-//! other devices, lead to through another network than the one that it shares with the partner: the check of the reverse path
-//! (RFC 3704), by the sender's routes. A partner on the shared network speaks for itself. Link-local addresses are those of
-//! the device alone, and no router passes them on.
+//! A guest may send from its own addresses. A router may also send from every address that it reaches through *another* network
+//! than the one it shares with the partner. This is the check of the reverse path (RFC 3704), by the sender's routes.
+//! A router never sends from the address of another guest on the shared network, nor from a link-local address of another device.
 
 use super::{Device, Topology};
 use crate::name::Name;
@@ -12,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Prefixes by which a receiver judges the sources of a partner: the longest one that covers an address decides, and an address that
-/// none covers is refused.
+/// The prefixes by which a receiver checks a partner's source addresses. The longest prefix that covers an address decides; an
+/// address that no prefix covers is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SourceList {
-    /// Those that the partner may send from.
+    /// Prefixes that the partner may send from.
     pub admitted: Vec<IpNet>,
-    /// Those inside of them that it may not send from.
+    /// Prefixes inside these that it may not send from.
     pub refused: Vec<IpNet>,
 }
 
 impl SourceList {
-    /// How many prefixes there are.
+    /// The number of prefixes.
     pub fn len(&self) -> usize {
         self.admitted.len() + self.refused.len()
     }
@@ -60,7 +59,7 @@ fn key(net: IpNet) -> (IpAddr, u8) {
 }
 
 impl Rules {
-    /// What a router may pass on: what leads through another network that it may couple to.
+    /// Adds the sources that a router may forward: those behind another network that it may couple to.
     fn routed(&mut self, topology: &Topology, guest: &Name, shared: &Device) {
         let sender = &topology.guests[guest];
         let leads_elsewhere = |device: &Device| {
@@ -70,7 +69,7 @@ impl Rules {
         let networks = sender.devices.iter().flat_map(|own| own.addresses.iter().map(move |net| (*net, own)));
         for (to, device) in routes.chain(networks) {
             if !is_link_local(to.addr()) && !to.addr().is_multicast() {
-                // Of two ways, either may be taken.
+                // With two routes to one prefix, packets may come by either.
                 *self.0.entry(key(to)).or_default() |= leads_elsewhere(device);
             }
         }
@@ -87,7 +86,7 @@ impl Rules {
         }
     }
 
-    /// The rules without those that say what the next outer one says.
+    /// The rules, without each rule that agrees with the next outer one.
     fn shortest(&self) -> SourceList {
         let mut list = SourceList::default();
         let mut around: Vec<(IpNet, bool)> = Vec::new();

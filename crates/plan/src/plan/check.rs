@@ -10,7 +10,7 @@ use crate::route::Route;
 use siga_model::error::{Error, Result};
 
 impl Plan {
-    /// Refuses axes that would take for ever to go through, whatever comes of their combinations.
+    /// Refuses axes with too many values or combinations, before any is looked at.
     pub(super) fn check_lengths(&self) -> Result<()> {
         let axes = [
             ("paths", self.paths.len()),
@@ -55,7 +55,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses settings that would do nothing in any cell.
+    /// Refuses settings that no cell would use.
     pub(super) fn check_settings(&self, matrix: &Matrix) -> Result<()> {
         let routes: Vec<Route> = matrix.cells.iter().map(|cell| cell.path.parse()).collect::<Result<_>>()?;
         self.check_plants(matrix, &routes)?;
@@ -73,7 +73,7 @@ impl Plan {
         self.reach.congestion.as_deref().map_or(Ok(()), check_congestion)
     }
 
-    /// Refuses planted costs, the plan's and those of levels, that no cell would have.
+    /// Refuses planted costs that no cell would have, of the plan and of levels.
     fn check_plants(&self, matrix: &Matrix, routes: &[Route]) -> Result<()> {
         let cells_of = |wanted: &dyn Fn(&Level) -> bool| -> Vec<(&Cell, &Route)> {
             let is_of = |cell: &Cell| matrix.levels.iter().any(|level| level.name == cell.level && wanted(level));
@@ -95,7 +95,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Refuses numbers of pairs that the drivers cannot serve.
+    /// Refuses numbers of pairs that the workload drivers cannot serve.
     pub(super) fn check_pairs(&self, clients: u32) -> Result<()> {
         let refused = |text: String, hint: String| Err(Error::usage(text).hint(hint));
         if clients == 0 || clients > limits::PAIRS_MAX {
@@ -119,7 +119,7 @@ impl Plan {
 }
 
 impl Plant {
-    /// Fails if none of the cells that it is for would have it; `routes` are theirs.
+    /// Fails if none of its cells, each with its route, would have the cost.
     fn check_use(&self, cells: &[(&Cell, &Route)]) -> Result<()> {
         let routed = |route: &Route| matches!(route, Route::Built(kind) if kind.without_router().is_some());
         if self.router_us > 0.0 && !cells.iter().any(|(_, route)| routed(route)) {

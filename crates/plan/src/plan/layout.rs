@@ -1,4 +1,4 @@
-//! Lays out the cells of a plan.
+//! Lays out the cells of a plan: every combination of its axes that can be built, in order, each once.
 
 use super::{Pick, Plan};
 use crate::level::Level;
@@ -35,8 +35,8 @@ impl Plan {
         self.lay_out(levels, &loaded.iter().map(|(name, level)| (*name, level)).collect())
     }
 
-    /// The same with the levels of an earlier matrix of this plan: no file that it names is opened, so that it does not
-    /// matter where that happens or what has become of them.
+    /// As [`Plan::matrix`], with the levels of an earlier matrix of this plan. It opens none of the files that the plan names, so
+    /// they may have moved or changed.
     ///
     /// # Errors
     /// Usage: something that cannot be, or levels that are not those of this plan.
@@ -48,7 +48,7 @@ impl Plan {
                 names.push(name);
             }
         }
-        // Levels stand in the order in which they are named first. A file may hold a level of any name.
+        // Levels are in the order in which the plan names them first. A file may hold a level of any name.
         let is_named = |(name, level): (&&str, &Level)| !Level::names().contains(name) || level.name == **name;
         if names.len() != levels.len() || !names.iter().zip(levels).all(is_named) {
             return Err(Error::usage("these are not the levels that the plan names"));
@@ -160,7 +160,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Why a cell of the matrix makes no sense on its path; an error where the user asked for just this.
+    /// Why a cell cannot be measured on its path. It is an error if no other path of the plan takes the value either.
     fn impossible(&self, route: &Route, cell: &Cell, asked_mtu: Option<u32>, level: &Level) -> Result<Option<String>> {
         let adaptive =
             || format!("ends of {route} sleep (block) or ask (poll); only siga's own networks do either as it pays");
@@ -219,7 +219,7 @@ impl Plan {
         Ok(None)
     }
 
-    /// What the plan or a level wants that a path over siga's own network has not.
+    /// What the plan or a level needs and a path over siga's own network lacks.
     fn lacks(&self, path: GuestPath, level: &Level) -> Option<String> {
         if self.processes {
             return Some(format!("each end of {path} is one guest, and a guest is one process"));

@@ -131,7 +131,7 @@ fn members_that_may_not_couple_are_refused_with_a_reason() {
         ("a.dev0", "d.dev0", "is on network lan, d.dev0 on other"),
         ("a.dev0", "x.dev0", "there is no device x.dev0"),
         ("a.dev0", "b.dev7", "there is no device b.dev7"),
-        ("a.dev0", "a.dev0", "of one guest"),
+        ("a.dev0", "a.dev0", "belong to one guest"),
     ] {
         assert!(world.want(one, other).unwrap_err().contains(why), "{one} {other}");
     }
