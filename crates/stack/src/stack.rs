@@ -1,20 +1,18 @@
 //! The stack: takes frames, hands out frames, and says when it wants to be called again.
 //!
 //! This file dispatches and polls. `ip` decides what becomes of a packet; `udp`, `sockets` and `multicast` take what is for this
-//! host. `configure.rs` has devices and routes, `deliver.rs` the way of a packet to its socket, `udp.rs` the calls of UDP sockets.
+//! host. `configure.rs` has devices, routes and counters, `deliver.rs` the way of a packet to its socket, `udp.rs` the calls of UDP.
 
 mod configure;
 mod deliver;
 pub mod memory;
 mod udp;
 
-use crate::drops::{DropReason, Drops, FragmentDrop, IpDrop, LinkDrop};
-use crate::ip::echo::Ping;
+use crate::drops::{DropReason, FragmentDrop};
 use crate::ip::forward::Forward;
-use crate::ip::input::Decision;
 use crate::ip::{Ip, Policy};
 use crate::limits::TCP_BUFFERS_BYTES_DEFAULT;
-use crate::link::device::{Device, DeviceCounters};
+use crate::link::device::Device;
 use crate::link::frame::{DeviceId, Marks, Packet, Payload, Received};
 use crate::multicast::group::Groups;
 use crate::seed::{Purpose, Seed};
@@ -23,7 +21,6 @@ use crate::tcp::{Heap, Storage};
 use crate::time::Instant;
 use crate::udp::UdpSockets;
 use crate::wire::icmp::IcmpError;
-use smoltcp::wire::EthernetProtocol;
 
 /// The properties of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,16 +156,6 @@ impl<S: Storage> Stack<S> {
         }
     }
 
-    /// Packets dropped so far.
-    pub fn drops(&self) -> &Drops {
-        &self.ip.drops
-    }
-
-    /// Frames and bytes of a device so far.
-    pub fn counters(&self, device: DeviceId) -> Option<DeviceCounters> {
-        self.ip.devices.get(usize::from(device.0)).map(|device| device.counters)
-    }
-
     /// Takes a frame that arrived on a device.
     #[inline]
     pub fn handle_frame<'a, P: Payload + ?Sized>(
@@ -228,46 +215,6 @@ impl<S: Storage> Stack<S> {
                 Handled::Dropped(reason)
             }
         }
-    }
-
-    /// The device that the packet leaves by, if it is forwarded.
-    #[inline]
-    fn receive<P: Payload + ?Sized>(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_, P>,
-    ) -> Result<Option<DeviceId>, DropReason> {
-        match self.ip.accept_frame(packet)? {
-            EthernetProtocol::Ipv4 => {
-                let header = self.ip.accept_v4(now, packet)?;
-                match self.ip.decide_v4(now, packet, &header)? {
-                    Decision::Forward(device) => return Ok(device),
-                    Decision::Deliver { to_group } => self.deliver_v4(now, packet, &header, to_group)?,
-                    Decision::DeliverToMembers => {
-                        self.check_joined(packet.device, header.to.into())?;
-                        self.deliver_v4(now, packet, &header, true)?;
-                    }
-                }
-            }
-            EthernetProtocol::Ipv6 => {
-                let header = self.ip.accept_v6(packet)?;
-                match self.ip.decide_v6(now, packet, &header)? {
-                    Decision::Forward(device) => return Ok(device),
-                    Decision::Deliver { to_group } => self.deliver_v6(now, packet, &header, to_group)?,
-                    Decision::DeliverToMembers => {
-                        self.check_joined(packet.device, header.to.into())?;
-                        self.deliver_v6(now, packet, &header, true)?;
-                    }
-                }
-            }
-            EthernetProtocol::Arp => self.ip.input_arp(now, packet.device, packet.header())?,
-            EthernetProtocol::Unknown(_) => return Err(LinkDrop::Protocol.into()),
-        }
-        Ok(None)
-    }
-
-    fn check_joined(&self, device: DeviceId, group: std::net::IpAddr) -> Result<(), IpDrop> {
-        if self.groups.is_joined(device, group) { Ok(()) } else { Err(IpDrop::NotJoined) }
     }
 
     /// Whether [`Stack::poll_transmit`] may have a frame for a device.
@@ -339,21 +286,5 @@ impl<S: Storage> Stack<S> {
         }
         self.handle_tcp_timeout(now);
         self.deliver_loopback(now);
-    }
-
-    /// Sends an echo request with `bytes` bytes of data. The newest [`crate::limits::PINGS_MAX`] requests without a reply are
-    /// remembered.
-    ///
-    /// # Errors
-    /// There is no route, or the packet is too long.
-    pub fn ping(&mut self, now: Instant, ping: Ping, bytes: u16) -> Result<(), DropReason> {
-        let sent = self.ip.ping(now, ping, bytes);
-        self.deliver_loopback(now);
-        sent
-    }
-
-    /// The next echo request that was answered.
-    pub fn poll_pong(&mut self) -> Option<Ping> {
-        self.ip.pings.poll_answered()
     }
 }

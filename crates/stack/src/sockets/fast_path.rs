@@ -12,7 +12,7 @@ use crate::drops::DropReason;
 use crate::ip::addresses::Addresses;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::link::device::Medium;
-use crate::link::frame::{DeviceId, Payload, Received};
+use crate::link::frame::{DeviceId, Payload, Received, sum_payload};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;
@@ -121,7 +121,7 @@ impl<S: Storage> Stack<S> {
             let length = u16::try_from(segment_bytes).unwrap_or(0);
             let sum = packet.addresses.word(length).word(u16::from(TCP)).bytes(segment);
             let straddles = behind > 0 && !segment.len().is_multiple_of(2);
-            if straddles || !sum.payload(frame.payload, 0, behind).is_intact() {
+            if straddles || !sum_payload(sum, frame.payload, 0, behind).is_intact() {
                 return None;
             }
         }

@@ -1,9 +1,11 @@
-//! Devices, routes, source filters and captures of a stack.
+//! Devices, routes, source filters, captures and counters of a stack, and its echo requests.
 
 use super::Stack;
+use crate::drops::{DropReason, Drops};
+use crate::ip::echo::Ping;
 use crate::ip::route::{RouteError, Routes};
 use crate::link::capture::Capture;
-use crate::link::device::{DeviceConfig, DeviceError};
+use crate::link::device::{DeviceConfig, DeviceCounters, DeviceError};
 use crate::link::frame::DeviceId;
 use crate::link::source::Sources;
 use crate::tcp::Storage;
@@ -56,6 +58,16 @@ impl<S: Storage> Stack<S> {
         Ok(())
     }
 
+    /// Packets dropped so far.
+    pub fn drops(&self) -> &Drops {
+        &self.ip.drops
+    }
+
+    /// Frames and bytes of a device so far.
+    pub fn counters(&self, device: DeviceId) -> Option<DeviceCounters> {
+        self.ip.devices.get(usize::from(device.0)).map(|device| device.counters)
+    }
+
     /// Captures all frames from now on: the first `snap_bytes` of each.
     ///
     /// Up to `bytes_max` wait for [`Stack::take_capture`]; frames that find no room are left out. A capture has no marks, so an
@@ -76,6 +88,22 @@ impl<S: Storage> Stack<S> {
     /// Ends the capture, discards what was not taken, and returns how many frames were left out.
     pub fn stop_capture(&mut self) -> u64 {
         self.ip.capture.take().map_or(0, |capture| capture.left_out())
+    }
+
+    /// Sends an echo request with `bytes` bytes of data. The newest [`crate::limits::PINGS_MAX`] requests without a reply are
+    /// remembered.
+    ///
+    /// # Errors
+    /// There is no route, or the packet is too long.
+    pub fn ping(&mut self, now: Instant, ping: Ping, bytes: u16) -> Result<(), DropReason> {
+        let sent = self.ip.ping(now, ping, bytes);
+        self.deliver_loopback(now);
+        sent
+    }
+
+    /// The next echo request that was answered.
+    pub fn poll_pong(&mut self) -> Option<Ping> {
+        self.ip.pings.poll_answered()
     }
 }
 

@@ -1,9 +1,9 @@
-//! Packets for this stack on their way up: reassembled by IP, then given to TCP, UDP, ICMP, IGMP or MLD.
+//! The way of a frame through the layers: IP decides, and a packet for this stack goes to TCP, UDP, ICMP, IGMP or MLD.
 
 use super::Stack;
-use crate::drops::{DropReason, IcmpDrop, IpDrop, UdpDrop};
+use crate::drops::{DropReason, IcmpDrop, IpDrop, LinkDrop, UdpDrop};
 use crate::ip::icmp::{Answer, ErrorReport, ReportedTransport};
-use crate::ip::input::{Arrival, LocalPacket};
+use crate::ip::input::{Arrival, Decision, LocalPacket};
 use crate::limits::LOOPBACK_PACKETS_MAX;
 use crate::link::frame::{DeviceId, Marks, Packet, Payload};
 use crate::sockets::SegmentPlace;
@@ -15,11 +15,52 @@ use crate::wire::ipv4::Ipv4Header;
 use crate::wire::ipv6::Ipv6Header;
 use crate::wire::protocol::{ICMP, ICMPV6, IGMP, NO_NEXT_HEADER, TCP, UDP};
 use crate::wire::tcp::SeqNumber;
-use smoltcp::wire::IPV6_HEADER_LEN;
+use smoltcp::wire::{EthernetProtocol, IPV6_HEADER_LEN};
+use std::net::IpAddr;
 
 impl<S: Storage> Stack<S> {
+    /// The device that the packet leaves by, if it is forwarded.
+    #[inline]
+    pub(super) fn receive<P: Payload + ?Sized>(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_, P>,
+    ) -> Result<Option<DeviceId>, DropReason> {
+        match self.ip.accept_frame(packet)? {
+            EthernetProtocol::Ipv4 => {
+                let header = self.ip.accept_v4(now, packet)?;
+                match self.ip.decide_v4(now, packet, &header)? {
+                    Decision::Forward(device) => return Ok(device),
+                    Decision::Deliver { to_group } => self.deliver_v4(now, packet, &header, to_group)?,
+                    Decision::DeliverToMembers => {
+                        self.check_joined(packet.device, header.to.into())?;
+                        self.deliver_v4(now, packet, &header, true)?;
+                    }
+                }
+            }
+            EthernetProtocol::Ipv6 => {
+                let header = self.ip.accept_v6(packet)?;
+                match self.ip.decide_v6(now, packet, &header)? {
+                    Decision::Forward(device) => return Ok(device),
+                    Decision::Deliver { to_group } => self.deliver_v6(now, packet, &header, to_group)?,
+                    Decision::DeliverToMembers => {
+                        self.check_joined(packet.device, header.to.into())?;
+                        self.deliver_v6(now, packet, &header, true)?;
+                    }
+                }
+            }
+            EthernetProtocol::Arp => self.ip.input_arp(now, packet.device, packet.header())?,
+            EthernetProtocol::Unknown(_) => return Err(LinkDrop::Protocol.into()),
+        }
+        Ok(None)
+    }
+
+    fn check_joined(&self, device: DeviceId, group: IpAddr) -> Result<(), IpDrop> {
+        if self.groups.is_joined(device, group) { Ok(()) } else { Err(IpDrop::NotJoined) }
+    }
+
     /// A TCP segment is read where it lies; everything else is copied once.
-    pub(super) fn deliver_v4<P: Payload + ?Sized>(
+    fn deliver_v4<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         packet: &Packet<'_, P>,
@@ -47,7 +88,7 @@ impl<S: Storage> Stack<S> {
         self.input(now, &whole)
     }
 
-    pub(super) fn deliver_v6<P: Payload + ?Sized>(
+    fn deliver_v6<P: Payload + ?Sized>(
         &mut self,
         now: Instant,
         packet: &Packet<'_, P>,

@@ -1,13 +1,9 @@
-//! The Internet checksum (RFC 1071): sums over bytes in memory of our own, over payloads elsewhere, and its update for a
-//! changed word (RFC 1624). Sums are kept unfolded until asked for; a part of odd length may only be the last.
+//! The Internet checksum (RFC 1071), and its update for a changed word (RFC 1624). A sum is folded only when it is asked for. Only
+//! the last part of a sum may have an odd length.
 
 use crate::copy;
-use crate::link::frame::Payload;
 use fearless_simd::{Level, Simd, dispatch};
 use std::net::IpAddr;
-
-/// Bytes of a payload copied at a time to be summed: even, and well inside the first cache.
-const CHUNK_BYTES: usize = 2048;
 
 /// Bytes from which on it pays to choose the processor's widest registers: the choice costs a few ns.
 const WIDE_BYTES_MIN: usize = 512;
@@ -75,21 +71,6 @@ impl Sum {
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => self,
         };
         sum.bytes(&length.to_be_bytes()).word(u16::from(protocol))
-    }
-
-    /// The sum with the bytes from `at` up to `end` of a payload.
-    pub(crate) fn payload<P: Payload + ?Sized>(mut self, payload: &P, mut at: usize, end: usize) -> Self {
-        if let Some(bytes) = payload.private() {
-            return self.bytes(&bytes[at..end]);
-        }
-        let mut chunk = [0; CHUNK_BYTES];
-        while at < end {
-            let count = CHUNK_BYTES.min(end - at);
-            payload.copy_to(at, &mut chunk[..count]);
-            self = self.bytes(&chunk[..count]);
-            at += count;
-        }
-        self
     }
 
     /// What the checksum field has to hold.
@@ -209,30 +190,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// A payload in memory that its sender may still write.
-    struct Shared<'a>(&'a [u8]);
-
-    impl Payload for Shared<'_> {
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-
-        fn copy_to(&self, at: usize, into: &mut [u8]) {
-            self.0.copy_to(at, into);
-        }
-    }
-
-    #[test]
-    fn parts_and_chunks_do_not_change_a_sum() {
-        let bytes: Vec<u8> = (0..5001_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
-        let whole = Sum::default().bytes(&bytes);
-        let head = Sum::default().bytes(&bytes[..34]);
-        assert_eq!(head.payload(&bytes[..], 34, 5001).checksum(), whole.checksum());
-        assert_eq!(head.payload(&Shared(&bytes), 34, 5001).checksum(), whole.checksum());
-        let by_words = bytes.chunks(2).fold(Sum::default(), |sum, word| sum.bytes(word));
-        assert_eq!(by_words.checksum(), whole.checksum());
     }
 
     #[test]

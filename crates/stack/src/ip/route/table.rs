@@ -1,0 +1,344 @@
+//! The lookup structure of routes, kept up to date from an ordered map of prefixes.
+//!
+//! The address space is cut into ranges of one target each. A leaf holds a few ranges; above the leaves are tables, indexed by as
+//! many address bits as the number of prefixes justifies. Most IPv4 lookups read one table slot and one leaf.
+//!
+//! A change rebuilds the smallest part that holds its prefix, so a short prefix in a large table costs milliseconds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The number of no target at all.
+pub(super) const NOWHERE: u32 = 0;
+
+/// An address as a number of its own width.
+pub(super) trait Key: Copy + Ord + fmt::Debug {
+    const BITS: u8;
+    const ZERO: Self;
+
+    /// The first and the last address that share the leading `length` bits.
+    fn span(self, length: u8) -> (Self, Self);
+    /// The address behind this one.
+    fn successor(self) -> Option<Self>;
+    /// The value of `bits` bits behind the first `from`, more than 0 of them.
+    fn slot(self, from: u8, bits: u8) -> usize;
+    /// True if bits behind those are set.
+    fn is_beyond_window(self, from: u8) -> bool;
+    /// This address with that value, where it has zeros.
+    fn with_slot(self, from: u8, bits: u8, slot: usize) -> Self;
+}
+
+macro_rules! key {
+    ($number:ty, $bits:literal) => {
+        impl Key for $number {
+            const BITS: u8 = $bits;
+            const ZERO: Self = 0;
+
+            fn span(self, length: u8) -> (Self, Self) {
+                let host = <$number>::MAX.checked_shr(length.into()).unwrap_or(0);
+                (self & !host, self | host)
+            }
+
+            fn successor(self) -> Option<Self> {
+                self.checked_add(1)
+            }
+
+            #[inline]
+            fn slot(self, from: u8, bits: u8) -> usize {
+                // Most prefixes end in the upper half of an IPv6 address; shifting both takes several times as long.
+                if $bits > 64 && from + bits <= 64 {
+                    let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
+                    return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
+                }
+                usize::try_from((self << from) >> ($bits - bits)).unwrap_or(0)
+            }
+
+            fn is_beyond_window(self, from: u8) -> bool {
+                (self << from).checked_shl(32).is_some_and(|beyond| beyond != 0)
+            }
+
+            fn with_slot(self, from: u8, bits: u8, slot: usize) -> Self {
+                self | <$number>::try_from(slot).unwrap_or(0) << ($bits - from - bits)
+            }
+        }
+    };
+}
+
+key!(u32, 32);
+key!(u128, 128);
+
+/// Ranges in a leaf at most: four cache lines, which cost less to fetch than another table and a smaller leaf.
+const LEAF_RANGES_MAX: usize = 32;
+/// Bits that tell the ranges of a leaf apart, if those do.
+const WINDOW_BITS: u8 = 32;
+/// Bits that index one table at least, so that few routes with long common beginnings lie not too deep, and at most.
+const TABLE_BITS: (u8, u8) = (4, 16);
+/// Prefixes below which the structure is not laid out again as their number changes.
+const LAYOUT_PREFIXES_MIN: usize = 64;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Node {
+    Hop(u32),
+    /// Ranges told apart by the 32 bits behind those that led here.
+    Narrow {
+        at: u32,
+        count: u8,
+    },
+    /// Ranges that need more bits.
+    Wide {
+        at: u32,
+        count: u8,
+    },
+    Table {
+        at: u32,
+        bits: u8,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range<K> {
+    start: K,
+    hop: u32,
+}
+
+/// A range in a few bytes, since most of what a lookup costs is fetching it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NarrowRange {
+    start: u32,
+    hop: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Table<K> {
+    prefixes: BTreeMap<(K, u8), u32>,
+    /// How many prefixes there are of each length.
+    pub(super) lengths: [u32; 129],
+    root: Node,
+    pub(super) nodes: Pool<Node>,
+    pub(super) narrow: Pool<NarrowRange>,
+    pub(super) wide: Pool<Range<K>>,
+    /// How many prefixes there were when the whole was laid out.
+    laid_out_for: usize,
+}
+
+impl<K: Key> Table<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            prefixes: BTreeMap::new(),
+            lengths: [0; 129],
+            root: Node::Hop(NOWHERE),
+            nodes: Pool::new(),
+            narrow: Pool::new(),
+            wide: Pool::new(),
+            laid_out_for: 0,
+        }
+    }
+
+    /// How many prefixes there are.
+    pub(super) fn len(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// The number of the target of the longest prefix that covers an address.
+    #[inline]
+    pub(super) fn find(&self, key: K) -> u32 {
+        let (mut node, mut from) = (self.root, 0);
+        loop {
+            match node {
+                Node::Hop(hop) => return hop,
+                Node::Narrow { at, count } => {
+                    let ranges = &self.narrow.items[at as usize..at as usize + usize::from(count)];
+                    let window = u32::try_from(key.slot(from, WINDOW_BITS)).unwrap_or(u32::MAX);
+                    let before = ranges.iter().filter(|range| range.start <= window).count();
+                    return ranges[before.saturating_sub(1)].hop;
+                }
+                Node::Wide { at, count } => {
+                    let ranges = &self.wide.items[at as usize..at as usize + usize::from(count)];
+                    let before = ranges.iter().filter(|range| range.start <= key).count();
+                    return ranges[before.saturating_sub(1)].hop;
+                }
+                Node::Table { at, bits } => {
+                    node = self.nodes.items[at as usize + key.slot(from, bits)];
+                    from += bits;
+                }
+            }
+        }
+    }
+
+    pub(super) fn contains(&self, key: K, length: u8) -> bool {
+        self.prefixes.contains_key(&(key.span(length).0, length))
+    }
+
+    pub(super) fn insert(&mut self, key: K, length: u8, hop: u32) -> Option<u32> {
+        let before = self.prefixes.insert((key.span(length).0, length), hop);
+        if before.is_none() {
+            self.lengths[usize::from(length)] += 1;
+        }
+        self.lay_out(key, length);
+        before
+    }
+
+    pub(super) fn remove(&mut self, key: K, length: u8) -> Option<u32> {
+        let before = self.prefixes.remove(&(key.span(length).0, length))?;
+        self.lengths[usize::from(length)] -= 1;
+        self.lay_out(key, length);
+        Some(before)
+    }
+
+    /// Brings the lookup structure up to date after the prefix has changed.
+    fn lay_out(&mut self, key: K, length: u8) {
+        let count = self.prefixes.len().max(LAYOUT_PREFIXES_MIN);
+        if count > self.laid_out_for * 2 || count < self.laid_out_for / 4 {
+            self.laid_out_for = count;
+            self.release(self.root);
+            self.root = self.build(&self.ranges_of(K::ZERO, 0), K::ZERO, 0);
+            return;
+        }
+        let (mut node, mut from, mut place) = (self.root, 0, None);
+        while let Node::Table { at, bits } = node
+            && length >= from + bits
+        {
+            let slot = at as usize + key.slot(from, bits);
+            (node, from, place) = (self.nodes.items[slot], from + bits, Some(slot));
+        }
+        let start = key.span(from).0;
+        self.release(node);
+        let node = self.build(&self.ranges_of(start, from), start, from);
+        match place {
+            Some(slot) => self.nodes.items[slot] = node,
+            None => self.root = node,
+        }
+    }
+
+    /// The ranges of the addresses that share the leading `length` bits of `start`, in order; the first begins with `start`.
+    fn ranges_of(&self, start: K, length: u8) -> Vec<Range<K>> {
+        let end = start.span(length).1;
+        let mut ranges = vec![Range { start, hop: self.cover(start, length) }];
+        let mut open = vec![(end, ranges[0].hop)];
+        let mut add = |start: K, hop: u32| match ranges.last_mut() {
+            Some(last) if last.start == start => last.hop = hop,
+            Some(_) | None => ranges.push(Range { start, hop }),
+        };
+        for (&(prefix, bits), &hop) in self.prefixes.range((start, length)..=(end, K::BITS)) {
+            close(&mut open, Some(prefix), &mut add);
+            add(prefix, hop);
+            open.push((prefix.span(bits).1, hop));
+        }
+        close(&mut open, None, &mut add);
+        ranges.dedup_by_key(|range| range.hop);
+        ranges
+    }
+
+    /// The hop of the longest prefix that covers all of this span.
+    fn cover(&self, start: K, length: u8) -> u32 {
+        (0..=length)
+            .rev()
+            .filter(|bits| self.lengths[usize::from(*bits)] > 0)
+            .find_map(|bits| self.prefixes.get(&(start.span(bits).0, bits)))
+            .copied()
+            .unwrap_or(NOWHERE)
+    }
+
+    fn build(&mut self, ranges: &[Range<K>], start: K, from: u8) -> Node {
+        if let [range] = ranges {
+            return Node::Hop(range.hop);
+        }
+        if ranges.len() <= LEAF_RANGES_MAX {
+            return self.build_leaf(ranges, from);
+        }
+        let bits = u8::try_from(ranges.len().ilog2()).unwrap_or(u8::MAX);
+        let bits = bits.clamp(TABLE_BITS.0, TABLE_BITS.1).min(K::BITS - from);
+        let at = self.nodes.take(bits, Node::Hop(NOWHERE));
+        let (mut first, mut part) = (0, Vec::new());
+        for slot in 0..1_usize << bits {
+            let start = start.with_slot(from, bits, slot);
+            let end = start.span(from + bits).1;
+            while ranges.get(first + 1).is_some_and(|range| range.start <= start) {
+                first += 1;
+            }
+            part.clear();
+            part.push(Range { start, hop: ranges[first].hop });
+            part.extend(ranges[first + 1..].iter().take_while(|range| range.start <= end));
+            self.nodes.items[at as usize + slot] = self.build(&part, start, from + bits);
+        }
+        Node::Table { at, bits }
+    }
+
+    fn build_leaf(&mut self, ranges: &[Range<K>], from: u8) -> Node {
+        let count = u8::try_from(ranges.len()).unwrap_or(u8::MAX);
+        if ranges.iter().any(|range| range.start.is_beyond_window(from)) {
+            let at = self.wide.take(class(ranges.len()), ranges[0]);
+            self.wide.items[at as usize..at as usize + ranges.len()].copy_from_slice(ranges);
+            return Node::Wide { at, count };
+        }
+        let at = self.narrow.take(class(ranges.len()), NarrowRange { start: 0, hop: NOWHERE });
+        for (slot, range) in self.narrow.items[at as usize..].iter_mut().zip(ranges) {
+            *slot = NarrowRange { start: number(range.start.slot(from, WINDOW_BITS)), hop: range.hop };
+        }
+        Node::Narrow { at, count }
+    }
+
+    fn release(&mut self, node: Node) {
+        match node {
+            Node::Hop(_) => {}
+            Node::Narrow { at, count } => self.narrow.give_back(class(count.into()), at),
+            Node::Wide { at, count } => self.wide.give_back(class(count.into()), at),
+            Node::Table { at, bits } => {
+                for slot in 0..1_usize << bits {
+                    self.release(self.nodes.items[at as usize + slot]);
+                }
+                self.nodes.give_back(bits, at);
+            }
+        }
+    }
+}
+
+/// Ends the open prefixes that end before `until`; what encloses them goes on behind them.
+fn close<K: Key>(open: &mut Vec<(K, u32)>, until: Option<K>, add: &mut impl FnMut(K, u32)) {
+    while let [.., (_, around), (end, _)] = open[..]
+        && until.is_none_or(|until| end < until)
+    {
+        open.pop();
+        if let Some(next) = end.successor()
+            && end < open[0].0
+        {
+            add(next, around);
+        }
+    }
+}
+
+/// Blocks of a power of two of items each, taken and given back.
+#[derive(Debug)]
+pub(super) struct Pool<T> {
+    pub(super) items: Vec<T>,
+    /// Blocks given back, by the power of their size.
+    free: [Vec<u32>; 17],
+}
+
+impl<T: Copy> Pool<T> {
+    fn new() -> Self {
+        Self { items: Vec::new(), free: Default::default() }
+    }
+
+    fn take(&mut self, class: u8, item: T) -> u32 {
+        if let Some(at) = self.free[usize::from(class)].pop() {
+            return at;
+        }
+        let at = self.items.len();
+        self.items.resize(at + (1 << class), item);
+        number(at)
+    }
+
+    fn give_back(&mut self, class: u8, at: u32) {
+        self.free[usize::from(class)].push(at);
+    }
+}
+
+fn class(count: usize) -> u8 {
+    u8::try_from(count.next_power_of_two().ilog2()).unwrap_or(u8::MAX)
+}
+
+/// A place in a pool, which [`ROUTES_MAX`] keeps far below what fits, or 32 bits of an address.
+pub(super) fn number(at: usize) -> u32 {
+    u32::try_from(at).expect("places are bounded")
+}
