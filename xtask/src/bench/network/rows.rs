@@ -221,10 +221,10 @@ mod tests {
         routed strg-20m 10 57344 large same-mtu: 2 - - - -
         routed strg-20m 1 1500 large same-mtu: 1 - - 0.8 -
         routed strg-20m 10 1500 large same-mtu: 1 - - 0.8 -
-        routed rr-200-1000 10 1500 plain any: - - - - -
-        routed rr-200-32k 10 1500 plain any: - - - - -
-        routed crr-64-8k 10 1500 plain any: - - - - -
-        routed strg-20m 10 1500 plain any: - - - - -
+        routed rr-200-1000 10 1500 frames any: - - - - -
+        routed rr-200-32k 10 1500 frames any: - - - - -
+        routed crr-64-8k 10 1500 frames any: - - - - -
+        routed strg-20m 10 1500 frames any: - - - - -
         iucv rr-200-1000 10 57344 large any: 1.5 - - 1 1
         iucv crr-64-8k 10 57344 large any: 1.5 - - 1 1
         iucv strg-20m 10 57344 large any: 0.8 - - 1 -
@@ -247,7 +247,7 @@ mod tests {
         let mut table = String::from("\n");
         for row in &ROWS {
             let path = if row.path == IUCV { "iucv" } else { "routed" };
-            let frames = if row.level == FRAMES { "plain" } else { "large" };
+            let frames = if row.level == FRAMES { "frames" } else { "large" };
             let bound = if row.kernel_is_free { "any" } else { "same-mtu" };
             let kernel = if row.is_routed() { bound } else { row.kernel };
             let beside = if row.hog { ", hog" } else { "" };
