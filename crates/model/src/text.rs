@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stays_where_it_is_put() {
+    fn a_name_cannot_leave_its_line_or_column() {
         assert_eq!(name("a\n\u{2067}b"), "a\u{fffd}\u{fffd}b");
         assert_eq!(markdown("a|b<c>`d`\\|\n"), "a\\|b\\<c>\\`d\\`\\\\\\|\u{fffd}");
         assert_eq!(lines("a\n\u{1b}[31m\u{feff}"), "a\n\u{fffd}[31m\u{fffd}");

@@ -23,7 +23,7 @@ mod tests {
     use super::cpu_list;
 
     #[test]
-    fn kernel_lists_are_read_and_nonsense_is_refused() {
+    fn a_list_of_cpus_is_read_and_a_malformed_one_refused() {
         assert_eq!(cpu_list("0-3,6\n"), Some(vec![0, 1, 2, 3, 6]));
         assert_eq!(cpu_list("0"), Some(vec![0]));
         for nonsense in ["", "\n", "a", "3-1", "1,1", "0-", "0-4294967295", "-1"] {

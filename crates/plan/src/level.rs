@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_level_cannot_set_is_refused() {
+    fn a_level_with_a_wrong_value_is_refused_with_a_hint() {
         for text in [
             "name = \"\"",
             "name = \"a,b\"",
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_of_a_file_goes_by_the_name_of_its_level() {
+    fn a_variant_of_a_level_in_a_file_has_the_name_of_its_level() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file.toml");
         std::fs::write(&file, "name = \"mine\"\n[guests]\n").unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_a_a_comparison_is_of_two_names_for_the_same() {
+    fn the_level_aa_sets_the_same_as_plain() {
         let (aa, plain) = (Level::load("aa").unwrap(), Level::load("plain").unwrap());
         assert_eq!(Level { name: plain.name.clone(), about: plain.about.clone(), ..aa }, plain);
     }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_type_lacks_is_refused_and_not_left_out() {
+    fn a_path_refuses_a_level_that_it_cannot_have() {
         let ruleset = || Level { nftables: Some("flush ruleset".into()), ..Level::plain() };
         let jumbo = || Level { mtu: Some(8_992), ..Level::plain() };
         for kind in PathKind::ALL {

@@ -91,37 +91,6 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_plan_is_checked_to_its_last_value() {
-    let bench = Bench::new();
-    for (text, words) in [
-        ("paths = [\"veth\"]\n[[exclude]]\npath = \"veht\"\n", &["unknown path `veht`"][..]),
-        ("paths = [\"veth\"]\n[[exclude]]\nworkload = \"rr\"\n", &["unknown workload `rr`"]),
-        ("paths = [\"veth\"]\n[[exclude]]\npath = \"veth\"\n", &["no cells"]),
-        ("paths = []\n", &["no cells"]),
-        ("trials = \"three\"\n", &["line 1", "three"]),
-        ("paths = [\"veth\"", &["line 1"]),
-        ("levels = [\"plain\", \"own.toml\"]\n", &["two levels are named `plain`"]),
-        ("levels = [\"bad.toml\"]\n", &["bad.toml", "mtu"]),
-        ("[plant]\nserver = 5\n", &["line 2", "server"]),
-        ("[reach]\nport = 65536\n", &["line 2", "65536"]),
-    ] {
-        fs::write(bench.path("own.toml"), "name = \"plain\"\ngro = false\n").unwrap();
-        fs::write(bench.path("bad.toml"), "name = \"bad\"\nmtu = 5\n").unwrap();
-        fs::write(bench.path("plan.toml"), text).unwrap();
-        bench.run("plan plan.toml").refused(2, words);
-    }
-}
-
-#[test]
-fn too_many_cells_are_refused_before_they_are_laid_out() {
-    let bench = Bench::new();
-    let clients: Vec<String> = (1..=10_000).map(|number| number.to_string()).collect();
-    let text = format!("paths = [\"veth\", \"unix\"]\nworkloads = [\"rr-1-1\"]\nclients = [{}]\n", clients.join(","));
-    fs::write(bench.path("plan.toml"), text).unwrap();
-    bench.run("plan plan.toml").refused(2, &["more than 10000 cells"]);
-}
-
-#[test]
 fn a_matrix_is_printed_with_what_is_left_out_and_how_long_it_takes() {
     let bench = Bench::new();
     let ended = bench.run("plan --path veth,unix --workload rr-1-1,udp-rr:8/8 --clients 1,1,3 --trials 2").ok();

@@ -80,7 +80,7 @@ fn the_environment_of_figure_1_is_read() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_with_its_place() {
+fn a_contradictory_topology_is_refused_with_its_place() {
     let cases = [
         ("mtu = 57344", "mtu = 57344\nmut = 5", "unknown field `mut`"),
         ("type = \"vctc\"", "type = \"token-ring\"", "unknown variant `token-ring`"),

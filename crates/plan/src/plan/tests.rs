@@ -57,7 +57,7 @@ fn the_ablation_switches_every_feature_both_ways_and_has_what_each_variant_varie
 }
 
 #[test]
-fn guests_that_wait_otherwise_than_asked_are_told() {
+fn a_level_that_sets_waiting_is_named_in_a_note() {
     let told = |text: &str| {
         let plan = plan(text);
         plan.waits_otherwise(&plan.matrix().unwrap())
@@ -88,7 +88,7 @@ fn the_default_plan_is_what_the_documents_say() {
 }
 
 #[test]
-fn what_a_router_hop_costs_is_a_plan_by_its_name() {
+fn the_plan_hop_measures_router_overhead() {
     let plan = Plan::load("hop").unwrap();
     assert_eq!(plan.paths, ["veth", "veth-routed", "loopback"]);
     assert_eq!((plan.matrix().unwrap().cells.len(), plan.budget_seconds), (18, Some(150.0)));
@@ -188,7 +188,7 @@ fn a_level_that_a_path_cannot_have_is_skipped_with_the_reason() {
 }
 
 #[test]
-fn costs_of_a_level_are_checked_like_the_plans() {
+fn planted_costs_of_a_level_are_checked_as_those_of_the_plan() {
     let directory = tempfile::tempdir().unwrap();
     let router = level_file(&directory, "router", "[plant]\nrouter_us = 5.0");
     let late = level_file(&directory, "late", "[plant]\ndelay_us = 200000.0");
