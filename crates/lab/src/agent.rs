@@ -1,8 +1,8 @@
 //! The agent: a process in a place of the path that is the client or the server of a trial.
 //!
-//! It enters its namespaces, says hello and does what it is told until its input ends. The driver runs in a thread of its
-//! own, so that the main thread can steer it without adding anything to the measured loop. With a process per pair the
-//! agent only passes orders on to processes of its own kind and adds up their answers (`workers`).
+//! It enters its namespaces, announces itself and carries out orders until its input ends. The workload driver runs
+//! in a thread of its own, so that steering it adds nothing to the measured loop. With a process per pair the agent
+//! only passes orders on to worker processes and adds up their answers (`workers`).
 
 pub mod launch;
 pub mod protocol;
@@ -58,20 +58,21 @@ pub fn run(options: &AgentOptions) -> Result<()> {
     Ok(())
 }
 
-/// Ends this process with its input even while it is busy: behind ssh no signal tells that the coordinator is gone.
+/// Ends this process when its input ends, even while it is busy: behind ssh no signal arrives when the coordinator
+/// dies.
 fn leave_with_input() -> Result<()> {
     let watch = || {
         let stdin = std::io::stdin();
         let mut input = [PollFd::new(&stdin, PollFlags::RDHUP)];
         while !matches!(poll(&mut input, None), Ok(count) if count > 0) {}
-        #[expect(clippy::exit, reason = "whoever could be told has gone")]
+        #[expect(clippy::exit, reason = "the coordinator has gone, so nobody can receive an error")]
         std::process::exit(0);
     };
     std::thread::Builder::new().name("lease".into()).spawn(watch).context("cannot start a thread")?;
     Ok(())
 }
 
-/// What the agent does at present.
+/// The agent's present task.
 #[derive(Debug)]
 enum Work {
     None,
@@ -84,7 +85,7 @@ enum Work {
 struct Agent {
     options: AgentOptions,
     sockmap: Option<OwnedFd>,
-    /// The guest that this process is, if it is one.
+    /// The guest, if this process is one.
     guest: Option<Attachment>,
     work: Work,
 }
@@ -99,7 +100,7 @@ impl Agent {
         place::die_with_parent()?;
         place::raise_descriptor_limit();
         // Planned starts of an open loop are met to the microsecond, not to the default 50.
-        set_current_timer_slack(NonZeroU64::new(1)).context("cannot sharpen the timers")?;
+        set_current_timer_slack(NonZeroU64::new(1)).context("cannot reduce the timer slack")?;
         let sockmap = options.sockmap.map(place::inherited_descriptor).transpose()?;
         Ok(Self { options: options.clone(), sockmap, guest: None, work: Work::None })
     }
@@ -118,7 +119,7 @@ impl Agent {
             Order::Host => Ok(Answer::Host(Box::new(HostCpu::read()?))),
             order @ (Order::Run { .. } | Order::Finish { .. } | Order::Quiesce { .. } | Order::Resume { .. }) => {
                 match &mut self.work {
-                    Work::None => Err(Error::usage("nothing to do yet")),
+                    Work::None => Err(Error::usage("the agent has no task yet")),
                     Work::Client(client) => client.obey(&order),
                     Work::Server(server) => server.obey(&order),
                     Work::Workers(workers) => workers.obey(&order),
@@ -182,15 +183,16 @@ impl Agent {
             process = process.plus(worker_cpu);
             pids.extend(worker_pids);
         }
-        let report = self.guest.as_ref().map(Attachment::report).transpose().context("the guest's stack")?;
+        let report =
+            self.guest.as_ref().map(Attachment::report).transpose().context("cannot read the guest's report")?;
         let guest = report.map(|parts| GuestCounters::of(&parts));
-        // A guest's traffic is not in the counters of the namespace that its process happens to be in.
+        // A guest's traffic does not show in the counters of the namespace that its process runs in.
         let protocol = guest.as_ref().map_or_else(place::protocol_counters, |guest| guest.stack_drops.clone());
         Ok(Answer::Spent(Box::new(Spent { process, pids, protocol, guest })))
     }
 }
 
-/// The driver of a client in its thread.
+/// A client's workload driver in its thread.
 #[derive(Debug)]
 struct ClientThread {
     shared: Arc<Shared>,
@@ -258,7 +260,7 @@ impl ClientThread {
         shared.stopped.store(false, Ordering::Relaxed);
         shared.ending.store(false, Ordering::Relaxed);
         self.finished = None;
-        let dead = || Error::incomplete("the driver's thread has died");
+        let dead = || Error::incomplete("the workload driver's thread has ended");
         self.phases.send(phase).map_err(|_| dead())?;
         let now = crate::clock::now_ns();
         let end = Duration::from_nanos(phase.start_ns.max(now) - now + phase.duration_ns);
@@ -298,7 +300,7 @@ impl ClientThread {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::incomplete("the driver's thread has died"));
+                    return Err(Error::incomplete("the workload driver's thread has ended"));
                 }
             }
         };
@@ -308,7 +310,7 @@ impl ClientThread {
     }
 }
 
-/// The next order for a client that rests; none when there will be no more.
+/// The next phase of an idle client; none when the coordinator has gone.
 fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> Option<Phase> {
     while let Some(time) = client.tend() {
         match orders.recv_timeout(time) {
@@ -320,7 +322,7 @@ fn next_phase<S: Sockets>(orders: &Receiver<Phase>, client: &mut Client<S>) -> O
     orders.recv().ok()
 }
 
-/// How long to sleep between two looks: shortly at first, then so that many processes do not keep the CPUs busy.
+/// Time to sleep between two checks. It starts short and grows, so that many processes do not keep the CPUs busy.
 struct Pause(Duration);
 
 impl Pause {
@@ -355,7 +357,7 @@ impl Progress {
         self.since.elapsed()
     }
 
-    /// Gives up on what does not move. The driver still has to be woken to notice.
+    /// Gives up if no byte has moved for too long. The caller still has to wake the driver.
     fn check(&mut self, shared: &Shared) -> Result<()> {
         let stalled = self.stalled(shared);
         if stalled > limits::STALL_TIME_MAX {
@@ -381,7 +383,7 @@ fn encode(report: &PhaseReport) -> Result<Report> {
     })
 }
 
-/// The driver of a server in its thread.
+/// A server's workload driver in its thread.
 #[derive(Debug)]
 struct ServerThread {
     shared: Arc<Shared>,
@@ -424,7 +426,7 @@ impl ServerThread {
             Order::Quiesce { received } => self.quiesce(received.first().copied().unwrap_or(0)),
             Order::Resume { stride } => {
                 self.stride.store(*stride, Ordering::Relaxed);
-                self.until("does not go on", || self.shared.go_on(limits::WAIT_TIME_MAX).then_some(Answer::Resumed))
+                self.until("does not resume", || self.shared.go_on(limits::WAIT_TIME_MAX).then_some(Answer::Resumed))
             }
             Order::Serve { .. }
             | Order::Connect { .. }

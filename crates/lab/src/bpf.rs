@@ -77,7 +77,7 @@ pub(crate) fn load_program(
     let code = asm::assemble(lines)?;
     load(kind, name, &code).map_err(|refusal| {
         let error = refused(format_args!("the kernel refused the BPF program `{name}`"), refusal.errno, needed);
-        // The last line is a summary, the one before it says what is wrong.
+        // The last line is a summary; the line before it names the error.
         let log: Vec<_> = refusal.log.lines().rev().take(3).collect();
         if log.is_empty() { error } else { error.hint(log.into_iter().rev().collect::<Vec<_>>().join("; ")) }
     })

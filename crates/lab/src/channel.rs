@@ -1,7 +1,8 @@
 //! The channel between processes of siga: one JSON line a request, one JSON line an answer, over pipes.
 //!
-//! The far end is a child in a namespace or sits behind ssh. The channel never touches the measured path. Every wait has an
-//! end; a far end that dies, hangs or answers nonsense becomes an error that names it. A child leaves when its input ends.
+//! The far end is a child in a namespace or runs behind ssh. The channel is never part of the measured path. Every
+//! wait has a limit. A far end that dies, hangs or answers nonsense becomes an error that names it. A child leaves
+//! when its input ends.
 
 use crate::interrupt::{NOTICE_TIME_MAX, interrupted};
 use crate::limits;
@@ -12,7 +13,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What came of a request: the answer, or the error with its kind and hint.
+/// The outcome of a request: the answer, or the error with its kind and hint.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome<T> {
@@ -45,11 +46,13 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
                 let rest = self.buffer.split_off(searched + at + 1);
                 let mut line = std::mem::replace(&mut self.buffer, rest);
                 line.pop();
-                return String::from_utf8(line).map(Some).map_err(|_| Error::environment("answered with no text"));
+                return String::from_utf8(line)
+                    .map(Some)
+                    .map_err(|_| Error::environment("answered with bytes that are not UTF-8"));
             }
             searched = self.buffer.len();
             if searched > limits::LINE_BYTES_MAX {
-                return Err(Error::environment("answered with a line without end"));
+                return Err(Error::environment("answered with a line that is too long"));
             }
             if interrupted() {
                 return Err(Error::incomplete("interrupted"));
@@ -70,7 +73,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         }
     }
 
-    /// Reads to the end of the input; false if it does not come by `deadline`.
+    /// Reads to the end of the input; false if the end does not come by `deadline`.
     fn drain(&mut self, deadline: Instant) -> bool {
         let mut chunk = [0; 4 << 10];
         while Instant::now() < deadline {
@@ -89,12 +92,12 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
         false
     }
 
-    /// Waits for input, not for long at a time, so that an interrupt is noticed; false if there is none yet.
+    /// Waits for input in short steps, so that an interrupt is noticed; false if there is none yet.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
         let left = deadline.map_or(NOTICE_TIME_MAX, |deadline| {
             deadline.saturating_duration_since(Instant::now()).min(NOTICE_TIME_MAX)
         });
-        // An agent without a deadline has nothing to notice but input, and must not wake up while measuring.
+        // An agent without a deadline waits only for input, and must not wake up while it measures.
         let time = deadline.is_some().then(|| rustix::time::Timespec::try_from(left)).transpose();
         let time = time.map_err(|_| Error::environment("cannot wait that long"))?;
         match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], time.as_ref()) {
@@ -105,7 +108,7 @@ impl<R: Read + rustix::fd::AsFd> Lines<R> {
     }
 }
 
-/// Writes what came of a request as a line.
+/// Writes the outcome of a request as a line.
 ///
 /// # Errors
 /// The other end is gone.
@@ -122,14 +125,14 @@ fn write_line(pipe: &mut impl Write, value: &impl Serialize) -> Result<()> {
     pipe.write_all(&text).and_then(|()| pipe.flush()).context("cannot write")
 }
 
-/// A worker process that is told what to do line by line; ends with this value.
+/// A child process that receives orders line by line; it ends with this value.
 #[derive(Debug)]
 pub struct ChildProcess {
     name: String,
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<ChildStdout>,
-    /// What it says on standard error, if that was asked for; looked at when it is gone.
+    /// Its standard error, if the caller asked for it; read when it has ended.
     diagnostics: Option<ChildStderr>,
 }
 
@@ -155,12 +158,12 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Says something without waiting.
+    /// Sends a message without waiting.
     ///
     /// # Errors
     /// It is gone.
@@ -172,7 +175,7 @@ impl ChildProcess {
         }
     }
 
-    /// Hands it all bytes of `source`, and gives up when it takes none for `stall`.
+    /// Sends all bytes of `source`; gives up if the child takes none for `stall`.
     ///
     /// # Errors
     /// It is gone or stuck, or `source` cannot be read.
@@ -208,7 +211,7 @@ impl ChildProcess {
         }
     }
 
-    /// Waits for the next answer; a failure becomes the error it carries.
+    /// Waits for the next answer; a failure becomes the error that it carries.
     ///
     /// # Errors
     /// It is gone, did not answer in time, or answered nonsense; and what it reports.
@@ -226,7 +229,7 @@ impl ChildProcess {
         }
     }
 
-    /// Says something and waits for its answer.
+    /// Sends a request and waits for its answer.
     ///
     /// # Errors
     /// See `receive`.
@@ -237,7 +240,7 @@ impl ChildProcess {
 
     /// The error for an answer that does not belong to the order.
     pub fn unexpected(&self, answer: &impl std::fmt::Debug) -> Error {
-        Error::environment(format!("{}: answered out of turn: {answer:?}", self.name))
+        Error::environment(format!("{}: gave an answer that does not belong to its order: {answer:?}", self.name))
     }
 
     /// How it ended, as an error.
@@ -256,12 +259,12 @@ impl ChildProcess {
         Error::incomplete(format!("{}: the process closed its channel", self.name))
     }
 
-    /// The last thing it said on standard error.
+    /// The last line that it wrote to standard error.
     fn diagnostic(&mut self) -> String {
         let Some(pipe) = &mut self.diagnostics else { return String::new() };
         let mut bytes = vec![0; DIAGNOSTIC_BYTES_MAX];
         let mut length = 0;
-        // Whoever it left behind may hold the pipe open: what is there is all that is waited for.
+        // Processes that it left behind may hold the pipe open, so this reads only what is there.
         while poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&rustix::time::Timespec::default())) == Ok(1) {
             match pipe.read(&mut bytes[length..]) {
                 Ok(count) if count > 0 => length += count,
@@ -273,7 +276,7 @@ impl ChildProcess {
         last.map(|line| format!(": {line}")).unwrap_or_default()
     }
 
-    /// True once it has left; false if it has not by `deadline`.
+    /// True once it has ended; false if it has not by `deadline`.
     fn leaves(&mut self, deadline: Instant) -> bool {
         loop {
             match self.child.try_wait() {
@@ -284,11 +287,11 @@ impl ChildProcess {
         }
     }
 
-    /// Ends it by ending its input; kills it if it does not leave.
+    /// Ends it by closing its input; kills it if it does not leave.
     fn end(&mut self) {
         self.input = None;
         let deadline = Instant::now() + LEAVE_TIME_MAX;
-        // The end of its output is its end, or as good as, for all workers of our own.
+        // Our own processes close their output only when they end.
         if !(self.output.drain(deadline) && self.leaves(deadline)) {
             // An error means that it is gone already.
             let _ = self.child.kill();
@@ -297,10 +300,10 @@ impl ChildProcess {
     }
 }
 
-/// Most that is read of what a worker says on standard error: as much as a pipe holds.
+/// Most bytes read of a child's standard error: as much as a pipe holds.
 const DIAGNOSTIC_BYTES_MAX: usize = 64 << 10;
 
-/// How long a worker may take to leave before it is killed.
+/// Time that a child may take to leave before it is killed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for ChildProcess {
@@ -315,7 +318,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_line_has_a_bound_on_its_size_and_on_the_time_that_it_takes() {
+    fn a_line_that_is_too_long_or_too_late_is_an_error() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let mut lines = Lines::new(reader);
         writer.write_all(b"a line\nhalf of").unwrap();
@@ -324,7 +327,7 @@ mod tests {
         assert!(late.message().contains("did not answer in time"), "{late}");
         let endless = std::thread::spawn(move || while writer.write_all(&[b'x'; 4 << 10]).is_ok() {});
         let error = lines.next(None).unwrap_err();
-        assert!(error.message().contains("a line without end"), "{error}");
+        assert!(error.message().contains("a line that is too long"), "{error}");
         assert!(lines.buffer.len() <= limits::LINE_BYTES_MAX + (16 << 10));
         drop(lines);
         endless.join().unwrap();

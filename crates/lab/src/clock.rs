@@ -24,7 +24,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_look_at_the_clock_is_no_system_call() {
+    fn reading_the_monotonic_clock_makes_no_system_call() {
         let filter = seccompiler::SeccompFilter::new(
             BTreeMap::from([(libc::SYS_clock_gettime, Vec::new())]),
             seccompiler::SeccompAction::Allow,
@@ -36,7 +36,7 @@ mod tests {
         let looks = std::thread::spawn(move || {
             let first = now_ns();
             seccompiler::apply_filter(&filter).unwrap();
-            // What only the kernel knows shows that the filter is there.
+            // A reading that needs the kernel shows that the filter works.
             (now_ns() >= first, std::panic::catch_unwind(thread_cpu_ns).is_err())
         });
         assert_eq!(looks.join().unwrap(), (true, true));

@@ -1,6 +1,6 @@
-//! Every command that a run of a plan executes, for people to read before they start one.
+//! Every command that a run of a plan executes, for a user to read before starting it.
 //!
-//! The commands are made by the same functions that start them; only what is known once a path stands is left open.
+//! The functions that start the commands also make this list; only what a built path decides is left open.
 
 use crate::agent::launch::{AgentOptions, agent_command};
 use crate::agent::ssh;
@@ -80,7 +80,7 @@ fn built() -> Place {
     Place::Built("/proc/HOLDER/fd/N".into(), Some("/proc/HOLDER/ns/user".into()))
 }
 
-/// What puts an agent into a place.
+/// The command that starts an agent in a place.
 fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
     let agent = |net: Option<PathBuf>, user: Option<PathBuf>| {
         agent_command(&AgentOptions { net, user, ..AgentOptions::default() })
@@ -99,7 +99,7 @@ fn end_of(place: &Place, ssh: &str) -> Result<(Command, String)> {
             (agent(Some(net.clone()), user.clone()), "this program: an end of the path, in its namespace".into())
         }
         Place::Ssh(host) => {
-            let program = std::fs::metadata("/proc/self/exe").context("cannot look at the running program")?;
+            let program = std::fs::metadata("/proc/self/exe").context("cannot read the size of the running program")?;
             let about = format!("reaches {place}; its input is this program, which then runs there");
             (ssh::command(host, ssh, program.len()).map_err(|error: Error| error.at("--ssh"))?, about)
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_is_entered_by_a_command_that_is_told() {
+    fn the_list_has_the_command_that_enters_each_place() {
         let path = "ssh:me@blue>netns:red".to_owned();
         let plan = Plan { paths: vec![path, "pid:7>local".into()], ..Plan::default() };
         let lines = lines(&plan);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rulesets_and_built_paths_are_told_with_their_commands() {
+    fn the_list_has_the_commands_of_rulesets_and_built_paths() {
         let plan = Plan {
             paths: vec!["veth".into()],
             levels: vec!["plain".into(), "nft-100-rules".into()],

@@ -1,6 +1,8 @@
-//! The user's own configuration, `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`: how hosts are reached.
+//! The user's configuration, `$XDG_CONFIG_HOME/siga/config.toml` or `~/.config/siga/config.toml`: how siga reaches
+//! other hosts.
 //!
-//! It names a command that siga executes, so it is read only if nobody but the caller and root can have written it.
+//! It names a command that siga executes, so siga reads it only if nobody but the caller and root can have written
+//! it.
 
 use crate::limits;
 use serde::Deserialize;
@@ -10,7 +12,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The command that reaches other hosts where nothing else is said.
+/// The command that reaches other hosts by default.
 pub const SSH: &str = "ssh";
 
 #[derive(Debug, Default, Deserialize)]
@@ -22,7 +24,7 @@ struct Config {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Reach {
-    /// The command that reaches `ssh:HOST`, words parted by spaces.
+    /// The command that reaches `ssh:HOST`, with words separated by spaces.
     ssh: Option<String>,
 }
 
@@ -42,7 +44,8 @@ pub fn ssh(given: Option<&str>) -> Result<String> {
     Ok(said)
 }
 
-/// Where the configuration lies, by the variables of the environment. Relative paths count for nothing, as XDG has it.
+/// Where the configuration lies, from the environment's variables. Relative paths are ignored, as the XDG
+/// specification says.
 fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
@@ -55,8 +58,9 @@ fn read(place: &Path) -> Result<Option<String>> {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Error::environment(format!("cannot read {shown}: {error}"))
-                .hint("a configuration belongs to you and nobody else may write to it; or give --ssh COMMAND"));
+            return Err(Error::environment(format!("cannot read {shown}: {error}")).hint(
+                "the configuration must belong to you, and nobody else may have write access; or give --ssh COMMAND",
+            ));
         }
     };
     let config: Config = toml::from_str(&text).map_err(|error| {
@@ -71,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_lies_where_xdg_has_it() {
+    fn the_configuration_lies_where_the_xdg_specification_says() {
         let place_of = |xdg: Option<&str>, home: Option<&str>| {
             let variable = |name: &str| if name == "HOME" { home } else { xdg }.map(OsString::from);
             place(variable).map(|path| path.display().to_string())

@@ -1,8 +1,8 @@
-//! CPU accounting: who spent the time of a trial.
+//! CPU accounting: how much CPU time each component of a path used in a trial.
 //!
-//! Total = wall x CPUs - idle - iowait - steal, read between two quiescent points. The run time of client and server comes from
-//! the scheduler and is exact. What the kernel does in softirq on a path is told apart by a [`Method`]; each says how sure
-//! it is. Reading is done here, arithmetic in `reduce`.
+//! Total = wall x CPUs - idle - iowait - steal, read at two quiescent points. The run time of client and server comes
+//! from the scheduler and is exact. Kernel time in softirq is attributed by a [`Method`](siga_plan::plan::Method).
+//! This module reads counters; `reduce` does the arithmetic.
 
 pub mod charge;
 pub mod cost_injector;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use siga_results::record::ProcessCpu;
 use std::collections::BTreeMap;
 
-/// What one end of a path has counted up to a moment; the host as a whole is read apart (`host`).
+/// Counters of one end of a path up to now; the host as a whole is read separately (`host`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spent {
     /// The agents' processes: CPU spent since each began.
@@ -24,7 +24,7 @@ pub struct Spent {
     pub pids: Vec<u32>,
     /// Protocol counters of the place's network namespace ("Tcp RetransSegs"); of a guest, those of its stack.
     pub protocol: BTreeMap<String, u64>,
-    /// What its stack says of itself, if it is a guest.
+    /// What its stack reports, if the end is a guest.
     #[serde(default)]
     pub guest: Option<guest::GuestCounters>,
 }

@@ -1,8 +1,9 @@
-//! `siga doctor`: what this host can measure and how well, whether accounting finds what is planted, what a crash has left.
+//! `siga doctor`: what this host can measure and how well, whether accounting finds planted costs, what a crash has
+//! left.
 //!
-//! [`examine()`] tries everything for real (paths are built and taken down, programs loaded, trials run) and says of what
-//! is missing what that costs and the way out. [`calibrate()`] plants known costs and says what each method recovers.
-//! [`clean()`] removes what a killed run can leave behind. Each returns a value that reads the same as text and as JSON.
+//! [`examine()`] tries everything for real: it builds paths, loads programs and runs trials. For each missing item it
+//! says what that costs and what to do. [`calibrate()`] plants known costs and reports what each method recovers.
+//! [`clean()`] removes what a killed run can leave behind. The results have the same content as text and as JSON.
 
 mod calibrate;
 mod check;
@@ -30,7 +31,7 @@ use siga_model::error::{IoContext, Result};
 /// Version of the JSON form.
 const SCHEMA: &str = "siga/doctor/1";
 
-/// What the doctor says; one of its parts.
+/// The doctor's report; one part is set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name and version of this form.

@@ -1,8 +1,8 @@
 //! Reads an environment from /proc, /sys, /etc and /boot.
 //!
-//! Everything comes from files below one root, so that tests can make up a host. Files are read up to a bound and taken as
-//! text whatever they hold; one that is missing, refused or odd leaves its part of the record unknown. Nothing is run,
-//! nothing is changed, and nothing that names the host or its user is kept.
+//! Everything comes from files below one root, so that tests can make up a host. Files are read up to a limit and
+//! treated as text. A missing, refused or malformed file leaves its part of the record unknown. Nothing is run or
+//! changed, and nothing that identifies the host or its user is kept.
 
 use flate2::read::GzDecoder;
 use siga_results::environment::names::{BOOT_OPTIONS, CONFIG_OPTIONS, DEBUG_OPTIONS, SYSCTLS, listed};
@@ -96,7 +96,7 @@ impl Files<'_> {
     }
 }
 
-/// A value fit to be shown on a line: single spaces, no control characters, bounded.
+/// A value fit for one line: single spaces, no control characters, limited length.
 fn tidy(text: &str) -> String {
     let text = text.chars().map(|c| if c.is_control() && !c.is_whitespace() { '?' } else { c });
     let text: String = text.take(4 * VALUE_CHARS_MAX).collect();
@@ -109,7 +109,7 @@ fn joined(values: impl IntoIterator<Item = String>, between: &str) -> Option<Str
     (!all.is_empty()).then(|| tidy(&all.join(between)))
 }
 
-/// The word in brackets, where a setting shows all its choices ("always [madvise] never").
+/// The word in brackets, in a setting that shows all its choices ("always [madvise] never").
 fn chosen(line: String) -> String {
     match line.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
         Some((word, _)) => word.to_owned(),
@@ -123,7 +123,7 @@ fn field(text: &str, name: &str) -> Option<String> {
     fields.find(|(key, _)| key.trim() == name).map(|(_, value)| tidy(value)).filter(|value| !value.is_empty())
 }
 
-/// How many CPUs or nodes a list like "0-3,8" names.
+/// Number of CPUs or nodes in a list like "0-3,8".
 fn list_length(list: &str) -> Option<u32> {
     let mut count = 0_u32;
     for range in list.trim().split(',') {
@@ -172,7 +172,7 @@ fn config(files: &Files, release: Option<&str>) -> Option<(String, BTreeMap<Stri
     unpacked.or_else(installed)
 }
 
-/// Those options of a kernel configuration that are set and on our lists, with the file's name; `None` if it has none.
+/// The set options of a kernel configuration that are on our lists, with the file's name; `None` if it has none.
 fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, String>)> {
     let options = text.lines().filter_map(|line| line.split_once('='));
     let kept = options.filter(|(name, _)| listed(CONFIG_OPTIONS, name) || listed(DEBUG_OPTIONS, name));
@@ -180,7 +180,7 @@ fn parse_config(name: &str, text: &str) -> Option<(String, BTreeMap<String, Stri
     (!kept.is_empty()).then(|| (tidy(name), kept))
 }
 
-/// Those words of a kernel command line that are on our list, up to where init's own begin.
+/// The words of a kernel command line that are on our list, up to where init's own begin.
 fn boot_options(line: &str) -> BTreeMap<String, String> {
     let words = line.split_whitespace().take_while(|word| *word != "--");
     let options = words.map(|word| word.split_once('=').unwrap_or((word, "given")));
@@ -221,7 +221,7 @@ fn cpu(files: &Files) -> Cpu {
     }
 }
 
-/// By "model name" (x86), "cpu" (POWER), the part numbers (Arm) or the machine type (z), all that differ.
+/// By "model name" (x86), "cpu" (POWER), the part numbers (Arm) or the machine type (z); all different ones.
 fn cpu_model(info: &str) -> Option<String> {
     let all = |name: &str| -> BTreeSet<String> {
         let fields = info.lines().filter_map(|line| line.split_once(':'));
@@ -237,7 +237,7 @@ fn cpu_model(info: &str) -> Option<String> {
     Some(format!("machine {}", tidy(machine)))
 }
 
-/// The nearest hypervisor: by its own name where it gives one, else by the clock it offers.
+/// The nearest hypervisor: by its name if it has one, else by the clock that it offers.
 fn hypervisor(files: &Files, info: &str) -> Option<String> {
     if let Some(system) = files.text("/proc/sysinfo") {
         return Some(field(&system, "VM00 Control Program").unwrap_or_else(|| "none".into()));
@@ -250,7 +250,7 @@ fn hypervisor(files: &Files, info: &str) -> Option<String> {
     if let Some((_, name)) = known.into_iter().find(|(clock, _)| clocks.contains(clock)) {
         return Some(name.into());
     }
-    // Only x86 says whether there is one.
+    // Only x86 shows whether there is one.
     let flags = field(info, "flags")?;
     Some(if flags.split(' ').any(|flag| flag == "hypervisor") { "unnamed" } else { "none" }.into())
 }
@@ -320,17 +320,18 @@ fn load(averages: &str) -> Option<f64> {
     averages.split(' ').next()?.parse().ok().filter(|load: &f64| load.is_finite())
 }
 
-/// Of the first eight counters of /proc/stat (user to steal); the guests' that follow are part of user's.
+/// The sum of the first eight counters of /proc/stat (user to steal); the guests' counters after them are part of
+/// user's.
 fn steal_percent(stat: &str) -> Option<f64> {
     let counters = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let counters: Vec<f64> = counters.map_while(|counter| counter.parse().ok()).collect();
     let total: f64 = counters.iter().sum();
     let share = 100.0 * counters.get(7)? / total;
-    // Two decimals: a longer one need not read back from JSON as the same number.
+    // Two decimals, because a longer number need not read back from JSON as the same one.
     share.is_finite().then_some((share * 100.0).round() / 100.0)
 }
 
-/// The manager's mark: its file, or its name in the path of the control group.
+/// The container manager's mark: its file, or its name in the path of the control group.
 fn container(files: &Files) -> Option<String> {
     if let Some(name) = files.line("/run/systemd/container") {
         return Some(name);
@@ -354,7 +355,7 @@ mod tests {
     const CONFIG: &str = "# CONFIG_PREEMPT_RT is not set\nCONFIG_HZ=250\nCONFIG_HZ_250=y\nCONFIG_DEFAULT_TCP_CONG=\"bbr\"\n\
                           CONFIG_KASAN=y\nCONFIG_NET_SCH_FQ=m\nCONFIG_LOCKDEP_SUPPORT=y\nCONFIG_USB=y\nCONFIG_\n=\n";
 
-    /// A host of which every part can be read, and which holds secrets where real ones do.
+    /// A made-up host of which every part can be read, with secrets where real hosts have them.
     const HOST: &[(&str, &str)] = &[
         ("proc/sys/kernel/osrelease", "6.12.1-lab\n"),
         ("proc/sys/kernel/version", "#7 SMP PREEMPT_DYNAMIC Thu Jan  2 10:00:00 UTC 2025\n"),
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_host_is_read_and_its_secrets_are_not() {
+    fn a_whole_host_is_read_without_its_secrets() {
         let root = host(HOST);
         let read = below(root.path());
         assert!(!format!("{read:?}").contains("None"), "a part was not read: {read:?}");
@@ -497,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_tells_nothing_leaves_all_unknown() {
+    fn a_host_without_readable_files_leaves_all_unknown() {
         let root = host(&[]);
         let read = below(root.path());
         let unknown = read.flat().into_values().filter(|value| value == "unknown").count();
@@ -506,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_files_neither_stop_the_reading_nor_leave_odd_values() {
+    fn malformed_files_neither_stop_the_reading_nor_leave_malformed_values() {
         let huge = [vec![0xFF; 2 << 20], b"\nMemTotal: 1 kB\n".to_vec()].concat();
         let escapes = b"cpu \x1b[31m\0 : -1-\xC3\x28, 5-0\nPRETTY_NAME=\x1b]0;x\x07\n=\n:\n,\n".to_vec();
         let numbers = b"cpu  nan inf 99999999999999999999999 0 0 0 0 0\nMemTotal: 99999999999999999999 kB".to_vec();
@@ -535,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_hypervisor_is_named_by_whatever_names_it() {
+    fn the_nearest_hypervisor_is_found_by_each_of_its_marks() {
         let clocks = "sys/devices/system/clocksource/clocksource0/available_clocksource";
         let cases = [
             (&[("proc/cpuinfo", "flags : fpu\n")][..], Some("none")),
@@ -562,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn small_forms() {
+    fn values_lists_and_choices_are_parsed() {
         assert_eq!(["0", "0-3,8\n", "1,3", "", "3-1", "0-4294967295", "x"].map(list_length), {
             [Some(1), Some(5), Some(2), None, None, None, None]
         });

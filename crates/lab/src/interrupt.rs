@@ -1,4 +1,4 @@
-//! Ctrl-C: one flag for the process, which every wait of the laboratory looks at.
+//! Ctrl-C: one flag for the process, which every wait of the laboratory checks.
 
 use siga_model::error::{IoContext, Result};
 use std::sync::atomic::{AtomicBool, Ordering};

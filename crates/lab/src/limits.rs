@@ -1,4 +1,4 @@
-//! Every bound of the laboratory, in one place. A user who meets one is told its name's meaning and its value.
+//! The laboratory's limits. An error that meets one names its meaning and its value.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ pub const WRITE_BYTES_DEFAULT: u64 = 128 << 10;
 pub const STAMP_STRIDE_BYTES: u64 = 4096;
 /// Distance between stamps when every byte is checked: the size of a stamp.
 pub const STAMP_BYTES: u64 = 8;
-/// Connections a client has in the making at once while it sets up its pairs.
+/// Connections that a client has in the making at once while it connects its pairs.
 pub const CONNECTS_IN_FLIGHT_MAX: usize = 256;
-/// Accept queue asked for by the server.
+/// Accept queue that the server requests.
 pub const BACKLOG: i32 = 65_535;
 /// Time allowed for all pairs to connect.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);

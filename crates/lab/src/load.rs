@@ -1,10 +1,10 @@
 //! Workload drivers: the client and the server of every workload, over any implementation of `Sockets`.
 //!
-//! A driver runs in a thread of its own and is steered through [`Shared`] by the thread that talks to the coordinator.
-//! Work is done in phases (check, warm-up, measure) on the same connections. At the end of a phase the client stops
-//! initiating, the server stops sending, and each side waits until it has received what the other has sent: then both
-//! have counted the same bytes, and nothing moves while CPU counters are read. A stream may stop within an exchange; the
-//! next phase goes on from there.
+//! A driver runs in a thread of its own; the thread that talks to the coordinator steers it through [`Shared`].
+//! Phases (check, warm-up, measure) follow on the same connections. At the end of a phase the client stops
+//! initiating, the server stops sending, and each side waits until it has received what the other has sent. Then both
+//! have counted the same bytes, and nothing moves while CPU counters are read: the drivers *quiesce*
+//! (docs/decisions/002). A stream may stop within an exchange; the next phase continues there.
 
 pub mod client;
 pub mod content;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Uses `ns` of CPU, all but two short system calls in user mode: the known cost that calibration plants.
+/// Uses `ns` of CPU, all of it in user mode but two short system calls: the known cost that calibration plants.
 ///
-/// The thread's own CPU time decides, since time in which it is preempted passes by the wall clock and costs nothing;
-/// it is read by system calls, so in between the wall clock, which is not, says when to read again.
+/// The thread's own CPU time decides, because wall time includes preemption. It takes a system call to read; so in
+/// between the wall clock, which takes none, decides when to read it again.
 pub fn spend_cpu(ns: u64) {
     let until_cpu = thread_cpu_ns() + ns;
     let mut left = ns;
@@ -39,8 +39,8 @@ pub fn spend_cpu(ns: u64) {
 pub struct Quiesced {
     /// Counts since it began.
     pub counts: Counts,
-    /// When the first bytes since the last quiescent point arrived, on its host's monotonic clock; 0 if none have or if the
-    /// workload's time is the client's to tell.
+    /// When the first bytes since the last quiescent point arrived, on its host's monotonic clock; 0 if none have, or
+    /// if the client times the workload.
     pub first_ns: u64,
     /// When the last bytes arrived; 0 as above.
     pub last_ns: u64,
@@ -67,18 +67,18 @@ impl Quiesced {
 /// What the driver's thread and its control thread share. Counters have one writer, the driver.
 #[derive(Debug)]
 pub struct Shared {
-    /// Control to driver: the phase's time is over; nothing more is initiated, and a stream stops where it is. A client
-    /// that began late takes the whole of its time nevertheless, and wants to be woken until it has stopped.
+    /// Control to driver: the phase's time is over; initiate nothing more, and stop a stream where it is. A client
+    /// that began late still takes its full time, and has to be woken until it has stopped.
     pub ending: AtomicBool,
     /// Client to control: nothing more will be sent in this phase.
     pub stopped: AtomicBool,
     /// Control to client: bytes the server has sent in all; the phase ends once they have arrived.
     pub expected: AtomicU64,
-    /// Control to driver: end the phase with what there is.
+    /// Control to driver: end the phase in its present state.
     pub give_up: AtomicBool,
-    /// Control to server: hold still.
+    /// Control to server: quiesce.
     pause: AtomicBool,
-    /// The server's account while it holds still.
+    /// The server's counts while it is quiescent.
     quiesced: Mutex<Option<Quiesced>>,
     /// `pause` or `quiesced` has changed.
     turn: Condvar,
@@ -92,10 +92,10 @@ pub struct Shared {
     pub connections: AtomicU64,
 }
 
-/// Turns of connections after which counters are published: with 10,000 streams, a round of all of them takes seconds.
+/// Connections that are served between two publications of the counters: a round of 10,000 streams takes seconds.
 const PUBLISH_EVERY: usize = 64;
 
-/// No expectation yet.
+/// The server's total is not known yet.
 pub const UNKNOWN: u64 = u64::MAX;
 
 impl Default for Shared {
@@ -117,15 +117,15 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Publishes the counters others watch.
+    /// Publishes the counters that the control thread watches.
     fn publish(&self, counts: &Counts) {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.received.store(counts.received, Ordering::Relaxed);
         self.connections.store(counts.connections, Ordering::Relaxed);
     }
 
-    /// Control: asks the server to hold still between two operations and waits for it; `None` if that takes longer than
-    /// `time`. The server may have to be woken for it.
+    /// Control: asks the server to quiesce between two operations and waits for it; `None` if that takes longer than
+    /// `time`. Wakes the server for it.
     pub fn quiesce(&self, waker: &dyn Waker, time: Duration) -> Option<Quiesced> {
         self.pause.store(true, Ordering::Release);
         waker.wake();
@@ -161,7 +161,7 @@ impl Shared {
         waker.wake();
     }
 
-    /// Server: holds still until the pause is over; `tend` is [`Sockets::tend`](crate::socket::Sockets::tend).
+    /// Server: rests until the pause is over; `tend` is [`Sockets::tend`](crate::socket::Sockets::tend).
     fn rest(&self, account: &Quiesced, mut tend: impl FnMut() -> Option<Duration>) {
         let mut quiesced = self.quiesced();
         *quiesced = Some(*account);
@@ -181,8 +181,8 @@ impl Shared {
     }
 }
 
-/// A buffer for messages of `bytes`: a stream's is as long as its longest write, a datagram goes whole whatever that is.
-/// To receive datagrams into, one byte more than they have shows those that are too long.
+/// A buffer for messages of `bytes`. A stream's buffer is as long as its longest write; a datagram is sent whole,
+/// whatever its size. A receive buffer for datagrams has one byte more, which shows a datagram that is too long.
 fn buffer(fill: u8, write_bytes: u64, bytes: u64, datagram: bool) -> Vec<u8> {
     let most = if datagram {
         siga_plan::limits::DATAGRAM_BYTES_MAX + 1
@@ -218,7 +218,7 @@ mod tests {
             });
             let used = used.join().unwrap();
             done.store(true, Ordering::Relaxed);
-            // By the wall clock the other thread would take about half of it.
+            // By the wall clock the other thread would take about half of the time.
             assert!(used >= 20_000_000, "only {used} ns used");
         });
     }

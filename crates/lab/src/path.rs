@@ -1,7 +1,7 @@
-//! Network paths that siga builds: which types there are, what MTU they take, and what was built.
+//! Network paths that siga builds: what a built path consists of, and who builds and holds it.
 //!
-//! A built path lives in network namespaces of its own, held by a *holder* process (`holder`); when the holder is gone,
-//! so is the path. Nothing here measures: the run takes the namespaces of a [`Built`] path and puts agents into them.
+//! A built path lives in network namespaces of its own. A *namespace holder* process (`holder`) holds them; the path
+//! ends with it. Nothing here measures: the trial places agents in the namespaces of a [`Built`] path.
 
 mod build;
 pub mod filter;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Whose namespace it is; also the component its CPU time is charged to.
+/// Component that a namespace belongs to; its CPU time is charged to that component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -35,7 +35,7 @@ pub enum Role {
 /// A namespace of a built path, open for as long as its holder lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Whose it is. One namespace can serve as client and server (loopback): it is then listed twice.
+    /// Its component. A namespace that serves client and server (loopback) is listed twice.
     pub role: Role,
     /// A path to open and pass to setns(2) with CLONE_NEWNET (`/proc/HOLDER/fd/N`).
     pub net: String,
@@ -61,7 +61,7 @@ pub struct Built {
     pub sysctls: BTreeMap<String, String>,
     /// Packet filters as read back, by the namespace they are in ("router nftables").
     pub filters: BTreeMap<String, String>,
-    /// The congestion control that sockets on this path shall ask for.
+    /// The congestion control that sockets on this path request.
     pub congestion: String,
     /// What could not be set, in words.
     pub notes: Vec<String>,

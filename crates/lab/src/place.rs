@@ -43,13 +43,15 @@ fn enter_user(user: &std::fs::File) -> std::result::Result<(), Errno> {
     move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))
 }
 
-/// Asks the kernel to kill this process when its parent dies. Entering a user namespace undoes it, so this comes after.
+/// Asks the kernel to kill this process when its parent dies. Entering a user namespace cancels that, so call this
+/// afterwards.
 ///
 /// # Errors
 /// Incomplete: the parent is already gone.
 pub fn die_with_parent() -> Result<()> {
     let parent = rustix::process::getppid();
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("cannot follow the parent's death")?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot request a signal for the parent's death")?;
     if rustix::process::getppid() != parent || parent.is_some_and(rustix::process::Pid::is_init) {
         return Err(Error::incomplete("the parent process is gone"));
     }
@@ -104,12 +106,12 @@ pub fn stay_on(cpus: &[u32]) -> Result<()> {
     })
 }
 
-/// Takes over a descriptor that the starter of this process left open for it.
+/// Takes over a descriptor that the starter of this process left open.
 ///
 /// # Errors
 /// Usage: no such descriptor.
 pub fn inherited_descriptor(number: i32) -> Result<OwnedFd> {
-    // Reopening through pidfd or /proc would not do for a BPF map; duplicating leaves the original to be inherited on.
+    // A BPF map cannot be reopened through pidfd or /proc. The original stays open for worker processes to inherit.
     crate::sys::duplicate_descriptor(number).map_err(|error| Error::usage(format!("descriptor {number}: {error}")))
 }
 
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_descriptors_are_told_with_the_number_needed() {
+    fn an_error_for_too_few_descriptors_names_the_number_needed() {
         let error = need_descriptors(u32::MAX, 1).unwrap_err();
         assert_eq!(error.exit_status(), 3);
         assert!(error.to_string().contains("ulimit -n 4294967359"), "{error}");

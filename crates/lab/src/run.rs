@@ -1,10 +1,10 @@
 //! A run: the cells of a plan measured in interleaved rounds, every finished trial on disk before the next begins.
 //!
-//! A round measures each cell once, in an order drawn anew for each round, so that drift of the host falls on all cells
-//! alike. Rounds go on until each cell has the trials that the plan asks for; without such a number, until what the run
-//! compares is told narrowly enough (`stop::unsettled`) or the next round would not fit into the budget. A cell whose
-//! path cannot be built is skipped with its reason and the run goes on; an end that dies costs its trial. An interrupt
-//! ends the run between two lines of the record.
+//! A round measures each cell once, in a new random order, so that drift of the host affects all cells alike. Rounds
+//! go on until each cell has the trials that the plan requests. Without such a number they go on until every
+//! comparison is precise enough (`stop::unsettled`), or until the next round would exceed the budget. A cell whose
+//! path cannot be built is skipped with its reason; an end that dies costs its trial. An interrupt ends the run
+//! between two lines of the record.
 
 use crate::cpu::profile::Profiler;
 use crate::interrupt::interrupted;
@@ -26,17 +26,17 @@ const AROUND_TRIAL: Duration = Duration::from_millis(150);
 /// Trials of a cell that may fail before the cell is given up.
 const FAILURES_MAX: u32 = 3;
 
-/// Is told how a run goes on.
+/// Receives the progress of a run.
 pub trait Watch {
     /// A trial of `cell` begins.
     fn begins(&mut self, cell: &Cell, progress: &Progress);
     /// A trial has ended.
     fn measured(&mut self, trial: &TrialRecord, progress: &Progress);
-    /// A cell, or one trial of it, has no figure, and why.
+    /// A cell, or one trial of it, has no figure, and the reason.
     fn skipped(&mut self, skipped: &Skipped);
     /// A round has ended; `run` holds everything measured so far.
     fn round(&mut self, run: &Run, progress: &Progress);
-    /// Something worth knowing that is no error.
+    /// A note that is no error.
     fn note(&mut self, text: &str);
 }
 
@@ -47,9 +47,9 @@ pub struct Progress {
     pub round: u32,
     /// Trials measured, those of an earlier process included.
     pub done: usize,
-    /// Trials that will have been measured at the end, as far as can be told.
+    /// Estimated number of trials at the end.
     pub total: usize,
-    /// Time left, as far as can be told.
+    /// Estimated time left.
     pub left: Duration,
 }
 
@@ -106,20 +106,22 @@ pub fn profiler(plan: &Plan, watch: &mut dyn Watch) -> Result<Option<Profiler>> 
         Some(Method::Subtract | Method::Tick | Method::Processes) => Ok(None),
         Some(Method::Profile) => Profiler::open()
             .map(Some)
-            .map_err(|error| error.hint("leave out --accounting to take what the host allows")),
-        None => match Profiler::open() {
-            Ok(profiler) => Ok(Some(profiler)),
-            Err(error) => {
-                let reason = error.message();
-                watch.note(&format!("no profile ({reason}): what a router of the kernel costs shows as the difference to the path without it"));
-                Ok(None)
+            .map_err(|error| error.hint("leave out --accounting to use the best method that the host allows")),
+        None => {
+            match Profiler::open() {
+                Ok(profiler) => Ok(Some(profiler)),
+                Err(error) => {
+                    let reason = error.message();
+                    watch.note(&format!("no profile ({reason}): a kernel router's cost is measured as the difference to the path without it"));
+                    Ok(None)
+                }
             }
-        },
+        }
     }
 }
 
-/// Measures what is missing of a plan and appends it to `store`; with `profiler` from the function of that name. Other hosts
-/// are reached by the command `ssh`.
+/// Measures the missing trials of a plan and appends them to `store`; `profiler` is the result of the function of
+/// that name. The command `ssh` reaches other hosts.
 ///
 /// # Errors
 /// Usage: the plan cannot be. What happens later cuts the run short.
@@ -167,7 +169,7 @@ struct Course<'a> {
     begun: Instant,
     done: BTreeSet<(usize, u32)>,
     failures: BTreeMap<usize, u32>,
-    /// Cells that have trials enough.
+    /// Cells that have enough trials.
     settled: BTreeSet<usize>,
     /// Number of this process among those that have measured the run.
     session: u32,
@@ -203,7 +205,7 @@ impl<'a> Course<'a> {
         course
     }
 
-    /// Notes which cells have trials enough, if that is for the figures to decide.
+    /// Notes which cells have enough trials, if the precision of figures decides that.
     fn settle(&mut self, so_far: &Run) {
         if self.plan.trials.is_some() {
             return;
@@ -235,7 +237,7 @@ impl<'a> Course<'a> {
         if self.measured == 0 { trial_time(self.plan) } else { self.spent / self.measured }
     }
 
-    /// Time used up, that of an earlier process included.
+    /// Time used, including that of an earlier process.
     fn used(&self) -> Duration {
         let earlier = self.done.len().saturating_sub(self.measured as usize);
         self.begun.elapsed() + trial_time(self.plan) * u32::try_from(earlier).unwrap_or(u32::MAX)
@@ -249,7 +251,7 @@ impl<'a> Course<'a> {
             let missing = u32::try_from(self.missing(round)).unwrap_or(u32::MAX);
             self.used() + self.trial_time() * missing <= Duration::from_secs_f64(budget)
         });
-        // How many rounds a budget is good for shows as they go on.
+        // The run shows how many rounds the budget allows.
         let most = self.plan.trials.unwrap_or_else(|| u32::try_from(limits::STOP_TRIALS_MAX).unwrap_or(u32::MAX));
         let goes_on = round < most && (fits || round == 0);
         if !goes_on {
@@ -275,7 +277,7 @@ impl<'a> Course<'a> {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         let mut order = self.live();
-        // Mixed, since seeds a fixed step apart would give rounds whose draws are each other's, moved on by one.
+        // Mixed, because seeds at a fixed distance would give rounds with the same draws, shifted by one.
         shuffle(&mut order, mix(self.plan.seed.unwrap_or(0)) ^ mix(u64::from(round) + 1));
         for index in order {
             if self.done.contains(&(index, round)) {
@@ -317,7 +319,7 @@ impl<'a> Course<'a> {
         so_far: &mut Run,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        // What the host cannot do now it cannot do in the next round; a peer that died may live.
+        // An ability that the host lacks is missing in the next round too; a peer that died may be back.
         let count = match error.kind() {
             ErrorKind::Usage | ErrorKind::Environment => FAILURES_MAX,
             ErrorKind::Incomplete | ErrorKind::Regression => 1,

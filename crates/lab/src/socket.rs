@@ -1,11 +1,11 @@
-//! The one interface between drivers and networks: connect, accept, send, receive, poll.
+//! The interface between workload drivers and networks: connect, accept, send, receive, poll.
 //!
-//! Drivers are generic over [`Sockets`] and know no system call; [`kernel`] implements it with the kernel's sockets, [`fabric`]
-//! with those of a guest of siga's own network. The
-//! contract is that of non-blocking sockets with edge-triggered readiness: an operation that cannot go on answers
-//! `WouldBlock`, and `poll` reports a token again once it can. A `receive` that gives less than there was room for has taken
-//! all there was but the end of the stream. An implementation that waits inside the operations instead says so, and its `poll` reports its socket as
-//! ready at once.
+//! Drivers are generic over [`Sockets`] and make no system call. [`kernel`] implements it with the kernel's sockets,
+//! [`fabric`] with those of a guest of siga's own network. The contract is that of non-blocking sockets with
+//! edge-triggered readiness: an operation that cannot go on returns `WouldBlock`, and `poll` reports the socket's
+//! token again once it can. A short `receive` has taken everything but the end of the stream. An implementation may
+//! wait inside the operations instead; then `operations_wait` is true, and `poll` reports its socket as ready at
+//! once.
 
 pub mod fabric;
 pub mod kernel;
@@ -27,16 +27,16 @@ pub enum SocketsOf {
     Guest(fabric::FabricOptions),
 }
 
-/// What a driver calls a socket when polling.
+/// A driver's name for a socket in `poll`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub usize);
 
-/// A socket that can go on; the next operation tells what a hang-up or an error is.
+/// A socket that can go on; its next operation returns the hang-up or error, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
     /// Which socket.
     pub token: Token,
-    /// The peer has ended its stream: behind the bytes that are there is the end, and nothing will be reported again.
+    /// The peer has ended its stream: after the remaining bytes comes the end, and nothing is reported again.
     pub ended: bool,
 }
 
@@ -62,10 +62,10 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Interrupts another thread's waiting.
+/// Ends the waiting of another thread.
 pub trait Waker: Send + Sync {
-    /// Makes a `poll` that waits, or the next one, return, or else an operation that waits. The latter is lost on an
-    /// operation that is about to begin, so where operations wait, it is to be repeated until it has had its effect.
+    /// Makes a `poll` that waits, or the next one, return; or else an operation that waits. An operation that is
+    /// about to begin misses it. So if operations wait, repeat the call until it has had its effect.
     fn wake(&self);
 }
 
@@ -73,7 +73,7 @@ pub trait Waker: Send + Sync {
 pub trait Sockets {
     /// A connection, or a datagram socket with a fixed peer. A driver that ends as a whole may just drop it.
     type Socket;
-    /// A listening socket, or a datagram socket that hears everybody. Closes when dropped.
+    /// A listening socket, or a datagram socket without a fixed peer. Closes when dropped.
     type Listener;
 
     /// Listens and returns where (a port of 0 asks for any free one).
@@ -94,7 +94,7 @@ pub trait Sockets {
     /// Out of ports or descriptors, or refused at once.
     fn connect(&mut self, to: &Endpoint, token: Token) -> io::Result<Self::Socket>;
 
-    /// The outcome of `connect`: false while undecided.
+    /// The outcome of `connect`: false while it is not known.
     ///
     /// # Errors
     /// Why the connection failed.
@@ -127,18 +127,18 @@ pub trait Sockets {
     /// `WouldBlock`, or what the network reports.
     fn send_to(&mut self, listener: &Self::Listener, bytes: &[u8], to: SocketAddr) -> io::Result<usize>;
 
-    /// Appends what can go on to `ready`; waits until something can, the time is over or somebody wakes it. Where
-    /// operations wait, it rests for the whole time given unless somebody wakes it.
+    /// Appends the sockets that can go on to `ready`. Waits until there is one, the time is over or a waker wakes it.
+    /// If operations wait, it rests for the whole time unless a waker wakes it.
     ///
     /// # Errors
     /// What the network reports; never a mere interruption.
     fn poll(&mut self, ready: &mut Vec<Ready>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// True if operations wait for their outcome, or until they are interrupted, before they answer `WouldBlock`. Then
-    /// there is one connection, and `poll` waits only if it is given a time.
+    /// True if operations wait for their outcome, or until they are interrupted, before they return `WouldBlock`.
+    /// Then there is one connection, and `poll` waits only if it has a timeout.
     fn operations_wait(&self) -> bool;
 
-    /// Keeps the network moving while a driver rests, and says when to do so again; `None` if it moves by itself.
+    /// Keeps the network moving while a driver rests, and returns when to do so again; `None` if it moves by itself.
     fn tend(&mut self) -> Option<Duration>;
 
     /// A handle that interrupts `poll` from another thread.

@@ -1,7 +1,7 @@
 //! The system calls that no safe library covers: BPF, perf events, ethtool ioctls.
 //!
-//! All `unsafe` code of the laboratory lies in this module and its files, each of which offers a safe interface.
-//! It takes no decision: policy belongs to the callers.
+//! All `unsafe` code of the laboratory lies in this module and its files; each offers a safe interface. It decides
+//! nothing: policy belongs to the callers.
 #![allow(unsafe_code, reason = "the one module of this crate that makes raw system calls")]
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -57,7 +57,7 @@ pub fn duplicate_descriptor(number: i32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Has `interrupt` end system calls that wait, in any thread of this process.
+/// Lets `interrupt` end system calls that wait, in any thread of this process.
 ///
 /// # Errors
 /// The kernel refused to set the signal's action.
@@ -72,19 +72,20 @@ pub fn allow_interrupts() -> std::io::Result<()> {
     if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Ends the system call that a thread of this process waits in, after `allow_interrupts`; nothing if it has ended.
+/// Ends the system call in which a thread of this process waits, after `allow_interrupts`; does nothing if the thread
+/// has ended.
 pub fn interrupt(thread: i32) {
     let process = std::process::id();
     // SAFETY: tgkill touches no memory, and the process id confines it to this process.
     let _ = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
 }
 
-/// Has the process that `command` starts end with the thread that starts it, whatever ends that (PR_SET_PDEATHSIG).
+/// Ends the process that `command` starts when the starting thread ends, for any reason (PR_SET_PDEATHSIG).
 pub fn end_with_parent(command: &mut Command) {
     let parent = i32::try_from(std::process::id()).ok();
     let tie = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have ended before the kernel was asked to tell.
+        // The parent may have ended before the kernel got the request.
         let same = getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
         if same { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
     };

@@ -1,7 +1,7 @@
 //! One trial: build the path, put the ends in place, warm up, quiesce, measure, quiesce.
 //!
-//! Everything belongs to the trial and goes with it, so no trial inherits anything from the one before. Payload and CPU
-//! are counted over one identical interval, between two quiescent points in which nothing moves.
+//! Everything is made for the trial and ends with it, so a trial inherits nothing. Payload and CPU time are counted
+//! over one interval, between two quiescent points.
 
 mod fixture;
 
@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 /// How long the unmeasured phase lasts in which every byte is checked, unless the trial itself is shorter.
 const CHECK_SECONDS: f64 = 0.1;
-/// How often a trial is measured again that the host disturbs.
+/// How often a trial is repeated if the host disturbs it.
 const AGAIN_MAX: usize = 2;
 
 /// What all trials of a run share.
@@ -34,7 +34,7 @@ pub struct Bench<'a> {
     pub plan: &'a Plan,
     /// The plan's cells and levels.
     pub matrix: &'a Matrix,
-    /// The command that reaches other hosts; no plan and no run directory says it.
+    /// The command that reaches other hosts; neither a plan nor a run directory supplies it.
     pub ssh: &'a str,
     /// The profiler, where the host allows one and the plan wants it.
     pub profiler: Option<Profiler>,
@@ -50,8 +50,8 @@ struct Interval {
 }
 
 impl Bench<'_> {
-    /// Measures one trial of `cell`; with `check` every byte is checked first in an unmeasured phase. A trial that the host
-    /// disturbed is measured again, so that a moment without CPU time costs no figure; `progress` receives the reason.
+    /// Measures one trial of `cell`; with `check` an unmeasured phase first checks every byte. A trial that the host
+    /// disturbed is measured again; `progress` receives the reason.
     ///
     /// # Errors
     /// Environment: the path cannot be built or the places refuse. Incomplete: an end died or stopped answering, or the host
@@ -81,7 +81,7 @@ impl Bench<'_> {
         }
         let dropped = fixture.drops()?;
         let planted = fixture.planted()?;
-        // The hosts are read next to the phase, so that nothing else of this is in their total.
+        // The hosts are read next to the phase, so that their total contains nothing else of this.
         let before = fixture.read(true)?;
         let hosts_before = fixture.hosts()?;
         if let Some(profiler) = &mut self.profiler {
@@ -138,7 +138,7 @@ impl Bench<'_> {
         fixture.server_does(&Order::Resume { stride })?;
         let phase = Phase { start_ns: 0, duration_ns, stride, rate: self.plan.rate };
         let sent = fixture.client_stops(&Order::Run { phase }, long)?;
-        // Lost datagrams never arrive; streams and connections are waited for.
+        // Lost datagrams never arrive, so only streams and connections wait for the rest.
         let awaited = if fixture.lossy { vec![0; sent.len()] } else { sent };
         let held = fixture.quiesce(awaited)?;
         let report = fixture.client_reports(&Order::Finish { received: held })?;
@@ -165,7 +165,7 @@ impl Bench<'_> {
     }
 }
 
-/// Does what the host disturbed again, some times, having told why.
+/// Repeats what the host disturbed, up to `AGAIN_MAX` times; reports each reason first.
 fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnMut(&str)) -> Result<T> {
     for _ in 0..AGAIN_MAX {
         match attempt() {
@@ -176,12 +176,12 @@ fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T>, mut progress: impl FnM
     attempt()
 }
 
-/// Where nothing is wrong with a trial but that nothing was done, the host gave its ends no time.
+/// A trial without any unit and without an error: the host gave its ends no CPU time.
 fn nothing_done(flags: &[String]) -> Error {
     let reasons: Vec<_> = flags.iter().map(|flag| format!(", {flag}")).collect();
     let message = format!("nothing was done within the trial{}", reasons.concat());
     let error = if flags.is_empty() { Error::disturbed(message) } else { Error::incomplete(message) };
-    error.hint("give it more --seconds, or the host less to do")
+    error.hint("give the trial more --seconds, or reduce other load on the host")
 }
 
 fn sound_content(interval: &Interval, while_doing: &str) -> Result<()> {
@@ -225,8 +225,8 @@ fn flags(cell: &Cell, interval: &Interval) -> Vec<String> {
     flags
 }
 
-/// The first and the last tenths' rates, if the rate has fallen by half or more: so does CRR when ports in TIME-WAIT run
-/// out, without any error.
+/// The rates of the first and last tenths, if the rate has fallen by half or more. That happens to CRR without any
+/// error when ports in TIME-WAIT run out.
 fn collapse(slices: &[f64]) -> Option<(f64, f64)> {
     let third = slices.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_falls_by_half_is_noticed_and_noise_is_not() {
+    fn a_rate_that_falls_by_half_is_flagged_and_noise_is_not() {
         assert!(collapse(&[100.0, 99.0, 101.0, 80.0, 60.0, 40.0, 30.0, 20.0, 20.0, 20.0]).is_some());
         assert!(collapse(&[100.0, 60.0, 101.0, 80.0, 60.0, 90.0, 70.0, 60.0, 80.0, 70.0]).is_none());
         assert!(collapse(&[2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]).is_none());

@@ -1,6 +1,6 @@
 //! Starts an agent in a place and waits until it is there.
 //!
-//! An agent leaves nothing in its place: its program file on a remote host is removed before the agent says hello.
+//! An agent leaves nothing behind: its program file on a remote host is removed before the agent announces itself.
 
 use super::protocol::{Answer, VERSION};
 use super::ssh;
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where an agent goes and what it is given.
+/// Where an agent runs, and what its starter passes to it.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
     /// Network namespace to enter, as a path that can be opened.
@@ -35,7 +35,7 @@ pub fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Res
         Place::Local => AgentOptions { sockmap, ..AgentOptions::default() },
         Place::Netns(namespace) => {
             let path = Path::new("/run/netns").join(namespace);
-            need_file(&path, "no such network namespace", "`ip netns list` shows those there are")
+            need_file(&path, "no such network namespace", "`ip netns list` shows the existing ones")
                 .map_err(|error| error.at(place))?;
             inside(path, None)
         }
@@ -53,7 +53,7 @@ pub fn launch(place: &Place, name: &str, sockmap: Option<i32>, ssh: &str) -> Res
     Ok(LaunchedAgent { process, addresses })
 }
 
-/// An agent that is in its place.
+/// An agent that has entered its place.
 #[derive(Debug)]
 pub struct LaunchedAgent {
     /// The process.
@@ -79,7 +79,7 @@ pub fn start_agent(options: &AgentOptions, name: &str) -> Result<ChildProcess> {
 
 /// The command of an agent on this host.
 pub(crate) fn agent_command(options: &AgentOptions) -> Command {
-    // Whatever file it was started from, and even if that is gone, this is the running program.
+    // This path names the running program, even if its file was replaced or removed.
     let mut command = Command::new("/proc/self/exe");
     command.arg("agent");
     if let Some(net) = &options.net {
@@ -94,7 +94,7 @@ pub(crate) fn agent_command(options: &AgentOptions) -> Command {
     command
 }
 
-/// Waits for an agent's hello; returns the addresses of its place.
+/// Waits until an agent announces itself; returns the addresses of its place.
 ///
 /// # Errors
 /// It cannot enter its place, or is of another build.

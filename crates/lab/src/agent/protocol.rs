@@ -22,7 +22,7 @@ pub enum Order {
         config: ServerConfig,
         /// With whose sockets.
         sockets: SocketsOf,
-        /// Number of processes to share the work; each listens on its own endpoint.
+        /// Number of processes that share the work; each listens on its own endpoint.
         processes: u32,
         /// Pairs to expect in all.
         pairs: u32,
@@ -45,12 +45,12 @@ pub enum Order {
         /// The phase.
         phase: Phase,
     },
-    /// Client: wait until that much has been received by each process, then report.
+    /// Client: wait until each process has received this many bytes, then report.
     Finish {
         /// Bytes the server has sent since it began, by process.
         received: Vec<u64>,
     },
-    /// Server: wait until that much has been received by each process, then hold still.
+    /// Server: wait until each process has received this many bytes, then quiesce.
     Quiesce {
         /// Bytes the client has sent since it began, by process.
         received: Vec<u64>,
@@ -70,7 +70,7 @@ pub enum Order {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum Answer {
-    /// Said once, unasked, when the agent is in its place.
+    /// Sent once, without an order, when the agent is in its place.
     Hello {
         /// `VERSION` of the agent.
         version: u32,
@@ -91,9 +91,9 @@ pub enum Answer {
     },
     /// The phase is over.
     Report(Box<Report>),
-    /// The server holds still.
+    /// The server has quiesced.
     Quiesced {
-        /// Its account, by process.
+        /// Its counts, by process.
         accounts: Vec<Quiesced>,
     },
     /// The server goes on.
@@ -104,7 +104,7 @@ pub enum Answer {
     Host(Box<HostCpu>),
 }
 
-/// A client's account of one phase, of all its processes together.
+/// What a client's processes counted in one phase, together.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// First start, last byte; nanoseconds of the client host's monotonic clock.
@@ -119,8 +119,8 @@ pub struct Report {
     pub corrected: Option<String>,
     /// Units done in each tenth of the phase.
     pub slices: Vec<f64>,
-    /// Units of the pair that did least.
+    /// Units of the pair that did the fewest.
     pub pair_least: f64,
-    /// Units of the pair that did most.
+    /// Units of the pair that did the most.
     pub pair_most: f64,
 }

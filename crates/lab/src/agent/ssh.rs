@@ -1,8 +1,8 @@
 //! An agent on another host, by the system's ssh: the program copies itself there, runs, and removes its file.
 //!
-//! One connection: its input carries the program first, then the control channel; it is not measured. Should it break at
-//! any moment, the shell at the other end removes the file. Host keys, users and ports come from the user's ssh
-//! configuration. Nothing asks for a password: a place that needs one is refused.
+//! One connection serves both purposes: its input carries the program first, then the orders; it is not measured. If
+//! it breaks, the shell at the other end removes the file. Host keys, users and ports come from the user's ssh
+//! configuration. Nothing asks for a password: a host that needs one is refused.
 
 use super::launch::{LaunchedAgent, greet};
 use crate::channel::ChildProcess;
@@ -11,7 +11,7 @@ use siga_model::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-/// Starts an agent on `host`; `ssh` is the command to reach it with, words parted by spaces.
+/// Starts an agent on `host`; `ssh` is the command that reaches it, with words separated by spaces.
 pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent> {
     let mut program = File::open("/proc/self/exe").context("cannot read the running program")?;
     let bytes = program.metadata().context("cannot read the running program")?.len();
@@ -28,7 +28,7 @@ pub(super) fn launch(host: &str, name: &str, ssh: &str) -> Result<LaunchedAgent>
     })
 }
 
-/// What the host runs, whatever shell its user has. No name from outside is in it.
+/// The script for the host; it runs in any shell. It contains no name from outside.
 fn script(bytes: u64) -> String {
     let lines = [
         r#"umask 077; f=$(mktemp "${TMPDIR:-/tmp}/siga.XXXXXXXXXX") || exit 1;"#,
@@ -38,7 +38,7 @@ fn script(bytes: u64) -> String {
     format!("exec sh -c '{}'", lines.join(" ").replace("BYTES", &bytes.to_string()))
 }
 
-/// The command that reaches `host` and is given a program of `bytes` bytes there.
+/// The command that reaches `host` and sends it a program of `bytes` bytes.
 ///
 /// # Errors
 /// Usage: `ssh` names no command.

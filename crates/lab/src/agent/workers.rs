@@ -1,7 +1,7 @@
 //! The worker processes of an agent, one per pair: they carry out each order of the agent together.
 //!
-//! Orders go to all processes before the first answer is awaited, so that they work at the same time; a phase begins at a
-//! moment agreed on beforehand. Answers are added up; per-process figures stay in the order of the pairs.
+//! All processes receive an order before the agent waits for the first answer, so that they work at the same time. A
+//! phase begins at an agreed moment. Answers are added up; figures by process stay in the order of the pairs.
 
 use super::launch::{self, AgentOptions};
 use super::protocol::{Answer, Order, Report};
@@ -104,7 +104,7 @@ impl Workers {
     }
 
     fn run(&mut self, phase: Phase) -> Result<Answer> {
-        // Time for the order to reach every process before the agreed moment.
+        // Leaves time for the order to reach every process before the agreed moment.
         let start_ns = now_ns() + 2_000_000 + 50_000 * self.workers.len() as u64;
         let processes = self.workers.len() as f64;
         let phase = Phase { start_ns, rate: phase.rate.map(|rate| rate / processes), ..phase };
@@ -141,7 +141,7 @@ impl Workers {
     }
 }
 
-/// First pair and number of pairs of one process, as even as can be.
+/// First pair and number of pairs of one process; the shares differ by at most one.
 fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     let processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
     let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -149,7 +149,7 @@ fn share(pairs: u32, processes: usize, number: usize) -> (u32, u32) {
     (number * each + number.min(more), each + u32::from(number < more))
 }
 
-/// A fixed port counts up from process to process; names get a number.
+/// A fixed port is increased for each further process; a name gets a number.
 fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     let shift = |mut address: std::net::SocketAddr| {
         if address.port() != 0 {
@@ -164,7 +164,7 @@ fn nth_endpoint(endpoint: &Endpoint, number: usize) -> Endpoint {
     }
 }
 
-/// The account of all processes together.
+/// The sum of all processes' reports.
 fn merge(reports: &[Report]) -> Result<Report> {
     let (first, rest) = reports.split_first().ok_or_else(|| Error::incomplete("no process reported"))?;
     let mut sum = first.clone();
@@ -187,11 +187,11 @@ fn merge(reports: &[Report]) -> Result<Report> {
 fn add_up<'a>(texts: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut sum = histogram::empty();
     for text in texts {
-        sum.add(histogram::decode(text)?).map_err(|_| Error::incomplete("histograms do not add up"))?;
+        sum.add(histogram::decode(text)?).map_err(|_| Error::incomplete("the histograms cannot be added"))?;
     }
     histogram::encode(&sum)
 }
 
 fn out_of_turn(answer: &Answer) -> Error {
-    Error::environment(format!("a process answered out of turn: {answer:?}"))
+    Error::environment(format!("a process gave an answer that does not belong to its order: {answer:?}"))
 }

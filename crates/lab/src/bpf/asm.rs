@@ -1,8 +1,8 @@
 //! A small BPF assembler: a program is a list of [`Line`]s, and [`assemble`] resolves the jumps between them.
 //!
-//! Contract: instructions come out in the byte order and register order of this machine; a jump to a missing, doubled or
-//! too distant label is an error. It knows the instructions that the laboratory's programs use and checks nothing about
-//! their meaning: that is the kernel's verifier's work.
+//! Contract: instructions have the byte order and register order of this machine; a jump to a missing, doubled or too
+//! distant label is an error. The assembler knows only the instructions that the laboratory's programs use. Their
+//! meaning is checked by the kernel's verifier.
 
 use siga_model::error::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -142,7 +142,7 @@ pub enum Line<'a> {
     Map(Register, BorrowedFd<'a>),
     /// An instruction whose offset is the distance to a label.
     Jump(Instruction, &'static str),
-    /// The place jumps go to; no instruction.
+    /// The target of jumps; no instruction.
     Label(&'static str),
 }
 
@@ -241,7 +241,7 @@ pub const fn exit() -> Line<'static> {
     plain(0x95, R0, R0, 0, 0)
 }
 
-/// The place that jumps to `name` go to.
+/// The target of jumps to `name`.
 pub const fn label(name: &'static str) -> Line<'static> {
     Line::Label(name)
 }

@@ -1,7 +1,7 @@
-//! The kernel's type information (BTF), read as far as finding a type by name and a member's offset by path.
+//! The kernel's type information (BTF): finds a type by its name and a member's offset by its path.
 //!
-//! Contract: any bytes may be given; what is malformed is an error or is not found, never a panic, and no search looks at
-//! more than `MEMBERS_MAX` members. It does not resolve types beyond typedefs and qualifiers, and no bit fields.
+//! Contract: any input is allowed. Malformed data is an error or is not found, never a panic, and no search visits
+//! more than `MEMBERS_MAX` members. It resolves no types beyond typedefs and qualifiers, and no bit fields.
 
 use siga_model::error::{Error, IoContext, Result};
 
@@ -11,9 +11,9 @@ const MAGIC: u16 = 0xeb9f;
 /// A type begins with three words: its name, its kind with the number of members, and a size or a type.
 const TYPE_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
-/// Members one lookup may visit; the largest structure of a real kernel has some hundreds.
+/// Members that one lookup may visit; the largest structure of a real kernel has a few hundred.
 const MEMBERS_MAX: u32 = 20_000;
-/// Depth of anonymous structures, and of typedefs, that is followed.
+/// Depth to which anonymous structures and typedefs are followed.
 const DEPTH_MAX: u32 = 16;
 
 /// Kinds of type that can be asked for.
@@ -250,7 +250,7 @@ mod tests {
         bytes
     }
 
-    /// Everything a caller can ask, so that a panic anywhere shows.
+    /// Calls every query, so that a panic in any of them shows.
     fn ask(btf: &Btf) {
         for structure in ["outer", "inner", "alias", ""] {
             for path in ["first", "held.b", "narrow", "", "."] {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_through_anonymous_holders_and_typedefs() {
+    fn members_are_found_through_anonymous_structures_and_typedefs() {
         let btf = Btf::parse(&sample()).unwrap();
         assert_eq!(btf.offset("outer", "first"), Some(0));
         assert_eq!(btf.offset("outer", "hidden"), Some(4));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_refused_or_harmless() {
+    fn truncated_type_information_is_refused_or_harmless() {
         let whole = sample();
         for length in 0..whole.len() {
             if let Some(btf) = Btf::parse(&whole[..length]) {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structure_that_holds_itself_ends() {
+    fn a_search_in_a_structure_that_contains_itself_ends() {
         let mut bytes = sample();
         // The union's anonymous member (type 4) becomes the union itself (type 5).
         let types = 24 + 4 * (4 + 9 + 3 + 9);

@@ -1,7 +1,7 @@
 //! Where the kernel's functions lie, from /proc/kallsyms.
 //!
-//! Contract: a function is found with all pieces the compiler cut it into (`name`, `name.constprop.0`, `name.cold`), each
-//! as a range of addresses. Addresses that the kernel hides are an error. It knows nothing of data or of modules.
+//! Contract: a function is found with all parts into which the compiler split it (`name`, `name.constprop.0`,
+//! `name.cold`), each as a range of addresses. Hidden addresses are an error. Data and modules are left out.
 
 use siga_model::error::{Error, IoContext, Result};
 use std::ops::Range;
@@ -29,14 +29,15 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// All pieces of a function of the kernel proper, in order; empty if it has none, as when it was inlined everywhere.
+    /// All parts of a function of the kernel proper, in order; empty if it has none, for example when it was inlined
+    /// everywhere.
     pub fn pieces(&self, function: &str) -> Vec<Range<u64>> {
         let mut pieces: Vec<Range<u64>> = Vec::new();
         // The table is in order of addresses, and several names may share one, so a piece ends at the next higher.
         let mut open = None;
         for (address, name) in self.lines() {
             let is_piece = name.strip_prefix(function).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-            // Of a hundred thousand addresses only those around a piece are worth reading.
+            // The table has a hundred thousand addresses; only those around a part are parsed.
             if !is_piece && open.is_none() {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Network namespaces for the tests of the instruments, made with the programs `unshare` and `ip` where they exist.
 //!
-//! A namespace is held by a child process that reads a pipe from this one, so it ends with the test however that ends.
+//! A child process holds each namespace and reads a pipe from this process, so the namespace ends with the test in
+//! any case.
 
 use super::in_namespace;
 use std::io::{Read, Write};

@@ -1,8 +1,8 @@
-//! Who is charged for a sample.
+//! Which component a sample is charged to.
 //!
-//! Work on a received packet belongs to the end or the router whose network namespace the packet was in, whatever process
-//! it happened to interrupt. Where client and server share a namespace (loopback) it cannot be told apart that way and is charged to
-//! the end in whose context it ran. Work of a process belongs to the process.
+//! Work on a received packet belongs to the end or router whose network namespace the packet was in, whichever
+//! process it interrupted. If client and server share a namespace (loopback), it is charged to the end in whose
+//! context it ran. Work of a process belongs to that process.
 
 use crate::cpu::profile::{Mode, Profile};
 use siga_results::record::{Charges, ProfileRecord, Samples};
@@ -19,7 +19,7 @@ pub struct Owners {
     pub client_inode: u64,
     /// Inode of the server's network namespace.
     pub server_inode: u64,
-    /// Inode of the router's, where there is one.
+    /// Inode of the router's network namespace, if there is a router.
     pub router_inode: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
-//! The CPU-cost injector: plants a known CPU cost into the forwarding path of a network namespace.
+//! The CPU-cost injector: adds a known CPU cost to each packet that a network namespace forwards.
 //!
-//! A program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time with each packet, adds up
-//! what it really spent and lets the packet go on. A packet is what the interface hands up: with segmentation offload that
-//! can be 64 KB of a stream. Contract: the cost of a packet is at least what was asked for; it exceeds it by up to one
-//! reading of the clock and by whatever interrupts the loop, and both are in [`Injected`].
+//! A program at the ingress (tcx) of the given interfaces keeps the CPU busy for a given time per packet, adds up the
+//! time that it really used, and lets the packet go on. A packet is what the interface delivers: with segmentation
+//! offload up to 64 KB of a stream. Contract: the cost of a packet is at least the requested one. It exceeds it by up
+//! to one reading of the clock and by any interrupt of the loop; [`Injected`] contains both.
 
 use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R6, R7, R8, R10, Width, add, add_register, call, copy, exit, jump_if, label,
@@ -19,8 +19,8 @@ use siga_plan::limits::PER_PACKET_NS_MAX;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Readings of the clock in one packet, which ends the loop for the verifier. A reading with the call around it takes
-/// 25 ns, so this does not end it early.
+/// Readings of the clock per packet; the verifier needs a bound. A reading with its call takes 25 ns, so 50 us take
+/// 2,000 readings, and this bound is never reached.
 const READINGS_MAX: i32 = 8_192;
 
 /// `TCX_NEXT`: the packet goes on to whatever else is attached, and then on its way.
@@ -31,20 +31,20 @@ const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::NetAdmin, Capabili
 /// The cost that an injector has caused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Injected {
-    /// Packets held up.
+    /// Packets that paid the cost.
     pub packets: u64,
-    /// Nanoseconds that they were held up for, all together.
+    /// Nanoseconds that they paid, in total.
     pub ns: u64,
 }
 
-/// A planted cost; gone when dropped.
+/// An injected cost; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct CostInjector {
     injected: Map,
     _links: Vec<OwnedFd>,
 }
 
-/// Whether this host can plant costs; attaches nothing.
+/// Whether this host can inject costs; attaches nothing.
 ///
 /// # Errors
 /// Environment: what is missing.
@@ -60,14 +60,14 @@ pub fn available() -> Result<()> {
 }
 
 impl CostInjector {
-    /// Makes every packet that comes in on one of `interfaces` of a network namespace (`/proc/PID/ns/net` or the like)
-    /// cost `per_packet_ns` more. The caller's own namespace stays as it is.
+    /// Makes each packet that arrives on one of `interfaces` of a network namespace (`/proc/PID/ns/net` or similar)
+    /// cost `per_packet_ns` more. The caller's own namespace stays unchanged.
     ///
     /// # Errors
     /// Usage: more than [`PER_PACKET_NS_MAX`]. Environment: no such namespace or interface, or no privilege.
     pub fn attach(namespace_path: &Path, interfaces: &[&str], per_packet_ns: u32) -> Result<Self> {
         if per_packet_ns > PER_PACKET_NS_MAX {
-            return Err(Error::usage(format!("{per_packet_ns} ns a packet are more than {PER_PACKET_NS_MAX}")));
+            return Err(Error::usage(format!("{per_packet_ns} ns per packet are more than {PER_PACKET_NS_MAX}")));
         }
         let injected = create_map()?;
         let program = load_injector(&injected, per_packet_ns)?;
@@ -79,12 +79,13 @@ impl CostInjector {
         Ok(Self { injected, _links: links })
     }
 
-    /// What it used up so far, on all interfaces.
+    /// The cost so far, on all interfaces.
     ///
     /// # Errors
     /// Environment: the kernel does not say.
     pub fn injected(&self) -> Result<Injected> {
-        let values = self.injected.get(&[0; 4]).context("cannot read what the injector spent")?.unwrap_or_default();
+        let values =
+            self.injected.get(&[0; 4]).context("cannot read the counters of the cost injector")?.unwrap_or_default();
         let (values, _) = values.as_chunks::<8>();
         let mut total = Injected::default();
         for pair in values.chunks_exact(2) {
@@ -101,9 +102,10 @@ fn create_map() -> Result<Map> {
 }
 
 fn load_injector(spent: &Map, per_packet_ns: u32) -> Result<OwnedFd> {
-    // Without CAP_PERFMON, which CAP_SYS_ADMIN includes, the verifier would refuse the loop in words of its own.
+    // Without CAP_PERFMON (part of CAP_SYS_ADMIN) the verifier would refuse the loop with a message that does not
+    // name the cause.
     if !missing(&NEEDED).is_empty() {
-        return Err(refused("cannot plant a cost into a network namespace", Errno::PERM, &NEEDED));
+        return Err(refused("cannot plant a cost in a network namespace", Errno::PERM, &NEEDED));
     }
     let ns = i32::try_from(per_packet_ns).map_err(|_| Error::usage(format!("{per_packet_ns} ns are too many")))?;
     load_program(ProgramKind::Ingress, "siga_injector", &program(spent, ns), &NEEDED)
@@ -129,8 +131,8 @@ fn program(spent: &Map, ns: i32) -> Vec<Line<'_>> {
         call(Helper::Nanoseconds),
         copy(R6, R0),
         set(R7, 0),
-        // What ends the program stands on the fall-through side: the verifier follows that first, so that the paths it
-        // keeps in mind do not grow with the number of turns.
+        // The verifier follows the fall-through side first. The end of the program therefore stands there: otherwise
+        // the number of paths that the verifier remembers would grow with each turn of the loop.
         label("again"),
         call(Helper::Nanoseconds),
         subtract_register(R0, R6),
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_forwarded_packet_costs_what_was_asked_for_and_is_counted() {
+    fn every_forwarded_packet_costs_the_requested_time_and_is_counted() {
         let Some(path) = routed() else { return };
         let Some(injector) = injector(&path.router.path(), 5_000) else { return };
         let before = injector.injected().unwrap();
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_stays_in_its_namespace_and_a_dropped_cost_injector_is_gone() {
+    fn attach_leaves_the_callers_namespace_unchanged_and_drop_ends_the_cost() {
         let Some(path) = routed() else { return };
         let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         let Some(CostInjector { injected, _links }) = injector(&path.router.path(), 5_000) else { return };
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn unfit_requests_are_refused_with_their_place() {
+    fn invalid_requests_are_refused_and_the_error_names_the_namespace() {
         let Some(path) = routed() else { return };
         let refused = |result: Result<CostInjector>| result.unwrap_err().message().to_owned();
         assert!(refused(CostInjector::attach(&path.router.path(), &[], PER_PACKET_NS_MAX + 1)).contains("50001 ns"));
@@ -232,14 +234,14 @@ mod tests {
         };
         let mut measured = || {
             let ((plain, counted), (burnt, spent)) = (charged(0)?, charged(20_000)?);
-            // The router's own work for as many packets is known from the first run.
+            // The first run shows the router's own work for this number of packets.
             let of_packets = |ns: u64| ns * spent.packets / counted.packets;
             let expected = of_packets(plain) + spent.ns - of_packets(counted.ns);
             let is_near = burnt.abs_diff(expected) < expected / 20;
             Some((is_near, format!("{burnt} ns charged for {expected} ns ({spent:?})")))
         };
         let Some((is_near, first)) = measured() else { return };
-        // A burst of other work can spoil a measurement once; a profiler that is wrong is wrong again.
+        // A burst of other work can spoil one measurement; a wrong profiler fails both.
         let (is_near, again) = if is_near { (true, String::new()) } else { measured().unwrap() };
         assert!(is_near, "{first}; again {again}");
     }

@@ -1,4 +1,5 @@
-//! What a guest's stack says of the time of its process, and of what it lost; of an application, what it says of its own time.
+//! What a guest's stack reports about its process's time and its losses; also what an application reports about
+//! itself.
 
 use serde::{Deserialize, Serialize};
 use siga_fabric::protocol::report::{DeviceReport, ReportPart};
@@ -11,11 +12,11 @@ use std::fmt::Write;
 pub struct GuestCounters {
     /// How its process used its time.
     pub times: GuestTimes,
-    /// Frames that its devices could not get rid of.
+    /// Frames that its devices could not send.
     pub drops: u64,
     /// Packets that its stack dropped, by reason.
     pub stack_drops: BTreeMap<String, u64>,
-    /// Its devices as they are, one entry each.
+    /// The settings of its devices, one entry each.
     pub devices: BTreeMap<String, String>,
     /// What its devices have counted, by device and [counter](DEVICE_COUNTERS): `lan doorbells_sent`.
     #[serde(default)]
@@ -51,7 +52,8 @@ impl GuestCounters {
                     counters.devices.insert(name, settings(device));
                 }
                 ReportPart::Link(_) => {}
-                // One that reports itself; what a guest says of its applications is part of its own times.
+                // An application's report about itself; a guest's report about an application is part of the guest's
+                // own times.
                 ReportPart::Application(application) if application.application.is_none() => {
                     counters.times = guest_times(&application.times_ns);
                 }

@@ -1,8 +1,8 @@
-//! CPU time of the whole host: what was not idle.
+//! CPU time of the whole host: wall time minus idle time.
 //!
-//! The kernel adds up idle time exactly but shows it in hundredths of a second in /proc/stat. Where /proc/timer_list can be
-//! read (root), the same sums are there in nanoseconds, but for the stretch of a CPU that is idle at that moment: while
-//! it is read, a thread keeps each other CPU awake. The record says how far its source can be off.
+//! The kernel adds up idle time exactly, but /proc/stat shows it in hundredths of a second. If /proc/timer_list is
+//! readable (root), it shows the same sums in nanoseconds, except for CPUs that are idle at that moment. Therefore a
+//! thread keeps each other CPU awake while it is read. The record says how far its source can be off.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 /// CPU counters of a host since its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostCpu {
-    /// Identity of the running kernel: tells whether two places are one host.
+    /// Identity of the running kernel; equal for two places on one host.
     pub boot_id: String,
-    /// Monotonic clock when the sums in hundredths of a second were read.
+    /// Monotonic clock when /proc/stat was read.
     pub at_ns: u64,
     /// CPUs that are online.
     pub cpus: u32,
-    /// Idle and waiting for I/O, all CPUs, in hundredths of a second.
+    /// Idle and waiting for I/O, all CPUs, from /proc/stat.
     pub idle_ns: u64,
     /// Idle time to the nanosecond, where that could be read.
     pub exact: Option<Exact>,
@@ -35,7 +35,7 @@ pub struct HostCpu {
     pub softirq_tick_ns: u64,
 }
 
-/// Idle time to the nanosecond, of all CPUs, and when it was read: a little after the rest, since all CPUs are woken first.
+/// Exact idle time of all CPUs. It is read a little after the rest, because all CPUs are woken first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exact {
     /// Monotonic clock.
@@ -57,14 +57,14 @@ impl HostCpu {
         let at_ns = crate::clock::now_ns();
         let timers = read_timer_list();
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let mut cpu = parse_stat(&stat).ok_or_else(|| Error::environment("/proc/stat is not understood"))?;
+        let mut cpu = parse_stat(&stat).ok_or_else(|| Error::environment("/proc/stat has an unknown format"))?;
         cpu.boot_id = boot_id.trim().to_owned();
         cpu.at_ns = at_ns;
         cpu.exact = timers.as_deref().and_then(parse_timer_list);
         Ok(cpu)
     }
 
-    /// Time since `earlier`, idle time in it, and how far that can be off: the exact sums and the rounded ones do not mix.
+    /// Time since `earlier`, idle time in it, and how far that can be off. Exact and rounded sums are never mixed.
     fn since(&self, earlier: &Self) -> (Exact, u64) {
         let rounded = |reading: &Self| Exact { at_ns: reading.at_ns, idle_ns: reading.idle_ns };
         let (now, then, resolution_ns) = match (self.exact, earlier.exact) {
@@ -80,8 +80,8 @@ impl HostCpu {
         self.since(earlier).0.at_ns
     }
 
-    /// How far [`busy_since`](Self::busy_since) can be off: stolen time, where there is any, has no finer source than
-    /// /proc/stat.
+    /// How far [`busy_since`](Self::busy_since) can be off. Stolen time comes only from /proc/stat, so it limits the
+    /// resolution.
     pub fn resolution_since(&self, earlier: &Self) -> u64 {
         let stolen = if self.steal_ns > 0 { USER_TICK_NS } else { 0 };
         self.since(earlier).1 + stolen
@@ -114,7 +114,7 @@ fn parse_stat(text: &str) -> Option<HostCpu> {
     })
 }
 
-/// Most CPUs that are woken for a reading; with more of them a hundredth of a second is small enough.
+/// Most CPUs that are woken for a reading; on larger hosts a hundredth of a second is precise enough.
 const AWAKE_MAX: usize = 64;
 
 /// Reads /proc/timer_list while no CPU is idle; `None` without the privilege, or when a CPU could not be woken.
@@ -152,7 +152,7 @@ fn read_timer_list() -> Option<String> {
     text
 }
 
-/// Every CPU but this one, also those that this thread is kept from: they sleep all the same.
+/// Every CPU but this one, including those that this thread may not use: they sleep as well.
 fn others(here: usize) -> Option<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let number = |cpu: u32| usize::try_from(cpu).ok().filter(|&cpu| cpu < CpuSet::MAX_CPU);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_without_exact_sums_is_compared_by_the_rounded_ones() {
+    fn two_readings_compare_by_rounded_sums_unless_both_have_exact_ones() {
         let reading = |at_ms: u64, idle_ms: u64, exact_ms: Option<u64>| HostCpu {
             at_ns: at_ms * 1_000_000,
             idle_ns: idle_ms * 1_000_000,
@@ -209,7 +209,7 @@ mod tests {
             exact: exact_ms.map(|ms| Exact { at_ns: (at_ms + 3) * 1_000_000, idle_ns: ms * 1_000_000 }),
             ..parse_stat("cpu 0 0 0 0 0 0 0 0\ncpu0\ncpu1\n").unwrap()
         };
-        // The exact sums stand 500 ms higher: the kernel rounds each CPU's, and a sleeping one's is not up to date.
+        // The exact sums are 500 ms higher: the kernel rounds each CPU's sum, and the sum of a sleeping CPU is stale.
         let (begin, end) = (reading(0, 100, Some(600)), reading(1_000, 900, Some(1_403)));
         assert_eq!((end.busy_since(&begin), end.resolution_since(&begin)), (1_197_000_000, 0));
         let coarse = reading(1_000, 900, None);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn where_time_is_stolen_the_figure_is_no_finer_than_its_count() {
+    fn stolen_time_limits_the_resolution_to_a_tick() {
         let reading = |at_ms: u64, idle_ms: u64, steal_ns: u64| HostCpu {
             exact: Some(Exact { at_ns: at_ms * 1_000_000, idle_ns: idle_ms * 1_000_000 }),
             steal_ns,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_time_of_a_spinning_thread_is_seen() {
+    fn busy_since_contains_the_time_of_a_spinning_thread() {
         let before = HostCpu::read().unwrap();
         let until = crate::clock::now_ns() + 200_000_000;
         while crate::clock::now_ns() < until {}

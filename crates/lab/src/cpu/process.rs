@@ -1,4 +1,4 @@
-//! CPU time of one process, exact in its total.
+//! CPU time of one process; its total is exact.
 
 use crate::clock::clock_ns;
 use crate::sys;
@@ -10,7 +10,7 @@ use siga_results::record::ProcessCpu;
 pub fn own() -> ProcessCpu {
     let run_ns = clock_ns(ClockId::ProcessCPUTime);
     let (user_ns, system_ns) = sys::process_times_ns();
-    // The kernel keeps user + system equal to its own reading of the run time; rescale to ours.
+    // The kernel keeps user + system equal to its own run time; this rescales them to the exact one.
     split(run_ns, user_ns, system_ns)
 }
 
@@ -22,14 +22,14 @@ pub fn of(pid: u32) -> Result<ProcessCpu> {
     let gone = |error| Error::incomplete(format!("process {pid} of the path has ended: {error}"));
     let run_ns = sys::process_cpu_ns(pid).map_err(gone)?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(gone)?;
-    // The name stands in parentheses and may hold any letter; user and system time are the 14th and 15th field.
+    // The name stands in parentheses and may contain any character; user and system time are the 14th and 15th field.
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     let mut ticks = || fields.next().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let (user, system) = (ticks(), ticks());
     Ok(split(run_ns, user, system))
 }
 
-/// A run time, split as the kernel's ticks say.
+/// A run time, split in proportion to the kernel's ticks.
 fn split(run_ns: u64, user: u64, system: u64) -> ProcessCpu {
     let share = user as f64 / (user + system).max(1) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of run_ns fits")]

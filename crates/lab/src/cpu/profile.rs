@@ -1,15 +1,17 @@
 //! The profiler: in which process and mode, and for which network namespace, the CPUs spend their time.
 //!
-//! Clocks on each CPU sample what runs there: the process, user or kernel mode, and by the kernel's call chain whether it
-//! is in softirq, which runs on top of whatever process was there, and whether a received packet is in hand. Which network
-//! namespace that packet is in says a mark of the CPU, which a tracepoint sets for each packet.
+//! Clocks on each CPU take samples: the process, and user or kernel mode. The kernel's call chain shows whether the
+//! CPU is in softirq, which runs on top of any process, and whether it works on a received packet. A tracepoint marks
+//! the CPU with each packet's device; the mark leads to the network namespace.
 //!
-//! Contract: nothing is attached and nothing costs anything but between [`Profiler::start`] and [`Profiler::stop`].
-//! Not sampled are the idle task and softirq on top of it (on paths inside one host there is next to none, as senders
-//! process their own packets), and time in which the hypervisor had the CPU. Where interrupts are off, a sample falls to
-//! what runs next: hard interrupts are invisible, and of the time a process takes to fall asleep some is lost to idle. So
-//! how long a process ran is better asked of the scheduler, and its parts of the profile. A packet's work is marked from
-//! its reception by the network layer on: drivers and the queue before it are softirq for no namespace.
+//! Contract: nothing is attached and nothing costs time except between [`Profiler::start`] and [`Profiler::stop`].
+//!
+//! The idle task, softirq on top of it, and time that the hypervisor took are not sampled. (On paths inside one host
+//! senders process their own packets, so there is almost no softirq on idle CPUs.) While interrupts are off, a sample
+//! is delayed to the code that runs next: hard interrupts are invisible, and part of the time in which a process
+//! falls asleep counts as idle. Take a process's run time from the scheduler, and its parts from the profile. A
+//! packet is marked when the network layer receives it: drivers and the queue before it count as softirq without a
+//! namespace.
 
 mod clocks;
 mod program;
@@ -24,16 +26,17 @@ use siga_model::error::{Error, IoContext, Result};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// Periods to choose from, in nanoseconds; no simple fractions of any tick.
+/// Periods to choose from, in nanoseconds; none is a simple fraction of a tick.
 const PERIODS_NS: [u64; 6] = [199_999, 400_009, 700_001, 1_000_003, 1_500_007, 2_500_009];
 
-/// A sample may take this part of the period from the CPU: 1.5%.
+/// Part of the period that a sample may take from the CPU: 1.5%.
 const COST_DIVISOR: u64 = 66;
 
 /// Shortest and longest period taken.
 const PERIOD_RANGE_NS: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
 
-/// Different (process, namespace, mode) in one profile; samples of further ones are [`Profile::uncounted`].
+/// Combinations of process, namespace and mode in one profile; samples of further ones count as
+/// [`Profile::uncounted`].
 const KEYS_MAX: u32 = 8_192;
 
 /// The kernel's inode number of the initial PID namespace (`PROC_PID_INIT_INO`).
@@ -41,14 +44,14 @@ const INITIAL_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 const NEEDED: [Capability; 3] = [Capability::Bpf, Capability::Perfmon, Capability::Syslog];
 
-/// Where in a process, or on top of it, a sample fell.
+/// Where a sample hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// In the process's own code.
     User,
     /// In the kernel on the process's behalf.
     Kernel,
-    /// In softirq, which only happened to run on top of the process.
+    /// In softirq, on top of a process that it interrupted.
     Softirq,
 }
 
@@ -57,8 +60,8 @@ pub enum Mode {
 pub struct Sample {
     /// Process id (of the initial PID namespace).
     pub tgid: u32,
-    /// Inode number of the network namespace whose packet was in hand, in softirq or (TUN devices, threaded NAPI) in
-    /// kernel mode; 0 if none was.
+    /// Inode number of the network namespace of the packet in work, in softirq or (TUN devices, threaded NAPI) in
+    /// kernel mode; 0 if there was no packet.
     pub namespace_inode: u32,
     /// What it was doing.
     pub mode: Mode,
@@ -94,7 +97,7 @@ impl Profile {
         self.cpus.iter().map(|cpu| cpu.wall_ns).sum()
     }
 
-    /// CPU time of the samples that `which` picks, in nanoseconds.
+    /// CPU time of the samples that match `which`, in nanoseconds.
     pub fn time_ns(&self, which: impl Fn(&Sample) -> bool) -> u64 {
         let count: u64 = self.samples.iter().filter(|sample| which(sample)).map(|sample| sample.count).sum();
         count.saturating_mul(self.period_ns)
@@ -123,8 +126,9 @@ pub fn available() -> Result<()> {
 }
 
 impl Profiler {
-    /// Loads the programs, and finds out what a sample costs on this host: from 1 us on bare metal to 20 us in a virtual
-    /// machine inside another. It then samples as often as takes no more than 1.5% of a CPU, 400 to 5,000 times a second.
+    /// Loads the programs and measures the cost of a sample on this host: from 1 us on bare metal to 20 us in a
+    /// nested virtual machine. It then samples 400 to 5,000 times a second, so that samples take at most 1.5% of a
+    /// CPU.
     ///
     /// # Errors
     /// Environment: what this host or process lacks.
@@ -169,12 +173,12 @@ impl Profiler {
         clocks::sample_ns(self.period_ns)
     }
 
-    /// What a sample takes from its CPU, as measured by [`Profiler::open`].
+    /// CPU time that a sample takes, as measured by [`Profiler::open`].
     pub fn sample_cost_ns(&self) -> Option<u64> {
         self.sample_cost_ns
     }
 
-    /// Forgets what was seen before and starts sampling every CPU that is online; takes 5 to 40 ms.
+    /// Forgets earlier samples and starts sampling every online CPU; takes 5 to 40 ms.
     ///
     /// # Errors
     /// Environment: the kernel refuses the clocks or the tracepoint. Nothing then stays attached.
@@ -225,7 +229,7 @@ fn create_map(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entri
         .map_err(|errno| refused(format_args!("cannot create the BPF map `{name}`"), errno, &NEEDED))
 }
 
-/// Samples carry process ids as the kernel itself counts them.
+/// Samples carry process ids of the initial PID namespace.
 fn check_pid_namespace() -> Result<()> {
     let inode = std::fs::metadata("/proc/self/ns/pid").context("cannot see the PID namespace")?.ino();
     if inode == INITIAL_PID_NAMESPACE {
@@ -260,7 +264,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
-    /// Samples often, whatever that costs here: figures shall be exact, not cheap.
+    /// Samples often at any cost, because these tests need exact figures.
     fn open() -> Option<Profiler> {
         Profiler::open_with_period(PERIODS_NS[0])
             .inspect_err(|error| eprintln!("skipped, because the profiler cannot be opened: {error}"))
@@ -280,7 +284,7 @@ mod tests {
         while ran_ns() < time_ns {
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The scheduler's account of a process that stands still is exact.
+        // The scheduler's run time of a stopped process is exact.
         kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
         while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
             std::thread::sleep(Duration::from_millis(1));
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spinning_process_is_seen_in_user_mode_for_the_time_it_ran() {
+    fn a_spinning_process_gets_user_samples_for_its_whole_run_time() {
         let Some(mut profiler) = open() else { return };
         let spin = ["sh", "-c", "while :; do :; done"];
         let (profile, pid, ran_ns) = profile_of(&mut profiler, &spin, 2_000_000_000);
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_lives_in_system_calls_is_seen_in_kernel_mode() {
+    fn a_process_in_system_calls_gets_kernel_samples() {
         let Some(mut profiler) = open() else { return };
         let copy = ["dd", "if=/dev/zero", "of=/dev/null", "bs=64k"];
         let (profile, pid, ran_ns) = profile_of(&mut profiler, &copy, 1_000_000_000);

@@ -1,8 +1,8 @@
-//! Calibration: plants known costs into real trials and sees what each method of accounting recovers.
+//! Calibration: plants known costs in real trials and checks what each method of accounting recovers.
 //!
-//! A planted cost changes the course of a trial: the others sleep more, and waking them costs more. So a cost is planted
-//! in both trials of a round, once small and once large, and what counts is the difference between the two. Rounds go on
-//! until each ratio's interval lies within the tolerance, or until time is up.
+//! A planted cost changes a trial: the other processes sleep more, and waking them costs more. So each round plants a
+//! small cost in one trial and a large one in the other, and compares the two. Rounds go on until each ratio's
+//! interval lies within the tolerance, or until time is up.
 
 use super::experiment::{
     EXPERIMENTS, Experiment, OTHERS_MAX, PATH, Pair, Planted, Row, SECONDS, WORKLOAD, Way, median_others, row,
@@ -19,25 +19,25 @@ use siga_model::error::{Error, ErrorKind, Result};
 use siga_results::record::TrialRecord;
 use std::time::{Duration, Instant};
 
-/// Rounds before intervals are looked at.
+/// Rounds before intervals are evaluated.
 const ROUNDS_LEAST: usize = 8;
 /// Most rounds.
 const ROUNDS_MAX: usize = 40;
 /// Time after which no further round begins.
 const TIME_MAX: Duration = Duration::from_secs(150);
-/// Rounds that may go wrong.
+/// Rounds that may fail.
 const FAILURES_MAX: u32 = 20;
 
 /// What could not be calibrated here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absent {
-    /// Where the cost would have been.
+    /// The component that was to get the cost.
     pub planted_in: Planted,
-    /// What would have had to recover it.
+    /// The method that was to recover it.
     pub way: Way,
-    /// Why not, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// Because of what else ran, not of what the host lacks.
+    /// True if other load on the host is the reason, not a missing ability.
     pub noisy: bool,
 }
 
@@ -50,11 +50,11 @@ pub struct Calibration {
     pub workload: String,
     /// Measured seconds of a trial.
     pub seconds: f64,
-    /// A row for each planted cost and method that claims to see it.
+    /// One row per planted cost and method that claims to recover it.
     pub rows: Vec<Row>,
     /// What could not be tried.
     pub skipped: Vec<Absent>,
-    /// Share of all CPUs that others used in the median trial; `None` without a trial.
+    /// Share of all CPUs that other processes used in the median trial; `None` without a trial.
     pub others_percent: Option<f64>,
 }
 
@@ -76,14 +76,14 @@ impl Calibration {
                 .hint("figures of that component by that method are off by as much on this host"));
         }
         if !undecided.is_empty() {
-            let text = format!("too noisy to tell: {}", undecided.join(", "));
-            return Err(Error::incomplete(text).hint("stop what else runs and calibrate again"));
+            let text = format!("too noisy to decide:  {}", undecided.join(", "));
+            return Err(Error::incomplete(text).hint("stop other programs and calibrate again"));
         }
         Ok(())
     }
 }
 
-/// Why a method cannot be tried here; the methods and the instrument that plants into the router need privilege.
+/// Why a method cannot be tried here; profiling and planting a cost in the router need privilege.
 fn absent(experiment: &Experiment, way: Way, profiler: &Result<Profiler>, injector: &Result<()>) -> Option<String> {
     let reason = |error: &Error| error.to_string().replace("\n  ", "; ");
     match (experiment.planted, injector) {
@@ -113,23 +113,23 @@ impl Course {
         self.ways.iter().filter_map(|way| row(&self.experiment, *way, &self.pairs)).collect()
     }
 
-    /// Methods that no round told anything of.
+    /// Methods without a result in any round.
     fn unseen(&self) -> Vec<Absent> {
-        let reason = format!("others used more than {:.0}% of the CPUs in every round", OTHERS_MAX * 100.0);
+        let reason = format!("other processes used more than {:.0}% of the CPUs in every round", OTHERS_MAX * 100.0);
         let unseen = self.ways.iter().filter(|way| row(&self.experiment, **way, &self.pairs).is_none());
         let absent =
             |way: &Way| Absent { planted_in: self.experiment.planted, way: *way, reason: reason.clone(), noisy: true };
         unseen.map(absent).collect()
     }
 
-    /// Known well enough, or never to be known better.
+    /// True if the ratio is known well enough, or if no time is left.
     fn is_done(&self) -> bool {
         let rows = self.rows();
         let is_settled = rows.len() == self.ways.len() && rows.iter().all(|row| row.ratio.is_settled());
         self.pairs.len() >= ROUNDS_MAX || (self.pairs.len() >= ROUNDS_LEAST && is_settled)
     }
 
-    /// Measures a round, the large cost first in every other one.
+    /// Measures a round; every other round measures the large cost first.
     fn round(&mut self, profiler: &mut Option<Profiler>, progress: &mut dyn FnMut(&str)) -> Result<()> {
         let round = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let experiment = self.experiment.varied(round);
@@ -155,7 +155,8 @@ impl Course {
     }
 }
 
-/// Plants known costs and sees what is recovered; takes one to three minutes. `progress` receives a line for each step.
+/// Plants known costs and checks what is recovered; takes one to three minutes. `progress` receives a line for each
+/// step.
 ///
 /// # Errors
 /// Environment: the path cannot be built. Incomplete: interrupted, or an end died.
@@ -183,7 +184,7 @@ pub fn calibrate(progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
         for course in courses.iter_mut().filter(|course| !course.is_done()) {
             progress(&format!("round {}: a cost in {}", course.pairs.len() + 1, course.experiment.planted));
             match course.round(&mut profiler, progress) {
-                // One trial gone wrong costs its round; a host where they keep going wrong is told so.
+                // A failed trial costs its round; the report names a host on which trials keep failing.
                 Err(error) if error.kind() == ErrorKind::Incomplete && failures < FAILURES_MAX => failures += 1,
                 outcome => outcome?,
             }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use siga_model::error::Error;
 
-/// What belongs together in the report.
+/// Group of checks in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
@@ -22,26 +22,26 @@ impl Group {
     pub const ALL: [Self; 4] = [Self::Paths, Self::Accounting, Self::Tools, Self::Host];
 }
 
-/// How a check came out.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// As good as it gets.
+    /// Works without a restriction.
     Ok,
-    /// It works, at a price.
+    /// Works, at a price.
     Caution,
-    /// Not to be had here.
+    /// Not available here.
     Missing,
 }
 
 /// One thing that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Where it belongs.
+    /// Group that it belongs to.
     pub group: Group,
     /// What was tried: a path, a method, a tool.
     pub name: String,
-    /// How it came out.
+    /// Outcome.
     pub state: CheckState,
     /// What it is, or what is wrong with it.
     pub finding: String,

@@ -1,10 +1,13 @@
-//! Removes what a crash can leave behind. There is not much that can be left.
+//! Removes what a crash can leave behind, which is little.
 //!
-//! Namespaces and BPF programs have no names and go with their processes; those of siga die with the one that started
-//! them and leave when their input ends. What can remain all the same: a process that lost its parent before it could
-//! watch it and is still busy with an order; a program file that `ssh:` copied to this host and that was never started;
-//! in run directories a file cut off before it got its name, or a line cut off before its end. Nothing else is touched,
-//! nothing of another user, and no file that was written to within the last minute. No link is followed (`directory`).
+//! Namespaces and BPF programs have no names and end with their processes. siga's processes die with their parent and
+//! leave when their input ends. Three things can remain:
+//! - a process that lost its parent before it watched it and is still busy with an order;
+//! - a program file that `ssh:` copied to this host and that never started;
+//! - in run directories a file without its final name, or a line without its end.
+//!
+//! Nothing else is touched: nothing of another user, and no file that was written within the last minute. No link is
+//! followed (`directory`).
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,11 +23,11 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A file that was written to more recently may still be in the making.
+/// A file that was written more recently may still be in use.
 const AGE_MIN: Duration = Duration::from_secs(60);
 /// Time a process has to leave before it is killed.
 const LEAVE_TIME_MAX: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-/// Letters that stand for the Xs of `siga.XXXXXXXXXX`.
+/// Characters that mktemp puts in place of the Xs of `siga.XXXXXXXXXX`.
 const SUFFIX_LETTERS: usize = 10;
 
 /// Something that was left behind.
@@ -40,7 +43,7 @@ pub struct Removed {
 /// What was found and removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cleaning {
-    /// Where was looked, in words.
+    /// Where siga searched, in words.
     pub looked: Vec<String>,
     /// What was found.
     pub found: Vec<Removed>,
@@ -55,7 +58,7 @@ impl Cleaning {
         let left = self.found.iter().filter(|removed| removed.problem.is_some()).count();
         match left {
             0 => Ok(()),
-            _ => Err(Error::incomplete(format!("{left} things are still there")).hint("the report says which and why")),
+            _ => Err(Error::incomplete(format!("{left} things remain")).hint("the report says which and why")),
         }
     }
 
@@ -67,27 +70,27 @@ impl Cleaning {
 /// Looks for processes and program files of the calling user, and into the run directories below `runs`.
 pub fn clean(runs: &Path) -> Cleaning {
     let mut cleaning = Cleaning::default();
-    cleaning.looked.push("processes of siga without the one that started them".into());
+    cleaning.looked.push("processes of siga whose parent has ended".into());
     for orphan in processes().iter().filter(|process| process.is_orphan()) {
         cleaning.add(format!("process {} (siga {})", orphan.pid, orphan.role), orphan.end());
     }
     let mut places = vec![PathBuf::from("/tmp"), std::env::temp_dir()];
     places.dedup();
     for place in places {
-        cleaning.looked.push(format!("{}/siga.XXXXXXXXXX, copied programs that do not run", place.display()));
+        cleaning.looked.push(format!("{}/siga.XXXXXXXXXX, copies of the program that do not run", place.display()));
         if let Ok(place) = Directory::open(&place) {
             for name in copied_programs(&place) {
                 cleaning.add(place.place(&name).display().to_string(), removed(&place, &name));
             }
         }
     }
-    cleaning.looked.push(format!("{}/*, files and lines cut off while they were written", runs.display()));
-    // Nobody has named this directory, so it is not looked for behind a link either.
+    cleaning.looked.push(format!("{}/*, incomplete files and lines", runs.display()));
+    // The user did not name this directory, so a link is not followed either.
     let here = runs.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let all = Directory::open(here).and_then(|here| here.below(runs.file_name().unwrap_or_default()));
     if let Ok(all) = all {
         for name in all.names().unwrap_or_default() {
-            // What is no directory of the caller's is left alone.
+            // Directories of other users are left alone.
             if let Ok(directory) = all.below(&name).and_then(Directory::into_own) {
                 mend(directory, &mut cleaning);
             }
@@ -141,16 +144,16 @@ fn status_number(pid: &str, name: &str, at: usize) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// The effective user of a process. The owner of /proc/PID will not do: of a process that has entered a user namespace it
-/// is root.
+/// The effective user of a process. The owner of /proc/PID is not enough: it is root for a process that has entered a
+/// user namespace.
 fn owner(pid: &str) -> Option<u32> {
     status_number(pid, "Uid:", 1)
 }
 
 impl Process {
-    /// siga starts its processes from its own program file and as its own user, so a parent with another file, or of
-    /// another user, has inherited an orphan. Where the files cannot be told (a process that has entered a user namespace
-    /// hides its own), only init's children are taken for orphans.
+    /// siga starts its processes from its own program file and as its own user. A parent with another file or user
+    /// has therefore inherited an orphan. A process in a user namespace hides its file; then only children of init
+    /// count as orphans.
     fn is_orphan(&self) -> bool {
         let program =
             |pid: &str| fs::metadata(format!("/proc/{pid}/exe")).map(|file| (file.st_dev(), file.st_ino())).ok();
@@ -167,7 +170,7 @@ impl Process {
         }
     }
 
-    /// Ends it, by force if it does not leave.
+    /// Ends it, by SIGKILL if it does not leave.
     fn end(&self) -> std::result::Result<(), String> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
         let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -175,7 +178,7 @@ impl Process {
             Err(Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        // The descriptor holds on to one process; that it is still this one is known only now.
+        // The descriptor refers to one process; only now is it certain that it is still the right one.
         if process(self.pid).as_ref() != Some(self) {
             return Ok(());
         }
@@ -190,11 +193,11 @@ impl Process {
                 return Ok(());
             }
         }
-        Err("it does not die".into())
+        Err("it does not end".into())
     }
 }
 
-/// `siga.` and ten letters or digits, as `ssh:` places name their copies.
+/// `siga.` and ten letters or digits: the names of the copies that `ssh:` makes.
 fn is_copied_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.and_then(|name| name.strip_prefix("siga."))
@@ -224,7 +227,7 @@ fn is_program(place: &Directory, name: &OsStr) -> bool {
     place.open_file(name).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"\x7fELF"
 }
 
-/// Removes files that never got their name and lines that never got their end; not of a run that goes on.
+/// Removes files without their final name and lines without their end; not in a run that goes on.
 fn mend(directory: Directory, cleaning: &mut Cleaning) {
     let entry = |name: &str| directory.entry(name).ok().flatten();
     for name in TEMPORARY {
@@ -233,7 +236,7 @@ fn mend(directory: Directory, cleaning: &mut Cleaning) {
         }
     }
     let Ok(cut) = Run::cut_lines(&directory) else { return };
-    // A run that goes on has half a line for a moment only.
+    // A run that goes on has half a line only for a moment.
     if cut.is_empty() || !RECORDS.into_iter().filter_map(entry).all(is_old) {
         return;
     }
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_old_copied_programs_that_do_not_run_are_stale() {
+    fn only_old_copies_that_do_not_run_are_stale() {
         let place = tempfile::tempdir().unwrap();
         let put = |name: &str, bytes: &[u8], seconds| {
             let path = place.path().join(name);
@@ -285,7 +288,8 @@ mod tests {
     fn a_program_that_runs_is_not_stale() {
         let place = tempfile::tempdir().unwrap();
         let copy = place.path().join("siga.Ab3dE6gH9j");
-        // By another process: what this one has open for writing, the children of a test beside it may inherit.
+        // Another process writes the copy: a file that this process has open for writing could not be started while
+        // children of other tests inherit the descriptor.
         assert!(std::process::Command::new("cp").arg("/bin/sleep").arg(&copy).status().unwrap().success());
         set_age(&copy, 120);
         let mut child = std::process::Command::new(&copy).arg("60").spawn().unwrap();
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_never_got_their_name_go_once_they_are_old() {
+    fn old_files_without_their_final_name_are_removed() {
         let runs = tempfile::tempdir().unwrap();
         let directory = runs.path().join("run");
         fs::create_dir(&directory).unwrap();
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_off_is_removed_once_nobody_writes() {
+    fn an_incomplete_line_is_removed_once_nobody_writes() {
         let runs = tempfile::tempdir().unwrap();
         let directory = runs.path().join("run");
         let plan = siga_plan::plan::Plan::default();
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_program_is_none_of_ours() {
+    fn a_process_of_another_program_is_left_alone() {
         assert_eq!(process(i32::try_from(std::process::id()).unwrap()), None);
         assert_eq!(process(1), None);
     }

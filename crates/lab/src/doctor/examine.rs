@@ -1,8 +1,8 @@
 //! The examination of a host: every check with what is missing, what that costs and the way out; timings; the cost of
 //! accounting.
 //!
-//! It takes some ten seconds and leaves nothing behind. What this file holds is the result and its order; the single
-//! checks are in `probe`, `timing` and `overhead`.
+//! It takes about ten seconds and leaves nothing behind. This file holds the result and its order; the single checks
+//! are in `probe`, `timing` and `overhead`.
 
 use super::check::{Check, CheckState, Group};
 use super::overhead::{self, Overhead};
@@ -14,7 +14,7 @@ use crate::interrupt::interrupted;
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
 
-/// Rate with the profiler over rate without, below which that is worth a word.
+/// Ratio of rates with and without the profiler below which the report warns.
 const RATE_RATIO_MIN: f64 = 0.95;
 
 /// What a host can measure, and how well.
@@ -47,7 +47,7 @@ impl Examination {
         Err(Error::environment("this host cannot run the default plan").hint("the report says what is missing"))
     }
 
-    /// Marks the profiler if it slows a busy path down by more than is lost in noise.
+    /// Marks the profiler if it slows a busy path down by more than noise.
     fn price(&mut self, overhead: &Overhead) {
         let ratio = overhead.rate_ratio;
         if ratio.high.is_none_or(|high| high >= RATE_RATIO_MIN) {
@@ -57,8 +57,8 @@ impl Examination {
         {
             let percent = 100.0 * (1.0 - ratio.value);
             check.state = CheckState::Caution;
-            check.costs = Some(format!("a path that is busy all the time is {percent:.0}% slower while it is sampled"));
-            check.way_out = Some("where rates matter more than who spent the time: --accounting subtract".into());
+            check.costs = Some(format!("a path that is always busy is {percent:.0}% slower while it is sampled"));
+            check.way_out = Some("where rates matter more than the split of CPU time: --accounting subtract".into());
         }
     }
 
@@ -71,8 +71,8 @@ impl Examination {
     }
 }
 
-/// Examines this host. The program must be `siga`, which holds built paths by starting itself. `progress` receives a line for what is
-/// under way.
+/// Examines this host. The program must be `siga`, because it starts itself to hold built paths. `progress` receives
+/// a line for each step.
 ///
 /// # Errors
 /// Environment: out of descriptors, processes or threads. Incomplete: interrupted. What is merely missing is no error.
@@ -114,7 +114,7 @@ fn summary(examination: &Examination) -> String {
     } else if examination.has(Group::Accounting, "subtract") {
         "a router's cost is the difference of two paths (subtract)"
     } else {
-        "a router's cost cannot be told"
+        "a router's cost cannot be measured"
     };
     let cautions = examination.checks.iter().filter(|check| check.state == CheckState::Caution).count();
     let cautions = match cautions {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_can_be_had() {
+    fn the_summary_names_the_paths_and_the_method_available() {
         let full = examination(&[
             (Group::Paths, "veth"),
             (Group::Paths, "sockmap"),

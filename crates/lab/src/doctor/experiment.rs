@@ -1,4 +1,4 @@
-//! The experiments of a calibration: what is planted, in what setting, and how much of it a method sees in two trials.
+//! The experiments of a calibration: which cost is planted, in which trial, and how much of it a method recovers.
 //!
 //! Everything here is arithmetic over trial records that were measured elsewhere.
 
@@ -15,15 +15,15 @@ use std::fmt;
 
 /// The path, which has a router.
 pub(super) const PATH: PathKind = PathKind::VethRouted;
-/// What is said on it.
+/// The workload on it.
 pub(super) const WORKLOAD: &str = "rr-200-1000";
 /// Measured time of one trial.
 pub(super) const SECONDS: f64 = 0.4;
 /// Time before it.
 const WARM_UP_SECONDS: f64 = 0.1;
-/// Share of all CPUs that others may use in a trial which `subtract` is judged by.
+/// Share of all CPUs that other processes may use in a trial by which `subtract` is judged.
 pub(super) const OTHERS_MAX: f64 = 0.01;
-/// Share from which on others change what the path itself costs.
+/// Share from which on other processes change the cost of the path itself.
 const OTHERS_BUSY: f64 = 0.05;
 
 /// Where a known cost is planted.
@@ -40,7 +40,7 @@ pub enum Planted {
     Delay,
 }
 
-/// What is to recover it.
+/// The method that is to recover a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -91,7 +91,7 @@ pub struct Row {
     pub ratio: Ratio,
     /// What that says.
     pub verdict: Verdict,
-    /// What has to be known to read it, in words.
+    /// Conditions that a reader has to know, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -109,8 +109,8 @@ pub(super) struct Experiment {
     pub(super) ways: &'static [Way],
 }
 
-/// Two ends on one CPU wake each other at the same price whatever is planted; on two, the one that waits longer would be
-/// dearer to wake.
+/// With both ends on one CPU a wake-up costs the same whatever is planted. On two CPUs, the end that waits longer
+/// would cost more to wake.
 const IN_AN_END: Experiment = Experiment {
     planted: Planted::Client,
     little_us: 40.0,
@@ -119,11 +119,11 @@ const IN_AN_END: Experiment = Experiment {
     together: true,
     ways: &[Way::Profile, Way::Tick],
 };
-/// The profile takes time of its own, the more the longer a transaction takes, and that is part of the total which
-/// `subtract` starts from. So each of the two has trials of its own.
+/// The profiler takes CPU time of its own, more for longer transactions, and `subtract` starts from a total that
+/// contains it. So each of the two methods has trials of its own.
 const IN_THE_ROUTER: Experiment =
     Experiment { planted: Planted::Router, little_us: 10.0, much_us: 40.0, ways: &[Way::Profile], ..IN_AN_END };
-/// Ten pairs have always work; a delay is seen best alone.
+/// Ten pairs always have work; a delay shows best with one pair.
 pub(super) const EXPERIMENTS: [Experiment; 5] = [
     IN_AN_END,
     Experiment { planted: Planted::Server, ..IN_AN_END },
@@ -140,7 +140,7 @@ pub(super) const EXPERIMENTS: [Experiment; 5] = [
 ];
 
 impl Experiment {
-    /// Whether its trials are profiled: where a method needs that, and to know what others used.
+    /// Whether its trials are profiled: a method needs that, or the share of other processes is wanted.
     pub(super) fn is_profiled(&self) -> bool {
         !self.ways.contains(&Way::Subtract)
     }
@@ -170,26 +170,26 @@ impl Experiment {
 
     /// The same with other amounts, up to a quarter less or more, spread evenly over the rounds.
     ///
-    /// A loop of fixed length can fall into step with a clock that samples it, which then sees one part of it too often.
-    /// Amounts that change from round to round make that part of the noise, which the interval shows.
+    /// A loop of fixed length can fall into step with a sampling clock, which then hits one part of it too often.
+    /// With amounts that vary from round to round, this error becomes noise, which the interval shows.
     pub(super) fn varied(self, round: u32) -> Self {
         let golden = 0.618_033_988_749_895;
         let factor = 0.75 + 0.5 * (0.5 + f64::from(round) * golden).fract();
         Self { little_us: self.little_us * factor, much_us: self.much_us * factor, ..self }
     }
 
-    /// Microseconds a transaction that were planted in a trial which asked for `us`.
+    /// Microseconds per transaction that were really planted in a trial which requested `us`.
     fn planted_us(&self, trial: &TrialRecord, us: f64) -> f64 {
         match self.planted {
             Planted::Client | Planted::Server | Planted::Delay => us,
-            // A transaction takes as many packets as it takes, and the injector says what they really cost.
+            // The number of packets per transaction varies; the injector reports their real cost.
             Planted::Router => {
                 trial.cpu.planted_router.map_or(0.0, |(_, ns)| ns as f64 * 1e-3 / trial.units().max(1.0))
             }
         }
     }
 
-    /// Microseconds a transaction that a method sees in the place of the cost; `None` where it cannot.
+    /// Microseconds per transaction that a method reports for the component with the cost; `None` if it cannot.
     fn seen_us(&self, trial: &TrialRecord, way: Way) -> Option<f64> {
         if way == Way::Latency {
             return histogram::percentiles(&histogram::decode(&trial.latency).ok()?).p50;
@@ -222,8 +222,8 @@ pub(super) struct Pair {
     pub(super) much: TrialRecord,
 }
 
-/// Share of all CPUs that neither the path nor its ends used. Without a profile it is all that the ends' processes did not
-/// use: between ends that have always work, the packets of the path are forwarded while one of them runs.
+/// Share of all CPUs that neither the path nor its ends used. Without a profile it is all time that the ends'
+/// processes did not use: ends that always have work also forward the path's packets.
 fn others(trial: &TrialRecord) -> f64 {
     let cpu = &trial.cpu;
     let ns = match &cpu.profile {
@@ -248,9 +248,9 @@ fn is_quiet(pair: &Pair) -> bool {
     [&pair.little, &pair.much].iter().all(|trial| others(trial) <= OTHERS_MAX)
 }
 
-/// What `way` recovered over the rounds so far; `None` if there was no round that it could see the cost in.
+/// What `way` recovered over the rounds so far; `None` if no round can show it.
 pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<Row> {
-    // Whoever else runs is part of the total that `subtract` starts from; the other methods see only the path's own.
+    // The total from which `subtract` starts includes other processes; the other methods see only the path itself.
     let counts = |pair: &&Pair| way != Way::Subtract || is_quiet(pair);
     let counted: Vec<&Pair> = pairs.iter().filter(counts).collect();
     let one = |pair: &&Pair| -> Option<(f64, f64)> {
@@ -269,24 +269,30 @@ pub(super) fn row(experiment: &Experiment, way: Way, pairs: &[Pair]) -> Option<R
     Some(Row { planted_in: experiment.planted, way, planted_us, recovered_us, ratio, verdict, note })
 }
 
-/// The verdict with what has to be known to read it; `left_out` of the rounds did not count.
+/// The verdict with its conditions; `left_out` rounds did not count.
 fn judge(way: Way, ratio: &Ratio, pairs: &[Pair], left_out: usize) -> (Verdict, Option<String>) {
     let share = median_others(pairs).unwrap_or(0.0);
     if ratio.verdict() == Verdict::Off && ratio.is_near() {
-        let used = format!("others used {:.1}% of the CPUs", share * 100.0);
-        // Interrupts, what a hypervisor takes, what the kernel and others do by the second: a transaction that takes longer
-        // has more of it, in the total alone.
+        let used = format!("other processes used {:.1}% of the CPUs", share * 100.0);
+        // Interrupts, steal and periodic work of other processes grow with time. Longer transactions contain more of
+        // them, but only in the total.
         if way == Way::Subtract {
-            return (Verdict::Undecided, Some(format!("{used}, and what else goes by the second is in the total")));
+            return (
+                Verdict::Undecided,
+                Some(format!("{used}, and the total contains other work that grows with time")),
+            );
         }
-        // What others leave in the caches is dearer to a trial the longer its transactions take: a cost that is really there.
+        // Other processes evict caches. Longer transactions pay more for that: the cost is real.
         if share > OTHERS_BUSY {
-            return (Verdict::Undecided, Some(format!("{used}: the path itself may have become dearer")));
+            return (Verdict::Undecided, Some(format!("{used}: the path itself may cost more than on an idle host")));
         }
     }
     let percent = OTHERS_MAX * 100.0;
     let note = (left_out > 0).then(|| {
-        format!("{left_out} of {} rounds left out: others used more than {percent:.0}% of the CPUs", pairs.len())
+        format!(
+            "{left_out} of {} rounds left out: other processes used more than {percent:.0}% of the CPUs",
+            pairs.len()
+        )
     });
     (ratio.verdict(), note)
 }
@@ -296,8 +302,8 @@ mod tests {
     use super::*;
     use siga_results::record::{Charges, ProfileRecord, Samples};
 
-    /// A second of two CPUs with 1,000 transactions, ends that ran 500 ms, and a router and others that got so many samples
-    /// of 0.1 ms and really spent as many.
+    /// A second of two CPUs with 1,000 transactions and ends that ran 500 ms. Router and others got the given numbers
+    /// of samples of 0.1 ms, and really spent that time.
     fn trial(router: u64, others: u64, is_profiled: bool) -> TrialRecord {
         let samples = |kernel| Samples { user: 0, kernel };
         let elsewhere = Charges { router: samples(router), other: samples(others), ..Charges::default() };
@@ -325,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_recovered() {
+    fn a_planted_cost_is_recovered() {
         for way in [Way::Profile, Way::Subtract] {
             let experiment = of_router(way);
             let row = row(&experiment, way, &pairs(&[0; 8], experiment)).unwrap();
@@ -335,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn subtract_is_judged_by_quiet_rounds_only() {
+    fn only_quiet_rounds_judge_subtract() {
         let (by_subtract, by_profile) = (of_router(Way::Subtract), of_router(Way::Profile));
         // 300 samples of 0.1 ms are 1.5% of two CPUs for a second.
         let shares = [0, 0, 300];
@@ -347,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_is_no_part_of_what_subtract_is_judged_by() {
+    fn trials_with_a_profile_do_not_judge_subtract() {
         assert!(!of_router(Way::Subtract).is_profiled());
         assert!(EXPERIMENTS.iter().filter(|it| it.ways.contains(&Way::Profile)).all(Experiment::is_profiled));
     }
@@ -357,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_busy_host_a_ratio_near_1_cannot_be_called_off() {
+    fn a_ratio_near_1_on_a_busy_host_is_not_called_off() {
         let experiment = of_router(Way::Subtract);
         let (quiet, busy) = (pairs(&[0; 8], experiment), pairs(&[2_000; 8], experiment));
         assert_eq!(judge(Way::Profile, &ratio(1.09, 0.03), &quiet, 0), (Verdict::Off, None));
@@ -372,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_by_the_second_is_no_fault_of_subtract() {
+    fn work_that_grows_with_time_is_not_charged_to_subtract() {
         let quiet = pairs(&[0; 8], of_router(Way::Subtract));
         assert_eq!(judge(Way::Subtract, &ratio(1.03, 0.01), &quiet, 0), (Verdict::Recovered, None));
         let (verdict, note) = judge(Way::Subtract, &ratio(1.09, 0.01), &quiet, 0);
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_vary_around_what_was_chosen_and_fit_the_instrument() {
+    fn amounts_vary_around_the_chosen_value_within_the_injectors_limit() {
         for experiment in EXPERIMENTS {
             let varied: Vec<f64> = (0..40).map(|round| experiment.varied(round).much_us / experiment.much_us).collect();
             let mean = varied.iter().sum::<f64>() / 40.0;

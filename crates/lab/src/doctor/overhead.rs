@@ -1,7 +1,7 @@
 //! What accounting itself costs: the rate of real trials with the profiler on against the rate with it off.
 //!
-//! Both kinds of trial alternate, so that drift of the host falls on both. The other methods read counters before and
-//! after a trial only and cost nothing within it.
+//! Trials with and without it alternate, so that drift of the host affects both. The other methods only read counters
+//! before and after a trial and cost nothing within it.
 
 use super::recovery::Ratio;
 use crate::config;
@@ -19,7 +19,7 @@ const TRIALS: u32 = 10;
 /// Measured time of one.
 const SECONDS: f64 = 0.3;
 
-/// What the profiler costs a path that is busy all the time.
+/// What the profiler costs a path that is always busy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// The cell it was measured on, in words.
@@ -68,7 +68,7 @@ pub(super) fn measure(profiler: Profiler, progress: &mut dyn FnMut(&str)) -> Res
     let nothing = || Error::incomplete("no trial was measured");
     let log = Ratio::of(&logs).ok_or_else(nothing)?;
     let rate = lower_median(&rates).map(|at| rates[at]).ok_or_else(nothing)?;
-    // Ratios are even-handed as logarithms: half and double cancel.
+    // Ratios average as logarithms: half and double cancel out.
     let rate_ratio = Ratio { value: log.value.exp(), low: log.low.map(f64::exp), high: log.high.map(f64::exp), ..log };
     Ok(Overhead { cell: cell.to_string(), rate_ratio, rate })
 }

@@ -79,14 +79,14 @@ fn without(kind: PathKind) -> &'static str {
     match kind {
         PathKind::Veth => "no direct path to compare others with; its cells are skipped",
         PathKind::VethRouted => {
-            "no figure for a router hop, and nothing that siga's own network stands beside; its cells are skipped"
+            "no figure for router overhead, and no kernel path to compare siga's own network with; its cells are skipped"
         }
         PathKind::Loopback | PathKind::Unix | PathKind::Bridge | PathKind::Macvlan => "its cells are skipped",
         PathKind::Sockmap => "its cells are skipped; nothing else needs it",
     }
 }
 
-/// The methods of accounting, the paths known.
+/// The methods of accounting, given the checks of the paths.
 pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
     let has = |kind: PathKind| {
         paths
@@ -106,12 +106,12 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
         Check::ok(
             Group::Accounting,
             "subtract",
-            "the router's cost is what the path with it takes more than the one without",
+            "the router's cost is the difference between the paths with and without it",
         )
     } else {
         Check::ok(Group::Accounting, "subtract", "it needs the paths veth and veth-routed").with(
             CheckState::Missing,
-            "without `profile` too, the router's cost cannot be told",
+            "if `profile` is missing too, the router's cost cannot be measured",
             Some("see the paths above".into()),
         )
     };
@@ -119,7 +119,7 @@ pub(super) fn accounting(paths: &[Check]) -> Vec<Check> {
     vec![profile, subtract, Check::ok(Group::Accounting, "tick", tick), totals()]
 }
 
-/// How fine the total CPU time of the host can be read.
+/// How precisely the host's total CPU time can be read.
 fn totals() -> Check {
     let name = "total";
     match HostCpu::read() {
@@ -135,7 +135,7 @@ fn totals() -> Check {
     }
 }
 
-/// Everything else that measuring, or this program, makes use of.
+/// The other programs and abilities that siga uses.
 pub(super) fn tools() -> Vec<Check> {
     let planting = match cost_injector::available() {
         Ok(()) => Check::ok(Group::Tools, "planting", "a known cost can be planted in a router (--calibrate)"),
@@ -156,7 +156,7 @@ const USER_NAMESPACES_OFF: [(&str, &str); 3] = [
     ("kernel.apparmor_restrict_unprivileged_userns", "1"),
 ];
 
-/// By the settings: whoever lacks the privilege has seen above whether a path could be built in one.
+/// Reads the settings. A caller without privilege has seen above whether a path can be built in a user namespace.
 fn user_namespaces() -> Check {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/")));
     let is_off = |name: &str, off: &str| read(name).is_ok_and(|value| value.trim() == off);
@@ -205,14 +205,14 @@ fn ssh() -> Check {
     }
 }
 
-/// What makes the host a bad place to measure on; one line if nothing does.
+/// What makes the host unsuitable for measuring; one line if nothing does.
 pub(super) fn host(environment: &Environment) -> Vec<Check> {
     let warnings = environment.fitness();
     if warnings.is_empty() {
         return vec![Check::ok(Group::Host, "fitness", "nothing here disturbs measuring")];
     }
     let check = |warning: siga_results::environment::Warning| {
-        // A warning says what is wrong and, after a colon, what that costs.
+        // A warning names the problem and, after a colon, its cost.
         let (finding, costs) = warning.message.split_once(": ").unwrap_or((&warning.message, "figures vary"));
         Check::ok(Group::Host, "fitness", finding).with(CheckState::Caution, costs, Some(warning.hint))
     };

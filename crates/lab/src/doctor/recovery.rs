@@ -1,15 +1,15 @@
-//! How much of a planted cost came back: the ratio of recovered to planted over rounds, and what to make of it.
+//! How much of a planted cost was recovered: the ratio of recovered to planted over rounds, and its verdict.
 //!
-//! A host that measures itself is disturbed in bursts, so the ratio is the Hodges-Lehmann estimate (the median of all
-//! means of two rounds) with the interval that belongs to it, that of the signed-rank test: a few rounds gone wrong move
-//! neither far, and no shape of the noise is assumed but its symmetry.
+//! Other load disturbs a host in bursts. So the ratio is the Hodges-Lehmann estimate (the median of all means of two
+//! rounds) with its interval from the signed-rank test. A few bad rounds move neither far, and the noise only has to
+//! be symmetric.
 
 use serde::{Deserialize, Serialize};
 use siga_results::stats::{Location, signed_rank};
 
 /// A ratio this close to 1 counts as recovered.
 const TOLERANCE: f64 = 0.05;
-/// Half an interval wider than this says nothing.
+/// An interval whose half is wider than this is inconclusive.
 const HALF_WIDTH_MAX: f64 = 0.15;
 
 /// Recovered over planted.
@@ -25,7 +25,7 @@ pub struct Ratio {
     pub rounds: usize,
 }
 
-/// What a ratio says of a method.
+/// Verdict on a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -33,32 +33,32 @@ pub enum Verdict {
     Recovered,
     /// All of the interval is further off than 5%.
     Off,
-    /// Too few rounds or too much noise to tell.
+    /// Too few rounds or too much noise.
     Undecided,
 }
 
 impl Ratio {
-    /// The ratio behind one ratio a round; `None` without a round, or if one is not finite.
+    /// The estimate from one ratio per round; `None` without a round, or if a ratio is not finite.
     pub fn of(rounds: &[f64]) -> Option<Self> {
         let Location { value, low, high } = signed_rank::location(rounds, 0.95)?;
         Some(Self { value, low, high, rounds: rounds.len() })
     }
 
-    /// Whether more rounds can hardly change a good verdict: all of the interval lies within the tolerance.
+    /// True if further rounds will hardly change a good verdict: the whole interval lies within the tolerance.
     ///
-    /// A bad one waits for the last round: an interval that is looked at after each round is clear of the tolerance sooner
-    /// or later by chance.
+    /// A bad verdict waits for the last round: if each round were a chance to stop, an interval would leave the
+    /// tolerance sooner or later by chance.
     pub(super) fn is_settled(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         low >= 1.0 - TOLERANCE && high <= 1.0 + TOLERANCE
     }
 
-    /// Whether it lies where noise of the host could have put it.
+    /// Whether noise of the host explains the difference from 1.
     pub(super) fn is_near(&self) -> bool {
         (self.value - 1.0).abs() <= HALF_WIDTH_MAX
     }
 
-    /// What it says.
+    /// The verdict.
     pub fn verdict(&self) -> Verdict {
         let (Some(low), Some(high)) = (self.low, self.high) else { return Verdict::Undecided };
         if (high - low) / 2.0 > HALF_WIDTH_MAX {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_gone_wrong_do_not_move_the_estimate_far() {
+    fn a_few_bad_rounds_do_not_move_the_estimate_far() {
         let mut rounds = vec![0.98, 0.99, 1.0, 1.0, 1.01, 1.02, 0.995, 1.005, 1.0, 0.99];
         rounds.extend([9.0, -4.0]);
         let ratio = Ratio::of(&rounds).unwrap();

@@ -1,4 +1,4 @@
-//! The doctor's findings for people: aligned, a mark a line, and below what is not well what it costs and the way out.
+//! The doctor's report as text: aligned, one mark per line, and below each problem its cost and the way out.
 
 use super::calibrate::Calibration;
 use super::check::{Check, CheckState, Group};
@@ -124,7 +124,7 @@ pub(super) fn calibration(calibration: &Calibration) -> String {
         let _ = writeln!(out, "  {:<11}{:<12}{:<10}{}", "skipped", absent.planted_in, absent.way, absent.reason);
     }
     if let Some(percent) = calibration.others_percent {
-        let _ = writeln!(out, "\nOthers used {percent:.1}% of the CPUs in the median trial.");
+        let _ = writeln!(out, "\nOther processes used {percent:.1}% of the CPUs in the median trial.");
     }
     out
 }
@@ -142,7 +142,7 @@ fn verdict(calibration: &Calibration) -> String {
     match (count(Verdict::Off), count(Verdict::Undecided)) {
         (0, 0) => "Every method recovers what was planted.".into(),
         (0, undecided) => {
-            format!("{undecided} of {all} could not be told within 5%: what else this host does is in the way.")
+            format!("{undecided} of {all} could not be determined within 5%: other load on this host is too high.")
         }
         (off, _) => format!("{off} of {all} were not recovered within 5%."),
     }
@@ -157,7 +157,7 @@ pub(super) fn cleaning(cleaning: &Cleaning) -> String {
         };
     }
     if cleaning.found.is_empty() {
-        let _ = writeln!(out, "Nothing was left behind. Looked for:");
+        let _ = writeln!(out, "Nothing was left behind. siga searched for:");
         for place in &cleaning.looked {
             let _ = writeln!(out, "  {place}");
         }
@@ -192,8 +192,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_host_is_told_where_was_looked() {
+    fn the_report_of_a_clean_host_says_where_siga_searched() {
         let text = cleaning(&Cleaning { looked: vec!["/tmp/siga.XXXXXXXXXX".into()], found: Vec::new() });
-        assert_eq!(text, "Nothing was left behind. Looked for:\n  /tmp/siga.XXXXXXXXXX\n");
+        assert_eq!(text, "Nothing was left behind. siga searched for:\n  /tmp/siga.XXXXXXXXXX\n");
     }
 }

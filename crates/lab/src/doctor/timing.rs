@@ -1,7 +1,7 @@
 //! What this host's elementary costs are: a clock reading, a system call, handing a word to another thread and back.
 //!
-//! Every figure is a median, so that a disturbed stretch does not count, and each takes at most [`TIME_MAX`]. The cost of a
-//! wake-up decides what a blocking request-response can reach; two spinning threads show what it would be without.
+//! Every figure is a median, so that a disturbed stretch does not count, and takes at most [`TIME_MAX`]. The cost of
+//! a wake-up limits blocking request-response; two spinning threads show the cost without it.
 
 use crate::clock::now_ns;
 use crate::place::stay_on;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const TIME_MAX: Duration = Duration::from_millis(150);
 /// Samples of one figure at most.
 const SAMPLES_MAX: usize = 2_000;
-/// Operations that are timed together where one is too short for the clock.
+/// Operations per sample, for operations that are too short for the clock.
 const BATCH: u32 = 100;
 
 /// An elementary cost.
@@ -130,7 +130,7 @@ fn wake_up(here: u32, there: u32) -> Result<f64> {
 }
 
 fn ring(doorbell: &OwnedFd) {
-    // An eventfd that was never read so often that it is full takes any word.
+    // An eventfd takes any word unless its counter is full, which needs 2^64 - 1 unread writes.
     let _written = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
 }
 
@@ -167,7 +167,7 @@ fn spin(here: u32, there: u32) -> Result<f64> {
     )
 }
 
-/// Runs `measure` on one CPU and `answer` on another; `end` makes the answering end.
+/// Runs `measure` on one CPU and `answer` on another; `end` ends the second.
 fn two_threads(
     here: u32,
     there: u32,

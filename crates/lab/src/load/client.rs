@@ -1,9 +1,9 @@
 //! The client of every workload: initiates the exchanges of all its pairs and measures them.
 //!
-//! Closed loop: a pair begins its next exchange as soon as the last one has ended. Open loop (a rate is given): exchanges
-//! are planned at even distances, a pair that is late begins at once, and latency is also counted from the planned start
-//! (corrected for coordinated omission). A failed pair is counted; a standing connection that fails stays away, a CRR
-//! pair goes on with a new connection. The driver fails only when no pair is left.
+//! Closed loop: a pair begins its next exchange when the last one has ended. Open loop (with a rate): exchanges are
+//! planned at even distances, a late pair begins at once, and latency is also counted from the planned start
+//! (corrected for coordinated omission). A failed pair is counted. A standing connection that fails is not made
+//! again; a CRR pair goes on with a new connection. The driver fails only when no pair is left.
 
 mod exchange;
 
@@ -23,18 +23,18 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What a client is to do, the same for all its phases.
+/// A client's task, the same in all phases.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientConfig {
-    /// What is said.
+    /// The workload.
     pub workload: Workload,
     /// Pairs served by this process.
     pub pairs: u32,
-    /// Number of its first pair among all pairs of the trial: keeps identities apart.
+    /// Number of its first pair among all pairs of the trial; it makes identities unique.
     pub first_pair: u32,
     /// Where the servers listen; pair i connects to endpoint i modulo their number.
     pub endpoints: Vec<Endpoint>,
-    /// Who closes first in CRR.
+    /// Side that closes first in CRR.
     pub close: Close,
     /// Largest single write, and size of the receive buffer.
     pub write_bytes: u64,
@@ -47,7 +47,7 @@ pub struct ClientConfig {
 pub struct Phase {
     /// When to begin, on this host's monotonic clock; 0: at once.
     pub start_ns: u64,
-    /// How long to initiate.
+    /// Time in which exchanges are begun.
     pub duration_ns: u64,
     /// Distance between stamps.
     pub stride: u64,
@@ -55,7 +55,7 @@ pub struct Phase {
     pub rate: Option<f64>,
 }
 
-/// What a phase gave.
+/// Result of a phase.
 #[derive(Debug)]
 pub struct PhaseReport {
     /// First start on this host's monotonic clock.
@@ -70,7 +70,7 @@ pub struct PhaseReport {
     pub corrected: Option<Histogram<u64>>,
     /// Units done in each tenth of the phase.
     pub slices: [f64; limits::SLICES],
-    /// Units done by the pair that did least and by the one that did most.
+    /// Units of the pair that did the fewest, and of the one that did the most.
     pub pair_units: (f64, f64),
 }
 
@@ -169,7 +169,7 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Makes the standing connections of all pairs (none for CRR, whose connections belong to its exchanges).
+    /// Makes the standing connections of all pairs (none for CRR, where each exchange makes its own).
     ///
     /// # Errors
     /// The first connection that fails, none more connected for `limits::STALL_TIME_MAX`, or not all within
@@ -208,7 +208,7 @@ impl<S: Sockets> Client<S> {
         Ok(())
     }
 
-    /// Keeps the network moving between phases, and says when to do so again; `None` if it moves by itself.
+    /// Keeps the network moving between phases, and returns when to do so again; `None` if it moves by itself.
     pub fn tend(&mut self) -> Option<Duration> {
         self.sockets.tend()
     }
@@ -258,7 +258,7 @@ impl<S: Sockets> Client<S> {
         if shared.give_up.load(Ordering::Relaxed) {
             self.run.ending = true;
         } else if shared.ending.load(Ordering::Relaxed) {
-            // By this thread's clock: it may have begun later than it was told to.
+            // This thread's clock decides: it may have begun late.
             self.over(now_ns());
         }
         if self.run.phase.rate.is_some() {
@@ -345,7 +345,7 @@ impl<S: Sockets> Client<S> {
         let units = self.pairs.iter().map(|pair| workload.units(pair.transactions, pair.bytes));
         let next = Run::new(self.run.phase, 0);
         let run = std::mem::replace(&mut self.run, next);
-        // An open loop is over with its time, however long before that its last transaction was.
+        // An open loop lasts for its whole time, even if its last transaction ended earlier.
         let least = if run.phase.rate.is_some() { run.deadline_ns } else { run.start_ns + 1 };
         PhaseReport {
             start_ns: run.start_ns,
@@ -389,7 +389,7 @@ impl Run {
         }
     }
 
-    /// Adds units to the tenth of the phase that `now` lies in; what arrives after the end belongs to none.
+    /// Adds units to the tenth of the phase that contains `now`; units after the end are in no tenth.
     fn slice(&mut self, now: u64, units: f64) {
         let length = (self.phase.duration_ns / limits::SLICES as u64).max(1);
         let at = usize::try_from(now.saturating_sub(self.start_ns) / length).unwrap_or(usize::MAX);
@@ -410,7 +410,7 @@ fn to_ns(value: f64) -> u64 {
     }
 }
 
-/// Sleeps until shortly before, then spins, so that many processes begin together.
+/// Sleeps until shortly before the start, then spins, so that many processes begin together.
 fn wait_until(start_ns: u64) {
     let now = now_ns();
     if start_ns > now + 200_000 {

@@ -1,10 +1,10 @@
-//! Payload: what the bytes of a message are, so that the other side can tell whether they are right.
+//! Payload: the bytes of a message, chosen so that the receiver can check them.
 //!
-//! A stamp is 8 bytes that follow from the connection, the direction, the number of the message and the offset within
-//! it. Measured trials carry one at offset 0 and then every 4,096 bytes; when every byte is to be checked the distance is
-//! 8, so the stamps *are* the payload. A receiver that checks every 4,096 bytes accepts both. The first request on a
-//! connection starts with the connection's identity instead (cut to the request's length), which is how the server learns
-//! it; a UDP request starts with its transaction number in the same way.
+//! A stamp is 8 bytes computed from the connection, the direction, the message's number and the offset within it.
+//! Measured trials carry one at offset 0 and then every 4,096 bytes. When every byte is checked, the distance is 8,
+//! so the payload consists of stamps; a receiver that checks every 4,096 bytes accepts both. The first request on a
+//! connection begins with the connection's identity instead (cut to the request's length): the server learns it
+//! there. A UDP request begins with its transaction number in the same way.
 
 use crate::limits::STAMP_BYTES;
 
@@ -17,7 +17,7 @@ pub enum Direction {
     Response,
 }
 
-/// What the content of one message follows from.
+/// What the content of one message is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// Identity of the connection (or number of the transaction, for datagrams), known to both sides.
@@ -60,8 +60,8 @@ impl Message {
     }
 }
 
-/// Calls `each(stamp position, first byte of the stamp, place in the buffer, length)` for every stamp that overlaps the
-/// range; stops and returns false when `each` does.
+/// Calls `each(stamp position, first byte of the stamp, index in the buffer, length)` for every stamp that overlaps
+/// the range; stops and returns false when `each` does.
 fn overlaps(len: usize, offset: u64, stride: u64, mut each: impl FnMut(u64, usize, usize, usize) -> bool) -> bool {
     debug_assert!(stride >= STAMP_BYTES && stride.is_multiple_of(STAMP_BYTES), "stride {stride} would overlap stamps");
     let end = offset + len as u64;

@@ -1,8 +1,8 @@
-//! The server of every workload: takes each request whole, checks it, answers.
+//! The server of every workload: receives each request whole, checks it, answers.
 //!
-//! It serves any number of connections from one listener until told to quit. It trusts nothing a client sends: a request
-//! that is too short, too long or wrong is counted and costs its connection only. On `Shared::pause` it holds still
-//! between two operations, which is what ends a stream that flows from here.
+//! It serves any number of connections from one listener until it has to quit. It trusts no client: a request that is
+//! too short, too long or wrong is counted and costs only its connection. On `Shared::pause` it quiesces between two
+//! operations, which also ends a stream that the server sends.
 
 use super::content::{Direction, Message};
 use super::{PUBLISH_EVERY, Quiesced, Shared, buffer, spend_cpu};
@@ -20,14 +20,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a server is to do.
+/// A server's task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerConfig {
-    /// What is said.
+    /// The workload.
     pub workload: Workload,
     /// Where to listen.
     pub endpoint: Endpoint,
-    /// Who closes first in CRR.
+    /// Side that closes first in CRR.
     pub close: Close,
     /// Largest single write, and size of the receive buffer.
     pub write_bytes: u64,
@@ -62,7 +62,7 @@ struct Connection<S> {
 const LISTENER: Token = Token(0);
 /// Operations one connection may do before the others get their turn.
 const TURN: usize = 16;
-/// Connections taken before those there are get their turn.
+/// Connections accepted before the existing ones get their turn.
 const ACCEPTS_AT_ONCE: usize = 64;
 
 /// The server driver.
@@ -113,7 +113,7 @@ impl<S: Sockets> Server<S> {
         Ok((server, endpoint))
     }
 
-    /// Serves until told to quit; `stride` is read whenever the server has held still.
+    /// Serves until it has to quit; reads `stride` after each quiescent point.
     ///
     /// # Errors
     /// Polling failed.
@@ -163,7 +163,7 @@ impl<S: Sockets> Server<S> {
         stopped && self.connections.iter().flatten().all(|connection| connection.state == ExchangeState::Sending)
     }
 
-    /// Takes up the streams that were stopped for a quiescent point; their sockets will not become ready once more.
+    /// Resumes the streams that stopped for a quiescent point; their sockets do not become ready again by themselves.
     fn go_on(&mut self) {
         if self.config.workload.is_stream() {
             (0..self.connections.len()).for_each(|slot| self.enqueue(slot));
@@ -202,7 +202,7 @@ impl<S: Sockets> Server<S> {
             match self.sockets.accept(&self.listener, Token(slot + 1)) {
                 Ok(socket) => self.add(slot, socket),
                 Err(error) => {
-                    // Any other error belongs to the connection that was about to be taken; more may wait behind it.
+                    // Any other error belongs to the connection that was to be accepted; more may wait behind it.
                     self.accepting = error.kind() != io::ErrorKind::WouldBlock;
                     self.account.counts.connect_failures += u64::from(self.accepting);
                     return;
@@ -285,7 +285,7 @@ impl<S: Sockets> Server<S> {
         self.account.counts.wrong_content += u64::from(!right);
         connection.offset += received as u64;
         if workload.shape == Shape::Strp {
-            // Of a stream that flows to here, only this side knows when its last byte has arrived.
+            // Only the receiver of a stream knows when its last byte has arrived.
             let now = now_ns();
             self.account.last_ns = now;
             if self.account.first_ns == 0 {
@@ -294,7 +294,8 @@ impl<S: Sockets> Server<S> {
         }
         self.account.counts.received += received as u64;
         if connection.offset < workload.request {
-            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            // A short read has emptied the socket. Later data makes it ready again, but the end of the stream does
+            // not.
             return Ok(received == room || connection.ended);
         }
         connection.offset = 0;
@@ -358,7 +359,7 @@ impl<S: Sockets> Server<S> {
         }
     }
 
-    /// Lets responses go whose planted delay is over.
+    /// Sends the responses whose planted delay is over.
     fn release_delayed(&mut self) {
         if self.config.delay_ns == 0 {
             return;
@@ -411,7 +412,7 @@ impl<S: Sockets> Server<S> {
     fn answer(&mut self, to: SocketAddr, number: u64) {
         let message = Message { connection: number, number: 0, direction: Direction::Response };
         message.write(&mut self.outbox, 0, self.stride);
-        // What the network refuses is lost, as datagrams are; the client counts it.
+        // A datagram that the network refuses is lost; the client counts it.
         if let Ok(sent) = self.sockets.send_to(&self.listener, &self.outbox, to) {
             self.account.counts.sent += sent as u64;
             self.account.counts.transactions += 1;

@@ -1,9 +1,9 @@
 //! Builds the network of a path: namespaces, links, addresses and routes, in the order that needs no waiting.
 //!
-//! Sysctls come first, because an interface takes its defaults when it is made; addresses come last, when every interface
-//! carries frames, because IPv6 uses an address only there. A level's packet filter follows, which may name interfaces and
-//! brings sysctls of its own. Frames larger than a link carries are cut by the kernel's own rules; nothing here shapes or
-//! delays.
+//! Sysctls come first, because a new interface takes its defaults from them. Addresses come last, when every
+//! interface carries frames, because IPv6 uses an address only then. A level's packet filter follows; it may name
+//! interfaces and has sysctls of its own. The kernel fragments frames that are too large for a link; nothing here
+//! shapes or delays.
 
 use super::filter;
 use super::namespace::{Node, NodeKind, gain_privilege};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How long interfaces may take to carry frames; the kernel's link watcher needs a millisecond.
 const READY_TIME_MAX: Duration = Duration::from_secs(5);
-/// Pause between two looks at an interface that does not carry frames yet.
+/// Pause between two checks whether an interface carries frames.
 const READY_PAUSE: Duration = Duration::from_micros(100);
 
 /// Smallest MTU on which the kernel runs IPv6 (RFC 8200, section 5).
@@ -63,7 +63,7 @@ impl Network {
         Ok((network, built))
     }
 
-    /// What every interface of the path has carried, by its label; connection tracking, where it has dropped packets.
+    /// What every interface of the path has carried, by its label; also what connection tracking has dropped.
     pub(super) fn counters(&mut self) -> Result<BTreeMap<String, Counters>> {
         let mut counters = BTreeMap::new();
         for interface in self.interfaces.clone() {
@@ -131,7 +131,7 @@ impl Network {
         Ok(())
     }
 
-    /// Two ports that forward from the first frame on: no spanning tree, no delay, no snooping.
+    /// Two ports that forward from the first frame on: no spanning tree, no delay, no multicast snooping.
     fn bridge(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Client, "siga-c"), (NodeKind::Router, "siga-rc"), mtu)?;
         self.veth((NodeKind::Server, "siga-s"), (NodeKind::Router, "siga-rs"), mtu)?;
@@ -147,11 +147,11 @@ impl Network {
                 self.change(port, "attach to the bridge", vec![LinkAttribute::Controller(bridge.index)])?;
             }
         }
-        // A bridge takes the least MTU of its ports unless told otherwise afterwards.
+        // A bridge takes the smallest MTU of its ports unless its own is set afterwards.
         self.change(bridge, "set the MTU of", mtu.map(LinkAttribute::Mtu).into_iter().collect())
     }
 
-    /// A veth pair, both ends in the middle, gives the parent a carrier without any driver for hardware.
+    /// The parent is one end of a veth pair in the middle namespace, so it has a carrier without a hardware driver.
     fn macvlan(&mut self, mtu: Option<u32>) -> Result<()> {
         self.veth((NodeKind::Router, "siga-q"), (NodeKind::Router, "siga-p"), mtu)?;
         let parent = self.node(NodeKind::Router)?.index("siga-p")?;
@@ -232,8 +232,8 @@ impl Network {
         Ok(())
     }
 
-    /// Gives an interface its address, and with an IPv6 address a link-local one that ends alike: a router asks for the
-    /// neighbours of forwarded packets by that.
+    /// Gives an interface its address, and with an IPv6 address a link-local one with the same ending: a router sends
+    /// neighbour solicitations for forwarded packets from it.
     fn add_address(&mut self, name: &str, address: IpAddr) -> Result<()> {
         let interfaces: Vec<_> = self.interfaces.iter().copied().filter(|interface| interface.name == name).collect();
         for interface in interfaces {
@@ -252,7 +252,7 @@ impl Network {
     }
 }
 
-/// The namespaces of a type, in the order of [`Built::namespaces`].
+/// The namespaces of a path type, in the order of [`Built::namespaces`].
 fn nodes(kind: PathKind) -> &'static [NodeKind] {
     match kind {
         PathKind::Loopback | PathKind::Unix => &[NodeKind::Shared],
@@ -312,7 +312,8 @@ fn up(index: u32) -> LinkMessage {
     message
 }
 
-/// An interface carries frames once its state is up (lo never says so) and the queue that drops everything is gone.
+/// An interface carries frames once its state is up (lo never reports that) and the queue that drops everything is
+/// gone.
 fn is_ready(link: &LinkMessage) -> bool {
     let drops_all = LinkAttribute::Qdisc("noop".to_owned());
     let is_up = link.attributes.contains(&LinkAttribute::OperState(State::Up));

@@ -1,8 +1,8 @@
-//! A level's packet filter: a ruleset in nft's own language, loaded into one namespace of the path and read back.
+//! A level's packet filter: a ruleset in nft's language, loaded into one namespace of the path and read back.
 //!
-//! The program `nft` does both, as a child of the holder and inside the namespace; it ends with the holder and is given
-//! limits of time and of what it may say. A ruleset that does not load whole, or that no packet of the path would meet, is
-//! an error: nothing is filtered in silence, nor left unfiltered.
+//! The program `nft` does both, as a child of the namespace holder inside the namespace. It ends with the holder; its
+//! time and output are limited. A ruleset that does not load completely, or that no packet of the path would meet, is
+//! an error.
 
 use super::namespace::{Node, NodeKind};
 use super::network::Network;
@@ -21,13 +21,13 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Directories of programs for administrators, which users often do not search.
+/// Directories of programs for administrators, which are often not in a user's PATH.
 const ALSO_SEARCHED: [&str; 2] = ["/usr/sbin", "/sbin"];
-/// Pause between two looks whether nft has ended; it takes ten milliseconds for a hundred rules.
+/// Pause between two checks whether nft has ended; it takes ten milliseconds for a hundred rules.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Lines of a diagnostic that an error repeats; the first ones name the cause.
+/// Lines of nft's diagnostic that an error repeats; the first ones name the cause.
 const DIAGNOSTIC_LINES_MAX: usize = 3;
-/// Letters of each of them.
+/// Characters of each of them.
 const DIAGNOSTIC_LETTERS_MAX: usize = 160;
 
 /// How nft loads the ruleset on its input.
@@ -45,7 +45,7 @@ pub(crate) fn commands() -> [Command; 2] {
     })
 }
 
-/// The version of the program that loads rulesets, in its own words.
+/// The version that nft reports.
 ///
 /// # Errors
 /// Environment: it is absent or does not run.
@@ -58,7 +58,7 @@ pub fn version() -> Result<String> {
     Ok(clean(&ran.said).lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Loads the level's ruleset, if it has one, and says what the kernel lists afterwards, by the place it is in.
+/// Loads the level's ruleset, if it has one, and returns what the kernel lists afterwards, by namespace.
 pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<String, String>> {
     let Some(ruleset) = &spec.level.nftables else { return Ok(BTreeMap::new()) };
     let place = place(spec.kind);
@@ -70,7 +70,8 @@ pub(super) fn load(network: &mut Network, spec: &PathSpec) -> Result<BTreeMap<St
     Ok([(format!("{} nftables", place.name()), listed.summary())].into())
 }
 
-/// Packets dropped in the namespace because connection tracking could not take them in; 0 where the kernel does not say.
+/// Packets dropped in the namespace because the table of connection tracking was full; 0 if the kernel does not
+/// report it.
 pub(super) fn dropped(node: &Node) -> Result<u64> {
     node.enter()?;
     Ok(std::fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack").map_or(0, |text| dropped_in(&text)))
@@ -84,8 +85,8 @@ fn dropped_in(table: &str) -> u64 {
     lines.filter_map(|line| u64::from_str_radix(line.get(column)?, 16).ok()).sum()
 }
 
-/// Where IP packets of a path are filtered: by its router, else by the host that the server is on. The middle of a bridge
-/// or of macvlan is no host: frames pass below its IP layer.
+/// The namespace that filters IP packets of a path: the router's, else the server's. The middle of a bridge or of
+/// macvlan has no IP layer that frames pass.
 fn place(kind: PathKind) -> NodeKind {
     match kind {
         PathKind::VethRouted => NodeKind::Router,
@@ -120,13 +121,13 @@ fn apply(node: &Node, ruleset: &str) -> Result<Listing> {
     let listing = Listing::parse(&reading.said)?;
     let loaded = loaded(&String::from_utf8_lossy(&loading.said));
     if listing.rules != loaded {
-        return Err(Error::environment(format!("{loaded} rules were loaded, {} are there", listing.rules))
+        return Err(Error::environment(format!("{loaded} rules were loaded, {} are in force", listing.rules))
             .hint("give rules that stay: none that the ruleset itself replaces or flushes"));
     }
     Ok(listing)
 }
 
-/// Rules that stay, by what the kernel has echoed of the changes. Chains without a name are listed within their rule.
+/// Rules that stay, from the changes that the kernel echoed. Chains without a name are listed within their rule.
 fn loaded(echo: &str) -> usize {
     let rules = |what: &str| {
         let lines = echo.lines().filter_map(|line| line.strip_prefix(what));
@@ -141,7 +142,7 @@ fn refused(node: &Node, diagnostic: &str) -> Error {
     } else if diagnostic.contains("Message too long") {
         "without root the kernel takes some 500 rules at once; run siga as root, or put addresses and ports into sets"
     } else if ["Could not process", "not supported", "netlink"].iter().any(|text| diagnostic.contains(text)) {
-        "this kernel lacks what the rules ask for (`modprobe nf_tables` may load it); leave it out of the level"
+        "this kernel lacks a feature that the rules need (`modprobe nf_tables` may load it); leave it out of the level"
     } else {
         "`nft -c -f FILE` checks the rules without loading them"
     };
@@ -156,7 +157,7 @@ struct Listing {
     chains: usize,
     /// Family and hook of each chain that has one.
     hooked: Vec<(String, String)>,
-    /// Of everything but handles and versions.
+    /// Hash of the listing without handles and versions.
     hash: u64,
 }
 
@@ -182,7 +183,7 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Fails unless packets of the path come by one of the chains.
+    /// Fails unless packets of the path pass one of the chains.
     fn meets(&self, place: NodeKind, ipv6: bool) -> Result<()> {
         let families = ["inet", "netdev", if ipv6 { "ip6" } else { "ip" }];
         let passed = |(family, hook): &(String, String)| {
@@ -209,13 +210,13 @@ const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 const INSTALL: &str = "install nftables (`apt-get install nftables`), or leave `nftables` out of the level";
 
-/// The program and the time it may still take.
+/// The program and the time that it has left.
 struct Nft {
     program: PathBuf,
     deadline: Instant,
 }
 
-/// What came of a run of it.
+/// The outcome of one run of it.
 struct Ran {
     status: ExitStatus,
     said: Vec<u8>,
@@ -226,7 +227,7 @@ impl Nft {
     fn find() -> Result<Self> {
         let searched = std::env::var_os("PATH").unwrap_or_default();
         let all: Vec<_> = std::env::split_paths(&searched).chain(ALSO_SEARCHED.map(PathBuf::from)).collect();
-        // A relative directory would be anybody's.
+        // A relative directory could belong to anybody.
         let mut programs =
             all.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join("nft"));
         let found = programs.find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok());
@@ -236,10 +237,10 @@ impl Nft {
         Ok(Self { program, deadline: Instant::now() + limits::RULESET_TIME_MAX })
     }
 
-    /// Runs it in the namespace the thread is in. Files in memory stand in for pipes, which would need a thread to serve.
+    /// Runs it in the thread's namespace. Files in memory replace pipes, which would need a thread to serve them.
     fn run(&mut self, arguments: &[&str], input: &str) -> Result<Ran> {
         let (mut given, mut said, mut errors) = (memory()?, memory()?, memory()?);
-        given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot hand nft its rules")?;
+        given.write_all(input.as_bytes()).and_then(|()| given.rewind()).context("cannot pass the rules to nft")?;
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LC_ALL", "C").stdin(given);
         command.stdout(again(&said)?).stderr(again(&errors)?);
@@ -259,12 +260,12 @@ impl Nft {
                 Ok(None) if Instant::now() > self.deadline => {
                     break format!("nft has not ended after {:?}", limits::RULESET_TIME_MAX);
                 }
-                Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => break format!("nft has said {bytes} bytes"),
+                Ok(_) if bytes > limits::RULESET_ANSWER_BYTES_MAX => break format!("nft has written {bytes} bytes"),
                 Ok(_) => thread::sleep(PAUSE),
                 Err(error) => break format!("cannot wait for nft: {error}"),
             }
         };
-        // Errors mean that it is gone already.
+        // An error means that it has ended already.
         let _gone = child.kill();
         let _status = child.wait();
         Err(Error::environment(ended).hint("give the level fewer rules, and none that lists or waits"))
@@ -272,7 +273,7 @@ impl Nft {
 }
 
 impl Ran {
-    /// The first things it errors of, in one line.
+    /// The first lines that it wrote to standard error, in one line.
     fn diagnostic(&self) -> String {
         let text = clean(&self.errors).replace("/dev/stdin:", "line ");
         let is_pointer = |line: &str| line.chars().all(|letter| matches!(letter, ' ' | '^' | '~'));
@@ -287,7 +288,7 @@ impl Ran {
     }
 }
 
-/// Text without what could steer a terminal.
+/// Text without control characters.
 fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect()
@@ -298,12 +299,12 @@ fn memory() -> Result<File> {
 }
 
 fn again(file: &File) -> Result<File> {
-    file.try_clone().context("cannot hand a file to nft")
+    file.try_clone().context("cannot pass a file to nft")
 }
 
 fn content(file: &mut File) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("cannot read what nft says")?;
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("cannot read nft's output")?;
     Ok(bytes)
 }
 
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_is_counted_and_hashed_without_what_differs_between_hosts() {
+    fn a_listing_is_hashed_without_handles_and_versions() {
         let rule = |handle: u32, port: u32| {
             format!(
                 r#"{{"nftables": [{{"metainfo": {{"version": "1.0.{handle}"}}}},
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_has_to_be_where_packets_pass() {
+    fn a_ruleset_without_a_chain_on_the_path_is_refused() {
         let chain = |family: &str, hook: &str| {
             listing(&format!(r#"{{"nftables": [{{"chain": {{"family": "{family}", "hook": "{hook}"}}}}]}}"#))
         };
@@ -385,8 +386,8 @@ mod tests {
         assert_eq!(dropped_in(""), 0);
     }
 
-    /// A program in nft's place. Written by another process: what this one has open for writing, the children of a test beside
-    /// it may inherit, and then nobody can run it.
+    /// A program that stands in for nft. Another process writes it: children of other tests may inherit a descriptor
+    /// that this process has open for writing, and then nobody can run the file.
     fn stand_in(directory: &tempfile::TempDir, script: &str) -> Nft {
         let (text, program) = (directory.path().join("text"), directory.path().join("nft"));
         std::fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -395,18 +396,18 @@ mod tests {
     }
 
     #[test]
-    fn nft_that_does_not_end_or_says_too_much_is_killed() {
+    fn nft_that_does_not_end_or_writes_too_much_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let mut nft = stand_in(&directory, "exec sleep 1000");
         nft.deadline = Instant::now() + Duration::from_millis(100);
         let error = nft.run(&[], "").err().unwrap();
         assert!(error.message().contains("has not ended after 10s"), "{error}");
         let error = stand_in(&directory, "exec yes").run(&[], "").err().unwrap();
-        assert!(error.message().contains("nft has said"), "{error}");
+        assert!(error.message().contains("nft has written"), "{error}");
     }
 
     #[test]
-    fn nft_is_given_the_rules_and_heard() {
+    fn nft_receives_the_rules_and_its_output_is_returned() {
         let directory = tempfile::tempdir().unwrap();
         let ran = stand_in(&directory, "cat; cat /dev/stdin >&2; echo $1").run(&["-e"], "rules\n").unwrap();
         assert!(ran.status.success());

@@ -1,6 +1,6 @@
-//! The coordinator's side of a built path: starts its holder, asks it, and lets it go.
+//! The coordinator's side of a built path: starts its namespace holder, sends it requests, and ends it.
 //!
-//! A [`Path`] is a lease: dropping it ends the holder and with it every namespace. All waiting is bounded.
+//! A [`Path`] is a lease: dropping it ends the holder and with it every namespace. Every wait has a limit.
 
 use super::holder::Request;
 use super::{Built, Counters};
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long building may take, loading of kernel modules included.
+/// Time that building may take, including the loading of kernel modules.
 const BUILD_TIME_MAX: Duration = Duration::from_secs(20);
-/// How long any other request may take.
+/// Time that any other request may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A built path; it exists as long as this value.
@@ -42,8 +42,8 @@ impl Path {
         Ok(Self { built, holder })
     }
 
-    /// The counters of every interface, by the names of [`Built::interfaces`]; where connection tracking had no room for
-    /// more and dropped packets, those as `router/conntrack`.
+    /// The counters of every interface, by the names of [`Built::interfaces`]. Packets that connection tracking
+    /// dropped for want of room are listed as `router/conntrack`.
     ///
     /// # Errors
     /// Environment: the holder is gone or does not answer.
@@ -56,6 +56,6 @@ impl Path {
         self.holder.pid()
     }
 
-    /// Ends the path and returns when its holder is gone; the same as dropping it.
+    /// Ends the path and returns when its holder has ended; the same as dropping it.
     pub fn close(self) {}
 }

@@ -1,8 +1,8 @@
-//! The holder: a child process that builds one path, holds its namespaces, and takes them along when it leaves.
+//! The namespace holder: a child process that builds one path and holds its namespaces until it ends.
 //!
-//! It serves the requests of its coordinator on standard input and output and leaves at the end of its input; should
-//! both processes be killed, the kernel closes the descriptors and with them the path. It puts no traffic on the path,
-//! makes no thread and mounts nothing. Of other programs it runs nft alone, for a level that has a ruleset.
+//! It serves its coordinator's requests on standard input and output and leaves when its input ends. If both
+//! processes are killed, the kernel closes the descriptors and removes the path. It puts no traffic on the path,
+//! starts no thread and mounts nothing. The only other program that it runs is nft, for a level with a ruleset.
 
 use super::network::Network;
 use super::raised;
@@ -13,7 +13,7 @@ use siga_model::error::{Error, IoContext, Result};
 use siga_plan::spec::{GuestSpec, PathSpec};
 use std::io::{IsTerminal, Stdin, Stdout};
 
-/// What the coordinator asks for.
+/// A request of the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Request {
@@ -21,7 +21,7 @@ pub(super) enum Request {
     Build {
         /// What to build.
         spec: Box<PathSpec>,
-        /// Process id of the coordinator, so that the holder can tell whether it was orphaned before it could watch.
+        /// Process id of the coordinator, so that the holder notices if it was orphaned before it watched its parent.
         parent: u32,
     },
     /// Read the counters of every interface.
@@ -35,14 +35,14 @@ pub(super) enum Request {
     },
     /// Read what a guest has counted.
     Guest {
-        /// Its place in `NAMES`.
+        /// Its index in `NAMES`.
         guest: usize,
     },
 }
 
-/// Serves one coordinator from standard input until its end; call it from a process that has made no thread.
+/// Serves one coordinator from standard input until its end. Call it from a process that has no other thread.
 ///
-/// Failures to build are the coordinator's to report: they are answered, and this function returns `Ok`.
+/// The coordinator reports a failure to build: it receives the error, and this function returns `Ok`.
 ///
 /// # Errors
 /// Usage: standard input does not speak the holder's protocol. Environment: the pipes broke.
@@ -81,13 +81,13 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
         }
         Err(error) => return write_outcome::<()>(output, Err(error)),
     };
-    // Gaining privilege in a user namespace is a change of credentials, which may have cleared the signal.
+    // Entering a user namespace changes credentials, which may have cleared the death signal.
     watch_parent()?;
     while let Some(request) = next(requests)? {
         match request {
             Request::Counters => write_outcome(output, network.counters())?,
             Request::Build { .. } | Request::Raise { .. } | Request::Guest { .. } => {
-                write_outcome::<()>(output, Err(Error::usage("a holder builds one path only")))?;
+                write_outcome::<()>(output, Err(Error::usage("a namespace holder builds only one path")))?;
             }
         }
     }
@@ -95,7 +95,7 @@ fn hold_namespaces(spec: &PathSpec, output: &mut Stdout, requests: &mut Lines<St
 }
 
 fn watch_parent() -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie the holder to its parent")
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot request a signal for the parent's death")
 }
 
 fn not_for_people() -> Error {

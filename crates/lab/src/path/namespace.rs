@@ -1,8 +1,8 @@
-//! The namespaces of a path: made here, never mounted, alive exactly as long as their descriptors.
+//! The namespaces of a path: made here, never mounted; they live as long as their descriptors.
 //!
-//! All namespaces of one path belong to one user namespace: the holder's own where it may make network namespaces, else
-//! one it makes for itself. A sysctl is resolved in the namespace of the thread that opens its file, so every access
-//! enters the namespace first; nothing here ever writes a sysctl of a namespace it did not make.
+//! All namespaces of one path belong to one user namespace: the holder's own if it may make network namespaces, else
+//! a new one. The kernel resolves a sysctl in the namespace of the thread that opens its file, so every access enters
+//! the namespace first. No sysctl is ever written in a namespace that was not made here.
 
 use super::Role;
 use super::netlink::Netlink;
@@ -82,7 +82,7 @@ impl Node {
             .context(format!("cannot enter the {} namespace", self.kind.name()))
     }
 
-    /// Moves the thread into the namespace and fails unless it is there: what follows must not reach any other.
+    /// Moves the thread into the namespace and fails unless it is there: the next steps must not reach any other.
     pub(super) fn enter_surely(&self) -> Result<()> {
         self.enter()?;
         let here = rustix::fs::stat("/proc/thread-self/ns/net").context("cannot identify a network namespace")?;
@@ -133,7 +133,8 @@ impl Node {
     }
 }
 
-/// Makes sure that this process may make and configure network namespaces; true if that took a user namespace of its own.
+/// Makes sure that this process may make and configure network namespaces; true if it needed a user namespace of its
+/// own.
 pub(super) fn gain_privilege() -> Result<bool> {
     let held = capabilities(None).context("cannot read the capabilities of the holder")?.effective;
     if held.contains(CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN) {

@@ -1,7 +1,7 @@
 //! A route netlink socket: requests about links, addresses and routes of one network namespace.
 //!
-//! The socket belongs to the namespace in which it was opened, whatever its thread enters later. Every request waits for
-//! its acknowledgement, so a returned `Ok` means done. Errors are the kernel's errno; the caller names the operation.
+//! The socket stays in the namespace where it was opened. Every request waits for its acknowledgement, so `Ok` means
+//! done. Errors are the kernel's errno; the caller names the operation.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,

@@ -16,12 +16,12 @@ pub(super) struct Interface {
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) nodes: Vec<Node>,
-    /// Lower devices before those that stand on them.
+    /// Lower devices before the devices above them.
     pub(super) interfaces: Vec<Interface>,
 }
 
 impl Network {
-    /// The node of a kind that the layout of the path has.
+    /// The node of this kind, if the path has one.
     pub(super) fn node(&mut self, kind: NodeKind) -> Result<&mut Node> {
         self.nodes
             .iter_mut()

@@ -1,7 +1,7 @@
-//! A siga network for one path: the holder's side, which starts it and takes it down, and the coordinator's.
+//! A siga network for one path: the holder's side, which starts and ends it, and the coordinator's.
 //!
-//! The network's files lie in a directory of its own. It hangs on the holder's connection to its control program: should
-//! the holder be killed, the control program ends all guests and removes the directory.
+//! The network's files lie in a directory of its own. The network depends on the holder's connection to its control
+//! program: if the holder is killed, the control program ends all guests and removes the directory.
 
 use super::holder::{self, Request};
 use crate::channel::{ChildProcess, Lines, write_outcome};
@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long starting may take: the control program's own bounds, and some more.
+/// Time that starting may take: the control program's own limits, and some more.
 const RAISE_TIME_MAX: Duration = Duration::from_secs(40);
-/// How long a report may take.
+/// Time that a report may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// What the network is called.
+/// Name of the network.
 const NAME: &str = "path";
 
 /// What was started.
@@ -33,11 +33,11 @@ pub struct Raised {
     pub base: PathBuf,
     /// Its name there.
     pub network: Name,
-    /// What the client attaches with.
+    /// The ticket with which the client attaches.
     pub client: Secret,
-    /// What the server attaches with.
+    /// The ticket with which the server attaches.
     pub server: Secret,
-    /// The processes of client's guest, router and server's guest, of those that there are.
+    /// The processes of the client's guest, the router and the server's guest, if they exist.
     pub guests: [Option<u32>; 3],
     /// The process of the control program.
     pub control: u32,
@@ -67,7 +67,7 @@ impl Net {
         Ok(Self { raised, holder })
     }
 
-    /// What a guest has counted, by its place in [`NAMES`].
+    /// What a guest has counted, by its index in [`NAMES`].
     ///
     /// # Errors
     /// Environment: the holder or the network is gone or does not answer.
@@ -89,7 +89,7 @@ pub(super) fn hold(spec: &GuestSpec, output: &mut std::io::Stdout, requests: &mu
         match request {
             Request::Guest { guest } => write_outcome(output, network.report(guest))?,
             Request::Build { .. } | Request::Raise { .. } | Request::Counters => {
-                write_outcome::<()>(output, Err(Error::usage("this holder has a network of guests")))?;
+                write_outcome::<()>(output, Err(Error::usage("this namespace holder has a network of guests")))?;
             }
         }
     }
@@ -103,11 +103,11 @@ struct Network {
 impl Network {
     fn start(spec: &GuestSpec) -> Result<(Self, Raised)> {
         let drawn = Secret::draw().map_err(|error| Error::environment(format!("no random numbers: {error}")))?;
-        // A socket's path has to be short.
+        // The path of a socket has to be short.
         let base = std::env::temp_dir().join(format!("siga-{}", &drawn.text()[..12]));
         let name: Name = NAME.parse()?;
         let leased = Leased::up_at(&base, &name, &spec.topology()).inspect_err(|_| {
-            // What cannot be removed is not the error to tell.
+            // The first error is reported, not a failure to remove files.
             let _ = RunDir::open(&base, &name).map(|run| run.map(|run| run.remove_dead()));
             let _ = rundir::remove_base(&base);
         })?;

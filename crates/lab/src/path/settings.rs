@@ -1,7 +1,7 @@
-//! What shapes a path besides its links: sysctls, offloads, segment sizes, congestion control; set, then read back.
+//! Settings of a path besides its links: sysctls, offloads, segment sizes, congestion control; set, then read back.
 //!
-//! siga's own defaults are set first and a level's settings over them. A level's setting that cannot be had is an error;
-//! one of siga's own wishes that cannot be had is a note. What the kernel made of everything is read back and recorded.
+//! siga's own defaults are set first, then a level's settings. If the kernel refuses a level's setting, that is an
+//! error; if it refuses a default, that is a note. Everything is read back and recorded.
 
 use super::namespace::{Node, NodeKind};
 use super::network::{Interface, Network};
@@ -26,7 +26,7 @@ const OWN: [(&str, &str); 6] = [
     ("net.ipv4.conf.default.rp_filter", "0"),
 ];
 
-/// No address but those given, none of them tested or advertised: nothing but the workload is on the wire.
+/// No addresses but the given ones, without duplicate detection or advertisements: only the workload is on the wire.
 const OWN_IPV6: [(&str, &str); 8] = [
     ("net.ipv6.conf.all.disable_ipv6", "0"),
     ("net.ipv6.conf.default.disable_ipv6", "0"),
@@ -38,17 +38,17 @@ const OWN_IPV6: [(&str, &str); 8] = [
     ("net.ipv6.conf.default.accept_ra", "0"),
 ];
 
-/// A bridge that passes frames on without showing them to the packet filter of the IP layer.
+/// A bridge that does not pass frames through the IP layer's packet filter.
 const BRIDGE: [(&str, &str); 3] = [
     ("net.bridge.bridge-nf-call-iptables", "0"),
     ("net.bridge.bridge-nf-call-ip6tables", "0"),
     ("net.bridge.bridge-nf-call-arptables", "0"),
 ];
 
-/// The default congestion control of the namespace; sockets of the workload ask for theirs by themselves.
+/// The default congestion control of the namespace; sockets of the workload request theirs themselves.
 const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
-/// Read back besides what siga and the level set.
+/// Read back besides the settings of siga and the level.
 const ALSO_READ: [&str; 14] = [
     CONGESTION,
     "net.ipv4.ip_forward",
@@ -66,10 +66,10 @@ const ALSO_READ: [&str; 14] = [
     "net.ipv6.conf.all.forwarding",
 ];
 
-/// What could not be set and is not worth an error.
+/// Defaults that could not be set.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Why, and the settings it concerns.
+    /// The reason, and the settings that it concerns.
     refused: BTreeMap<String, Vec<String>>,
     lines: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl Notes {
         self.refused.entry(error.to_string()).or_default().push(setting);
     }
 
-    fn send(&mut self, line: String) {
+    fn add(&mut self, line: String) {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
@@ -98,7 +98,7 @@ pub(super) fn prepare(network: &Network, spec: &PathSpec, ipv6: bool, notes: &mu
     for node in &network.nodes {
         let routes = spec.kind == PathKind::VethRouted && node.kind == NodeKind::Router;
         if routes {
-            // First, because it resets other settings to those of a router.
+            // First, because it resets other settings to a router's defaults.
             set(node, "net.ipv4.ip_forward", "1")?;
             if ipv6 {
                 set(node, "net.ipv6.conf.all.forwarding", "1")?;
@@ -132,7 +132,8 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
             let is_on =
                 offload(&node.socket, interface.name, which).context(format!("cannot read {which} of {label}"))?;
             if is_on != on {
-                // Some drivers report success and change nothing; reading back tells, so errors can wait for it too.
+                // Some drivers report success and change nothing. Reading back finds that, so an error can wait for
+                // it too.
                 let _reported_by_read_back = set_offload(&node.socket, interface.name, which, on);
             }
         }
@@ -143,7 +144,7 @@ pub(super) fn shape(network: &mut Network, level: &Level) -> Result<()> {
     Ok(())
 }
 
-/// Sets the level's sysctls of single interfaces and of the packet filter where they are.
+/// Sets the level's sysctls of single interfaces and of the packet filter, which must exist first.
 pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Result<()> {
     for (name, value) in level.sysctl.iter().filter(|(name, _)| is_late(name)) {
         let mut found = false;
@@ -163,7 +164,7 @@ pub(super) fn finish(network: &Network, level: &Level, notes: &mut Notes) -> Res
         let wanted = value.split_whitespace().collect::<Vec<_>>().join(" ");
         for node in &network.nodes {
             if let Some(read) = node.sysctl(name)?.filter(|read| *read != wanted) {
-                notes.send(format!("{name} = {wanted} was set, {read} is in force"));
+                notes.add(format!("{name} = {wanted} was set, {read} is in force"));
             }
         }
     }
@@ -178,7 +179,7 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
             (Ok(()), _) => {}
             (Err(error), Some(name)) => return Err(congestion_refused(node, name, &error)),
             (Err(error), None) => {
-                notes.send(format!("reno instead of cubic ({error})"));
+                notes.add(format!("reno instead of cubic ({error})"));
                 chosen = "reno";
             }
         }
@@ -187,12 +188,12 @@ pub(super) fn choose_congestion(network: &Network, named: Option<&str>, notes: &
         let Err(error) = node.set_sysctl(CONGESTION, chosen)? else { continue };
         // A namespace may only have an unrestricted default; reno always is one.
         let default = if node.set_sysctl(CONGESTION, "reno")?.is_ok() { "reno" } else { "the host's" };
-        notes.send(format!("sockets that ask for nothing get {default} instead of {chosen} ({error})"));
+        notes.add(format!("sockets that request no congestion control get {default} instead of {chosen} ({error})"));
     }
     Ok(chosen.to_owned())
 }
 
-/// Reads back every interface and holds it against the level.
+/// Reads back every interface and compares it with the level.
 pub(super) fn read_interfaces(network: &mut Network, level: &Level) -> Result<BTreeMap<String, String>> {
     let mut texts = BTreeMap::new();
     for interface in network.interfaces.clone() {
@@ -234,7 +235,7 @@ pub(super) fn read_sysctls(network: &Network, spec: &PathSpec, notes: &mut Notes
         }
     }
     if values.is_empty() {
-        notes.send("/proc/sys/net is hidden: no sysctl could be read back".to_owned());
+        notes.add("/proc/sys/net is hidden: no sysctl could be read back".to_owned());
     }
     Ok(values)
 }
@@ -243,17 +244,17 @@ fn set(node: &Node, name: &str, value: &str) -> Result<()> {
     node.set_sysctl(name, value)?.map_err(|error| {
         let hint = match error.raw_os_error() {
             Some(libc::ENOENT | libc::EACCES | libc::EPERM) => {
-                "the kernel lacks it, or keeps it for the whole host, which siga leaves alone"
+                "the kernel lacks it, or has it only for the whole host, where siga sets nothing"
             }
             Some(libc::EROFS) => "/proc/sys is read-only here; in a container: --privileged",
-            Some(_) | None => "the kernel does not take that value",
+            Some(_) | None => "the kernel refuses that value",
         };
         Error::environment(format!("cannot set {name} = {value} in the {} namespace: {error}", node.kind.name()))
             .hint(hint)
     })
 }
 
-/// Whether a sysctl belongs to one of the path's interfaces or to its packet filter, which have to be there first.
+/// Whether a sysctl belongs to one of the path's interfaces or to its packet filter, which must exist first.
 fn is_late(sysctl: &str) -> bool {
     sysctl.contains(".siga-") || sysctl.starts_with("net.netfilter.")
 }
@@ -272,18 +273,19 @@ fn sizes(bytes: u32) -> Vec<LinkAttribute> {
     ]
 }
 
-/// Kernels ignore attributes that they do not know, so only reading back shows that BIG TCP is there.
+/// Kernels ignore unknown attributes, so only reading back shows whether BIG TCP is on.
 fn check_sizes(interface: Interface, link: &LinkMessage, level: &Level) -> Result<()> {
     let Some(bytes) = level.big_tcp_bytes else { return Ok(()) };
     if sizes(bytes).iter().all(|size| link.attributes.contains(size)) {
         return Ok(());
     }
-    let message = format!("{} does not take segments of {bytes} bytes ({})", interface.label(), describe(link));
+    let message = format!("{} does not accept segments of {bytes} bytes ({})", interface.label(), describe(link));
     Err(big_tcp_hint(Error::environment(message)))
 }
 
 fn big_tcp_hint(error: Error) -> Error {
-    error.hint("BIG TCP needs Linux 6.3 and a driver that takes such segments; leave `big_tcp_bytes` out of the level")
+    error
+        .hint("BIG TCP needs Linux 6.3 and a driver that accepts such segments; leave `big_tcp_bytes` out of the level")
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "seven of some seventy attributes of a foreign enum")]
@@ -313,7 +315,7 @@ fn accepts_congestion(node: &Node, name: &str) -> Result<io::Result<()>> {
 }
 
 fn congestion_refused(node: &Node, name: &str, error: &io::Error) -> Error {
-    let message = format!("congestion control {name} cannot be had: {error}");
+    let message = format!("congestion control {name} is not available: {error}");
     let available = node.sysctl("net.ipv4.tcp_available_congestion_control").ok().flatten().unwrap_or_default();
     let hint = if error.raw_os_error() == Some(libc::EPERM) {
         "run siga as root, or add it to net.ipv4.tcp_allowed_congestion_control of the host".to_owned()

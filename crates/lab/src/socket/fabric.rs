@@ -1,7 +1,9 @@
-//! The sockets of a guest of siga's own network: the stack runs in this process and moves with the driver, or in the guest's own.
+//! The sockets of a guest of siga's own network. The stack runs in this process and moves with the driver, or in the
+//! guest's own process.
 //!
-//! Everything is done on the driver's thread, without a thread or queue between it and the stack. A wait is the guest's: it
-//! polls, yields and sleeps by the policy that the network's topology gives it. While a driver rests between operations nothing in this process would move, so it has to `tend`.
+//! Everything happens on the driver's thread; no thread or queue lies between it and the stack. The guest waits: it
+//! polls, yields and sleeps by the policy of the network's topology. While a driver rests between operations nothing
+//! in this process would move, so the driver calls `tend`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use serde::{Deserialize, Serialize};
@@ -27,11 +29,11 @@ pub struct FabricOptions {
     pub network: Name,
     /// The guest.
     pub guest: Name,
-    /// What it proves itself with.
+    /// Its proof of identity.
     pub secret: secret::Secret,
     /// `reno` instead of `cubic`.
     pub reno: bool,
-    /// Where the stack is.
+    /// Where the stack runs.
     pub attach: Attach,
 }
 
@@ -49,7 +51,7 @@ impl FabricOptions {
     }
 }
 
-/// How often a driver that rests has to let the stack move.
+/// How often a resting driver lets the stack move.
 const TEND_EVERY: Duration = Duration::from_millis(1);
 
 /// A guest's sockets behind [`Sockets`].
@@ -72,7 +74,7 @@ impl Waker for FabricWaker {
     }
 }
 
-/// A connection, or a datagram socket with the peer it has.
+/// A connection, or a datagram socket with its peer.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
@@ -81,7 +83,7 @@ pub enum Socket {
     Datagrams(UdpSocket, SocketAddr),
 }
 
-/// A listening socket, or a datagram socket that hears everybody.
+/// A listening socket, or a datagram socket without a fixed peer.
 #[derive(Debug)]
 pub enum Listener {
     /// TCP.
@@ -91,7 +93,7 @@ pub enum Listener {
 }
 
 impl Fabric {
-    /// Makes a factory of sockets of a guest that this process is; with `reno`, their congestion control is that.
+    /// Makes a factory of sockets of this process's guest; with `reno`, they use that congestion control.
     ///
     /// # Errors
     /// Out of descriptors.
@@ -162,7 +164,7 @@ impl Sockets for Fabric {
         };
         self.tokens.insert(id, token);
         if let Socket::Datagrams(..) = socket {
-            // Nothing has to come before it can be used.
+            // A datagram socket is ready at once.
             self.news.push(id);
         }
         Ok(socket)
@@ -223,7 +225,8 @@ impl Sockets for Fabric {
         }
         for id in self.news.drain(..) {
             if let Some(token) = self.tokens.get(&id) {
-                // The end of a stream is no news of its own: whoever has read less than there was room for reads again.
+                // The end of a stream is no event of its own: a driver that got less than it had room for reads
+                // again.
                 ready.push(Ready { token: *token, ended: true });
             }
         }

@@ -1,10 +1,11 @@
 //! The kernel's sockets: TCP, UDP and AF_UNIX streams, over epoll or one at a time.
 //!
-//! *Epoll* serves any number of sockets from one thread, edge-triggered. *Direct* serves a single socket with plain
-//! `send` and `recv`, as a process per connection does. Either waits in the kernel (`Waiting::Block`) or spins
-//! (`Waiting::Poll`). A blocking direct socket waits in `recv` without a time limit, which would have the CPU's timer set
-//! anew whenever it falls asleep, a price that shows in a round trip; its waker ends the call by a signal. A signal just before
-//! the call is lost, so the driver must be woken until it shows. Where a limit is needed it is `limits::WAIT_TIME_MAX`.
+//! *Epoll* serves any number of sockets from one thread, edge-triggered. *Direct* serves a single socket with `send`
+//! and `recv` alone, as a process per connection does. Either waits in the kernel (`Waiting::Block`) or spins
+//! (`Waiting::Poll`). A blocking direct socket waits in `recv` without a time limit: a limit would set the CPU's
+//! timer at each sleep, which shows in a round trip. Its waker ends the call by a signal; a signal just before the
+//! call is lost, so the waker repeats it until it has an effect. Where a limit is needed it is
+//! `limits::WAIT_TIME_MAX`.
 
 use super::{Endpoint, Ready, Sockets, Token, Waker};
 use crate::socket::sockmap::Sockmap;
@@ -27,11 +28,11 @@ use std::time::{Duration, Instant};
 /// How the sockets are made and served.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelOptions {
-    /// Sleep or spin.
+    /// Block or poll.
     pub wait: Waiting,
     /// One socket at a time without epoll.
     pub direct: bool,
-    /// Congestion control asked for on every TCP socket; `None` keeps the host's.
+    /// Congestion control of every TCP socket; `None` keeps the host's.
     pub congestion: Option<String>,
 }
 
@@ -45,7 +46,7 @@ pub struct Kernel {
     direct: Direct,
 }
 
-/// What a direct factory serves: its one connection, or its listener while there is none.
+/// The socket of a direct factory: its one connection, or its listener while there is none.
 #[derive(Debug, Default)]
 struct Direct {
     listener: Option<Token>,
@@ -55,7 +56,7 @@ struct Direct {
 const WAKE: u64 = u64::MAX;
 const EVENTS_AT_ONCE: usize = 512;
 
-/// Wakes by an eventfd what polls, by a signal what waits in an operation.
+/// Wakes a poll by an eventfd, and an operation that waits by a signal.
 #[derive(Debug)]
 struct KernelWaker {
     event: OwnedFd,
@@ -64,7 +65,7 @@ struct KernelWaker {
 }
 
 impl KernelWaker {
-    /// Takes the wake-ups there were. The descriptor does not block: without a wake-up there is nothing to take.
+    /// Consumes the wake-ups. The descriptor does not block: without a wake-up there is nothing to consume.
     fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
     }
@@ -82,7 +83,7 @@ impl Waker for KernelWaker {
 }
 
 thread_local! {
-    /// Asked for once: the kernel's answer costs a system call.
+    /// Read once: the answer costs a system call.
     static OWN_THREAD: i32 = rustix::thread::gettid().as_raw_nonzero().get();
 }
 
@@ -124,7 +125,7 @@ impl Kernel {
         }
         if self.blocking() {
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(limits::WAIT_TIME_MAX))?;
-            // What is lost must be noticed.
+            // A lost datagram must be noticed.
             if matches!(endpoint, Endpoint::Udp(_)) {
                 sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(limits::WAIT_TIME_MAX))?;
             }
@@ -132,7 +133,7 @@ impl Kernel {
         Ok(socket)
     }
 
-    /// Waits until somebody wakes it or the time is over.
+    /// Waits until a waker wakes it or the time is over.
     fn rest(&self, time: Duration) -> io::Result<()> {
         await_one(PollFd::new(&self.wake.event, PollFlags::IN), time)?;
         self.wake.clear();
@@ -148,8 +149,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Enters an established TCP connection into the sockmap, where there is one. With `both`, it returns when the other
-    /// end is in the map too: what is sent before would go by TCP, and what is sent after it would overtake it.
+    /// Enters an established TCP connection into the sockmap, if there is one. With `both`, it waits until the other
+    /// end is in the map too: bytes sent before use TCP, and bytes sent after would overtake them.
     fn enter(&self, socket: &OwnedFd, both: bool) -> io::Result<()> {
         let Some(sockmap) = &self.sockmap else { return Ok(()) };
         let local = SocketAddr::try_from(net::getsockname(socket)?)?.port();
@@ -188,11 +189,11 @@ fn await_one(event: PollFd<'_>, time: Duration) -> io::Result<()> {
 }
 
 fn timespec(time: Duration) -> Timespec {
-    // A time that does not fit is longer than anybody waits at once.
+    // A longer time than fits is longer than any wait.
     Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }
 
-/// `WouldBlock` for "not yet", whichever way the kernel words it; a blocking connect that timed out says EINPROGRESS.
+/// `WouldBlock` for "not yet", for every errno that means it; a blocking connect that timed out returns EINPROGRESS.
 fn retry_or(error: Errno) -> io::Error {
     match error {
         Errno::AGAIN | Errno::INTR | Errno::INPROGRESS => io::ErrorKind::WouldBlock.into(),
@@ -230,7 +231,7 @@ impl Sockets for Kernel {
 
     fn accept(&mut self, listener: &OwnedFd, token: Token) -> io::Result<OwnedFd> {
         if self.options.direct && self.direct.socket.is_some() {
-            // Waiting for another connection would keep the one there is waiting.
+            // Waiting for another connection would block the existing one.
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let socket = net::accept_with(listener, self.flags()).map_err(retry_or)?;
@@ -244,11 +245,11 @@ impl Sockets for Kernel {
         let socket = self.socket(to)?;
         let outcome = match to {
             Endpoint::Tcp(address) | Endpoint::Udp(address) => net::connect(&socket, address),
-            // This one has to be asked again after an interruption.
+            // This call has to be repeated after an interruption.
             Endpoint::Unix(name) => rustix::io::retry_on_intr(|| net::connect(&socket, &abstract_name(name)?)),
         };
         match outcome {
-            // A connection goes on in the making after an interruption.
+            // A connection attempt continues after an interruption.
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

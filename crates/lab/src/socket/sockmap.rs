@@ -1,13 +1,15 @@
-//! Socket redirection: what is sent on a TCP socket goes straight into the receive queue of its peer on the same host.
+//! Socket redirection: bytes sent on a TCP socket go directly into the receive queue of its peer on the same host.
 //!
-//! Established sockets are put into a map under their ports; a program judges every send and hands it to the socket that
-//! has the same ports the other way round. While the peer is not in the map, data goes by TCP as ever. Connecting and
-//! closing stay TCP's: a FIN never overtakes redirected data, and half-closing works.
+//! A map holds established sockets under their ports; a program redirects every send to the socket with the mirrored
+//! ports. While the peer is not in the map, data uses TCP as usual. TCP still connects and closes: a FIN never
+//! overtakes redirected data, and half-closing works.
 //!
-//! What callers must keep, because the kernel does not: *both* ends are in the map before a byte is sent
-//! ([`Sockmap::contains`] tells), since redirected bytes overtake those that went by TCP. One map serves one pair of
-//! addresses, since they are not part of the key. The receiver's buffer size limits nothing: a sender that is not held
-//! back fills the host's memory for TCP. MSG_WAITALL is not honoured.
+//! The kernel does not ensure three things; callers must:
+//! - *Both* ends are in the map before a byte is sent ([`Sockmap::contains`] checks that), because redirected bytes
+//!   overtake bytes sent by TCP.
+//! - One map serves one pair of addresses, because they are not part of the key.
+//! - The receiver's buffer size has no effect: a sender without back-pressure fills the host's memory for TCP.
+//!   MSG_WAITALL has no effect.
 
 use crate::bpf::asm::{
     Helper, Line, R0, R1, R2, R3, R4, R10, Width, add, call, copy, exit, from_network_32, load, load_map, set, store,
@@ -20,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const NEEDED: [Capability; 2] = [Capability::Bpf, Capability::NetAdmin];
 
-/// Key: `u32` local port, `u32` remote port. Value: 8 bytes, so that the kernel can answer with a socket's cookie.
+/// Key: `u32` local port, `u32` remote port. Value: 8 bytes, so that the kernel can return a socket's cookie.
 const KEY_BYTES: u32 = 8;
 const VALUE_BYTES: u32 = 8;
 
@@ -66,7 +68,7 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// Takes over a descriptor of a map that another process created.
+    /// Takes over the descriptor of a map that another process created.
     ///
     /// # Errors
     /// Usage: it is no such map.
@@ -81,12 +83,12 @@ impl Sockmap {
         Ok(Self { map })
     }
 
-    /// The map's descriptor, to hand to another process (it is closed on exec unless that is cleared).
+    /// The map's descriptor, to pass to another process (exec closes it unless that flag is cleared).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.map.fd()
     }
 
-    /// Puts an established TCP socket into the map; it leaves it by itself when it is closed.
+    /// Puts an established TCP socket into the map; closing the socket removes it.
     ///
     /// # Errors
     /// Environment: the map is full, or the kernel refuses the socket, as when it is not established (any more).
@@ -119,7 +121,7 @@ fn key(local_port: u16, remote_port: u16) -> [u8; 8] {
     key
 }
 
-/// Hands the message to the socket under the mirrored key. Without one the verdict stands alone and TCP sends the message.
+/// Redirects the message to the socket under the mirrored key. Without one, TCP sends the message.
 fn redirect(map: &Map) -> Vec<Line<'_>> {
     vec![
         load(Width::Word, R2, R1, REMOTE_PORT),
@@ -184,13 +186,13 @@ mod tests {
         (stream.local_addr().unwrap().port(), stream.peer_addr().unwrap().port())
     }
 
-    /// Bytes that tell their place in a stream.
+    /// Bytes that depend on their offset in a stream.
     fn pattern(length: usize) -> Vec<u8> {
         (0_u32..).flat_map(u32::to_le_bytes).take(length).collect()
     }
 
     #[test]
-    fn requests_and_replies_pass_by_the_interfaces() {
+    fn redirected_requests_and_replies_bypass_the_interfaces() {
         let Some(bed) = bed() else { return };
         let (mut client, mut server) = bed.redirected();
         let before = bed.first.interface_bytes("end");
@@ -205,7 +207,7 @@ mod tests {
             client.read_exact(&mut received).unwrap();
             assert_eq!(received, reply);
         }
-        // Of more than a megabyte; the namespaces' own announcements may come in between.
+        // Of more than a megabyte; the namespaces' own announcements may be counted too.
         assert!(bed.first.interface_bytes("end") - before < 10_000);
     }
 
@@ -226,12 +228,12 @@ mod tests {
             server.read_to_end(&mut received).unwrap();
             assert!(received == sent, "{} of {} bytes, or out of order", received.len(), sent.len());
         });
-        // Of the connection, the FIN and its acknowledgement are all that goes by TCP.
+        // TCP sends only the connection's FIN and its acknowledgement.
         assert!(bed.first.interface_bytes("end") - before < 10_000);
     }
 
     #[test]
-    fn without_redirection_the_interfaces_see_the_bytes() {
+    fn without_redirection_the_interfaces_carry_the_bytes() {
         let Some(bed) = bed() else { return };
         let (mut client, mut server) = bed.connect();
         let (local, remote) = ports(&client);
@@ -277,7 +279,7 @@ mod tests {
                 assert_eq!(received, reply);
             }
         });
-        // A process being started elsewhere in this test program may hold copies of the descriptors for a moment.
+        // Another test may start a process that holds copies of the descriptors for a moment.
         for _ in 0..1_000 {
             used.retain(|(local, remote)| bed.map.contains(*local, *remote).unwrap());
             if used.is_empty() {
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_works_by_any_of_its_descriptors_and_other_descriptors_are_refused() {
+    fn any_descriptor_of_a_map_works_and_others_are_refused() {
         let Some(bed) = bed() else { return };
         let other = Sockmap::from_fd(bed.map.fd().try_clone_to_owned().unwrap()).unwrap();
         let (mut client, mut server) = bed.connect();
@@ -332,7 +334,7 @@ mod tests {
         drop(client);
         drop(small);
         let (local, remote) = ports(&server);
-        // The end of the stream tells that the FIN is here.
+        // The end of the stream shows that the FIN has arrived.
         assert_eq!((&server).read(&mut [0]).unwrap(), 0);
         let closed = bed.map.insert(server.as_fd(), local, remote).unwrap_err().to_string();
         assert!(closed.contains("ESTABLISHED"), "{closed}");

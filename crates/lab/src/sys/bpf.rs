@@ -300,7 +300,7 @@ pub fn load(kind: ProgramKind, name: &str, instructions: &[[u8; 8]]) -> std::res
 
 /// Loads by a system call that writes into a log, if that has any room.
 fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::Result<T, Refusal> {
-    /// A verifier that a signal interrupts gives up: EAGAIN. Whoever is interrupted as often as that shall be told.
+    /// A verifier that a signal interrupts returns EAGAIN; a caller that is interrupted this often gets the error.
     const ATTEMPTS: u32 = 100;
     let mut patiently = |log: &mut [u8]| {
         let mut outcome = attempt(log);
@@ -312,7 +312,7 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
         }
         outcome
     };
-    // Writing the log makes verification several times slower, so it is asked for only after a refusal.
+    // Writing the log makes verification several times slower, so only a refusal asks for it.
     match patiently(&mut []) {
         Ok(loaded) => Ok(loaded),
         Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Refusal { errno, log: String::new() }),
@@ -320,7 +320,7 @@ fn load_by<T>(mut attempt: impl FnMut(&mut [u8]) -> Result<T>) -> std::result::R
             let mut log = vec![0_u8; LOG_BYTES];
             patiently(&mut log).map_err(|errno| {
                 let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
-                // A log without an end is no reason to refuse a program.
+                // A log that does not fit is no reason to refuse a program.
                 let errno = if errno == Errno::NOSPC { refused } else { errno };
                 Refusal { errno, log: String::from_utf8_lossy(text).trim().to_owned() }
             })
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_whose_verification_a_signal_interrupts_is_loaded_all_the_same() {
+    fn a_signal_during_verification_does_not_prevent_loading() {
         let mut outcomes = [Err(Errno::AGAIN), Err(Errno::AGAIN), Ok(7)].into_iter();
         let loaded = load_by(|log| {
             assert!(log.is_empty(), "nothing was refused");
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_refused_for_what_is_wrong_with_it_and_not_for_the_length_of_the_log() {
+    fn a_refusal_names_the_programs_error_and_not_the_length_of_the_log() {
         let refused = load_by(|log| -> Result<()> {
             if log.is_empty() {
                 return Err(Errno::INVAL);

@@ -1,4 +1,4 @@
-//! The fixture of a trial: the path and the two agents on it, and the orders they are given.
+//! The fixture of a trial: the path, the two agents on it, and the orders that they receive.
 
 use crate::agent::launch::{LaunchedAgent, launch};
 use crate::agent::protocol::{Answer, Order, Report};
@@ -40,7 +40,7 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Everything a trial stands on; goes in the order of the fields, the path last.
+/// Everything that a trial needs; dropped in the order of the fields, the path last.
 #[derive(Debug)]
 pub(super) struct Fixture {
     client: ChildProcess,
@@ -51,9 +51,9 @@ pub(super) struct Fixture {
     inodes: Inodes,
     /// Ends that are behind ssh: client, server.
     remote: (bool, bool),
-    /// The server's account at its last quiescent point.
+    /// The server's counts at its last quiescent point.
     pub(super) quiesced: Quiesced,
-    /// What is sent may be lost.
+    /// Sent data may be lost.
     pub(super) lossy: bool,
     congestion: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Fixture {
 /// What lies between the ends.
 #[derive(Debug)]
 enum Way {
-    /// What was there before.
+    /// An existing network.
     Existing,
     /// Namespaces of the kernel, built for the trial.
     Kernel(BuiltPath),
@@ -78,7 +78,7 @@ impl Way {
     }
 }
 
-/// Run time of a process, and what the stack in it has counted.
+/// Run time of a process, and the counters of its stack.
 type Counted = (ProcessCpu, GuestCounters);
 
 /// Run times of the guests that have processes of their own, and of the control program.
@@ -90,12 +90,13 @@ fn run_times(net: &Net) -> Result<([Option<ProcessCpu>; 3], ProcessCpu)> {
     Ok((times, process::of(net.raised.control)?))
 }
 
-/// What everybody on a path has counted.
+/// What every component of a path has counted.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) client: Spent,
     pub(super) server: Spent,
-    /// Of a network of guests: those with a process of their own, by their places in [`NAMES`], and its control program.
+    /// In a network of guests: the guests with a process of their own, by their indices in [`NAMES`], and the control
+    /// program.
     guests: Option<([Option<Counted>; 3], ProcessCpu)>,
 }
 
@@ -115,7 +116,7 @@ struct Ends {
     congestion: Option<String>,
     /// Whose sockets they use: client, server.
     sockets: (SocketsOf, SocketsOf),
-    /// What to listen on and what to connect to; `None`: by the addresses of the server's place.
+    /// Endpoint to listen on and to connect to; `None`: derived from the addresses of the server's place.
     endpoint: Option<Endpoint>,
 }
 
@@ -207,7 +208,7 @@ impl Fixture {
         self.await_connections(u64::from(standing), processes)
     }
 
-    /// Waits until the server has taken every standing connection; leaves it holding still.
+    /// Waits until the server has accepted every standing connection; leaves it quiescent.
     fn await_connections(&mut self, standing: u64, processes: u32) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -217,7 +218,7 @@ impl Fixture {
             }
             if begun.elapsed() > limits::STALL_TIME_MAX {
                 let taken = self.quiesced.counts.connections;
-                return Err(Error::incomplete(format!("the server has taken {taken} of {standing} connections")));
+                return Err(Error::incomplete(format!("the server has accepted {taken} of {standing} connections")));
             }
             self.server_does(&Order::Resume { stride: limits::STAMP_STRIDE_BYTES })?;
             std::thread::sleep(Duration::from_millis(1));
@@ -253,7 +254,8 @@ impl Fixture {
         Ok(*report)
     }
 
-    /// Reads what everybody on the path has counted; `first` has what is asked for it fall before what is read.
+    /// Reads the counters of every component. With `first`, the cost of asking lies before the reading, else after
+    /// it.
     pub(super) fn read(&mut self, first: bool) -> Result<Reading> {
         let read = |worker: &mut ChildProcess| -> Result<Spent> {
             let answer = worker.ask(&Order::Spent, limits::ANSWER_TIME_MAX)?;
@@ -264,7 +266,7 @@ impl Fixture {
             let server = read(&mut self.server)?;
             return Ok(Reading { client: read(&mut self.client)?, server, guests: None });
         };
-        // Asking guests costs them and the control program time that is not the path's.
+        // Asking guests costs them and the control program CPU time that is not the path's.
         let early = if first { None } else { Some(run_times(net)?) };
         let mut counters = [None, None, None];
         for (guest, counters) in counters.iter_mut().enumerate() {
@@ -280,7 +282,7 @@ impl Fixture {
         Ok(Reading { client, server, guests: Some((guests, control)) })
     }
 
-    /// Reads the counters of each host involved. This process reads those of its own, so that no end is charged for it.
+    /// Reads the counters of each host involved. This process reads its own host, so that no end is charged for it.
     pub(super) fn hosts(&mut self) -> Result<Vec<HostCpu>> {
         let remote = |worker: &mut ChildProcess| -> Result<HostCpu> {
             let answer = worker.ask(&Order::Host, limits::ANSWER_TIME_MAX)?;
@@ -337,7 +339,7 @@ impl Fixture {
 }
 
 impl Reading {
-    /// The guests' own counters: client, router, server. A guest without a process of its own is in the end's.
+    /// The guests' counters: client, router, server. A guest without a process of its own reports through its end.
     fn guests(&self) -> [Option<&GuestCounters>; 3] {
         let own = |at: usize| self.guests.as_ref().and_then(|(guests, _)| guests[at].as_ref().map(|(_, own)| own));
         [own(0).or(self.client.guest.as_ref()), own(1), own(2).or(self.server.guest.as_ref())]
@@ -382,7 +384,7 @@ impl Reading {
     }
 }
 
-/// Starts a network of guests; its ends are where this process is.
+/// Starts a network of guests; its ends run on this host.
 fn raise(path: GuestPath, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way, Ends)> {
     let mtu = cell.mtu.unwrap_or(GuestPath::MTU_DEFAULT);
     let guests = level.guests.unwrap_or_default();
@@ -418,7 +420,7 @@ fn build(kind: PathKind, plan: &Plan, cell: &Cell, level: &Level) -> Result<(Way
     let built = &path.built;
     let namespace = |role| built.namespaces.iter().find(|namespace| namespace.role == role);
     let (Some(client), Some(server)) = (namespace(Role::Client), namespace(Role::Server)) else {
-        return Err(Error::environment(format!("path {kind}: was built without its ends")));
+        return Err(Error::environment(format!("path {kind}: was built without client or server")));
     };
     let place = |namespace: &crate::path::Namespace| {
         Place::Built(PathBuf::from(&namespace.net), namespace.user.as_ref().map(PathBuf::from))
@@ -499,9 +501,9 @@ fn reachable(endpoints: Vec<Endpoint>, plan: &Plan, ends: &Ends, addresses: &[Ip
         .collect())
 }
 
-/// Leaves the map's descriptor open across exec, for the agents.
+/// Keeps the map's descriptor open across exec, for the agents.
 fn inheritable(sockmap: &Sockmap) -> Result<i32> {
-    fcntl_setfd(sockmap.fd(), FdFlags::empty()).context("cannot hand the sockmap on")?;
+    fcntl_setfd(sockmap.fd(), FdFlags::empty()).context("cannot pass the sockmap to the agents")?;
     Ok(sockmap.fd().as_raw_fd())
 }
 

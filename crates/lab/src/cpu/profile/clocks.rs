@@ -1,9 +1,9 @@
-//! The clocks that sample: several on each CPU, of different long periods.
+//! The clocks that take samples: several on each CPU, with different long periods.
 //!
-//! One clock per CPU would be enough if the work were not periodic itself. But a request and its reply take the same time
-//! again and again, so that a clock of a few such times' period keeps meeting the same place of them: a planted cost was
-//! then seen as anything between a quarter and one and a half of it. Of several clocks each has a period that many round
-//! trips fit into, which differ enough for it to lose its place, and they shift each other's work besides.
+//! One clock per CPU would be enough if the work were not periodic. But each round trip takes the same time, so a
+//! clock whose period is a few round trips hits the same point of each: one clock saw a planted cost as 0.25 to 1.5
+//! times its size. Each of several clocks has a period of many round trips, which vary enough to
+//! lose step; and the clocks' own cost shifts the work.
 
 use super::{NEEDED, Watched};
 use crate::bpf::refused;
@@ -26,7 +26,7 @@ fn periods_ns(period_ns: u64) -> [u64; 8] {
     [57, 59, 61, 63, 65, 67, 69, 71].map(|eighths| period_ns.saturating_mul(eighths) / CLOCKS)
 }
 
-/// What a sample of such clocks stands for: the rates of the clocks add up.
+/// CPU time that one sample stands for: the rates of the clocks add up.
 pub(super) fn sample_ns(period_ns: u64) -> u64 {
     const UNIT: u128 = 1 << 64;
     let rate: u128 = periods_ns(period_ns).iter().map(|period_ns| UNIT / u128::from(*period_ns)).sum();
@@ -42,9 +42,9 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Opens and starts clocks on all CPUs that are online; opening them afresh for each profile takes some tens of
-    /// microseconds a clock and leaves no state to follow CPUs coming and going. Returns when all are in their stride:
-    /// the first samples of clocks started together come together.
+    /// Opens and starts clocks on all online CPUs. Opening them for each profile costs some tens of microseconds per
+    /// clock and needs no bookkeeping of CPUs that come and go. It waits until the clocks have drifted apart, because
+    /// clocks that start together sample together at first.
     pub(super) fn start(period_ns: u64, sampler: &OwnedFd) -> Result<Self> {
         let mut clocks = Vec::new();
         for cpu in online_cpus()? {
@@ -59,7 +59,7 @@ impl Clocks {
         Ok(Self { clocks, began_ns: Vec::new() })
     }
 
-    /// The profile begins here.
+    /// Begins the profile.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.began_ns = self.clocks.iter().map(elapsed_ns).collect::<Result<_>>()?;
         Ok(())
@@ -90,12 +90,13 @@ pub(super) fn available(period_ns: u64, sampler: &OwnedFd) -> Result<()> {
     open(cpu, period_ns, sampler).map(drop)
 }
 
-/// The kernel throttles a clock with more samples in one tick than its limit, which root may have lowered.
+/// The kernel throttles a clock with more samples per tick than its limit, which root may have lowered.
 pub(super) fn check_rate(period_ns: u64) -> Result<()> {
     let text = std::fs::read_to_string(RATE_MAX).context(format_args!("cannot read {RATE_MAX}"))?;
     let rate_max: u64 = text.trim().parse().context(format_args!("{RATE_MAX} is no number: {text}"))?;
     let tick_ns = u64::try_from(clock_getres(ClockId::MonotonicCoarse).tv_nsec).unwrap_or_default().max(1);
-    // One more can fall between two ticks, a late tick lets some more come, and the limit itself is one too many.
+    // One more sample can fall between two ticks, a late tick lets a few more through, and the kernel throttles at
+    // the limit itself.
     let [shortest_ns, ..] = periods_ns(period_ns);
     let wanted = (2_000_000_000 / shortest_ns + 3_000_000_000 / tick_ns).next_multiple_of(1_000);
     if wanted <= rate_max {
@@ -105,11 +106,11 @@ pub(super) fn check_rate(period_ns: u64) -> Result<()> {
         .hint(format!("sysctl kernel.perf_event_max_sample_rate={wanted}")))
 }
 
-/// What a sample takes from the CPU it falls on: the median of the gaps it leaves in a loop that reads the time.
+/// CPU time that a sample takes: the median of the gaps that it leaves in a loop that reads the time.
 pub(super) fn sample_cost_ns(sampler: &OwnedFd) -> Result<u64> {
     const EVERY_NS: u64 = 199_999;
     const WHILE: Duration = Duration::from_millis(30);
-    /// No reading of the time takes so long, and no interrupt is shorter.
+    /// No reading of the clock takes this long, and no interrupt is shorter.
     const GAP: Duration = Duration::from_nanos(400);
     let measure = || {
         let cpu = rustix::thread::sched_getcpu();
@@ -158,8 +159,8 @@ fn elapsed_ns(clock: &CpuClock) -> Result<u64> {
     clock.elapsed_ns().map_err(gone)
 }
 
-/// A CPU that came meanwhile was not watched, and the clocks of one that went stood still. (The microseconds between
-/// starting one clock and the next do not matter.)
+/// A CPU that came meanwhile was not watched, and the clocks of one that went have stopped. (The microseconds between
+/// the starts of two clocks do not matter.)
 fn check_cpus(cpus: &[Watched]) -> Result<()> {
     let longest = cpus.iter().map(|cpu| cpu.wall_ns).max().unwrap_or_default();
     let tolerated = longest / 50 + 50_000_000;
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_differ_and_together_sample_at_the_rate_asked_for() {
+    fn clocks_differ_and_together_reach_the_requested_rate() {
         let periods = periods_ns(1_000_000);
         assert_eq!(periods[0], 7_125_000);
         assert_eq!(periods[7], 8_875_000);

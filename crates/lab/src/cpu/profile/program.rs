@@ -1,7 +1,7 @@
-//! The profiler's two programs: what marks a CPU with a packet's namespace, and what counts a sample.
+//! The profiler's two programs: one marks a CPU with a packet's device, the other counts a sample.
 //!
-//! Contract: the marker does nothing but store one word a packet, since its cost is paid on the measured path (some 40 to
-//! 50 ns, of which 35 are the kernel's way to a BPF program at a tracepoint). The sampler may take longer.
+//! Contract: the marker only stores one word per packet, because its cost is paid on the measured path (40 to 50 ns,
+//! of which the kernel needs 35 to call a BPF program at a tracepoint). The sampler may take longer.
 
 use crate::bpf::asm::{
     Condition, Helper, Line, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Width, add, call, copy, exit, jump,
@@ -23,17 +23,17 @@ pub(super) const MODE_KERNEL: i32 = 1;
 /// In the key: in softirq on top of the process.
 pub(super) const MODE_SOFTIRQ: i32 = 2;
 
-/// Frames of a call chain that are looked at; the kernel's own default limit.
+/// Frames of a call chain that are examined; the kernel's own default limit.
 const FRAMES_MAX: i32 = 127;
 /// Bytes of a call chain.
 pub(super) const FRAMES_BYTES: u32 = 8 * FRAMES_MAX.unsigned_abs();
 
-/// Where those functions lie that tell what a call chain is about.
+/// Addresses of the functions that tell softirq and packet reception in a call chain.
 #[derive(Debug)]
 pub(super) struct Code {
     softirq: Vec<Range<u64>>,
-    /// Functions that stay on the stack while a packet is handed up, forwarded or delivered; the first of them to be
-    /// entered is the one that the tracepoint is in or that calls it.
+    /// Functions that stay on the stack while a packet is delivered or forwarded. The outermost contains the
+    /// tracepoint or calls the function that does.
     receive: Vec<Range<u64>>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Maps<'a> {
     pub(super) uncounted: &'a Map,
 }
 
-// Places on the stack: the key of the counts, the first count of a key (and, before that, a pointer), and the index 0 of
+// Slots on the stack: the key of the counts, the first count of a key (and before that a pointer), and the index 0 of
 // the arrays.
 const TGID: i16 = -24;
 const NAMESPACE: i16 = -20;
@@ -75,7 +75,7 @@ const MODE: i16 = -16;
 const COUNT: i16 = -8;
 const ZERO: i16 = -28;
 
-/// `destination =` the address of a place on the stack.
+/// `destination =` the address of a stack slot.
 fn address(destination: Register, place: i16) -> [Line<'static>; 2] {
     [copy(destination, R10), add(destination, i32::from(place))]
 }
@@ -86,7 +86,7 @@ fn own_value<'a>(map: &'a Map, without: &'static str) -> Vec<Line<'a>> {
     [&[store_constant(Width::Word, R10, ZERO, 0)], &address(R2, ZERO)[..], &lookup].concat()
 }
 
-/// Where the kernel keeps the way from a packet to its namespace, in bytes.
+/// Offsets in bytes on the way from a packet to its namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     device_in_packet: i16,
@@ -95,10 +95,10 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// Finds them; an environment error if this kernel's types do not tell.
+    /// Finds them; an environment error if this kernel's types do not have them.
     pub(super) fn of_kernel(btf: &Btf) -> Result<Self> {
         let offset = |structure: &str, path: &str| {
-            let missing = || Error::environment(format!("this kernel's BTF does not place {structure}.{path}"));
+            let missing = || Error::environment(format!("this kernel's BTF has no offset of {structure}.{path}"));
             btf.offset(structure, path).and_then(|offset| i16::try_from(offset).ok()).ok_or_else(missing)
         };
         Ok(Self {
@@ -111,7 +111,7 @@ impl Offsets {
 
 /// `netif_receive_skb(skb)`: the mark becomes the packet's device.
 pub(super) fn mark<'a>(marks: &'a Map, offsets: Offsets) -> Vec<Line<'a>> {
-    // The kernel knows the type behind the pointer, so it can be followed directly; a bad one reads as zero.
+    // The kernel knows the pointer's type, so the program can follow it directly; a bad pointer reads as zero.
     let device = [load(Width::Double, R1, R1, 0), load(Width::Double, R6, R1, offsets.device_in_packet)];
     let store = [store(Width::Double, R0, 0, R6), label("out"), set(R0, 0), exit()];
     [&device[..], &own_value(marks, "out"), &store].concat()
@@ -153,7 +153,7 @@ fn unless_kernel() -> Result<Vec<Line<'static>>> {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "s390x")))]
 fn unless_kernel() -> Result<Vec<Line<'static>>> {
-    Err(Error::environment("the profiler cannot tell user from kernel time on this architecture")
+    Err(Error::environment("the profiler cannot distinguish user from kernel time on this architecture")
         .hint("use the accounting method `subtract` or `tick`"))
 }
 
@@ -172,7 +172,7 @@ pub(super) fn sample<'a>(maps: &Maps<'a>, code: &Code, offsets: Offsets) -> Resu
         .concat())
 }
 
-/// Goes through the call chain from the innermost function to the softirq, or to the end: stores the mode, and leaves in
+/// Walks the call chain from the innermost function to the softirq, or to the end. Stores the mode, and leaves in
 /// `R6` whether a packet is being received.
 fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     let chain = [
@@ -222,8 +222,8 @@ fn walk<'a>(maps: &Maps<'a>, code: &Code) -> Vec<Line<'a>> {
     [&own_value(maps.frames, "out")[..], &chain, &tests, &next].concat()
 }
 
-/// While a packet is being received, the mark of this CPU leads to its namespace. The device is in use by the very code
-/// that the sample interrupted; should it be gone all the same, reading it fails and the sample has no namespace.
+/// While a packet is received, the mark of this CPU leads to its namespace. The interrupted code uses the device, so
+/// it exists; if reading fails all the same, the sample has no namespace.
 fn name_namespace<'a>(maps: &Maps<'a>, offsets: Offsets) -> Vec<Line<'a>> {
     let read = |offset: i32, bytes: i32, place: i16| {
         let from = [copy(R3, R6), add(R3, offset), set(R2, bytes)];
@@ -255,7 +255,7 @@ fn count<'a>(maps: &Maps<'a>) -> Vec<Line<'a>> {
         call(Helper::MapUpdate),
         jump_if(R0, Condition::Equal, 0, "out"),
     ];
-    // One CPU's samples do not interrupt each other, and nobody else writes this CPU's values.
+    // One CPU's samples do not interrupt each other, and no other CPU writes this CPU's values.
     let increase = [label("known"), load(Width::Double, R1, R0, 0), add(R1, 1), store(Width::Double, R0, 0, R1)];
     let start = [label("count")];
     let uncounted = own_value(maps.uncounted, "out");

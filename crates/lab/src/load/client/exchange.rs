@@ -15,7 +15,7 @@ use std::time::Duration;
 const TURN: usize = 16;
 
 impl<S: Sockets> Client<S> {
-    /// Takes one pair as far as it goes, or as far as one turn goes.
+    /// Advances one pair until it has to wait or its turn is over.
     pub(super) fn advance(&mut self, index: usize) -> io::Result<()> {
         for _ in 0..TURN {
             let outcome = match self.pairs[index].state {
@@ -151,7 +151,7 @@ impl<S: Sockets> Client<S> {
         let pair = &mut self.pairs[index];
         let Some(socket) = &pair.socket else { return Ok(false) };
         let left = usize::try_from(workload.response - pair.offset).unwrap_or(usize::MAX);
-        // A datagram is read whole, so that one that is too long shows.
+        // A datagram is read whole, so that one that is too long is noticed.
         let room = if workload.udp { self.inbox.len() } else { left.min(self.inbox.len()) };
         let received = self.sockets.receive(socket, &mut self.inbox[..room])?;
         let number = if workload.udp { 0 } else { pair.message };
@@ -175,7 +175,8 @@ impl<S: Sockets> Client<S> {
             self.run.ending |= now >= self.run.deadline_ns;
         }
         if pair.offset < workload.response {
-            // A short read has emptied the socket; what arrives later makes it ready again, the end excepted.
+            // A short read has emptied the socket. Later data makes it ready again, but the end of the stream does
+            // not.
             return Ok(received == room || pair.ended);
         }
         match (workload.shape, self.config.close) {
@@ -189,7 +190,7 @@ impl<S: Sockets> Client<S> {
         Ok(true)
     }
 
-    /// A datagram that is not the answer awaited: late if some were given up, else wrong.
+    /// An unexpected datagram: late if datagrams were given up before, else wrong.
     fn misfit(&mut self, right: bool) {
         if right {
             self.counts.short_reads += 1;
@@ -264,7 +265,7 @@ impl<S: Sockets> Client<S> {
             self.failed += 1;
             return;
         }
-        // A server that refuses would otherwise be asked as fast as the CPU allows.
+        // Without a pause, a server that refuses would be asked as fast as the CPU allows.
         std::thread::sleep(Duration::from_micros(100));
         self.pairs[index].state = PairState::Idle;
         self.plan_next(index);
@@ -273,13 +274,13 @@ impl<S: Sockets> Client<S> {
         }
     }
 
-    /// Gives up datagrams whose answer is overdue and lets their pairs go on.
+    /// Gives up overdue datagrams and lets their pairs go on.
     pub(super) fn give_up_lost(&mut self) -> io::Result<()> {
         let now = now_ns();
         if now < self.run.look_ns {
             return Ok(());
         }
-        // Not after every answer: it takes a look at each pair.
+        // Not after every answer, because it visits each pair.
         self.run.look_ns = now + u64::from(limits::WAIT_TIME_MAX.subsec_nanos());
         let limit = u64::try_from(siga_plan::limits::DATAGRAM_LOST_AFTER.as_nanos()).unwrap_or(u64::MAX);
         for index in 0..self.pairs.len() {
@@ -289,7 +290,7 @@ impl<S: Sockets> Client<S> {
             if !overdue(&self.pairs[index]) {
                 continue;
             }
-            // It may be this end that had no CPU for so long: an answer that lies in its socket is none that was lost.
+            // This end may have had no CPU for long: an answer that waits in its socket is not lost.
             self.advance(index)?;
             let pair = &mut self.pairs[index];
             if overdue(pair) {
@@ -304,7 +305,7 @@ impl<S: Sockets> Client<S> {
     }
 }
 
-/// The identity of a connection, as many bytes of it as the request can carry.
+/// The identity of a connection, cut to the length of the request.
 fn identity(first_pair: u32, index: usize, opened: u64, request: u64) -> u64 {
     let whole = ((u64::from(first_pair) + index as u64 + 1) << 40) ^ opened.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     if request >= 8 { whole } else { whole & ((1 << (8 * request)) - 1) }
