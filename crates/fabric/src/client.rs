@@ -1,8 +1,8 @@
 //! Clients of a control program: the command line and applications connect to it, and start and end networks.
 
-use crate::application;
 use crate::control::CONTROL_ARGUMENTS;
 use crate::control::topology_left_in;
+use crate::convert;
 use crate::files::through;
 use crate::isolate::launch::{Process, Program};
 use crate::limits::{ANSWER_TIME_MAX, START_TIME_MAX, TAKE_UP_TIME_MAX};
@@ -16,10 +16,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, geteuid};
+use siga_iucv::client::ApplicationEnd;
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::Topology;
-use siga_model::waiting::Waiting;
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_ring::{Link, NotifyFd, OwnMemory, PeerMemory, WakeFd};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,21 +32,6 @@ pub struct Client {
     channel: Channel,
     /// When the request under way becomes void unless the control program takes it up.
     take_up_until: Option<Instant>,
-}
-
-/// An application's end of the link to its guest.
-#[derive(Debug)]
-pub struct ApplicationEnd {
-    /// Commands go, events come.
-    pub link: Link,
-    /// Bytes to send.
-    pub arena: OwnArena,
-    /// Received bytes.
-    pub peer: PeerArena,
-    /// The waiting policy of the guest and its applications.
-    pub waiting: Waiting,
-    /// Whether those that sleep run where their partners run.
-    pub colocate: bool,
 }
 
 /// How much longer than the sum of its own time limits a control program may take.
@@ -306,7 +291,7 @@ impl Client {
         let (notify, wake) = (NotifyFd::from_fd(notify), WakeFd::from_fd(wake));
         let (notify, wake) = (notify.context("cannot use a doorbell")?, wake.context("cannot use a doorbell")?);
         let bytes = usize::try_from(arena_bytes).map_err(|_| silent())?;
-        let shape = application::shape().ok_or_else(silent)?;
+        let shape = siga_iucv::shape().ok_or_else(silent)?;
         let (own, memory) = OwnMemory::create(shape).context("no memory")?;
         let (arena, arena_memory) = OwnArena::create(bytes).context("no memory for the bytes to send")?;
         self.ask(Request::ApplicationMemory, vec![memory, arena_memory])?;
@@ -316,7 +301,13 @@ impl Client {
         let [memory, peer]: [OwnedFd; 2] = memory.try_into().map_err(|_| silent())?;
         let memory = PeerMemory::map(memory, shape).context("the guest's memory")?;
         let peer = PeerArena::map(peer, bytes).context("the guest's arena")?;
-        Ok(ApplicationEnd { link: Link::new(own, memory, notify, wake), arena, peer, waiting, colocate })
+        Ok(ApplicationEnd {
+            link: Link::new(own, memory, notify, wake),
+            arena,
+            peer,
+            waiting: convert::mode(waiting),
+            colocate,
+        })
     }
 
     /// Attaches this process as an external guest, and returns its channel.

@@ -20,7 +20,6 @@ mod status;
 mod stderr;
 mod token_bucket;
 
-use crate::events::Events;
 use crate::files;
 use crate::isolate;
 use crate::isolate::launch::{self, Launcher, Program};
@@ -42,6 +41,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use siga_model::topology::Topology;
+use siga_ring::ready_set::ReadySet;
 use state::State;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -100,7 +100,7 @@ pub struct Control {
     state: State,
     topology: Topology,
     launcher: Box<dyn Launcher>,
-    events: Events<Source>,
+    events: ReadySet<Source>,
     listener: OwnedFd,
     /// Closed for a moment when descriptors run out, so that one connection can be accepted and closed.
     spare: Option<OwnedFd>,
@@ -192,8 +192,8 @@ impl Control {
             }
         };
         let listener = listen(&run.control())?;
-        let mut events = Events::new()?;
-        events.add(&listener, Source::Listener)?;
+        let mut events = ReadySet::new().context("cannot wait for events")?;
+        events.add(&listener, Source::Listener).context("cannot wait for an event")?;
         let guests = topology.guests.keys().map(|name| (name.clone(), Guest::default())).collect();
         let mut control = Self {
             run,

@@ -1,8 +1,8 @@
 //! Counters by name, as reports have them, of rings, waits and links.
 
 use siga_ring::clock::Rate;
+use siga_ring::counters::{ConsumerCounters, ProducerCounters};
 use siga_ring::wait::WaitCounters;
-use siga_ring::{Consumer, Producer};
 use std::collections::BTreeMap;
 
 /// Counters by name.
@@ -30,8 +30,7 @@ pub(crate) fn add(all: &mut Counters, more: &Counters) {
     }
 }
 
-pub(crate) fn producer_counters(ring: &Producer) -> Counters {
-    let counters = ring.counters();
+pub(crate) fn producer_counters(counters: &ProducerCounters) -> Counters {
     named([
         ("frames_sent", counters.frames),
         ("bytes_sent", counters.bytes),
@@ -44,8 +43,7 @@ pub(crate) fn producer_counters(ring: &Producer) -> Counters {
     ])
 }
 
-pub(crate) fn consumer_counters(ring: &Consumer) -> Counters {
-    let counters = ring.counters();
+pub(crate) fn consumer_counters(counters: &ConsumerCounters) -> Counters {
     named([
         ("frames_received", counters.frames),
         ("bytes_received", counters.bytes),

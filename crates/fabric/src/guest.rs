@@ -16,25 +16,27 @@ mod orders;
 pub(crate) mod peer_link;
 pub mod process;
 mod report;
-mod serve;
 mod setup;
 #[cfg(test)]
 pub(crate) mod tests;
 mod wakes;
 mod zero_copy;
 
-use crate::application::memory::Memory;
+use crate::groups::GroupNetworks;
+use crate::iucv::applications::Applications;
+use crate::iucv::memory::Memory;
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, RingPairEnd};
-use applications::Applications;
 use clock::Clock;
 use links::HalfPair;
 use orders::{Capture, OpenPing};
 use peer_link::Links;
+use siga_iucv::options::GroupChange;
 use siga_ring::clock::Ticks;
 use siga_ring::wait::Waiter;
 use siga_stack::Stack;
 use siga_stack::time::Instant;
+use siga_stack::udp::{UdpError, UdpId};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use wakes::Wakes;
@@ -64,6 +66,7 @@ pub struct Node {
     /// The pairs that are linked, each with its link.
     held: Vec<(usize, RingPairEnd)>,
     applications: Applications,
+    group_networks: GroupNetworks,
     pings: Vec<OpenPing>,
     capture: Option<Capture>,
     /// The next look for pairs without traffic.
@@ -84,6 +87,12 @@ impl Node {
     /// The stack.
     pub(crate) fn stack(&mut self) -> &mut Stack<Memory> {
         &mut self.stack
+    }
+
+    /// Changes the groups of a datagram socket, or how it sends to groups.
+    pub(crate) fn change_group(&mut self, id: UdpId, change: GroupChange) -> Result<(), UdpError> {
+        let at = self.now();
+        self.group_networks.change(&mut self.stack, at, id, change)
     }
 
     /// The stack's time.

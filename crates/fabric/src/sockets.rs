@@ -4,9 +4,8 @@
 //! several threads. Where the stack is in this process (`embedded`), it moves while threads are in operations or waits.
 
 pub(crate) mod embedded;
-pub(crate) mod group;
-mod iucv;
 mod provider;
+mod remote;
 #[cfg(test)]
 mod tests;
 
@@ -19,16 +18,15 @@ use crate::protocol::report::ReportPart;
 use crate::protocol::secret::Secret;
 use crate::rundir;
 use embedded::Embedded;
-use group::{GroupChange, Interface};
-use iucv::Iucv;
 use provider::Provider;
-pub use provider::{Readiness, SocketId, SocketOptions};
+pub use provider::SocketId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net;
+pub use siga_iucv::options::{CongestionControl, Readiness, SocketOptions};
+use siga_iucv::options::{GroupChange, Interface};
 use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
-pub use siga_stack::tcp::CongestionControl;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::ops::{Deref, DerefMut};
@@ -177,7 +175,7 @@ impl Attachment {
         // As guests do; the host need not have it.
         let _ = siga_ring::sys::set_slice(u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX));
         let end = Client::connect_at(base, network)?.use_stack(guest, secret)?;
-        Self::new(Box::new(Iucv::new(end).context("out of descriptors")?))
+        Self::new(Box::new(siga_iucv::client::Client::new(end).context("out of descriptors")?))
     }
 
     fn new(mut provider: Box<dyn Provider>) -> Result<Self> {
@@ -652,7 +650,7 @@ impl Poller {
     fn work(&self, provider: &mut Held<'_>, news: &mut Vec<SocketId>) -> bool {
         let moved = provider.work_before_answers();
         self.attachment.tell_of_moves(provider);
-        while let Some(socket) = provider.poll_news() {
+        while let Some(socket) = provider.poll_event() {
             news.push(socket);
         }
         moved

@@ -27,6 +27,8 @@ mod memory;
 mod model;
 mod notifier;
 mod producer;
+#[cfg(not(loom))]
+pub mod ready_set;
 mod retained;
 mod sync;
 #[cfg(not(loom))]

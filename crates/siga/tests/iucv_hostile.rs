@@ -5,10 +5,11 @@
 mod network;
 
 use network::{Network, PATIENCE, sink, source, wait_until};
-use siga_fabric::client::{ApplicationEnd, Client};
+use siga_fabric::client::Client;
 use siga_fabric::protocol::message::PROTOCOL;
 use siga_fabric::protocol::request::{Answer, Request};
 use siga_fabric::sockets::{TcpListener, TcpStream};
+use siga_iucv::client::ApplicationEnd;
 use siga_ring::arena::OwnArena;
 use siga_ring::{PeerMemory, Shape};
 use std::io::{Read, Write};

@@ -10,7 +10,7 @@ use crate::protocol::message::{Order, PROTOCOL};
 use crate::protocol::request::{Answer, GuestState, Moment, Request, TimedRequest};
 use crate::protocol::ticket::ApplicationId;
 use rustix::net::sockopt;
-use siga_model::error::{Error, Result};
+use siga_model::error::{Error, IoContext, Result};
 use siga_model::name::Name;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -69,14 +69,20 @@ impl Control {
             return Err(Error::usage("it comes from a process of another user"));
         }
         let channel = Channel::new(connection)?;
-        let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
+        let key = self
+            .events
+            .add(&channel, Source::Client(self.events.next_registration()))
+            .context("cannot wait for an event")?;
         self.clients.insert(key, Client { channel, waits: Waits::Nothing, has_asked: false });
         Ok(())
     }
 
     /// Adds the process that started this one. It waits until all guests run. With a lease, the network ends with this connection.
     pub(super) fn add_starter(&mut self, channel: Channel, lease: bool) -> Result<()> {
-        let key = self.events.add(&channel, Source::Client(self.events.next_key()))?;
+        let key = self
+            .events
+            .add(&channel, Source::Client(self.events.next_registration()))
+            .context("cannot wait for an event")?;
         self.lease = lease.then_some(key);
         self.clients.insert(key, Client { channel, waits: Waits::Start, has_asked: true });
         Ok(())

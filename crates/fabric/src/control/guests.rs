@@ -168,8 +168,12 @@ impl Control {
         }
         self.log.of_guest(name, &format!("guest {name}: started, process {}", process.pid()));
         let process = Running::Own(process);
-        let process = (self.events.add(process.pidfd(), Source::Process(name.clone()))?, process);
-        let channel = (self.events.add(&channel, Source::Channel(name.clone()))?, channel);
+        let process = (
+            self.events.add(process.pidfd(), Source::Process(name.clone())).context("cannot wait for an event")?,
+            process,
+        );
+        let channel =
+            (self.events.add(&channel, Source::Channel(name.clone())).context("cannot wait for an event")?, channel);
         let pairs_max = self.topology.guests[name].pairs_max;
         if let Some(guest) = self.guests.get_mut(name) {
             guest.begin(Phase::Begun, process, channel, pairs_max);
@@ -212,10 +216,11 @@ impl Control {
 
     /// Attaches an external guest whose process has proved what it is: its connection becomes the guest's channel.
     pub(super) fn attach(&mut self, name: &Name, key: u64, channel: Channel) -> Result<()> {
-        self.events.set_source(key, Source::Channel(name.clone()));
+        self.events.set_key(key, Source::Channel(name.clone()));
         let process = Running::Adopted(Peer::of(&channel).context("cannot watch the process that attaches")?);
         let pid = process.pid();
-        let process_key = self.events.add(process.pidfd(), Source::Process(name.clone()))?;
+        let process_key =
+            self.events.add(process.pidfd(), Source::Process(name.clone())).context("cannot wait for an event")?;
         self.log.of_guest(name, &format!("guest {name}: attached, process {pid}"));
         let pairs_max = self.topology.guests[name].pairs_max;
         if let Some(guest) = self.guests.get_mut(name) {

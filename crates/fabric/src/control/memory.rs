@@ -4,7 +4,6 @@
 //! on the address space does. It is in force before the guest receives its configuration.
 
 use super::Control;
-use crate::application;
 use crate::limits::{
     ADDRESS_SPACE_BYTES_EXTRA, BACKLOG_BYTES_MAX, DESCRIPTORS_BASE, DESCRIPTORS_EACH, MEMORY_BYTES_BASE,
 };
@@ -26,7 +25,7 @@ pub(super) fn of_ring(outbound: Buffers) -> Result<OwnedFd> {
 
 /// Memory for a guest's ring to an application, and for its arena.
 pub(super) fn of_application(arena_bytes: u64) -> Result<[OwnedFd; 2]> {
-    let shape = application::shape().ok_or_else(|| Error::usage("no ring has such buffers"))?;
+    let shape = siga_iucv::shape().ok_or_else(|| Error::usage("no ring has such buffers"))?;
     let arena_bytes = usize::try_from(arena_bytes).map_err(|_| Error::usage("no arena is so large"))?;
     let make = |bytes| memory_file(bytes).context("cannot make memory for an application");
     Ok([make(shape.memory_bytes())?, make(arena_bytes)?])
@@ -56,7 +55,7 @@ fn pairs_bytes(topology: &Topology, name: &Name) -> (u64, u64) {
 /// Bytes that a guest's process may take.
 fn memory_max(topology: &Topology, name: &Name) -> u64 {
     let guest = &topology.guests[name];
-    let ring = application::shape().map_or(0, |shape| shape.memory_bytes() as u64);
+    let ring = siga_iucv::shape().map_or(0, |shape| shape.memory_bytes() as u64);
     let applications = u64::from(guest.applications_max) * 2 * (guest.arena_bytes + ring);
     guest.memory_max.unwrap_or_else(|| MEMORY_BYTES_BASE + pairs_bytes(topology, name).0 + applications)
 }

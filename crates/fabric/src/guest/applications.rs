@@ -1,307 +1,57 @@
-//! Applications of a node: their coming, their going, and when they are looked at. What they ask for is in `serve.rs`.
+//! Applications of a guest: orders about them, their notifications, and what the control program receives of their end.
 
 use super::Node;
-use super::serve::Served;
 use super::wakes::ReadyKey;
-use crate::application::memory::Area;
-use crate::application::record::{Event, GUEST_NUMBERS, Number};
-use crate::application::{ROOM, Table, shape, table};
-use crate::counters;
-use crate::limits::{APPLICATION_BUFFERS, REPLIES_MAX};
+use crate::iucv::Host;
+use crate::limits::HOT_TIME;
 use crate::protocol::message::{GuestEvent, Loss};
-use crate::protocol::report::ApplicationReport;
 use crate::protocol::ticket::ApplicationId;
-use siga_ring::arena::{OwnArena, PeerArena};
-use siga_ring::clock::{Rate, Ticks};
-use siga_ring::{Consumer, Link, MapError, NotifyFd, OwnMemory, PeerMemory, Producer, WakeFd};
-use siga_stack::sockets::{ListenerId, TcpId};
-use siga_stack::udp::UdpId;
-use std::collections::VecDeque;
+use siga_ring::clock::Ticks;
+use siga_stack::time::Instant;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
-/// The applications that use a node's stack.
-#[derive(Debug)]
-pub(super) struct Applications {
-    /// By their places, which events and tables name.
-    pub(super) all: Vec<Option<Application>>,
-    pub(super) of_connection: Table<TcpId, (usize, Number)>,
-    pub(super) of_listener: Table<ListenerId, (usize, Number)>,
-    pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
-    /// Ticks spent copying for those that have ended.
-    past_copy_ticks: u64,
-}
-
-/// An application.
-#[derive(Debug)]
-pub(super) struct Application {
-    pub(super) id: ApplicationId,
-    wake_fd: (u64, WakeFd),
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Its own half has not come.
-    Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
-    Linked(Box<Client>),
-}
-
-/// An application that is linked.
-#[derive(Debug)]
-pub(super) struct Client {
-    pub(super) commands: Consumer,
-    pub(super) events: Producer,
-    pub(super) area: Arc<Area>,
-    pub(super) sockets: Table<Number, Served>,
-    /// Answers to commands that did not fit yet. They go first.
-    pub(super) replies: VecDeque<(Number, Event)>,
-    /// Sockets with something to tell, each once.
-    pub(super) behind: Vec<Number>,
-    /// Listeners whose connections wait for memory, each once.
-    pub(super) starved: Vec<Number>,
-    /// The record that is being written.
-    pub(super) record: Vec<u8>,
-    pub(super) next: Number,
-    /// There was no room to tell all.
-    pub(super) wants_room: bool,
-    /// Its process is gone. What it asked for before is done.
-    pub(super) is_gone: bool,
-    pub(super) is_hot: bool,
-    pub(super) last_traffic: Ticks,
-}
-
-impl Client {
-    fn new(now: Ticks, mut events: Producer, commands: Consumer, area: Area) -> Self {
-        events.set_packing(true);
-        Self {
-            commands,
-            events,
-            area: Arc::new(area),
-            sockets: table(),
-            replies: VecDeque::new(),
-            behind: Vec::new(),
-            starved: Vec::new(),
-            record: Vec::new(),
-            next: GUEST_NUMBERS,
-            wants_room: false,
-            is_gone: false,
-            is_hot: true,
-            last_traffic: now,
-        }
-    }
-
-    /// Commands are taken while their answers can be kept, whether there is room to tell anything or not: an application that
-    /// waits for this guest may be the one that takes what it is told.
-    pub(super) fn takes_commands(&self) -> bool {
-        self.replies.len() < REPLIES_MAX
-    }
-
-    /// There is something to take, or room to tell what waited for it.
-    fn is_ready(&mut self) -> bool {
-        // A violation is told by the next use.
-        self.is_gone
-            || self.wants_room && self.events.has_room(ROOM).unwrap_or(true)
-            || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
-    }
-
-    /// Asks for a ring; false: there is something to do.
-    pub(super) fn falls_asleep(&mut self) -> bool {
-        let waits_for_room = !self.wants_room || self.events.want_room(APPLICATION_BUFFERS / 2).unwrap_or(false);
-        let waits_for_commands = !self.takes_commands() || self.commands.declare_asleep().unwrap_or(false);
-        let asleep = waits_for_room && waits_for_commands && !self.is_gone;
-        self.is_hot &= !asleep;
-        asleep
-    }
-
-    pub(super) fn heat(&mut self) {
-        self.commands.awake();
-        self.is_hot = true;
-    }
-
-    fn copy_ticks(&self) -> u64 {
-        self.commands.counters().copy_ticks.0 + self.area.copy_ticks()
-    }
-
-    fn report(&self, id: ApplicationId, rate: &Rate) -> ApplicationReport {
-        let mut counters = counters::producer_counters(&self.events);
-        counters::add(&mut counters, &counters::consumer_counters(&self.commands));
-        counters::add(&mut counters, &counters::named([("copied_bytes", self.area.copied_bytes())]));
-        ApplicationReport {
-            application: Some(id.0.number()),
-            sockets: self.sockets.len() as u64,
-            free_bytes: self.area.free_bytes() as u64,
-            counters,
-            times_ns: counters::named([("copying", rate.ns(Ticks(self.copy_ticks())))]),
-        }
-    }
-}
-
-impl Applications {
-    pub(super) fn none() -> Self {
-        Self {
-            all: Vec::new(),
-            of_connection: table(),
-            of_listener: table(),
-            of_datagrams: table(),
-            past_copy_ticks: 0,
-        }
-    }
-
-    pub(super) fn client(&mut self, place: usize) -> Option<&mut Client> {
-        match &mut self.all.get_mut(place)?.as_mut()?.stage {
-            Stage::Linked(client) => Some(client),
-            Stage::Half(_) => None,
-        }
-    }
-
-    fn clients(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.all.iter_mut().flatten().filter_map(|application| match &mut application.stage {
-            Stage::Linked(client) => Some(&mut **client),
-            Stage::Half(_) => None,
-        })
-    }
-
-    pub(super) fn are_ready(&mut self) -> bool {
-        self.clients().any(|client| client.area.has_moved() || client.is_hot && client.is_ready())
-    }
-
-    pub(super) fn fall_asleep(&mut self) -> bool {
-        self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
-    }
-
-    /// Ticks spent copying what applications had to say and to send.
-    pub(super) fn copy_ticks(&self) -> u64 {
-        let linked = |application: &Application| match &application.stage {
-            Stage::Linked(client) => client.copy_ticks(),
-            Stage::Half(_) => 0,
-        };
-        self.past_copy_ticks + self.all.iter().flatten().map(linked).sum::<u64>()
-    }
-
-    pub(super) fn reports(&self, rate: &Rate) -> impl Iterator<Item = ApplicationReport> {
-        self.all.iter().flatten().filter_map(|application| match &application.stage {
-            Stage::Linked(client) => Some(client.report(application.id, rate)),
-            Stage::Half(_) => None,
-        })
-    }
-
-    pub(super) fn ids(&self) -> Vec<ApplicationId> {
-        self.all.iter().flatten().map(|application| application.id).collect()
-    }
-}
 
 impl Node {
-    /// Makes the own half for an application.
     pub(super) fn begin_application(&mut self, id: ApplicationId, arena_bytes: u64, descriptors: Vec<OwnedFd>) {
-        match self.try_begin_application(id, arena_bytes, descriptors) {
+        let ready = &mut self.wakes.events;
+        let register = |wake_fd: &_, place| ready.add(wake_fd, ReadyKey::Application(place));
+        match self.applications.begin(id, arena_bytes, descriptors, register) {
             Ok(memory) => self.send_event(&GuestEvent::ApplicationMemory { application: id }, memory),
             Err(why) => {
-                self.send_event(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new())
-            }
-        }
-    }
-
-    fn try_begin_application(
-        &mut self,
-        id: ApplicationId,
-        arena_bytes: u64,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Vec<OwnedFd>, String> {
-        let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] =
-            descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
-        let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
-            .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
-            .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
-        let bytes = usize::try_from(arena_bytes).map_err(|_| "no arena is so large")?;
-        let no_memory = |error: MapError| format!("no memory: {error}");
-        let (own, memory) = OwnMemory::in_file(memory, shape().ok_or("no ring is so")?).map_err(no_memory)?;
-        let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;
-        let all = &mut self.applications.all;
-        let place = all.iter().position(Option::is_none).unwrap_or(all.len());
-        let key = self.wakes.events.add(&wake_fd, ReadyKey::Application(place)).map_err(|error| error.to_string())?;
-        let stage = Stage::Half(Box::new((own, arena, notify_fd, bytes)));
-        let application = Some(Application { id, wake_fd: (key, wake_fd), stage });
-        match all.get_mut(place) {
-            Some(free) => *free = application,
-            None => all.push(application),
-        }
-        Ok(vec![memory, arena_memory])
-    }
-
-    /// An application's half has come: it may ask.
-    pub(super) fn complete_application(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
-        let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
-        let Some(place) = self.applications.all.iter().position(is) else { return };
-        let Some(Application { wake_fd: (key, wake_fd), stage: Stage::Half(half), .. }) =
-            self.applications.all[place].take()
-        else {
-            return;
-        };
-        let (own, arena, notify_fd, bytes) = *half;
-        match map(bytes, descriptors) {
-            Ok((peer, sent)) => {
-                let Link { producer, consumer, wake_fd } = Link::new(own, peer, notify_fd, wake_fd);
-                let client = Client::new(now, producer, consumer, Area::new(sent, arena));
-                let stage = Stage::Linked(Box::new(client));
-                self.applications.all[place] = Some(Application { id, wake_fd: (key, wake_fd), stage });
-            }
-            Err(why) => {
-                self.wakes.events.remove(key, &wake_fd);
                 self.send_event(&GuestEvent::ApplicationEnded { application: id, why: Loss::Failed(why) }, Vec::new());
             }
         }
     }
 
-    /// An application has rung, or its process is gone.
-    pub(super) fn application_heard(&mut self, now: Ticks, place: usize) {
-        let Some(application) = self.applications.all.get_mut(place).and_then(Option::as_mut) else { return };
-        let heard = application.wake_fd.1.drain();
-        self.waiter.notified_by(heard.as_ref().ok().and_then(|heard| heard.last));
-        let lives = heard.is_ok_and(|heard| !heard.hung_up);
-        match &mut application.stage {
-            Stage::Linked(client) => {
-                client.is_gone |= !lives;
-                client.last_traffic = now;
-                client.heat();
-                // What it says that it has taken is otherwise looked at when buffers run out.
-                if let Err(violation) = client.events.in_flight() {
-                    self.end_application(now, place, Loss::Violation(violation.to_string()));
-                }
-            }
-            Stage::Half(_) if lives => {}
-            Stage::Half(_) => self.end_application(now, place, Loss::PeerGone),
-        }
+    pub(super) fn complete_application(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
+        self.applications.complete(now, id, descriptors);
+        self.report_ended_applications();
     }
 
-    /// Ends an application: its connections by resets; whatever it held is free.
-    pub(super) fn end_application(&mut self, now: Ticks, place: usize, why: Loss) {
-        let Some(application) = self.applications.all.get_mut(place).and_then(Option::take) else { return };
-        self.wakes.events.remove(application.wake_fd.0, &application.wake_fd.1);
-        if let Stage::Linked(client) = application.stage {
-            self.applications.past_copy_ticks += client.copy_ticks();
-            let at = self.clock.instant(now);
-            for served in client.sockets.values() {
-                match served {
-                    Served::Listener { id, .. } => _ = self.stack.tcp_unlisten(at, *id),
-                    Served::Datagrams { id, .. } => _ = self.stack.udp_close(*id),
-                    Served::Connection { .. } => {}
-                }
-            }
-            self.stack.tcp_abort_those(at, |memory| memory.is_sent_by(&client.area));
-            let all = &mut self.applications;
-            all.of_connection.retain(|_, (of, _)| *of != place);
-            all.of_listener.retain(|_, (of, _)| *of != place);
-            all.of_datagrams.retain(|_, (of, _)| *of != place);
-        }
-        self.send_event(&GuestEvent::ApplicationEnded { application: application.id, why }, Vec::new());
+    /// An application has sent a notification, or its process is gone.
+    pub(super) fn application_woken(&mut self, now: Ticks, place: usize) {
+        let (at, hot_time) = (self.clock.instant(now), self.clock.span(HOT_TIME));
+        let mut host = Host { stack: &mut self.stack, groups: &self.group_networks, now, at, hot_time };
+        let last = self.applications.woken(&mut host, place);
+        self.waiter.notified_by(last);
+        self.report_ended_applications();
     }
-}
 
-/// Maps an application's half.
-fn map(bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(PeerMemory, PeerArena), String> {
-    let [memory, sent]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the memory is missing")?;
-    let peer = PeerMemory::map(memory, shape().ok_or("no ring is so")?).map_err(|error| error.to_string())?;
-    let sent = PeerArena::map(sent, bytes).map_err(|error| error.to_string())?;
-    Ok((peer, sent))
+    /// Takes commands of applications and announces events to them. True if there was anything.
+    pub(super) fn serve_applications(&mut self, now: Ticks, at: Instant) -> bool {
+        if self.applications.is_empty() {
+            return false;
+        }
+        let hot_time = self.clock.span(HOT_TIME);
+        let mut host = Host { stack: &mut self.stack, groups: &self.group_networks, now, at, hot_time };
+        let busy = self.applications.serve(&mut host);
+        self.report_ended_applications();
+        busy
+    }
+
+    fn report_ended_applications(&mut self) {
+        for ended in self.applications.take_ended() {
+            self.wakes.events.remove(ended.registration, &ended.wake_fd);
+            self.send_event(&GuestEvent::ApplicationEnded { application: ended.id, why: ended.why }, Vec::new());
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! The event loop of a guest: a poll iteration, what goes in and out during it, and the wait between iterations.
 
-use super::applications::Applications;
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::Wakes;
 use super::zero_copy::InRing;
 use super::{Node, groups, links, setup};
-use crate::application::memory::Memory;
 use crate::device::{self, Inside};
+use crate::iucv::applications::Applications;
+use crate::iucv::memory::Memory;
 use crate::limits::{HELD_ANSWER_BYTES_MAX, HOT_TIME, RECEIVE_AT_ONCE_MAX};
 use crate::protocol::message::{GuestDevice, Loss};
 use siga_model::waiting::Waiting;
@@ -114,7 +114,7 @@ impl Node {
             self.stack.handle_timeout(at);
             busy = true;
         }
-        busy |= self.serve(now, at);
+        busy |= self.serve_applications(now, at);
         // Whoever sends much at a time may wait for its acknowledgement.
         let wait = answers == Answers::WithTheApplications && (self.stack.tcp_has_events() || self.puts_answers_off);
         self.owes_answers = wait && !self.links.took_large;

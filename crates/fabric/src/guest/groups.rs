@@ -1,15 +1,7 @@
-//! Groups of a node: which link stands for a network in them, and where datagrams to groups leave.
-//!
-//! A group is joined on a network's main link, whatever partners there are: what any of them sends to several is taken in as
-//! that link's, and what goes out there goes to all of them. Partners come, go and get links anew without a membership noticing.
+//! Where datagrams to groups leave a guest, and which packets are messages about groups.
 
 use super::{Node, setup};
-use crate::sockets::group::{GroupChange, Interface};
 use siga_model::error::{Error, Result};
-use siga_stack::ip::route::Target;
-use siga_stack::link::frame::DeviceId;
-use siga_stack::time::Instant;
-use siga_stack::udp::{UdpError, UdpId};
 use siga_stack::wire::address::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,40 +10,6 @@ const ALL_V4: (Ipv4Addr, u8) = (Ipv4Addr::new(224, 0, 0, 0), 4);
 const ALL_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
 
 impl Node {
-    /// Has a datagram socket be in other groups, or send to them in another way.
-    pub(crate) fn change_group(
-        &mut self,
-        at: Instant,
-        id: UdpId,
-        change: GroupChange,
-    ) -> std::result::Result<(), UdpError> {
-        match change {
-            GroupChange::Join(group, on) => self.stack.udp_join(at, id, group, self.group_device(group, on)?),
-            GroupChange::Leave(group, on) => self.stack.udp_leave(at, id, group, self.group_device(group, on)?),
-            GroupChange::HopLimit(hops) => self.stack.udp_set_group_hop_limit(id, hops),
-            GroupChange::Loop(on) => self.stack.udp_set_group_loop(id, on),
-        }
-    }
-
-    fn group_device(&self, group: IpAddr, on: Interface) -> std::result::Result<DeviceId, UdpError> {
-        if !group.is_multicast() {
-            return Err(UdpError::NotGroup);
-        }
-        let devices = &self.config.devices;
-        let place = match on {
-            Interface::OfRoute => match self.stack.routes().lookup(group) {
-                Some(Target::Via { device, .. }) => return Ok(device),
-                Some(Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
-            },
-            Interface::Address(own) => {
-                devices.iter().position(|device| device.addresses.iter().any(|known| known.addr() == own))
-            }
-            Interface::Number(number) => usize::try_from(number).ok().and_then(|number| number.checked_sub(1)),
-        };
-        let link = place.and_then(|place| self.main_links.get(place)).ok_or(UdpError::NoDevice)?;
-        Ok(setup::number(*link))
-    }
-
     /// Groups without a route of their own are on the network where everything else goes, or without that on the first.
     pub(super) fn set_group_routes(&mut self) -> Result<()> {
         for (address, length) in [(ALL_V4.0.into(), ALL_V4.1), (ALL_V6.0.into(), ALL_V6.1)] {

@@ -59,7 +59,7 @@ impl Node {
                 ReadyKey::Listener => self.accept_reconnecting(),
                 ReadyKey::Reconnecting(at) => self.receive_from_reconnecting(at),
                 ReadyKey::Link(link) => self.link_woken(now, link),
-                ReadyKey::Application(place) => self.application_heard(now, place),
+                ReadyKey::Application(place) => self.application_woken(now, place),
                 ReadyKey::Alarm => self.wakes.clear_alarm(),
                 ReadyKey::Wake => self.wakes.clear_wake(),
             }

@@ -124,7 +124,7 @@ impl Sender {
 
     pub(crate) fn detach(&mut self) {
         if let Some(ring) = self.ring.take() {
-            counters::add(&mut self.past, &counters::producer_counters(&ring));
+            counters::add(&mut self.past, &counters::producer_counters(&ring.counters()));
         }
         (self.pair, self.asked, self.is_quiesced, self.awaited) = (None, false, false, 0);
         self.spare = Vec::new();
@@ -370,7 +370,7 @@ impl Sender {
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
-            counters::add(&mut counters, &counters::producer_counters(ring));
+            counters::add(&mut counters, &counters::producer_counters(&ring.counters()));
         }
         let own = &self.counters;
         let own = [("backlog_full", own.backlog_full), ("too_long", own.too_long), ("no_partner", own.no_partner)];
@@ -425,7 +425,7 @@ impl Receiver {
 
     pub(crate) fn detach(&mut self) -> Option<(u64, WakeFd)> {
         if let Some(ring) = self.ring.take() {
-            counters::add(&mut self.past, &counters::consumer_counters(&ring));
+            counters::add(&mut self.past, &counters::consumer_counters(&ring.counters()));
         }
         (self.is_hot, self.backpressure) = (false, Backpressure::default());
         self.wake_fd.take()
@@ -435,7 +435,7 @@ impl Receiver {
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.past.clone();
         if let Some(ring) = &self.ring {
-            counters::add(&mut counters, &counters::consumer_counters(ring));
+            counters::add(&mut counters, &counters::consumer_counters(&ring.counters()));
         }
         counters::add(&mut counters, &counters::named([("malformed", self.malformed)]));
         counters

@@ -1,12 +1,13 @@
 //! From a guest's configuration to its stack.
 
 use super::Node;
-use super::applications::Applications;
 use super::backpressure;
 use super::clock::Clock;
 use super::peer_link::{Links, Partner, Receiver, Sender};
 use super::wakes::{ReadyKey, Wakes};
 use crate::convert;
+use crate::groups::GroupNetworks;
+use crate::iucv::applications::Applications;
 use crate::limits::{BACKPRESSURE_TIME_MAX, EVENTS_INTERVAL, MIXED_TIME, RETAIN_TIME_MAX};
 use crate::protocol::channel::Channel;
 use crate::protocol::message::{GuestConfig, GuestDevice, Member, MemberId};
@@ -46,9 +47,10 @@ impl Node {
         let backpressure_times =
             backpressure::Times { backpressure: clock.span(BACKPRESSURE_TIME_MAX), mixed: clock.span(MIXED_TIME) };
         let mut wakes = Wakes::new(clock.span(EVENTS_INTERVAL))?;
-        let control = Some((wakes.events.add(&channel, ReadyKey::Control)?, channel));
+        let control =
+            Some((wakes.events.add(&channel, ReadyKey::Control).context("cannot wait for an event")?, channel));
         if let Some(listener) = &listener {
-            wakes.events.add(listener, ReadyKey::Listener)?;
+            wakes.events.add(listener, ReadyKey::Listener).context("cannot wait for an event")?;
         }
         let mut node = Self {
             stack: Stack::with_storage(stack_config),
@@ -66,6 +68,7 @@ impl Node {
             halves: Vec::new(),
             held: Vec::new(),
             applications: Applications::none(),
+            group_networks: GroupNetworks::default(),
             pings: Vec::new(),
             capture: None,
             next_idle_look: now,
@@ -97,6 +100,7 @@ impl Node {
         let addresses = device.addresses.iter().copied().map(convert::prefix).collect();
         // Whom the one link of a point-to-point device leads to is told later.
         let link = self.add_link(place, &device, addresses, Partner::Group)?;
+        self.group_networks.0.push((number(link), device.addresses.iter().map(|own| own.addr()).collect()));
         self.main_links.push(link);
         Ok(())
     }

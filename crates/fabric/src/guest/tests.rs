@@ -1,5 +1,6 @@
 //! Guests without processes: they take turns on one thread, over rings of this process.
 
+mod application_copies;
 mod backpressure;
 mod features;
 mod groups;

@@ -1,10 +1,10 @@
 //! What wakes a guest: descriptors with their readiness keys, an alarm, and calls of other threads.
 
-use crate::events::Events;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
-use siga_model::error::Result;
+use siga_model::error::{IoContext, Result};
 use siga_ring::clock::Ticks;
+use siga_ring::ready_set::ReadySet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) enum ReadyKey {
 /// What the kernel tells a node.
 #[derive(Debug)]
 pub(super) struct Wakes {
-    pub(super) events: Events<ReadyKey>,
+    pub(super) events: ReadySet<ReadyKey>,
     /// What has come and is to be looked at.
     pub(super) ready: Vec<ReadyKey>,
     /// When it is time to look again.
@@ -44,7 +44,7 @@ pub(super) struct Wakes {
 
 impl Wakes {
     pub(super) fn new(interval: Ticks) -> Result<Self> {
-        let events = Events::new()?;
+        let events = ReadySet::new().context("cannot wait for events")?;
         Ok(Self { events, ready: Vec::new(), next_look: Ticks(0), interval, alarm: None, wake: None })
     }
 

@@ -1,9 +1,9 @@
 //! Bytes that go from an application into a buffer of a ring at once, and stay there until they are acknowledged.
 
 use super::{Links, Node};
-use crate::application::memory::Memory;
 use crate::device::{self, Sent};
 use crate::guest::peer_link::ZeroCopyRoom;
+use crate::iucv::memory::Memory;
 use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::protocol::message::Loss;
 use siga_ring::Retainer;

@@ -2,17 +2,14 @@
 //!
 //! The stack moves only while an operation or a wait of this process runs: one that stops calling stops acknowledging.
 
-use super::group::GroupChange;
-use super::provider::{Named, Provider, Readiness, SocketId, SocketOptions};
-use crate::application::memory::Memory;
+use super::provider::{Named, Provider, SocketId};
 use crate::guest::{Node, Written};
 use crate::limits::ZERO_COPY_BYTES_MIN;
 use crate::protocol::report::ReportPart;
-use siga_stack::Stack;
-use siga_stack::sockets::{ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting};
-use siga_stack::tcp::{Config, Failure, Keepalive};
-use siga_stack::time::Instant;
-use siga_stack::udp::{UdpError, UdpId};
+use crate::stack_sockets::{change, listen, tcp_error, tcp_options, udp_error};
+use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
+use siga_stack::sockets::{TcpError, TcpEvent, TcpId};
+use siga_stack::udp::UdpId;
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -61,9 +58,6 @@ impl Stalled {
         Some(socket)
     }
 }
-
-/// Ports of listeners that are given none: those that Linux gives out.
-const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
 impl Embedded {
     pub(super) fn new(node: Node) -> Self {
@@ -194,7 +188,7 @@ impl Provider for Embedded {
 
     fn change_group(&mut self, socket: SocketId, change: GroupChange) -> io::Result<()> {
         let id = datagrams(socket)?;
-        self.node.change_group(self.node.now(), id, change).map_err(udp_error)
+        self.node.change_group(id, change).map_err(udp_error)
     }
 
     fn addresses(&mut self, socket: SocketId) -> io::Result<(SocketAddr, Option<SocketAddr>)> {
@@ -265,7 +259,7 @@ impl Provider for Embedded {
         self.node.iterate_before_answers(!self.news.is_empty())
     }
 
-    fn poll_news(&mut self) -> Option<SocketId> {
+    fn poll_event(&mut self) -> Option<SocketId> {
         if let Some(socket) = self.news.pop_front() {
             return Some(socket);
         }
@@ -303,97 +297,4 @@ impl Provider for Embedded {
     fn ended(&self) -> Option<io::Error> {
         self.node.stops().then(|| io::Error::new(ErrorKind::NotConnected, "the network has gone down"))
     }
-}
-
-/// Listens; port 0 is any.
-pub(crate) fn listen(
-    stack: &mut Stack<Memory>,
-    local: SocketAddr,
-    backlog: usize,
-    options: &SocketOptions,
-) -> io::Result<ListenerId> {
-    let options = tcp_options(options);
-    if local.port() != 0 {
-        return stack.tcp_listen(local, backlog, &options).map_err(tcp_error);
-    }
-    for port in EPHEMERAL_PORTS {
-        match stack.tcp_listen(SocketAddr::new(local.ip(), port), backlog, &options) {
-            Err(TcpError::InUse) => {}
-            outcome => return outcome.map_err(tcp_error),
-        }
-    }
-    Err(ErrorKind::AddrInUse.into())
-}
-
-/// Changes how a connection is.
-pub(crate) fn change(stack: &mut Stack<Memory>, now: Instant, id: TcpId, options: &SocketOptions) -> io::Result<()> {
-    let settings = [
-        Some(TcpSetting::NoDelay(options.no_delay)),
-        Some(TcpSetting::Congestion(options.congestion)),
-        Some(TcpSetting::Linger(options.linger.map(Into::into))),
-        Some(TcpSetting::Keepalive(options.keepalive.map(keepalive))),
-        Some(TcpSetting::HopLimit(options.hop_limit)),
-        options.send_buffer.map(TcpSetting::SendBuffer),
-        options.receive_buffer.map(TcpSetting::ReceiveBuffer),
-    ];
-    settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)
-}
-
-pub(crate) fn tcp_options(options: &SocketOptions) -> TcpOptions {
-    let linux = Config::LINUX;
-    let receive = options.receive_buffer;
-    let config = Config {
-        no_delay: options.no_delay,
-        congestion: options.congestion,
-        keepalive: options.keepalive.map(keepalive),
-        send_buffer_bytes_max: options.send_buffer.unwrap_or(linux.send_buffer_bytes_max),
-        receive_buffer_bytes: receive.unwrap_or(linux.receive_buffer_bytes),
-        receive_buffer_bytes_max: receive.unwrap_or(linux.receive_buffer_bytes_max),
-        ..linux
-    };
-    let linger = options.linger.map(Into::into);
-    TcpOptions { config, hop_limit: options.hop_limit, linger, ..TcpOptions::default() }
-}
-
-/// Probes as Linux sends them, but for when the first is sent.
-fn keepalive(idle: Duration) -> Keepalive {
-    Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
-}
-
-pub(crate) fn tcp_error(error: TcpError) -> io::Error {
-    let kind = match error {
-        TcpError::Closed | TcpError::NotOpen => ErrorKind::NotConnected,
-        TcpError::InUse => ErrorKind::AddrInUse,
-        TcpError::NotOurs | TcpError::PortsExhausted => ErrorKind::AddrNotAvailable,
-        TcpError::Full => ErrorKind::QuotaExceeded,
-        TcpError::Address | TcpError::Setting(_) | TcpError::Range => ErrorKind::InvalidInput,
-        TcpError::Dropped(_) => ErrorKind::NetworkUnreachable,
-        TcpError::ShutDown => ErrorKind::BrokenPipe,
-        TcpError::Failed(failure) => failure_kind(failure),
-    };
-    io::Error::new(kind, format!("{error:?}"))
-}
-
-pub(crate) fn failure_kind(failure: Failure) -> ErrorKind {
-    match failure {
-        Failure::Refused => ErrorKind::ConnectionRefused,
-        Failure::Reset => ErrorKind::ConnectionReset,
-        Failure::TimedOut => ErrorKind::TimedOut,
-        Failure::Aborted => ErrorKind::ConnectionAborted,
-        Failure::Unreachable => ErrorKind::HostUnreachable,
-    }
-}
-
-pub(crate) fn udp_error(error: UdpError) -> io::Error {
-    let kind = match error {
-        UdpError::Closed | UdpError::NotConnected => ErrorKind::NotConnected,
-        UdpError::InUse | UdpError::Joined => ErrorKind::AddrInUse,
-        UdpError::NotOurs | UdpError::NotJoined => ErrorKind::AddrNotAvailable,
-        UdpError::Full | UdpError::TooManyGroups => ErrorKind::QuotaExceeded,
-        UdpError::Address | UdpError::TooLong | UdpError::NotGroup => ErrorKind::InvalidInput,
-        UdpError::NoDevice => ErrorKind::NotFound,
-        UdpError::Dropped(_) => ErrorKind::NetworkUnreachable,
-        UdpError::Network(..) => ErrorKind::ConnectionRefused,
-    };
-    io::Error::new(kind, format!("{error:?}"))
 }

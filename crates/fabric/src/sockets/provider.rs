@@ -3,11 +3,10 @@
 //! Every operation answers at once; `WouldBlock` is an answer. What has changed since the last look is news; what a socket
 //! can do now, `readiness` says.
 
-use super::group::GroupChange;
-use crate::application::record::Number;
 use crate::protocol::report::ReportPart;
+use siga_iucv::options::{GroupChange, Readiness, SocketOptions};
+use siga_iucv::record::Number;
 use siga_stack::sockets::{ListenerId, TcpId};
-use siga_stack::tcp::CongestionControl;
 use siga_stack::udp::UdpId;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -28,51 +27,6 @@ pub(super) enum Named {
     Datagrams(UdpId),
     /// An application and its guest.
     Number(Number),
-}
-
-/// What a socket can do without waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Readiness {
-    /// There is something to receive or accept, or an end or a failure to be told.
-    pub readable: bool,
-    /// Bytes can be sent, or a failure is to be told.
-    pub writable: bool,
-    /// The connection has failed, or is over in both directions.
-    pub closed: bool,
-}
-
-/// How a connection is to be.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SocketOptions {
-    /// Nagle's algorithm is off.
-    pub no_delay: bool,
-    /// Largest send buffer in bytes; none: it grows as it needs.
-    pub send_buffer: Option<usize>,
-    /// Receive buffer in bytes; none: it grows as it needs.
-    pub receive_buffer: Option<usize>,
-    /// Congestion control.
-    pub congestion: CongestionControl,
-    /// What closing does with what is not delivered: nothing, so that it is sent in the background, or an end by a reset
-    /// after this time.
-    pub linger: Option<Duration>,
-    /// Probes of an idle connection, after so long.
-    pub keepalive: Option<Duration>,
-    /// TTL or hop limit of packets.
-    pub hop_limit: u8,
-}
-
-impl Default for SocketOptions {
-    fn default() -> Self {
-        Self {
-            no_delay: false,
-            send_buffer: None,
-            receive_buffer: None,
-            congestion: CongestionControl::Cubic,
-            linger: None,
-            keepalive: None,
-            hop_limit: 64,
-        }
-    }
 }
 
 /// What stands behind sockets.
@@ -106,7 +60,7 @@ pub(crate) trait Provider: Send + std::fmt::Debug {
         self.work()
     }
     /// The next socket that can do what it could not before.
-    fn poll_news(&mut self) -> Option<SocketId>;
+    fn poll_event(&mut self) -> Option<SocketId>;
     /// What was counted, as far as this process may know.
     fn report(&mut self) -> io::Result<Vec<ReportPart>>;
     /// An event that ends a wait when it is written to.

@@ -2,13 +2,13 @@
 //! together, rings, marks, lengths, queues and drops. Copies are counted in `in_place.rs`.
 
 use super::lockstep::{Figure1, Guest, LAN, doorbells, figure_1, figure_1_over_hipersockets, packet};
-use crate::application::shape;
-use crate::client::ApplicationEnd;
 use crate::device::{self, Inside};
 use crate::protocol::message::GuestEvent;
 use crate::protocol::report::ReportPart;
 use crate::protocol::ticket::ApplicationId;
 use crate::protocol::ticket::Ticket;
+use siga_iucv::client::ApplicationEnd;
+use siga_iucv::shape;
 use siga_model::topology::{Full, Topology};
 use siga_model::waiting::Waiting;
 use siga_ring::arena::{OwnArena, PeerArena};
@@ -55,7 +55,7 @@ impl Guest {
             WakeFd::from_fd(other_wake_fd).unwrap(),
         );
         let peer = PeerArena::map(received, ARENA_BYTES).unwrap();
-        ApplicationEnd { link, arena, peer, waiting: Waiting::Poll, colocate: false }
+        ApplicationEnd { link, arena, peer, waiting: siga_ring::wait::Mode::Polling, colocate: false }
     }
 
     /// A turn of a guest whose applications may have rung.

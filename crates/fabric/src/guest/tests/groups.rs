@@ -2,7 +2,7 @@
 
 use super::lockstep::Guest;
 use crate::protocol::message::GuestEvent;
-use crate::sockets::group::{GroupChange, Interface};
+use siga_iucv::options::{GroupChange, Interface};
 use siga_model::topology::Topology;
 use siga_ring::Link;
 use siga_stack::udp::UdpId;
@@ -47,8 +47,7 @@ impl Scene {
     }
 
     fn change(&mut self, id: UdpId, change: GroupChange) {
-        let now = self.host.node.now();
-        self.host.node.change_group(now, id, change).unwrap();
+        self.host.node.change_group(id, change).unwrap();
     }
 
     /// Has what a partner says arrive.

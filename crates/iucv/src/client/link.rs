@@ -1,9 +1,9 @@
 //! An application's ends of the link to its guest, and what it waits for: rings of the guest, and calls of its own threads.
 
-use crate::application::ROOM;
-use crate::events::Events;
+use crate::ROOM;
 use rustix::event::{EventfdFlags, eventfd};
 use siga_ring::doorbell::Notification;
+use siga_ring::ready_set::ReadySet;
 use siga_ring::wait::Sources;
 use siga_ring::{Consumer, Link, Producer, WakeFd};
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The link to the guest.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct GuestLink {
     pub(super) commands: Producer,
     pub(super) events: Consumer,
     /// Room for commands is waited for.
@@ -23,9 +23,9 @@ pub(super) struct Ends {
     pub(super) hung_up: bool,
     wake_fd: WakeFd,
     wake: Arc<OwnedFd>,
-    wakes: Events<Source>,
+    wakes: ReadySet<ReadyKey>,
     /// What the kernel has told and nobody has looked at.
-    ready: Vec<Source>,
+    ready: Vec<ReadyKey>,
     asleep: bool,
     looks: u32,
     /// Who rang last, for the waiter.
@@ -33,22 +33,24 @@ pub(super) struct Ends {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Source {
-    WakeFd,
-    Wake,
+enum ReadyKey {
+    /// A notification of the guest, or its hang-up.
+    Guest,
+    /// Another thread of this process ends the wait.
+    Call,
 }
 
 /// A look at the kernel's side of things is as dear as so many at memory.
 const LOOKS_A_SYSTEM_CALL: u32 = 64;
 
-impl Ends {
+impl GuestLink {
     pub(super) fn new(link: Link) -> io::Result<Self> {
         let Link { producer: mut commands, consumer: events, wake_fd } = link;
         commands.set_packing(true);
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let mut wakes = Events::new().map_err(io::Error::other)?;
-        wakes.add(&wake_fd, Source::WakeFd).map_err(io::Error::other)?;
-        wakes.add(&*wake, Source::Wake).map_err(io::Error::other)?;
+        let mut wakes = ReadySet::new()?;
+        wakes.add(&wake_fd, ReadyKey::Guest)?;
+        wakes.add(&*wake, ReadyKey::Call)?;
         let (wants_room, hung_up, asleep) = (false, false, false);
         Ok(Self {
             commands,
@@ -96,20 +98,20 @@ impl Ends {
         for source in self.ready.drain(..) {
             match source {
                 // What cannot be heard is over.
-                Source::WakeFd => {
+                ReadyKey::Guest => {
                     if let Ok(heard) = self.wake_fd.drain() {
                         self.hung_up |= heard.hung_up;
                         self.last_notification = heard.last;
                     }
                 }
                 // It does not block: what has been taken already is not there.
-                Source::Wake => _ = rustix::io::read(&self.wake, &mut [0; 8]),
+                ReadyKey::Call => _ = rustix::io::read(&self.wake, &mut [0; 8]),
             }
         }
     }
 }
 
-impl Sources for Ends {
+impl Sources for GuestLink {
     type Error = Infallible;
 
     fn is_ready(&mut self) -> Result<bool, Infallible> {

@@ -4,8 +4,10 @@
 //! blocks of the guest's arena, written where a segment's bytes belong. Both tell what has happened to them by
 //! a [`Hint`], so that whoever serves the application looks only at connections that have moved.
 
-use super::{BLOCK_BYTES, Extent, Extents};
-use crate::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX, RESERVE_DIVISOR, ZERO_COPY_BYTES_MIN};
+use crate::limits::{RESERVE_DIVISOR, ZERO_COPY_BYTES_MIN};
+use siga_iucv::BLOCK_BYTES;
+use siga_iucv::extent::{Extent, Extents, size};
+use siga_iucv::limits::{CROWDED_FROM_BYTES, EXTENTS_MAX};
 use siga_ring::arena::{OwnArena, PeerArena};
 use siga_stack::link::frame::{Payload, Retained};
 use siga_stack::tcp::{RetainingHeap, Storage};
@@ -361,7 +363,7 @@ impl Received {
         let mut extents = Extents::new();
         for (block, inside, part) in pieces(self.head + skip - self.base, len) {
             let Some(place) = self.blocks.get(block).copied().flatten() else { break };
-            let extent = Extent::new(super::size(place) * BLOCK_BYTES + inside, part);
+            let extent = Extent::new(size(place) * BLOCK_BYTES + inside, part);
             let is_full = extents.len() == EXTENTS_MAX;
             match extents.last_mut() {
                 Some(last) if last.at() + last.len() == extent.at() => last.len += extent.len,
@@ -401,7 +403,7 @@ impl Received {
                     place
                 }
             };
-            match pool.arena.bytes_mut(super::size(place) * BLOCK_BYTES + inside, part) {
+            match pool.arena.bytes_mut(size(place) * BLOCK_BYTES + inside, part) {
                 Ok(into) => payload.copy_to(from, into),
                 Err(outside) => unreachable!("a block is in its arena: {outside}"),
             }
@@ -416,7 +418,7 @@ impl Received {
         let mut done = 0;
         for (block, inside, part) in pieces(at - self.base, into.len()) {
             if let Some(place) = self.blocks.get(block).copied().flatten() {
-                let read = pool.arena.read(super::size(place) * BLOCK_BYTES + inside, &mut into[done..done + part]);
+                let read = pool.arena.read(size(place) * BLOCK_BYTES + inside, &mut into[done..done + part]);
                 debug_assert_eq!(read, Ok(()), "a block is in its arena");
             }
             done += part;

@@ -1,92 +1,92 @@
-//! Records between an application and its guest: one a frame of their link, its kind and socket in the frame's tag, the rest in
-//! the frame, least byte first.
+//! Records between an application and its guest. Each is one frame of their link: kind and socket in the frame's tag, the rest in
+//! the frame, little-endian.
 //!
-//! A record is copied out of the link and then parsed: what the other side changes meanwhile changes nothing. Whatever
-//! is too short, too long or unknown is no record.
+//! The receiver copies a record out of the link before it parses it, so later changes by the sender have no effect. A record
+//! that is too short, too long or unknown does not parse.
 
-use super::{Extent, Extents};
+use crate::extent::{Extent, Extents, size};
 use crate::limits::EXTENTS_MAX;
-use crate::sockets::SocketOptions;
-use crate::sockets::group::{GroupChange, Interface};
-use siga_stack::tcp::CongestionControl;
+use crate::options::{CongestionControl, GroupChange, Interface, SocketOptions};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// A socket of an application. The application numbers those that it asks for, the guest those that others open.
-pub(crate) type Number = u32;
+/// The number of a socket. The application numbers the sockets that it asks for, the guest those that peers open.
+pub type Number = u32;
 
 /// The first number that a guest gives.
-pub(crate) const GUEST_NUMBERS: Number = 1 << 31;
+pub const GUEST_NUMBERS: Number = 1 << 31;
 
 /// From an application to its guest.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Command {
-    /// A listener is wanted: `Made` or `Refused`, then `Incoming`.
+#[expect(missing_docs, reason = "the line of each record covers its fields")]
+pub enum Command {
+    /// Make a listener. Answered by `Made` or `Refused`, then by `Incoming` for each connection.
     Listen { local: SocketAddr, backlog: u32, options: SocketOptions },
-    /// A connection is wanted: `Made` or `Refused`, then `Status`.
+    /// Make a connection. Answered by `Made` or `Refused`, then by `Status` for each change.
     Connect { local: SocketAddr, remote: SocketAddr, options: SocketOptions },
-    /// A datagram socket is wanted: `Made` or `Refused`.
+    /// Make a datagram socket. Answered by `Made` or `Refused`.
     Bind { local: SocketAddr },
-    /// So many incoming connections of a listener were accepted: others may be told.
+    /// The application accepted `count` connections of a listener: the guest may announce as many more.
     Accepted { count: u32 },
-    /// Bytes to send, in the application's arena.
+    /// Send bytes that lie in the application's arena.
     Send { extents: Extents },
-    /// Received bytes were copied out.
+    /// The application copied out received bytes.
     Consumed { bytes: u32 },
-    /// Nothing more is sent.
+    /// The application sends nothing more.
     Shutdown,
-    /// A connection is to be otherwise.
+    /// Change the options of a connection.
     Set { options: SocketOptions },
-    /// The socket is given up: `Gone`, once nothing of it is needed.
+    /// Give the socket up. Answered by `Gone` once nothing of it is needed.
     Close,
     /// The same, by a reset.
     Abort,
-    /// A datagram.
+    /// Send a datagram.
     SendTo { to: SocketAddr, bytes: Vec<u8> },
-    /// A datagram socket is to be in other groups: `Group`.
+    /// Change the groups of a datagram socket. Answered by `Group`.
     Group { change: GroupChange },
 }
 
 /// From a guest to an application.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Event {
-    /// The socket is there.
+#[expect(missing_docs, reason = "the line of each record covers its fields")]
+pub enum Event {
+    /// The socket was made.
     Made { local: SocketAddr },
-    /// The socket cannot be.
+    /// The socket was refused.
     Refused { why: ErrorKind },
-    /// A connection of a listener was opened; its number is the record's.
+    /// A peer opened a connection of a listener; its number is the record's.
     Incoming { listener: Number, local: SocketAddr, remote: SocketAddr },
-    /// A connection has moved on.
+    /// A connection has changed.
     Status(Status),
-    /// A datagram has come.
+    /// A datagram was received.
     Datagram { from: SocketAddr, bytes: Vec<u8> },
-    /// Nothing of a socket that was given up is needed any more.
+    /// The guest needs nothing more of a socket that was given up.
     Gone,
-    /// What became of the oldest command about groups that has no answer.
+    /// The result of the oldest unanswered command about groups.
     Group { failure: Option<ErrorKind> },
 }
 
-/// What is new of a connection.
+/// What has changed of a connection since the last status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Status {
+pub struct Status {
     /// It is open.
-    pub(crate) open: bool,
-    /// After what was received nothing comes.
-    pub(crate) ended: bool,
+    pub open: bool,
+    /// Nothing follows the received bytes.
+    pub ended: bool,
     /// It is over in both directions.
-    pub(crate) closed: bool,
+    pub closed: bool,
     /// Why it failed.
-    pub(crate) failure: Option<ErrorKind>,
-    /// Bytes that were sent and are needed no more, since the last time.
-    pub(crate) released: u32,
-    /// Bytes that it pays to have under way.
-    pub(crate) send_buffer: u32,
-    /// Bytes that were received since the last time, in the guest's arena.
-    pub(crate) received: Extents,
+    pub failure: Option<ErrorKind>,
+    /// Bytes sent that nobody needs any more, since the last status.
+    pub released: u32,
+    /// How many bytes the connection can use in flight.
+    pub send_buffer: u32,
+    /// Bytes received since the last status, in the guest's arena.
+    pub received: Extents,
 }
 
-/// What errors are told as: their places here.
+/// Kinds of errors; a record holds the index into this table.
 const KINDS: [ErrorKind; 15] = [
     ErrorKind::NotConnected,
     ErrorKind::AddrInUse,
@@ -112,7 +112,7 @@ const CONGESTION: [CongestionControl; 2] = [CongestionControl::Cubic, Congestion
 const ADDRESS_BYTES: usize = 19;
 
 /// Bytes of the longest datagram that fits into a frame.
-pub(crate) const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES;
+pub const DATAGRAM_BYTES_MAX: usize = siga_ring::limits::BUFFER_BYTES_MAX - ADDRESS_BYTES;
 
 const KIND_SHIFT: u32 = 56;
 
@@ -120,7 +120,7 @@ fn tag(kind: u8, socket: Number) -> u64 {
     u64::from(kind) << KIND_SHIFT | u64::from(socket)
 }
 
-/// Kind and socket of a tag; the bits between are none's.
+/// Kind and socket of a tag; the bits between them are unused and must be 0.
 fn split(tag: u64) -> Option<(u8, Number)> {
     let kind = u8::try_from(tag >> KIND_SHIFT).ok()?;
     Some((kind, Number::try_from(tag & ((1 << KIND_SHIFT) - 1)).ok()?))
@@ -128,7 +128,7 @@ fn split(tag: u64) -> Option<(u8, Number)> {
 
 impl Command {
     /// Writes it; returns the tag.
-    pub(crate) fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
+    pub fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
         into.clear();
         let kind = match self {
             Self::Listen { local, backlog, options } => {
@@ -179,8 +179,8 @@ impl Command {
         tag(kind, socket)
     }
 
-    /// What a tag and a frame say.
-    pub(crate) fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
+    /// Parses a tag and a frame.
+    pub fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
         let (kind, socket) = split(tag)?;
         let mut from = Reader(bytes);
         let command = match kind {
@@ -204,7 +204,7 @@ impl Command {
 
 impl Event {
     /// Writes it; returns the tag.
-    pub(crate) fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
+    pub fn write(&self, socket: Number, into: &mut Vec<u8>) -> u64 {
         into.clear();
         let kind = match self {
             Self::Made { local } => {
@@ -244,8 +244,8 @@ impl Event {
         tag(kind, socket)
     }
 
-    /// What a tag and a frame say.
-    pub(crate) fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
+    /// Parses a tag and a frame.
+    pub fn parse(tag: u64, bytes: &[u8]) -> Option<(Number, Self)> {
         let (kind, socket) = split(tag)?;
         let mut from = Reader(bytes);
         let event = match kind {
@@ -366,7 +366,7 @@ impl Reader<'_> {
         let [no_delay, send, receive, linger, keepalive] = self.flags()?;
         let congestion = CONGESTION.get(usize::from(self.u8()?)).copied()?;
         let hop_limit = self.u8()?;
-        let buffers = (super::size(self.u32()?), super::size(self.u32()?));
+        let buffers = (size(self.u32()?), size(self.u32()?));
         let times = (Duration::from_nanos(self.u64()?), Duration::from_nanos(self.u64()?));
         Some(SocketOptions {
             no_delay,
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_shorter_or_longer() {
+    fn a_written_record_parses_and_a_shorter_or_longer_one_does_not() {
         let mut bytes = Vec::new();
         for command in commands() {
             let tag = command.write(77, &mut bytes);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_that_mean_nothing_are_no_record() {
+    fn undefined_bits_do_not_parse() {
         assert!(Command::parse(tag(8, 1), &[]).is_some());
         assert_eq!(Command::parse(tag(8, 1) | 1 << 40, &[]), None);
         assert_eq!(Command::parse(tag(12, 1), &[]), None);

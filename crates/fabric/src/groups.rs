@@ -1,0 +1,59 @@
+//! The networks on which a guest's sockets can join multicast groups.
+//!
+//! A group is joined on a network's main link. Packets that a partner sends to several are received as that link's, and packets
+//! that leave there go to all partners. So memberships do not change when partners come, go or get new links.
+
+use siga_iucv::options::{GroupChange, Interface};
+use siga_stack::Stack;
+use siga_stack::ip::route::Target;
+use siga_stack::link::frame::DeviceId;
+use siga_stack::tcp::Storage;
+use siga_stack::time::Instant;
+use siga_stack::udp::{UdpError, UdpId};
+use std::net::IpAddr;
+
+/// Each network's main link and the guest's addresses there, in the order of the topology.
+#[derive(Debug, Default)]
+pub(crate) struct GroupNetworks(pub(crate) Vec<(DeviceId, Vec<IpAddr>)>);
+
+impl GroupNetworks {
+    /// Changes the groups of a datagram socket, or how it sends to groups.
+    pub(crate) fn change<S: Storage>(
+        &self,
+        stack: &mut Stack<S>,
+        at: Instant,
+        id: UdpId,
+        change: GroupChange,
+    ) -> Result<(), UdpError> {
+        match change {
+            GroupChange::Join(group, on) => {
+                let device = self.device(stack, group, on)?;
+                stack.udp_join(at, id, group, device)
+            }
+            GroupChange::Leave(group, on) => {
+                let device = self.device(stack, group, on)?;
+                stack.udp_leave(at, id, group, device)
+            }
+            GroupChange::HopLimit(hops) => stack.udp_set_group_hop_limit(id, hops),
+            GroupChange::Loop(on) => stack.udp_set_group_loop(id, on),
+        }
+    }
+
+    fn device<S: Storage>(&self, stack: &Stack<S>, group: IpAddr, on: Interface) -> Result<DeviceId, UdpError> {
+        if !group.is_multicast() {
+            return Err(UdpError::NotGroup);
+        }
+        let network = match on {
+            Interface::OfRoute => match stack.routes().lookup(group) {
+                Some(Target::Via { device, .. }) => return Ok(device),
+                Some(Target::Broadcast(_) | Target::Local(_) | Target::Nobody) | None => None,
+            },
+            Interface::Address(own) => self.0.iter().find(|(_, addresses)| addresses.contains(&own.into())),
+            Interface::Number(number) => {
+                let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+                place.and_then(|place| self.0.get(place))
+            }
+        };
+        network.map(|(device, _)| *device).ok_or(UdpError::NoDevice)
+    }
+}

@@ -1,0 +1,286 @@
+//! Events to applications: what has changed since the last event, as far as there is room in the ring.
+//!
+//! A connection is announced as the difference from what its application knows, a listener's connections as far as the
+//! application has credit. So nothing queues up in the guest for an application that does not take its events.
+
+use super::Host;
+use super::applications::{Applications, LinkedApplication};
+use super::commands::{Outcome, Served};
+use super::memory::Memory;
+use super::violation::ApplicationViolation;
+use crate::stack_sockets::failure_kind;
+use siga_iucv::extent::Extents;
+use siga_iucv::limits::APPLICATION_SOCKETS_MAX;
+use siga_iucv::record::{DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
+use siga_iucv::{BLOCK_BYTES, ROOM};
+use siga_stack::sockets::{ListenerId, Progress, TcpEvent};
+use std::sync::Arc;
+
+/// What an application knows of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Bytes that it gave to send, ever, and those of them that it knows to be released.
+    pub(super) sent: u64,
+    pub(super) released: u64,
+    /// Received bytes that were announced and are not consumed.
+    pub(super) unread: usize,
+    pub(super) open: bool,
+    pub(super) ended: bool,
+    pub(super) closed: bool,
+    /// It has given the connection up.
+    pub(super) is_abandoned: bool,
+}
+
+impl Applications {
+    /// Notes which sockets the stack has news of.
+    pub(super) fn collect_events(&mut self, host: &mut Host<'_>) {
+        while let Some(ready) = host.stack.tcp_poll_event() {
+            let owner = match ready {
+                TcpEvent::Connection(id) => self.of_connection.get(&id),
+                TcpEvent::Listener(id) => self.of_listener.get(&id),
+            };
+            let Some((place, socket)) = owner.copied() else { continue };
+            let Some(client) = self.client(place) else { continue };
+            client.mark(socket);
+        }
+        while let Some(id) = host.stack.udp_poll_event() {
+            let Some((place, socket)) = self.of_datagrams.get(&id).copied() else { continue };
+            if let Some(client) = self.client(place) {
+                client.mark(socket);
+            }
+        }
+    }
+
+    /// Tells an application what is new, as far as there is room. True if anything was.
+    pub(super) fn announce(&mut self, host: &mut Host<'_>, place: usize) -> Result<bool, ApplicationViolation> {
+        let mut announced = false;
+        loop {
+            let Some(client) = self.client(place) else { return Ok(announced) };
+            if !client.send_replies()? {
+                return Ok(announced);
+            }
+            client.wants_room = false;
+            client.pending.extend(client.area.take_moved());
+            if client.pending.is_empty() {
+                client.events.publish();
+                return Ok(announced);
+            }
+            if !client.has_room()? {
+                client.stall();
+                return Ok(announced);
+            }
+            let sockets = std::mem::take(&mut client.pending);
+            for (done, socket) in sockets.iter().enumerate() {
+                let Some(client) = self.client(place) else { return Ok(announced) };
+                if !client.has_room()? {
+                    client.pending.extend_from_slice(&sockets[done..]);
+                    client.stall();
+                    return Ok(announced);
+                }
+                announced = true;
+                match client.sockets.get_mut(socket) {
+                    Some(Served::Connection { .. }) => self.announce_connection(host, place, *socket)?,
+                    Some(Served::Listener { is_marked, .. }) => {
+                        *is_marked = false;
+                        self.announce_listener(host, place, *socket)?;
+                    }
+                    Some(Served::Datagrams { is_marked, .. }) => {
+                        *is_marked = false;
+                        self.announce_datagrams(host, place, *socket)?;
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn announce_connection(&mut self, host: &mut Host<'_>, place: usize, socket: Number) -> Outcome {
+        let Some(client) = self.client(place) else { return Ok(()) };
+        let Some(Served::Connection { id, hint, known }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        hint.unmark();
+        if known.is_abandoned {
+            if hint.is_gone() {
+                client.sockets.remove(&socket);
+                return client.send(socket, &Event::Gone);
+            }
+            // What it still sends is delivered by and by, and an application that ends waits for that.
+            return match known.release(hint.released()) {
+                Some(status) => client.send(socket, &Event::Status(status)),
+                None => Ok(()),
+            };
+        }
+        let (id, skip) = (*id, known.unread);
+        let Ok(progress) = host.stack.tcp_progress(id) else { return Ok(()) };
+        let received = match host.stack.tcp_incoming(id) {
+            Ok(Memory::Received(memory)) => memory.extents(skip, progress.received.saturating_sub(skip)),
+            Ok(Memory::Own(_) | Memory::Sent(_)) | Err(_) => Extents::new(),
+        };
+        let Some(client) = self.client(place) else { return Ok(()) };
+        let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        let status = known.catch_up(&progress, hint.released(), received);
+        if status.is_some() && known.unread < progress.received {
+            // In more places than a record tells.
+            hint.mark();
+        }
+        match status {
+            Some(status) => client.send(socket, &Event::Status(status)),
+            None => Ok(()),
+        }
+    }
+
+    fn announce_listener(&mut self, host: &mut Host<'_>, place: usize, socket: Number) -> Outcome {
+        loop {
+            let Some(client) = self.client(place) else { return Ok(()) };
+            let full = client.sockets.len() >= APPLICATION_SOCKETS_MAX;
+            let Some(Served::Listener { id, credit, receive_bytes, is_marked }) = client.sockets.get_mut(&socket)
+            else {
+                return Ok(());
+            };
+            let id = *id;
+            if *credit == 0 || host.stack.tcp_acceptable(id).unwrap_or(0) == 0 {
+                return Ok(());
+            }
+            // What has come before the connection is accepted has to fit.
+            let needed = *receive_bytes + 2 * BLOCK_BYTES;
+            if client.area.free_bytes() < needed || full {
+                *is_marked = true;
+                client.starved.push(socket);
+                return Ok(());
+            }
+            if !client.has_room()? {
+                client.mark(socket);
+                return Ok(());
+            }
+            self.announce_incoming(host, place, socket, id)?;
+        }
+    }
+
+    fn announce_incoming(&mut self, host: &mut Host<'_>, place: usize, listener: Number, id: ListenerId) -> Outcome {
+        let Ok(Some((connection, remote))) = host.stack.tcp_accept(id) else { return Ok(()) };
+        let Some(client) = self.client(place) else { return Ok(()) };
+        if let Some(Served::Listener { credit, .. }) = client.sockets.get_mut(&listener) {
+            *credit -= 1;
+        }
+        while client.sockets.contains_key(&client.next) {
+            client.advance();
+        }
+        let socket = client.next;
+        client.advance();
+        let area = Arc::clone(&client.area);
+        let served = self.lend(host, &area, place, socket, connection);
+        let local = host.stack.tcp_addresses(connection).map(|(local, _)| local);
+        let (Ok(served), Ok(local)) = (served, local) else { return Ok(()) };
+        let Some(client) = self.client(place) else { return Ok(()) };
+        client.sockets.insert(socket, served);
+        client.send(socket, &Event::Incoming { listener, local, remote })
+    }
+
+    fn announce_datagrams(&mut self, host: &mut Host<'_>, place: usize, socket: Number) -> Outcome {
+        loop {
+            let Some(client) = self.client(place) else { return Ok(()) };
+            let Some(Served::Datagrams { id, .. }) = client.sockets.get(&socket) else { return Ok(()) };
+            let id = *id;
+            if !client.has_room()? {
+                client.mark(socket);
+                return Ok(());
+            }
+            let Ok(Some(datagram)) = host.stack.udp_receive(id) else { return Ok(()) };
+            if datagram.bytes.len() <= DATAGRAM_BYTES_MAX {
+                client.send(socket, &Event::Datagram { from: datagram.from, bytes: datagram.bytes })?;
+            }
+        }
+    }
+}
+
+impl Known {
+    /// What is to be told of a connection that was given up; none if there is nothing.
+    fn release(&mut self, released: u64) -> Option<Status> {
+        let freed = released - self.released;
+        self.released = released;
+        let (open, ended, closed) = (self.open, self.ended, self.closed);
+        let released = u32::try_from(freed).unwrap_or(u32::MAX);
+        let (failure, send_buffer, received) = (None, 0, Extents::new());
+        (freed > 0).then_some(Status { open, ended, closed, failure, released, send_buffer, received })
+    }
+
+    /// What is to be told so that an application knows all; none if it does.
+    fn catch_up(&mut self, progress: &Progress, released: u64, received: Extents) -> Option<Status> {
+        let new: usize = received.iter().map(|extent| extent.len()).sum();
+        let freed = released - self.released;
+        let Progress { open, closed, failure, .. } = *progress;
+        // The end is behind all bytes.
+        let ended = progress.ended && self.unread + new == progress.received;
+        let same = (open, ended, closed) == (self.open, self.ended, self.closed);
+        if same && new == 0 && freed == 0 {
+            return None;
+        }
+        (self.open, self.ended, self.closed) = (open, ended, closed);
+        self.unread += new;
+        self.released = released;
+        let under_way = usize::try_from(self.sent - released).unwrap_or(usize::MAX);
+        Some(Status {
+            open,
+            ended,
+            closed,
+            failure: failure.map(failure_kind),
+            released: u32::try_from(freed).unwrap_or(u32::MAX),
+            send_buffer: u32::try_from(under_way.saturating_add(progress.send_room)).unwrap_or(u32::MAX),
+            received,
+        })
+    }
+}
+
+impl LinkedApplication {
+    /// Whether there is room for any event.
+    fn has_room(&mut self) -> Result<bool, ApplicationViolation> {
+        Ok(self.events.has_room(ROOM)?)
+    }
+
+    /// Has a socket looked at when it is told of news.
+    pub(super) fn mark(&mut self, socket: Number) {
+        match self.sockets.get_mut(&socket) {
+            Some(Served::Connection { hint, .. }) => hint.mark(),
+            Some(Served::Listener { is_marked, .. } | Served::Datagrams { is_marked, .. }) => {
+                let was_marked = std::mem::replace(is_marked, true);
+                self.pending.extend((!was_marked).then_some(socket));
+            }
+            None => {}
+        }
+    }
+
+    /// Waits for room, which is looked for where commands are.
+    fn stall(&mut self) {
+        self.events.publish();
+        self.wants_room = true;
+        self.is_hot = true;
+    }
+
+    /// Tells what was answered; false if there was no room for all.
+    fn send_replies(&mut self) -> Result<bool, ApplicationViolation> {
+        while !self.replies.is_empty() {
+            if !self.has_room()? {
+                self.stall();
+                return Ok(false);
+            }
+            if let Some((socket, event)) = self.replies.pop_front() {
+                self.send(socket, &event)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn advance(&mut self) {
+        self.next = self.next.checked_add(1).unwrap_or(GUEST_NUMBERS);
+    }
+
+    /// Tells of an event, for which there is room.
+    fn send(&mut self, socket: Number, event: &Event) -> Outcome {
+        let tag = event.write(socket, &mut self.record);
+        match self.events.reserve(self.record.len())? {
+            Some(into) => into.copy_from_slice(&self.record),
+            None => unreachable!("an event is told where there is room for it"),
+        }
+        self.events.commit(self.record.len(), tag);
+        Ok(())
+    }
+}

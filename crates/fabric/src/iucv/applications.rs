@@ -1,0 +1,330 @@
+//! Applications of a guest: how they begin and end, and when the guest looks at them.
+
+use super::Host;
+use super::commands::Served;
+use super::memory::Area;
+use crate::counters;
+use crate::limits::REPLIES_MAX;
+use crate::protocol::message::Loss;
+use crate::protocol::report::ApplicationReport;
+use crate::protocol::ticket::ApplicationId;
+use siga_iucv::extent::{Table, table};
+use siga_iucv::limits::APPLICATION_BUFFERS;
+use siga_iucv::record::{Event, GUEST_NUMBERS, Number};
+use siga_iucv::{ROOM, shape};
+use siga_ring::arena::{OwnArena, PeerArena};
+use siga_ring::clock::{Rate, Ticks};
+use siga_ring::doorbell::Notification;
+use siga_ring::{Consumer, Link, MapError, NotifyFd, OwnMemory, PeerMemory, Producer, WakeFd};
+use siga_stack::sockets::{ListenerId, TcpId};
+use siga_stack::udp::UdpId;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// An application that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) id: ApplicationId,
+    pub(crate) why: Loss,
+    /// The registration of its wake descriptor.
+    pub(crate) registration: u64,
+    pub(crate) wake_fd: WakeFd,
+}
+
+/// The applications that use a node's stack.
+#[derive(Debug)]
+pub(crate) struct Applications {
+    /// By their places, which events and tables name.
+    pub(super) all: Vec<Option<Application>>,
+    pub(super) of_connection: Table<TcpId, (usize, Number)>,
+    pub(super) of_listener: Table<ListenerId, (usize, Number)>,
+    pub(super) of_datagrams: Table<UdpId, (usize, Number)>,
+    /// Ticks spent copying for those that have ended.
+    past_copy_ticks: u64,
+    /// The command that is being parsed.
+    pub(super) scratch: Vec<u8>,
+    /// Applications that have ended, to be reported by the guest.
+    ended: Vec<Ended>,
+}
+
+/// An application.
+#[derive(Debug)]
+pub(super) struct Application {
+    pub(super) id: ApplicationId,
+    wake_fd: (u64, WakeFd),
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Its own half has not come.
+    Half(Box<(OwnMemory, OwnArena, NotifyFd, usize)>),
+    Linked(Box<LinkedApplication>),
+}
+
+/// An application that is linked.
+#[derive(Debug)]
+pub(super) struct LinkedApplication {
+    pub(super) commands: Consumer,
+    pub(super) events: Producer,
+    pub(super) area: Arc<Area>,
+    pub(super) sockets: Table<Number, Served>,
+    /// Answers to commands that did not fit yet. They go first.
+    pub(super) replies: VecDeque<(Number, Event)>,
+    /// Sockets with something to tell, each once.
+    pub(super) pending: Vec<Number>,
+    /// Listeners whose connections wait for memory, each once.
+    pub(super) starved: Vec<Number>,
+    /// The record that is being written.
+    pub(super) record: Vec<u8>,
+    pub(super) next: Number,
+    /// There was no room to tell all.
+    pub(super) wants_room: bool,
+    /// Its process is gone. What it asked for before is done.
+    pub(super) is_gone: bool,
+    pub(super) is_hot: bool,
+    pub(super) last_traffic: Ticks,
+}
+
+impl LinkedApplication {
+    fn new(now: Ticks, mut events: Producer, commands: Consumer, area: Area) -> Self {
+        events.set_packing(true);
+        Self {
+            commands,
+            events,
+            area: Arc::new(area),
+            sockets: table(),
+            replies: VecDeque::new(),
+            pending: Vec::new(),
+            starved: Vec::new(),
+            record: Vec::new(),
+            next: GUEST_NUMBERS,
+            wants_room: false,
+            is_gone: false,
+            is_hot: true,
+            last_traffic: now,
+        }
+    }
+
+    /// Commands are taken while their answers can be kept, whether there is room to tell anything or not: an application that
+    /// waits for this guest may be the one that takes what it is told.
+    pub(super) fn takes_commands(&self) -> bool {
+        self.replies.len() < REPLIES_MAX
+    }
+
+    /// There is something to take, or room to tell what waited for it.
+    fn is_ready(&mut self) -> bool {
+        // A violation is told by the next use.
+        self.is_gone
+            || self.wants_room && self.events.has_room(ROOM).unwrap_or(true)
+            || self.takes_commands() && self.commands.is_ready().unwrap_or(true)
+    }
+
+    /// Asks for a ring; false: there is something to do.
+    pub(super) fn falls_asleep(&mut self) -> bool {
+        let waits_for_room = !self.wants_room || self.events.want_room(APPLICATION_BUFFERS / 2).unwrap_or(false);
+        let waits_for_commands = !self.takes_commands() || self.commands.declare_asleep().unwrap_or(false);
+        let asleep = waits_for_room && waits_for_commands && !self.is_gone;
+        self.is_hot &= !asleep;
+        asleep
+    }
+
+    pub(super) fn heat(&mut self) {
+        self.commands.awake();
+        self.is_hot = true;
+    }
+
+    fn copy_ticks(&self) -> u64 {
+        self.commands.counters().copy_ticks.0 + self.area.copy_ticks()
+    }
+
+    fn report(&self, id: ApplicationId, rate: &Rate) -> ApplicationReport {
+        let mut counters = counters::producer_counters(&self.events.counters());
+        counters::add(&mut counters, &counters::consumer_counters(&self.commands.counters()));
+        counters::add(&mut counters, &counters::named([("copied_bytes", self.area.copied_bytes())]));
+        ApplicationReport {
+            application: Some(id.0.number()),
+            sockets: self.sockets.len() as u64,
+            free_bytes: self.area.free_bytes() as u64,
+            counters,
+            times_ns: counters::named([("copying", rate.ns(Ticks(self.copy_ticks())))]),
+        }
+    }
+}
+
+impl Applications {
+    pub(crate) fn none() -> Self {
+        Self {
+            all: Vec::new(),
+            of_connection: table(),
+            of_listener: table(),
+            of_datagrams: table(),
+            past_copy_ticks: 0,
+            scratch: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    pub(super) fn client(&mut self, place: usize) -> Option<&mut LinkedApplication> {
+        match &mut self.all.get_mut(place)?.as_mut()?.stage {
+            Stage::Linked(client) => Some(client),
+            Stage::Half(_) => None,
+        }
+    }
+
+    fn clients(&mut self) -> impl Iterator<Item = &mut LinkedApplication> {
+        self.all.iter_mut().flatten().filter_map(|application| match &mut application.stage {
+            Stage::Linked(client) => Some(&mut **client),
+            Stage::Half(_) => None,
+        })
+    }
+
+    /// No application uses this guest.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn are_ready(&mut self) -> bool {
+        self.clients().any(|client| client.area.has_moved() || client.is_hot && client.is_ready())
+    }
+
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        self.clients().all(|client| !client.area.has_moved() && (!client.is_hot || client.falls_asleep()))
+    }
+
+    /// Ticks spent copying what applications had to say and to send.
+    pub(crate) fn copy_ticks(&self) -> u64 {
+        let linked = |application: &Application| match &application.stage {
+            Stage::Linked(client) => client.copy_ticks(),
+            Stage::Half(_) => 0,
+        };
+        self.past_copy_ticks + self.all.iter().flatten().map(linked).sum::<u64>()
+    }
+
+    pub(crate) fn reports(&self, rate: &Rate) -> impl Iterator<Item = ApplicationReport> {
+        self.all.iter().flatten().filter_map(|application| match &application.stage {
+            Stage::Linked(client) => Some(client.report(application.id, rate)),
+            Stage::Half(_) => None,
+        })
+    }
+
+    pub(crate) fn ids(&self) -> Vec<ApplicationId> {
+        self.all.iter().flatten().map(|application| application.id).collect()
+    }
+}
+
+impl Applications {
+    /// Makes the guest's half for an application, and returns the memory files for the application. `register` registers the
+    /// wake descriptor of the application at a place.
+    ///
+    /// # Errors
+    /// Descriptors are missing or cannot be used, or there is no memory.
+    pub(crate) fn begin(
+        &mut self,
+        id: ApplicationId,
+        arena_bytes: u64,
+        descriptors: Vec<OwnedFd>,
+        register: impl FnOnce(&WakeFd, usize) -> io::Result<u64>,
+    ) -> Result<Vec<OwnedFd>, String> {
+        let [notify_fd, wake_fd, memory, arena_memory]: [OwnedFd; 4] =
+            descriptors.try_into().map_err(|_| "the doorbells or the memory are missing")?;
+        let (notify_fd, wake_fd) = NotifyFd::from_fd(notify_fd)
+            .and_then(|notify_fd| Ok((notify_fd, WakeFd::from_fd(wake_fd)?)))
+            .map_err(|error| format!("the doorbells cannot be used: {error}"))?;
+        let bytes = usize::try_from(arena_bytes).map_err(|_| "no arena is so large")?;
+        let no_memory = |error: MapError| format!("no memory: {error}");
+        let (own, memory) = OwnMemory::in_file(memory, shape().ok_or("no ring is so")?).map_err(no_memory)?;
+        let (arena, arena_memory) = OwnArena::in_file(arena_memory, bytes).map_err(no_memory)?;
+        let place = self.all.iter().position(Option::is_none).unwrap_or(self.all.len());
+        let registration = register(&wake_fd, place).map_err(|error| error.to_string())?;
+        let stage = Stage::Half(Box::new((own, arena, notify_fd, bytes)));
+        let application = Some(Application { id, wake_fd: (registration, wake_fd), stage });
+        match self.all.get_mut(place) {
+            Some(free) => *free = application,
+            None => self.all.push(application),
+        }
+        Ok(vec![memory, arena_memory])
+    }
+
+    /// The application's half has arrived: commands are taken from now on.
+    pub(crate) fn complete(&mut self, now: Ticks, id: ApplicationId, descriptors: Vec<OwnedFd>) {
+        let is = |application: &Option<Application>| application.as_ref().is_some_and(|known| known.id == id);
+        let Some(place) = self.all.iter().position(is) else { return };
+        let Some(Application { wake_fd: (registration, wake_fd), stage: Stage::Half(half), .. }) =
+            self.all[place].take()
+        else {
+            return;
+        };
+        let (own, arena, notify_fd, bytes) = *half;
+        match map(bytes, descriptors) {
+            Ok((peer, sent)) => {
+                let Link { producer, consumer, wake_fd } = Link::new(own, peer, notify_fd, wake_fd);
+                let client = LinkedApplication::new(now, producer, consumer, Area::new(sent, arena));
+                let stage = Stage::Linked(Box::new(client));
+                self.all[place] = Some(Application { id, wake_fd: (registration, wake_fd), stage });
+            }
+            Err(why) => self.ended.push(Ended { id, why: Loss::Failed(why), registration, wake_fd }),
+        }
+    }
+
+    /// The wake descriptor of an application is ready. Returns its last notification.
+    pub(crate) fn woken(&mut self, host: &mut Host<'_>, place: usize) -> Option<Notification> {
+        let application = self.all.get_mut(place)?.as_mut()?;
+        let drained = application.wake_fd.1.drain();
+        let last = drained.as_ref().ok().and_then(|drained| drained.last);
+        let lives = drained.is_ok_and(|drained| !drained.hung_up);
+        match &mut application.stage {
+            Stage::Linked(client) => {
+                client.is_gone |= !lives;
+                client.last_traffic = host.now;
+                client.heat();
+                // Otherwise this side checks the consumed index only when it runs out of buffers.
+                if let Err(violation) = client.events.in_flight() {
+                    self.end(host, place, Loss::Violation(violation.to_string()));
+                }
+            }
+            Stage::Half(_) if lives => {}
+            Stage::Half(_) => self.end(host, place, Loss::PeerGone),
+        }
+        last
+    }
+
+    /// Ends an application: its connections by resets. Everything that it held is free.
+    pub(super) fn end(&mut self, host: &mut Host<'_>, place: usize, why: Loss) {
+        let Some(Application { id, wake_fd: (registration, wake_fd), stage }) =
+            self.all.get_mut(place).and_then(Option::take)
+        else {
+            return;
+        };
+        if let Stage::Linked(client) = stage {
+            self.past_copy_ticks += client.copy_ticks();
+            for served in client.sockets.values() {
+                match served {
+                    Served::Listener { id, .. } => _ = host.stack.tcp_unlisten(host.at, *id),
+                    Served::Datagrams { id, .. } => _ = host.stack.udp_close(*id),
+                    Served::Connection { .. } => {}
+                }
+            }
+            host.stack.tcp_abort_those(host.at, |memory| memory.is_sent_by(&client.area));
+            self.of_connection.retain(|_, (of, _)| *of != place);
+            self.of_listener.retain(|_, (of, _)| *of != place);
+            self.of_datagrams.retain(|_, (of, _)| *of != place);
+        }
+        self.ended.push(Ended { id, why, registration, wake_fd });
+    }
+
+    /// The applications that have ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+}
+
+/// Maps an application's half.
+fn map(bytes: usize, descriptors: Vec<OwnedFd>) -> Result<(PeerMemory, PeerArena), String> {
+    let [memory, sent]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| "the memory is missing")?;
+    let peer = PeerMemory::map(memory, shape().ok_or("no ring is so")?).map_err(|error| error.to_string())?;
+    let sent = PeerArena::map(sent, bytes).map_err(|error| error.to_string())?;
+    Ok((peer, sent))
+}

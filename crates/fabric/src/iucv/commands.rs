@@ -1,0 +1,345 @@
+//! Commands of applications: each is checked whole before any of it is carried out.
+//!
+//! No command waits for its application to take events: the guest takes commands while it can queue their answers. A command
+//! that violates the protocol ends the application.
+
+use super::Host;
+use super::announce::Known;
+use super::applications::Applications;
+use super::memory::{Area, Hint, Memory};
+use super::violation::ApplicationViolation;
+use crate::limits::{COMMANDS_AT_ONCE_MAX, CROWDED_RECEIVE_BYTES_MAX};
+use crate::protocol::message::Loss;
+use crate::stack_sockets::{change, listen, tcp_error, tcp_options, udp_error};
+use siga_iucv::extent::{Extent, size};
+use siga_iucv::limits::{APPLICATION_SOCKETS_MAX, INCOMING_MAX, SEND_BYTES_MAX};
+use siga_iucv::options::SocketOptions;
+use siga_iucv::record::{Command, Event, GUEST_NUMBERS, Number};
+use siga_stack::sockets::{ListenerId, TcpId};
+use siga_stack::tcp::Config;
+use siga_stack::udp::UdpId;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A socket of an application.
+#[derive(Debug)]
+pub(super) enum Served {
+    Connection {
+        id: TcpId,
+        hint: Arc<Hint>,
+        known: Known,
+    },
+    /// The guest may announce `credit` more connections, each with a receive buffer of `receive_bytes` at first.
+    Listener {
+        id: ListenerId,
+        credit: u32,
+        receive_bytes: usize,
+        is_marked: bool,
+    },
+    Datagrams {
+        id: UdpId,
+        is_marked: bool,
+    },
+}
+
+pub(super) type Outcome = Result<(), ApplicationViolation>;
+
+impl Applications {
+    /// Takes commands of applications and announces events to them. True if there was anything.
+    pub(crate) fn serve(&mut self, host: &mut Host<'_>) -> bool {
+        let mut busy = false;
+        for place in 0..self.all.len() {
+            if self.client(place).is_none_or(|client| !client.is_hot) {
+                continue;
+            }
+            match self.take_commands(host, place) {
+                Ok(0) if self.client(place).is_some_and(|client| client.is_gone) => {
+                    self.end(host, place, Loss::PeerGone);
+                    busy = true;
+                }
+                Ok(count) => busy |= count > 0,
+                Err(violation) => self.end(host, place, Loss::Violation(violation.to_string())),
+            }
+        }
+        self.collect_events(host);
+        for place in 0..self.all.len() {
+            match self.announce(host, place) {
+                Ok(announced) => busy |= announced,
+                Err(violation) => self.end(host, place, Loss::Violation(violation.to_string())),
+            }
+        }
+        busy
+    }
+
+    fn take_commands(&mut self, host: &mut Host<'_>, place: usize) -> Result<usize, ApplicationViolation> {
+        let mut bytes = std::mem::take(&mut self.scratch);
+        let mut count = 0;
+        while count < COMMANDS_AT_ONCE_MAX {
+            let Some(client) = self.client(place) else { break };
+            if !client.takes_commands() {
+                break;
+            }
+            let Some(frame) = client.commands.next_frame()? else { break };
+            bytes.resize(frame.len(), 0);
+            frame.copy_to(0, &mut bytes);
+            let parsed = Command::parse(frame.tag(), &bytes);
+            let (socket, command) = parsed.ok_or(ApplicationViolation::NoCommand(bytes.len()))?;
+            self.command(host, place, socket, command)?;
+            count += 1;
+        }
+        self.scratch = bytes;
+        if let Some(client) = self.client(place) {
+            if count > 0 {
+                client.last_traffic = host.now;
+            } else if host.now.since(client.last_traffic) >= host.hot_time {
+                client.falls_asleep();
+            }
+        }
+        Ok(count)
+    }
+
+    fn command(&mut self, host: &mut Host<'_>, place: usize, socket: Number, command: Command) -> Outcome {
+        match command {
+            Command::Listen { local, backlog, options } => {
+                let made = |server: &mut Self, host: &mut Host<'_>| {
+                    server.begin_listening(host, place, socket, local, size(backlog), &options)
+                };
+                self.make(host, place, socket, made)
+            }
+            Command::Connect { local, remote, options } => {
+                let made = |server: &mut Self, host: &mut Host<'_>| {
+                    server.begin_connection(host, place, socket, (local, remote), &options)
+                };
+                self.make(host, place, socket, made)
+            }
+            Command::Bind { local } => self.make(host, place, socket, |server, host| {
+                let id = host.stack.udp_bind(local).map_err(udp_error)?;
+                server.of_datagrams.insert(id, (place, socket));
+                Ok((Served::Datagrams { id, is_marked: false }, host.stack.udp_local(id).map_err(udp_error)?))
+            }),
+            Command::Accepted { count } => self.accepted(place, socket, count),
+            Command::Send { extents } => self.send_extents(host, place, socket, &extents),
+            Command::Consumed { bytes } => self.consumed(host, place, socket, size(bytes)),
+            Command::Shutdown => {
+                let id = self.connection(place, socket)?;
+                // It may be over.
+                let _ = host.stack.tcp_shutdown(host.at, id);
+                Ok(())
+            }
+            Command::Set { options } => {
+                let id = self.connection(place, socket)?;
+                // The application has checked what can be checked; a connection that is over takes no settings.
+                let _ = change(host.stack, host.at, id, &options);
+                Ok(())
+            }
+            Command::Close => self.give_up(host, place, socket, false),
+            Command::Abort => self.give_up(host, place, socket, true),
+            Command::SendTo { to, bytes } => {
+                let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+                    return Err(ApplicationViolation::NoDatagrams(socket));
+                };
+                let id = *id;
+                // As the network, a stack may lose a datagram.
+                let _ = host.stack.udp_send(host.at, id, Some(to), &bytes);
+                Ok(())
+            }
+            Command::Group { change } => {
+                let Some(Served::Datagrams { id, .. }) = self.served(place, socket) else {
+                    return Err(ApplicationViolation::NoGroups(socket));
+                };
+                let id = *id;
+                let failure =
+                    host.groups.change(host.stack, host.at, id, change).err().map(|error| udp_error(error).kind());
+                if let Some(client) = self.client(place) {
+                    client.replies.push_back((socket, Event::Group { failure }));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn served(&mut self, place: usize, socket: Number) -> Option<&mut Served> {
+        self.client(place)?.sockets.get_mut(&socket)
+    }
+
+    fn connection(&mut self, place: usize, socket: Number) -> Result<TcpId, ApplicationViolation> {
+        match self.served(place, socket) {
+            Some(Served::Connection { id, known, .. }) if !known.is_abandoned => Ok(*id),
+            Some(Served::Connection { .. } | Served::Listener { .. } | Served::Datagrams { .. }) | None => {
+                Err(ApplicationViolation::NoConnection(socket))
+            }
+        }
+    }
+
+    /// Makes a socket that an application wants, and tells it what became of that.
+    fn make(
+        &mut self,
+        host: &mut Host<'_>,
+        place: usize,
+        socket: Number,
+        made: impl FnOnce(&mut Self, &mut Host<'_>) -> io::Result<(Served, SocketAddr)>,
+    ) -> Outcome {
+        let Some(client) = self.client(place) else { return Ok(()) };
+        if socket >= GUEST_NUMBERS || client.sockets.contains_key(&socket) {
+            return Err(ApplicationViolation::Number(socket));
+        }
+        let full = client.sockets.len() >= APPLICATION_SOCKETS_MAX;
+        let outcome = if full { Err(ErrorKind::QuotaExceeded.into()) } else { made(self, host) };
+        let Some(client) = self.client(place) else { return Ok(()) };
+        let event = match outcome {
+            Ok((served, local)) => {
+                client.sockets.insert(socket, served);
+                Event::Made { local }
+            }
+            Err(why) => Event::Refused { why: why.kind() },
+        };
+        client.replies.push_back((socket, event));
+        Ok(())
+    }
+
+    fn begin_listening(
+        &mut self,
+        host: &mut Host<'_>,
+        place: usize,
+        socket: Number,
+        local: SocketAddr,
+        backlog: usize,
+        options: &SocketOptions,
+    ) -> io::Result<(Served, SocketAddr)> {
+        let id = listen(host.stack, local, backlog, options)?;
+        self.of_listener.insert(id, (place, socket));
+        let receive_bytes = options.receive_buffer.unwrap_or(Config::LINUX.receive_buffer_bytes);
+        let local = host.stack.tcp_listener_address(id).map_err(tcp_error)?;
+        Ok((Served::Listener { id, credit: INCOMING_MAX, receive_bytes, is_marked: false }, local))
+    }
+
+    fn begin_connection(
+        &mut self,
+        host: &mut Host<'_>,
+        place: usize,
+        socket: Number,
+        (local, remote): (SocketAddr, SocketAddr),
+        options: &SocketOptions,
+    ) -> io::Result<(Served, SocketAddr)> {
+        let id = host.stack.tcp_connect(host.at, local, remote, &tcp_options(options)).map_err(tcp_error)?;
+        let area = self.client(place).map(|client| Arc::clone(&client.area));
+        let served = self.lend(host, &area.ok_or(ErrorKind::NotConnected)?, place, socket, id)?;
+        let (local, _) = host.stack.tcp_addresses(id).map_err(tcp_error)?;
+        Ok((served, local))
+    }
+
+    /// Has the buffers of a connection in an application's arenas.
+    pub(super) fn lend(
+        &mut self,
+        host: &mut Host<'_>,
+        area: &Arc<Area>,
+        place: usize,
+        socket: Number,
+        id: TcpId,
+    ) -> io::Result<Served> {
+        let hint = Hint::new(area, socket);
+        let (sent, received) = Memory::of(&hint);
+        host.stack.tcp_set_buffers(id, sent, received).map_err(tcp_error)?;
+        self.of_connection.insert(id, (place, socket));
+        hint.mark();
+        Ok(Served::Connection { id, hint, known: Known::default() })
+    }
+
+    fn accepted(&mut self, place: usize, socket: Number, count: u32) -> Outcome {
+        let Some(client) = self.client(place) else { return Ok(()) };
+        match client.sockets.get_mut(&socket) {
+            Some(Served::Listener { credit, .. }) if (1..=INCOMING_MAX - *credit).contains(&count) => *credit += count,
+            Some(Served::Listener { .. } | Served::Connection { .. } | Served::Datagrams { .. }) | None => {
+                return Err(ApplicationViolation::Accepted(socket));
+            }
+        }
+        client.mark(socket);
+        Ok(())
+    }
+
+    fn send_extents(&mut self, host: &mut Host<'_>, place: usize, socket: Number, extents: &[Extent]) -> Outcome {
+        let id = self.connection(place, socket)?;
+        let Some(client) = self.client(place) else { return Ok(()) };
+        let arena_bytes = client.area.sent_bytes();
+        let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        if extents.is_empty() || !extents.iter().all(|extent| extent.is_inside(arena_bytes)) {
+            return Err(ApplicationViolation::Extents(socket));
+        }
+        let bytes: u64 = extents.iter().map(|extent| u64::from(extent.len)).sum();
+        known.sent += bytes;
+        if known.sent - hint.released() > SEND_BYTES_MAX {
+            return Err(ApplicationViolation::InFlight(socket));
+        }
+        let hint = Arc::clone(hint);
+        let takes = match host.stack.tcp_outgoing(id) {
+            Ok(Memory::Sent(sent)) => sent.takes(extents.len()),
+            Ok(Memory::Own(_) | Memory::Received(_)) | Err(_) => true,
+        };
+        if !takes {
+            return Err(ApplicationViolation::ExtentCount(socket));
+        }
+        let place = |memory: &mut Memory| {
+            if let Memory::Sent(sent) = memory {
+                extents.iter().for_each(|extent| sent.push(*extent));
+            }
+        };
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if host.stack.tcp_send_with(host.at, id, len, place).is_err() {
+            // The connection is over: the bytes are needed by nobody.
+            hint.release(bytes);
+        }
+        Ok(())
+    }
+
+    fn consumed(&mut self, host: &mut Host<'_>, place: usize, socket: Number, bytes: usize) -> Outcome {
+        let id = self.connection(place, socket)?;
+        let Some(client) = self.client(place) else { return Ok(()) };
+        let Some(Served::Connection { hint, known, .. }) = client.sockets.get_mut(&socket) else { return Ok(()) };
+        if bytes == 0 || bytes > known.unread {
+            return Err(ApplicationViolation::Consumed(socket));
+        }
+        known.unread -= bytes;
+        hint.mark();
+        client.pending.append(&mut client.starved);
+        let is_crowded = host.stack.tcp_incoming(id).is_ok_and(Memory::is_crowded);
+        let window_max = if is_crowded { CROWDED_RECEIVE_BYTES_MAX } else { u32::MAX };
+        // It is the application's until it is given up.
+        let taken = host.stack.tcp_limit_window(id, window_max).and_then(|()| host.stack.tcp_take(host.at, id, bytes));
+        debug_assert_eq!(taken, Ok(()), "an application's connection is gone");
+        Ok(())
+    }
+
+    fn give_up(&mut self, host: &mut Host<'_>, place: usize, socket: Number, abort: bool) -> Outcome {
+        let Some(client) = self.client(place) else { return Ok(()) };
+        client.pending.append(&mut client.starved);
+        match client.sockets.get_mut(&socket) {
+            Some(Served::Connection { id, hint, known }) if !known.is_abandoned => {
+                known.is_abandoned = true;
+                hint.mark();
+                let id = *id;
+                self.of_connection.remove(&id);
+                // It is the application's until this.
+                let _ = if abort { host.stack.tcp_abort(host.at, id) } else { host.stack.tcp_close(host.at, id) };
+                Ok(())
+            }
+            Some(Served::Listener { id, .. }) => {
+                let id = *id;
+                client.sockets.remove(&socket);
+                client.replies.push_back((socket, Event::Gone));
+                self.of_listener.remove(&id);
+                let _ = host.stack.tcp_unlisten(host.at, id);
+                Ok(())
+            }
+            Some(Served::Datagrams { id, .. }) => {
+                let id = *id;
+                client.sockets.remove(&socket);
+                client.replies.push_back((socket, Event::Gone));
+                self.of_datagrams.remove(&id);
+                let _ = host.stack.udp_close(id);
+                Ok(())
+            }
+            Some(Served::Connection { .. }) | None => Err(ApplicationViolation::NothingToGiveUp(socket)),
+        }
+    }
+}

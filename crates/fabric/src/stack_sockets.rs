@@ -1,0 +1,119 @@
+//! Socket options and errors between applications and the stack.
+
+use siga_iucv::options::{CongestionControl, SocketOptions};
+use siga_stack::Stack;
+use siga_stack::sockets::{ListenerId, TcpError, TcpId, TcpOptions, TcpSetting};
+use siga_stack::tcp::{self, Config, Failure, Keepalive, Storage};
+use siga_stack::time::Instant;
+use siga_stack::udp::UdpError;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Ports of listeners that are given none: those that Linux gives out.
+const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+
+/// Listens; port 0 is any.
+pub(crate) fn listen<S: Storage>(
+    stack: &mut Stack<S>,
+    local: SocketAddr,
+    backlog: usize,
+    options: &SocketOptions,
+) -> io::Result<ListenerId> {
+    let options = tcp_options(options);
+    if local.port() != 0 {
+        return stack.tcp_listen(local, backlog, &options).map_err(tcp_error);
+    }
+    for port in EPHEMERAL_PORTS {
+        match stack.tcp_listen(SocketAddr::new(local.ip(), port), backlog, &options) {
+            Err(TcpError::InUse) => {}
+            outcome => return outcome.map_err(tcp_error),
+        }
+    }
+    Err(ErrorKind::AddrInUse.into())
+}
+
+/// Changes how a connection is.
+pub(crate) fn change<S: Storage>(
+    stack: &mut Stack<S>,
+    now: Instant,
+    id: TcpId,
+    options: &SocketOptions,
+) -> io::Result<()> {
+    let settings = [
+        Some(TcpSetting::NoDelay(options.no_delay)),
+        Some(TcpSetting::Congestion(congestion(options))),
+        Some(TcpSetting::Linger(options.linger.map(Into::into))),
+        Some(TcpSetting::Keepalive(options.keepalive.map(keepalive))),
+        Some(TcpSetting::HopLimit(options.hop_limit)),
+        options.send_buffer.map(TcpSetting::SendBuffer),
+        options.receive_buffer.map(TcpSetting::ReceiveBuffer),
+    ];
+    settings.into_iter().flatten().try_for_each(|setting| stack.tcp_set(now, id, setting)).map_err(tcp_error)
+}
+
+pub(crate) fn tcp_options(options: &SocketOptions) -> TcpOptions {
+    let linux = Config::LINUX;
+    let receive = options.receive_buffer;
+    let config = Config {
+        no_delay: options.no_delay,
+        congestion: congestion(options),
+        keepalive: options.keepalive.map(keepalive),
+        send_buffer_bytes_max: options.send_buffer.unwrap_or(linux.send_buffer_bytes_max),
+        receive_buffer_bytes: receive.unwrap_or(linux.receive_buffer_bytes),
+        receive_buffer_bytes_max: receive.unwrap_or(linux.receive_buffer_bytes_max),
+        ..linux
+    };
+    let linger = options.linger.map(Into::into);
+    TcpOptions { config, hop_limit: options.hop_limit, linger, ..TcpOptions::default() }
+}
+
+fn congestion(options: &SocketOptions) -> tcp::CongestionControl {
+    match options.congestion {
+        CongestionControl::Cubic => tcp::CongestionControl::Cubic,
+        CongestionControl::Reno => tcp::CongestionControl::Reno,
+    }
+}
+
+/// Probes as Linux sends them, but for when the first is sent.
+fn keepalive(idle: Duration) -> Keepalive {
+    Keepalive { idle: idle.into(), interval: Duration::from_secs(75).into(), probes: 9 }
+}
+
+pub(crate) fn tcp_error(error: TcpError) -> io::Error {
+    let kind = match error {
+        TcpError::Closed | TcpError::NotOpen => ErrorKind::NotConnected,
+        TcpError::InUse => ErrorKind::AddrInUse,
+        TcpError::NotOurs | TcpError::PortsExhausted => ErrorKind::AddrNotAvailable,
+        TcpError::Full => ErrorKind::QuotaExceeded,
+        TcpError::Address | TcpError::Setting(_) | TcpError::Range => ErrorKind::InvalidInput,
+        TcpError::Dropped(_) => ErrorKind::NetworkUnreachable,
+        TcpError::ShutDown => ErrorKind::BrokenPipe,
+        TcpError::Failed(failure) => failure_kind(failure),
+    };
+    io::Error::new(kind, format!("{error:?}"))
+}
+
+pub(crate) fn failure_kind(failure: Failure) -> ErrorKind {
+    match failure {
+        Failure::Refused => ErrorKind::ConnectionRefused,
+        Failure::Reset => ErrorKind::ConnectionReset,
+        Failure::TimedOut => ErrorKind::TimedOut,
+        Failure::Aborted => ErrorKind::ConnectionAborted,
+        Failure::Unreachable => ErrorKind::HostUnreachable,
+    }
+}
+
+pub(crate) fn udp_error(error: UdpError) -> io::Error {
+    let kind = match error {
+        UdpError::Closed | UdpError::NotConnected => ErrorKind::NotConnected,
+        UdpError::InUse | UdpError::Joined => ErrorKind::AddrInUse,
+        UdpError::NotOurs | UdpError::NotJoined => ErrorKind::AddrNotAvailable,
+        UdpError::Full | UdpError::TooManyGroups => ErrorKind::QuotaExceeded,
+        UdpError::Address | UdpError::TooLong | UdpError::NotGroup => ErrorKind::InvalidInput,
+        UdpError::NoDevice => ErrorKind::NotFound,
+        UdpError::Dropped(_) => ErrorKind::NetworkUnreachable,
+        UdpError::Network(..) => ErrorKind::ConnectionRefused,
+    };
+    io::Error::new(kind, format!("{error:?}"))
+}

@@ -1,0 +1,129 @@
+//! Events of the guest: each is checked against what the application knows before it changes anything.
+
+use super::connection::{Connection, Kind, Socket, Stage};
+use super::{Client, under_way};
+use crate::extent::size;
+use crate::limits::{APPLICATION_SOCKETS_MAX, DATAGRAM_QUEUE_BYTES_MAX, INCOMING_MAX};
+use crate::record::{Command, Event, GUEST_NUMBERS, Number, Status};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+impl Client {
+    /// Takes note of what the guest says; an error says what cannot be true.
+    pub(super) fn handle_event(&mut self, number: Number, event: Event) -> Result<(), &'static str> {
+        if let Event::Incoming { listener, local, remote } = event {
+            return self.handle_incoming(number, listener, local, remote);
+        }
+        let socket = self.sockets.get_mut(&number).ok_or("a socket that there is not")?;
+        match event {
+            Event::Made { local } => match socket.stage {
+                Stage::Asked => {
+                    socket.stage = Stage::Made(local);
+                    Ok(())
+                }
+                Stage::Unwanted => {
+                    socket.stage = Stage::Closing;
+                    self.send_command(number, Command::Close);
+                    Ok(())
+                }
+                Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a socket that there is already"),
+            },
+            Event::Refused { why } => match socket.stage {
+                Stage::Asked => {
+                    socket.stage = Stage::Refused(why);
+                    if let Kind::Connection(connection) = &mut socket.kind {
+                        (connection.closed, connection.failure) = (true, Some(why));
+                    }
+                    self.announce(number);
+                    Ok(())
+                }
+                Stage::Unwanted => {
+                    self.sockets.remove(&number);
+                    Ok(())
+                }
+                Stage::Made(_) | Stage::Refused(_) | Stage::Closing => Err("a refusal of what there is"),
+            },
+            Event::Status(status) => self.handle_status(number, status),
+            Event::Datagram { from, bytes } => match &mut socket.kind {
+                Kind::Datagrams(datagrams) => {
+                    if datagrams.bytes + bytes.len() <= DATAGRAM_QUEUE_BYTES_MAX && socket.stage != Stage::Closing {
+                        // An empty one takes memory too.
+                        datagrams.bytes += bytes.len().max(1);
+                        datagrams.queue.push_back((from, bytes));
+                        self.announce(number);
+                    }
+                    Ok(())
+                }
+                Kind::Connection(_) | Kind::Listener { .. } => Err("a datagram for what takes none"),
+            },
+            Event::Gone if socket.stage == Stage::Closing => {
+                if let Some(Socket { kind: Kind::Connection(connection), .. }) = self.sockets.remove(&number) {
+                    self.free.extend(connection.blocks.iter().map(|(block, _)| *block));
+                }
+                Ok(())
+            }
+            Event::Gone => Err("an end of what was not given up"),
+            Event::Group { failure } => match &mut socket.kind {
+                Kind::Datagrams(datagrams) if datagrams.unanswered > 0 => {
+                    datagrams.unanswered -= 1;
+                    datagrams.failure = failure;
+                    Ok(())
+                }
+                Kind::Datagrams(_) | Kind::Connection(_) | Kind::Listener { .. } => {
+                    Err("a group that nobody asked for")
+                }
+            },
+            Event::Incoming { .. } => Ok(()),
+        }
+    }
+
+    fn handle_status(&mut self, number: Number, status: Status) -> Result<(), &'static str> {
+        let (arena_bytes, in_all) = (self.peer.len(), under_way(&self.arena, &self.free));
+        let Some(Socket { kind: Kind::Connection(connection), stage, .. }) = self.sockets.get_mut(&number) else {
+            return Err("a state of what is no connection");
+        };
+        let before = connection.readiness(in_all);
+        connection.follow(status, arena_bytes, &mut self.free).ok_or("a state that cannot be")?;
+        let now = connection.readiness(under_way(&self.arena, &self.free));
+        // Others may have made room since it was refused.
+        let goes_on = now.writable && (std::mem::take(&mut connection.stalled) || !before.writable);
+        let more = now.readable && (connection.unread > 0 || !before.readable) || goes_on;
+        if *stage == Stage::Closing {
+            (connection.unread, connection.received) = (0, VecDeque::new());
+        } else if more || now.closed && !before.closed {
+            self.announce(number);
+        }
+        Ok(())
+    }
+
+    fn handle_incoming(
+        &mut self,
+        number: Number,
+        listener: Number,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Result<(), &'static str> {
+        if number < GUEST_NUMBERS || self.sockets.contains_key(&number) {
+            return Err("a number that cannot be given");
+        }
+        // The own sockets and those that the guest may give a number are each no more than so many.
+        let full = self.sockets.len() >= 2 * APPLICATION_SOCKETS_MAX;
+        let of = self.sockets.get_mut(&listener).ok_or("a connection of no listener")?;
+        let wanted = of.stage != Stage::Closing;
+        let Kind::Listener { incoming } = &mut of.kind else { return Err("a connection of no listener") };
+        if full || incoming.len() >= size(INCOMING_MAX) {
+            return Err("more connections than it may");
+        }
+        if wanted {
+            incoming.push_back(number);
+        }
+        let kind = Kind::Connection(Box::new(Connection::new(remote)));
+        self.sockets.insert(number, Socket { kind, stage: Stage::Made(local), announced: true });
+        if wanted {
+            self.announce(listener);
+        } else {
+            self.abort(number);
+        }
+        Ok(())
+    }
+}

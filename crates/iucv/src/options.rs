@@ -1,0 +1,94 @@
+//! What a socket can be asked for, and what it can do now: the same for every kind of attachment.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// What a socket can do without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// There is something to receive or accept, or an end or a failure to be told.
+    pub readable: bool,
+    /// Bytes can be sent, or a failure is to be told.
+    pub writable: bool,
+    /// The connection has failed, or is over in both directions.
+    pub closed: bool,
+}
+
+/// The congestion controls of a guest's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// CUBIC (RFC 9438).
+    Cubic,
+    /// NewReno (RFC 5681, RFC 6582).
+    Reno,
+}
+
+/// How a connection is to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SocketOptions {
+    /// Nagle's algorithm is off.
+    pub no_delay: bool,
+    /// Largest send buffer in bytes; none: it grows as it needs.
+    pub send_buffer: Option<usize>,
+    /// Receive buffer in bytes; none: it grows as it needs.
+    pub receive_buffer: Option<usize>,
+    /// Congestion control.
+    pub congestion: CongestionControl,
+    /// What closing does with what is not delivered: nothing, so that it is sent in the background, or an end by a reset
+    /// after this time.
+    pub linger: Option<Duration>,
+    /// Probes of an idle connection, after so long.
+    pub keepalive: Option<Duration>,
+    /// TTL or hop limit of packets.
+    pub hop_limit: u8,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            no_delay: false,
+            send_buffer: None,
+            receive_buffer: None,
+            congestion: CongestionControl::Cubic,
+            linger: None,
+            keepalive: None,
+            hop_limit: 64,
+        }
+    }
+}
+
+/// A change of the groups that a datagram socket is in, or of how it sends to groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupChange {
+    /// What is sent to the group on that network is wanted.
+    Join(IpAddr, Interface),
+    /// It is wanted no more.
+    Leave(IpAddr, Interface),
+    /// How far datagrams to groups go.
+    HopLimit(u8),
+    /// Whether members of the own stack hear them too.
+    Loop(bool),
+}
+
+/// One of a guest's networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interface {
+    /// That which datagrams to the group leave by.
+    OfRoute,
+    /// That on which the guest has this address.
+    Address(Ipv4Addr),
+    /// That of the device with this number, counted from 1.
+    Number(u32),
+}
+
+impl Interface {
+    /// As the standard library names it for IPv4.
+    pub fn of_address(address: Ipv4Addr) -> Self {
+        if address.is_unspecified() { Self::OfRoute } else { Self::Address(address) }
+    }
+
+    /// As the standard library names it for IPv6.
+    pub fn of_number(number: u32) -> Self {
+        if number == 0 { Self::OfRoute } else { Self::Number(number) }
+    }
+}

@@ -1,0 +1,95 @@
+//! Descriptors that an event loop waits for, over epoll. Each has a *readiness key*, which says what it is about.
+//!
+//! A descriptor's registration number is never used again, so a late event of a removed descriptor finds no key.
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Events taken by one system call; the next call returns the rest.
+const AT_ONCE: usize = 64;
+
+/// The descriptors of one event loop; `K` is the readiness key.
+#[derive(Debug)]
+pub struct ReadySet<K> {
+    epoll: OwnedFd,
+    keys: BTreeMap<u64, K>,
+    last: u64,
+}
+
+impl<K: Clone> ReadySet<K> {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// The host has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll, keys: BTreeMap::new(), last: 0 })
+    }
+
+    /// A descriptor that is readable while any descriptor of the set is ready.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Adds a descriptor, waits for it to be readable, and returns its registration number.
+    ///
+    /// # Errors
+    /// The host has no memory left, or the descriptor cannot be waited for.
+    pub fn add(&mut self, descriptor: impl AsFd, key: K) -> io::Result<u64> {
+        self.last += 1;
+        let data = epoll::EventData::new_u64(self.last);
+        epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+        self.keys.insert(self.last, key);
+        Ok(self.last)
+    }
+
+    /// The registration number that the next call of [`ReadySet::add`] returns.
+    pub fn next_registration(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// Changes the readiness key of a registration.
+    pub fn set_key(&mut self, registration: u64, key: K) {
+        self.keys.insert(registration, key);
+    }
+
+    /// Whether to wait for the descriptor to be writable too, because output is queued.
+    pub fn set_behind(&self, registration: u64, descriptor: impl AsFd, behind: bool) {
+        let write = if behind { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        self.modify(registration, descriptor, epoll::EventFlags::IN | write);
+    }
+
+    /// Whether to wait for the descriptor to be readable. A hang-up of the other end is reported in either case.
+    pub fn set_listening(&self, registration: u64, descriptor: impl AsFd, listens: bool) {
+        let flags = if listens { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        self.modify(registration, descriptor, flags);
+    }
+
+    fn modify(&self, registration: u64, descriptor: impl AsFd, flags: epoll::EventFlags) {
+        // The descriptor was added with this number; no other error is possible.
+        let _ = epoll::modify(&self.epoll, descriptor, epoll::EventData::new_u64(registration), flags);
+    }
+
+    /// Removes a descriptor.
+    pub fn remove(&mut self, registration: u64, descriptor: impl AsFd) {
+        let _ = epoll::delete(&self.epoll, descriptor);
+        self.keys.remove(&registration);
+    }
+
+    /// Appends the keys of ready descriptors. Waits for the first for up to `time`; `None` waits without a limit.
+    pub fn wait(&self, time: Option<Duration>, ready: &mut Vec<K>) {
+        let mut room = [MaybeUninit::uninit(); AT_ONCE];
+        let time = time.map(|time| Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }));
+        let events = match epoll::wait(&self.epoll, &mut room, time.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return,
+            Err(error) => unreachable!("an epoll descriptor that is open can be waited for: {error}"),
+        };
+        ready.extend(events.iter().filter_map(|event| self.keys.get(&event.data.u64()).cloned()));
+    }
+}
