@@ -95,12 +95,12 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// A workspace of two crates, `siga` and `siga-lab`, that breaks no rule.
+    /// A workspace of two crates, `siga` and `siga-measure`, that breaks no rule.
     fn workspace() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let workspace = "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n\
-            [workspace.dependencies]\nsiga = { path = \"crates/siga\" }\nsiga-lab = { path = \"crates/lab\" }\n\
+            [workspace.dependencies]\nsiga = { path = \"crates/siga\" }\nsiga-measure = { path = \"crates/measure\" }\n\
             [workspace.lints.rust]\nunsafe_code = \"deny\"\n";
         write(root, "Cargo.toml", workspace);
         let package = |name: &str| {
@@ -108,9 +108,9 @@ mod tests {
                 "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[lints]\nworkspace = true\n"
             )
         };
-        write(root, "crates/lab/Cargo.toml", &package("siga-lab"));
-        write(root, "crates/lab/src/lib.rs", "//! The library.\n");
-        let depends = "[dependencies]\nsiga-lab.workspace = true\n";
+        write(root, "crates/measure/Cargo.toml", &package("siga-measure"));
+        write(root, "crates/measure/src/lib.rs", "//! The library.\n");
+        let depends = "[dependencies]\nsiga-measure.workspace = true\n";
         write(root, "crates/siga/Cargo.toml", &format!("{}{depends}", package("siga")));
         write(root, "crates/siga/src/lib.rs", "//! The program.\n#[test]\nfn it_works() {}\n");
         write(root, "SPECIFICATION.md", "| id | Promise | Test |\n|---|---|---|\n| A-1 | works | `siga::it_works` |\n");
@@ -131,14 +131,14 @@ mod tests {
     fn every_rule_reaches_the_tree() {
         let dir = workspace();
         let root = dir.path();
-        write(root, "crates/lab/src/lib.rs", "//! The library. \nfn f() { unsafe { g() } }\n");
+        write(root, "crates/measure/src/lib.rs", "//! The library. \nfn f() { unsafe { g() } }\n");
         write(
             root,
             "SPECIFICATION.md",
             "| id | Promise | Test |\n|---|---|---|\n| A-1 | works | `siga::it_does_not` |\n",
         );
         let package = "[package]\nname = \"siga-other\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
-        let depends = "[dependencies]\nsiga-lab = { path = \"../lab\" }\n";
+        let depends = "[dependencies]\nsiga-measure = { path = \"../measure\" }\n";
         write(root, "crates/other/Cargo.toml", &format!("{package}{depends}"));
         write(root, "crates/other/src/lib.rs", "//! Nobody knows it.\n");
         command::output(command::command(root, "cargo generate-lockfile --offline")).unwrap();
@@ -148,8 +148,8 @@ mod tests {
             found,
             [
                 "SPECIFICATION.md:3",
-                "crates/lab/src/lib.rs:1",
-                "crates/lab/src/lib.rs:2",
+                "crates/measure/src/lib.rs:1",
+                "crates/measure/src/lib.rs:2",
                 "crates/other/Cargo.toml",
                 "crates/other/Cargo.toml",
                 "siga-other",

@@ -47,15 +47,10 @@ const RULED: [&str; 9] = [
 ];
 
 /// Parts of those that do not comply yet, with the reason. Their findings are printed and fail nothing. The list only shrinks.
-const EXEMPT: [(&str, &str); 13] = [
+const EXEMPT: [(&str, &str); 8] = [
     ("ARCHITECTURE.md", REWRITTEN),
-    ("SECURITY.md", REWRITTEN),
-    ("SPECIFICATION.md", REWRITTEN),
     ("crates/fabric/", REWRITTEN),
     ("crates/iucv/", REWRITTEN),
-    ("crates/lab/", REWRITTEN),
-    ("crates/model/", REWRITTEN),
-    ("crates/plan/", REWRITTEN),
     ("crates/report/", REWRITTEN),
     ("crates/results/", REWRITTEN),
     ("crates/ring/", REWRITTEN),

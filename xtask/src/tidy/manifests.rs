@@ -59,7 +59,7 @@ mod tests {
     fn inherited_versions_pass() {
         let text = "[dependencies]\nlibc.workspace = true\nserde = { workspace = true, optional = true }\n\
             [lints]\nworkspace = true\n";
-        assert_eq!(found("crates/lab/Cargo.toml", text), [""; 0]);
+        assert_eq!(found("crates/measure/Cargo.toml", text), [""; 0]);
     }
 
     #[test]

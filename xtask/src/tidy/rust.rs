@@ -115,7 +115,11 @@ mod tests {
             "let a = \"\\\\\"; unsafe { b() }",
             "/* a /* b */ c */ unsafe { b() }",
         ] {
-            assert_eq!(found("crates/lab/src/a.rs", &format!("//! A.\n{code}\n")), ["crates/lab/src/a.rs:2"], "{code}");
+            assert_eq!(
+                found("crates/measure/src/a.rs", &format!("//! A.\n{code}\n")),
+                ["crates/measure/src/a.rs:2"],
+                "{code}"
+            );
         }
     }
 
@@ -130,19 +134,24 @@ mod tests {
             "let a = '\\''; let b = \"unsafe { \";",
             "let a = '\"'; let b = \"unsafe { \";",
         ] {
-            assert_eq!(found("crates/lab/src/a.rs", code), [""; 0], "{code}");
+            assert_eq!(found("crates/measure/src/a.rs", code), [""; 0], "{code}");
         }
     }
 
     #[test]
     fn only_the_named_files_may_hold_it() {
         let code = "//! A.\nunsafe fn a() {}\n";
-        for path in ["crates/lab/src/sys.rs", "crates/lab/src/sys/perf.rs", "crates/ring/src/map.rs", "notes.md"] {
+        for path in
+            ["crates/measure/src/sys.rs", "crates/measure/src/sys/perf.rs", "crates/ring/src/map.rs", "notes.md"]
+        {
             assert_eq!(found(path, code), [""; 0], "{path}");
         }
-        for path in
-            ["crates/lab/src/map.rs", "crates/lab/src/sys/a/b.rs", "crates/lab/tests/sys.rs", "xtask/src/sys.rs"]
-        {
+        for path in [
+            "crates/measure/src/map.rs",
+            "crates/measure/src/sys/a/b.rs",
+            "crates/measure/tests/sys.rs",
+            "xtask/src/sys.rs",
+        ] {
             assert_eq!(found(path, code).len(), 1, "{path}");
         }
     }
@@ -154,7 +163,8 @@ mod tests {
             assert_eq!(found(path, code), [format!("{path}:2")]);
             assert_eq!(found(path, &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{code}}}\n")), [""; 0], "{path}");
         }
-        for path in ["crates/lab/src/cpu/host.rs", "crates/lab/src/directory.rs", "crates/siga/tests/store.rs"] {
+        for path in ["crates/measure/src/cpu/host.rs", "crates/measure/src/directory.rs", "crates/siga/tests/store.rs"]
+        {
             assert_eq!(found(path, code), [""; 0], "{path}");
         }
     }

@@ -139,7 +139,7 @@ mod tests {
         let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
         let files = [
             file(
-                "crates/lab/src/net/veth.rs",
+                "crates/measure/src/net/veth.rs",
                 "#[cfg(test)]\nmod tests {\n#[test]\nfn left_clean() {}\nfn helper() {}\n}\n",
             ),
             file("crates/siga/tests/cli.rs", "#[test]\nfn exit_status() {}\n"),
@@ -156,8 +156,8 @@ mod tests {
     fn names_of_existing_tests_pass() {
         for cell in [
             "`left_clean`",
-            "`siga_lab::net::veth::tests::left_clean`",
-            "`siga_lab::left_clean`, `exit_status`",
+            "`siga_measure::net::veth::tests::left_clean`",
+            "`siga_measure::left_clean`, `exit_status`",
             "`siga::cli::exit_status`",
             "`cargo xtask tidy`",
             "none yet",
@@ -168,7 +168,9 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_test_is_found() {
-        for name in ["left_dirty", "helper", "in_prose", "siga::left_clean", "siga_lab::veth::net::left_clean", "a-b"] {
+        for name in
+            ["left_dirty", "helper", "in_prose", "siga::left_clean", "siga_measure::veth::net::left_clean", "a-b"]
+        {
             let cell = format!("`exit_status` and `{name}`");
             assert_eq!(found(&row(&cell)), [format!("SPECIFICATION.md:5: there is no test `{name}`")]);
         }
