@@ -1,7 +1,7 @@
 //! The client: traffic of every kind through the router, every byte of it checked.
 //!
-//! A connection to the server that is open has to outlive whatever is done to others: its failure is a finding. One that does
-//! not come to be is counted, since a router may be away; who started this knows when that may be.
+//! An open connection to the server has to survive the disturbances of other processes: its failure is a finding. A connection
+//! that fails to open is only counted, since a router may be away. The parent process knows when that is possible.
 
 use super::Outcome;
 use super::exchange::{Content, Head, PIECE_BYTES_MAX, PORT};
@@ -19,13 +19,13 @@ const SERVER_IPV6: &str = "fd00:2::2";
 pub(super) const OTHER: &str = "10.0.2.3";
 /// How long an operation may wait.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same where the server may have died: whoever only waits for its answer is never told.
+/// The same where the server may have died: a client that only waits for its answer never learns of that.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
 /// How long an echoed datagram may take; later ones count as lost.
 const ECHO_TIME: Duration = Duration::from_millis(300);
 /// Exchanges of a connection before another is made.
 const EXCHANGES: u32 = 5_000;
-/// Streams are of so many bytes and so many times two, up to 64 MB.
+/// Streams have this many bytes, then twice as many each time, up to 64 MB.
 const STREAM_BYTES_MIN: u64 = 1 << 20;
 
 fn at(host: &str) -> Outcome<SocketAddr> {
@@ -37,12 +37,12 @@ fn connect(attachment: &Attachment, to: SocketAddr, patience: Duration) -> io::R
     let options = SocketOptions { no_delay: true, ..SocketOptions::default() };
     let stream = TcpStream::begin(attachment, to, &options)?;
     stream.set_timeout(Some(patience));
-    // Nothing can be sent before it is open, not even nothing.
+    // Before the connection is open, even an empty send fails.
     let _nothing = (&stream).write(&[])?;
     Ok(stream)
 }
 
-/// One exchange: `progress` is told of bytes that are gone.
+/// One exchange; `progress` receives the bytes sent so far.
 fn exchange(stream: &mut TcpStream, content: &Content, head: Head, mut progress: impl FnMut(u64)) -> io::Result<()> {
     let piece = content.at(0, head.request);
     let mut sent = piece.len() as u64;
@@ -87,7 +87,7 @@ pub(super) fn traffic(attachment: &Attachment, report: &Report) -> Outcome<()> {
     Ok(())
 }
 
-/// A connection, or a failure that is counted.
+/// A connection, or a counted failure.
 fn patient(attachment: &Attachment, report: &Report, to: SocketAddr) -> TcpStream {
     loop {
         match connect(attachment, to, PATIENCE) {

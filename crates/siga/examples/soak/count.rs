@@ -1,4 +1,4 @@
-//! What a process holds: descriptors, memory files, mappings, memory. Of guests, which nobody looks into, root alone can tell.
+//! What a process holds: descriptors, memory files, mappings, memory. Only root can see this for guests.
 
 use super::Outcome;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ pub(super) struct Held {
     pub(super) resident_kb: u64,
 }
 
-/// Mappings beside those of memory files come and go with the allocator.
+/// Other mappings than those of memory files come and go with the allocator.
 const MAPPINGS_MORE_MAX: usize = 16;
-/// Memory may grow by so much: buffers of connections that happen to be open.
+/// Memory may grow by this much, for buffers of connections that happen to be open.
 const RESIDENT_MORE_KB_MAX: u64 = 128 << 10;
 
 impl Held {
@@ -54,7 +54,7 @@ impl Held {
         })
     }
 
-    /// What there is more of than there was at first, in words.
+    /// Everything that grew since the beginning, in words.
     pub(super) fn grown_since(&self, first: &Self) -> Option<String> {
         let counts = [
             ("mapped files", first.mapped_files, self.mapped_files, 0),
@@ -101,8 +101,8 @@ pub(super) fn processes(holding: &str) -> Vec<u32> {
     names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(holds).collect()
 }
 
-/// When a process began, in ticks since the host did; none if it is not there, or merely waited for. Numbers of processes are
-/// given out again, the two together are not.
+/// When a process started, in ticks since the host's start; none if it is gone, or a zombie. Process ids are reused, but an id with
+/// its start time is unique.
 pub(super) fn began(pid: u32) -> Option<u64> {
     /// Behind the name: the state is the first word, the beginning the twentieth.
     const BEGAN: usize = 19;

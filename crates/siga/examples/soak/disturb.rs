@@ -1,14 +1,14 @@
-//! What is done to guests while traffic goes on.
+//! Disturbances of guests during traffic.
 
 use super::Outcome;
 use super::network::{NAME, Network};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// How long who was refused or stopped stays so.
+/// How long a refused or stopped guest stays so.
 const AWAY: Duration = Duration::from_millis(400);
 
-/// Something that is done.
+/// A disturbance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Disturbance {
     /// kill -9 of the router, which is started again.
@@ -17,7 +17,7 @@ pub(super) enum Disturbance {
     KillBystander,
     /// kill -9 of the other server's process, and another in its place.
     KillOther,
-    /// kill -9 of the control program, and a successor.
+    /// kill -9 of the control program, and the start of the next one.
     KillControl,
     /// `siga net stop` and `start` of the router.
     StopRouter,
@@ -57,7 +57,7 @@ impl Disturbance {
         }
     }
 
-    /// Whether connections to the server may fail to come to be because of it.
+    /// Whether connections to the server may fail to open because of it.
     pub(super) fn cuts_the_server_off(self) -> bool {
         match self {
             Self::KillRouter | Self::StopRouter | Self::RevokeServer => true,
@@ -67,7 +67,7 @@ impl Disturbance {
         }
     }
 
-    /// Does it, up to where everybody who is to run runs. The other server's process is the caller's to replace.
+    /// Does it, and waits until every guest that has to run runs. The caller replaces the other server's process.
     pub(super) fn commit(self, network: &Network, other: u32) -> Outcome<()> {
         match self {
             Self::KillRouter => kill_guest(network, "router"),

@@ -1,6 +1,6 @@
-//! What client and server say to each other over a TCP connection: exchanges, each a head and as many bytes as it says.
+//! The protocol of client and server over a TCP connection: exchanges, each with a head and the number of bytes in it.
 //!
-//! The bytes of a message follow from their place in it, so that each end checks every byte that it gets.
+//! Each byte of a message follows from its offset, so that each end checks every byte.
 
 use super::Outcome;
 
@@ -8,10 +8,10 @@ use super::Outcome;
 pub(super) const PORT: u16 = 7;
 /// Bytes of a head.
 pub(super) const HEAD_BYTES: usize = 24;
-/// A prime, so that repetitions of the pattern meet no boundary of frames.
+/// A prime, so that repetitions of the pattern never align with frames.
 const PATTERN_BYTES: usize = 8_191;
 
-/// What an exchange begins with.
+/// The head of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// Bytes that follow.
@@ -46,14 +46,14 @@ impl Head {
     }
 }
 
-/// The bytes of messages, by place.
+/// The bytes of messages, by offset.
 #[derive(Debug)]
 pub(super) struct Content {
     pattern: Vec<u8>,
 }
 
 impl Content {
-    /// A pattern whose pieces, up to 64 KB long, can be had from any place on.
+    /// A pattern that has pieces of up to 64 KB at every offset.
     pub(super) fn new() -> Self {
         let byte = |place: u64| (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56).to_le_bytes()[0];
         let pattern = (0..PATTERN_BYTES as u64).map(byte);

@@ -22,7 +22,7 @@ const BYTES: usize = 64;
 struct Held {
     stream: TcpStream,
     open: bool,
-    /// Bytes of the response that are there, and since when it is asked for; none while at rest.
+    /// Received bytes of the response, and the time of its request; none while at rest.
     asked: Option<(usize, Instant)>,
 }
 
@@ -38,7 +38,7 @@ struct Holder<'a> {
     longest: Duration,
 }
 
-/// Opens them, uses each once in a while for so long, uses all at once at the end.
+/// Opens all connections, uses each now and then for this time, and all at once at the end.
 pub(super) fn run(attachment: &Attachment, report: &Report, count: u32, time: Duration) -> Outcome<()> {
     let to = format!("{SERVER}:{PORT}").parse().map_err(|_| "an address that is none".to_owned())?;
     let mut holder = Holder {
@@ -102,7 +102,7 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// Sends a request, unless one is under way.
+    /// Sends a request, unless one is in flight.
     fn ask(&mut self, place: usize) -> Outcome<()> {
         let held = self.all.get_mut(&self.order[place]).ok_or("a connection is gone")?;
         if held.asked.is_some() {
@@ -119,7 +119,7 @@ impl Holder<'_> {
         Ok(())
     }
 
-    /// Waits for news, a little while, and goes on with them.
+    /// Waits for events for a short time, and handles them.
     fn turn(&mut self, poller: &Poller) -> Outcome<()> {
         let mut news = Vec::new();
         poller.wait(&mut news, Some(Duration::from_millis(2))).map_err(|error| error.to_string())?;
@@ -159,7 +159,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Until nothing is under way.
+    /// Waits until nothing is in flight.
     fn settle(&mut self, poller: &Poller) -> Outcome<()> {
         let end = Instant::now() + PATIENCE;
         loop {

@@ -1,7 +1,7 @@
-//! Real use of a virtual network: Figure 1 with two further guests, client, server and others in processes of their own.
+//! Real use of a virtual network: Figure 1 with two further guests. Client, server and others are processes of their own.
 //!
 //! `soak` keeps traffic of every kind going while guests and the control program are killed, stopped, started, refused and
-//! let in, and counts what they hold. `copy`, `crr` and `hold` are one long stream, a million connections, and ten thousand
+//! admitted, and counts what they hold. `copy`, `crr` and `hold` are one long stream, a million connections, and ten thousand
 //! connections at a time. Each brings its network up, takes it down, and ends with status 1 if anything was wrong.
 //! `cargo xtask soak` builds and starts it; the program `siga` lies beside it.
 
@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What may go wrong is told in words.
+/// Errors are texts.
 type Outcome<T> = Result<T, String>;
 
 /// Real use of a virtual network.
@@ -37,7 +37,7 @@ enum Task {
         /// How long (90s, 10m, 1h)
         #[arg(long = "for", default_value = "1h", value_parser = time)]
         time: Duration,
-        /// What is done to whom follows from it; without it from the time of day
+        /// The seed of all disturbances; by default the time of day
         #[arg(long)]
         seed: Option<u64>,
     },

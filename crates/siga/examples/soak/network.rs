@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What it is called.
+/// Its name.
 pub(super) const NAME: &str = "soak";
 
-/// The router and a bystander are the control program's to start. Client, server and other are processes of ours. Pairs are not
-/// given back, so that what processes hold is the same whenever they are at rest.
+/// The control program starts the router and a bystander. This program starts client, server and other. Idle ring pairs are not
+/// released, so that processes at rest always hold the same.
 const TOPOLOGY: &str = r#"
 [network.link]
 type = "vctc"
@@ -44,7 +44,7 @@ device = [{ network = "lan", addresses = ["10.0.2.4/24"] }]
 route = [{ to = "default", via = "10.0.2.1" }]
 "#;
 
-/// How long anything of the control program's may take.
+/// The longest time for an action of the control program.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A network that is up as long as this lives.
@@ -77,7 +77,7 @@ impl Network {
         self.base.path().join(format!("{NAME}.toml"))
     }
 
-    /// Starts a control program: the first, or the successor of one that is gone.
+    /// Starts a control program: the first one, or the next after one that ended.
     pub(super) fn control_program(&self) -> Outcome<()> {
         self.siga(&["up", &self.topology().display().to_string()]).map(|_| ())
     }
@@ -91,7 +91,7 @@ impl Network {
     pub(super) fn siga(&self, words: &[&str]) -> Outcome<String> {
         let mut command = Command::new(&self.program);
         command.arg("net").args(words).env("SIGA_RUN_DIR", self.run_dir()).stdin(Stdio::null());
-        // An interrupt is for who started it.
+        // Only the parent handles an interrupt.
         let output =
             command.process_group(0).output().map_err(|error| format!("{}: {error}", self.program.display()))?;
         if output.status.success() {
@@ -145,7 +145,7 @@ impl Network {
         names
     }
 
-    /// Takes it down; its directory has to be gone then.
+    /// Takes it down, and checks that its directory is gone.
     pub(super) fn down(&mut self) -> Outcome<()> {
         self.is_up = false;
         self.siga(&["down", NAME])?;
@@ -159,7 +159,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if self.is_up {
-            // Something has failed before, which is what is told.
+            // An earlier failure is the one to report.
             let _ = self.siga(&["down", NAME]);
         }
     }

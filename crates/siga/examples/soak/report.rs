@@ -1,21 +1,21 @@
-//! What a worker tells who started it, on standard output, a line at a time: counts, findings, and that it is ready.
+//! The report of a worker to its parent, on standard output, one line each: counts, findings, and that it is ready.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often counts are told.
+/// How often counts are printed.
 const TELL_EVERY: Duration = Duration::from_millis(50);
 
-/// Counts of a worker, told as they grow.
+/// Counts of a worker, printed as they grow.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     counts: Arc<Mutex<BTreeMap<&'static str, u64>>>,
 }
 
 impl Report {
-    /// Counts that a thread tells from now on.
+    /// Counts that a thread prints from now on.
     pub(super) fn start() -> Self {
         let report = Self::default();
         let own = report.clone();
@@ -28,7 +28,7 @@ impl Report {
         report
     }
 
-    /// Tells all counts.
+    /// Prints all counts.
     pub(super) fn tell(&self) {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lines: Vec<String> = counts.iter().map(|(name, count)| format!("count {name} {count}")).collect();
@@ -49,12 +49,12 @@ impl Report {
         *entry = value.max(*entry);
     }
 
-    /// Something is wrong.
+    /// Reports that something is wrong.
     pub(super) fn finding(&self, text: &str) {
         self.say(&format!("finding {}", text.replace('\n', " ")));
     }
 
-    /// A line. Who started the worker may be gone; then so is the worker, soon.
+    /// Prints a line. If the parent is gone, the worker ends soon too.
     pub(super) fn say(&self, line: &str) {
         let _ = writeln!(std::io::stdout().lock(), "{line}");
     }

@@ -15,15 +15,15 @@ struct Served {
 }
 
 enum State {
-    /// So many bytes of a head are here.
+    /// Received bytes of a head.
     Head([u8; HEAD_BYTES], usize),
-    /// So many of the request's.
+    /// Received bytes of the request.
     Request(Head, u64),
-    /// So many of the response's are gone.
+    /// Sent bytes of the response.
     Response(Head, u64),
 }
 
-/// What a turn of a connection came to.
+/// The result of a connection's turn.
 enum Turn {
     Waits,
     Over,
@@ -46,7 +46,7 @@ pub(super) fn run(attachment: &Attachment, report: &Report) -> Outcome<()> {
     }
     let poller = Poller::new(attachment);
     let mut news = Vec::new();
-    // What is made when it is first needed for sleeping is there from now on.
+    // Sleep once, so that resources for sleeping exist from the start.
     poller.wait(&mut news, Some(Duration::ZERO)).map_err(words)?;
     report.say("ready");
     let mut server = Server { content: Content::new(), buffer: vec![0; PIECE_BYTES_MAX], all: HashMap::new() };
@@ -80,7 +80,7 @@ impl Server {
 
     fn echo(&mut self, socket: &UdpSocket, report: &Report) {
         while let Ok((count, from)) = socket.recv_from(&mut self.buffer) {
-            // What finds no room is lost, as datagrams are.
+            // A datagram without room is lost.
             let _ = socket.send_to(&self.buffer[..count], from);
             report.add("datagrams_served", 1);
         }
@@ -92,7 +92,7 @@ impl Server {
             Ok(Turn::Waits) => {}
             Ok(Turn::Over) => _ = self.all.remove(&id),
             Err(error) => {
-                // Clients judge what became of their connections.
+                // Clients judge the results of their connections.
                 if error.kind() == ErrorKind::InvalidData {
                     report.finding(&format!("the server was sent something else: {error}"));
                 }
@@ -104,7 +104,7 @@ impl Server {
 }
 
 impl Served {
-    /// Goes on for as long as nothing has to be waited for.
+    /// Goes on until it has to wait.
     fn turn(&mut self, content: &Content, buffer: &mut [u8], report: &Report) -> io::Result<Turn> {
         loop {
             let step = match &mut self.state {

@@ -1,4 +1,4 @@
-//! A guest's process: attaches, does its part, and dies with who started it.
+//! A guest's process: attaches, does its part, and dies with its parent.
 
 use super::report::Report;
 use super::{Outcome, client, hold, server};
@@ -31,24 +31,24 @@ pub(super) struct Options {
     /// Traffic of every kind, without end
     #[arg(long)]
     traffic: bool,
-    /// A stream of so many bytes
+    /// A stream of this many bytes
     #[arg(long)]
     copy: Option<u64>,
-    /// So many connections, one after the other
+    /// This many connections, one after the other
     #[arg(long)]
     crr: Option<u64>,
-    /// By so many at a time
+    /// Connections at a time
     #[arg(long, default_value_t = 1)]
     clients: u32,
-    /// So many connections at a time
+    /// This many connections at a time
     #[arg(long)]
     hold: Option<u32>,
-    /// For so long
+    /// For this time
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 }
 
-/// Does it.
+/// Does its part.
 pub(super) fn run(options: &Options) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
     let secret = Secret::claimed(std::env::var(TOKEN).map_err(|error| format!("{TOKEN}: {error}"))?);
