@@ -1,43 +1,30 @@
-//! TCP sockets of a stack: which connection or listener a segment belongs to, and when each connection gets its turn.
+//! The tables of TCP sockets: which connection or listener a segment belongs to, and when each connection gets its turn.
 //!
-//! | file | what it does |
-//! | --- | --- |
-//! | `calls.rs`, `application_buffers.rs` | what an application may ask for: the `tcp_*` methods of [`Stack`](crate::Stack) |
-//! | `input.rs`, `fast_path.rs` | receive segments; nearly all take the fast path |
-//! | `output.rs`, `zero_copy.rs` | build segments in the frame that the device's owner hands in |
-//! | `flows.rs`, `listener.rs`, `ports.rs`, `time_waits.rs`, `wheel.rs` | tables of connections, listeners, ports, deadlines |
+//! `flows.rs` finds a connection by its addresses and ports, `listener.rs` has listeners, `ports.rs` local ports, `time_waits.rs`
+//! closed connections, `wheel.rs` deadlines and `event.rs` events. `stack/tcp/` uses them to receive and send segments.
 //!
 //! A segment finds its connection by one lookup. Whatever follows touches that connection alone: its place in the queue of
 //! its device, its deadline in the wheel, its place in the queue of events. How TCP itself behaves is in [`crate::tcp`].
 
-mod application_buffers;
-mod calls;
-mod check;
-mod event;
-mod fast_path;
-mod flow;
-mod flows;
-mod input;
-mod listener;
-mod output;
-mod ports;
-mod settings;
-mod slab;
-mod socket;
-mod time_waits;
-mod wheel;
-mod zero_copy;
+pub(crate) mod event;
+pub(crate) mod flow;
+pub(crate) mod flows;
+pub(crate) mod listener;
+pub(crate) mod ports;
+pub(crate) mod settings;
+pub(crate) mod slab;
+pub(crate) mod socket;
+pub(crate) mod time_waits;
+pub(crate) mod wheel;
 
 use crate::limits::{TCP_BUFFER_BYTES_MAX, TCP_CONNECTIONS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::DeviceId;
 use crate::seed::{Keyed, Purpose, Secret, Seed};
 use crate::tcp::Storage;
 use crate::time::Instant;
-pub use application_buffers::Progress;
 pub(crate) use event::PackedEvent;
 pub(crate) use flow::Flow;
 use flows::Flows;
-pub(crate) use input::SegmentPlace;
 use listener::Listener;
 use ports::LocalPorts;
 pub use settings::{TcpError, TcpOptions, TcpSetting};
@@ -47,25 +34,24 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use time_waits::TimeWaits;
 use wheel::Wheel;
-pub use zero_copy::ZeroCopySend;
 
 /// A TCP connection of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TcpId {
-    slot: u32,
-    generation: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 /// A listening TCP socket of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId {
-    slot: u32,
-    generation: u32,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 /// Where a flow leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FlowTarget {
+pub(crate) enum FlowTarget {
     Connection(u32),
     TimeWait(u32),
 }
@@ -108,7 +94,7 @@ pub(crate) const fn connection_bytes<S: Storage>() -> usize {
 
 /// What to do next with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NextStep {
+pub(crate) enum NextStep {
     /// Nothing: it waits for a segment, a call, its deadline, or its turn to transmit.
     Wait,
     /// It has something to transmit.
@@ -120,55 +106,55 @@ enum NextStep {
 /// Sockets of a stack.
 #[derive(Debug)]
 pub(crate) struct TcpSockets<S: Storage> {
-    sockets: Slab<Socket<S>>,
-    flows: Flows,
-    listeners: Slab<Listener>,
-    by_address: HashMap<SocketAddr, u32, Keyed>,
-    waits: TimeWaits,
-    ports: LocalPorts,
-    wheel: Wheel,
+    pub(crate) sockets: Slab<Socket<S>>,
+    pub(crate) flows: Flows,
+    pub(crate) listeners: Slab<Listener>,
+    pub(crate) by_address: HashMap<SocketAddr, u32, Keyed>,
+    pub(crate) waits: TimeWaits,
+    pub(crate) ports: LocalPorts,
+    pub(crate) wheel: Wheel,
     /// Connections with something to send, by device.
-    pending: Vec<VecDeque<u32>>,
+    pub(crate) pending: Vec<VecDeque<u32>>,
     /// Connections with something to send to this stack itself, or to nowhere.
-    own_pending: VecDeque<u32>,
+    pub(crate) own_pending: VecDeque<u32>,
     /// Frames in a row that the first pending connection has sent.
-    burst: u8,
-    events: VecDeque<PackedEvent>,
+    pub(crate) burst: u8,
+    pub(crate) events: VecDeque<PackedEvent>,
     /// The key of initial numbers.
-    numbers: Secret,
+    pub(crate) numbers: Secret,
     /// The key of SYN cookies.
-    cookies: Secret,
+    pub(crate) cookies: Secret,
     /// Where the latest segment led: the next one often belongs to the same connection.
-    latest: Option<(Flow, FlowTarget)>,
-    buffers: Buffers<S>,
+    pub(crate) latest: Option<(Flow, FlowTarget)>,
+    pub(crate) buffers: Buffers<S>,
 }
 
 /// The buffers of all connections.
 #[derive(Debug)]
-struct Buffers<S> {
+pub(crate) struct Buffers<S> {
     /// Bytes that all connections hold, and their limit.
-    held: usize,
-    most: usize,
+    pub(crate) held: usize,
+    pub(crate) most: usize,
     /// Empty buffers for the next connection that needs one: their memory is still in the cache.
-    spare: Vec<S>,
+    pub(crate) spare: Vec<S>,
 }
 
 impl<S: Storage> Buffers<S> {
     /// The limit is reached.
-    fn are_scarce(&self) -> bool {
+    pub(crate) fn are_scarce(&self) -> bool {
         self.held >= self.most
     }
 
     /// Takes back a connection's empty buffers, and counts what the others hold.
     #[inline]
-    fn count(&mut self, socket: &mut Socket<S>) {
+    pub(crate) fn count(&mut self, socket: &mut Socket<S>) {
         socket.connection.give_back_empty_buffers(&mut self.spare);
         self.recount(socket);
     }
 
     /// Counts what a connection's buffers hold.
     #[inline]
-    fn recount(&mut self, socket: &mut Socket<S>) {
+    pub(crate) fn recount(&mut self, socket: &mut Socket<S>) {
         let held = socket.connection.buffer_bytes();
         if held != socket.held {
             self.held = self.held - socket.held + held;
@@ -228,7 +214,7 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Queues an event.
     #[inline]
-    fn announce(&mut self, event: PackedEvent) {
+    pub(crate) fn announce(&mut self, event: PackedEvent) {
         if self.events.len() > 2 * (self.sockets.len() + self.listeners.len()) {
             self.forget_stale_events();
         }
@@ -237,7 +223,7 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Removes events of sockets that no longer exist, so that the queue stays bounded by the number of sockets.
     #[cold]
-    fn forget_stale_events(&mut self) {
+    pub(crate) fn forget_stale_events(&mut self) {
         let Self { events, sockets, listeners, .. } = self;
         events.retain(|event| match event.ready() {
             TcpEvent::Connection(id) => sockets.named(id.slot, id.generation).is_some(),
@@ -271,7 +257,7 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Where a flow leads.
     #[inline]
-    fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
+    pub(crate) fn find(&mut self, flow: &Flow) -> Option<FlowTarget> {
         if let Some((latest, place)) = &self.latest
             && latest == flow
         {
@@ -284,29 +270,29 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Like `find`, without trying the latest flow first.
     #[inline]
-    fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
+    pub(crate) fn look_up(&self, flow: &Flow) -> Option<FlowTarget> {
         self.flows.find(flow, |place| match place {
             FlowTarget::Connection(slot) => self.sockets.get(slot).is_some_and(|socket| socket.flow == *flow),
             FlowTarget::TimeWait(place) => self.waits.get(place).is_some_and(|wait| wait.flow == *flow),
         })
     }
 
-    fn bind(&mut self, flow: &Flow, place: FlowTarget) {
+    pub(crate) fn bind(&mut self, flow: &Flow, place: FlowTarget) {
         self.latest = None;
         self.flows.insert(flow, place);
     }
 
-    fn unbind(&mut self, flow: &Flow, place: FlowTarget) {
+    pub(crate) fn unbind(&mut self, flow: &Flow, place: FlowTarget) {
         self.latest = None;
         self.flows.remove(flow, place);
     }
 
     /// True if no further connection is allowed.
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.sockets.len() >= TCP_CONNECTIONS_MAX
     }
 
-    fn insert(&mut self, socket: Socket<S>) -> u32 {
+    pub(crate) fn insert(&mut self, socket: Socket<S>) -> u32 {
         let flow = socket.flow;
         let (slot, _) = self.sockets.insert(socket);
         self.bind(&flow, FlowTarget::Connection(slot));
@@ -333,7 +319,7 @@ impl<S: Storage> TcpSockets<S> {
     /// Updates everything that follows from a change of a connection, in one look at it: memory, events for its application, and
     /// its deadline. Returns what the caller has to do next.
     #[inline]
-    fn take_stock(&mut self, slot: u32) -> NextStep {
+    pub(crate) fn take_stock(&mut self, slot: u32) -> NextStep {
         let Some((socket, generation)) = self.sockets.get_with_generation(slot) else { return NextStep::Wait };
         self.buffers.count(socket);
         let now = socket.connection.readiness();
@@ -361,7 +347,7 @@ impl<S: Storage> TcpSockets<S> {
 
     /// A connection has nothing more to send for now. Its list of sent segments may have grown.
     #[inline]
-    fn rest(&mut self, slot: u32) -> NextStep {
+    pub(crate) fn rest(&mut self, slot: u32) -> NextStep {
         let Some(socket) = self.sockets.get_mut(slot) else { return NextStep::Wait };
         if self.buffers.held > self.buffers.most / 4 * 3 {
             socket.connection.release_empty_buffers();
@@ -372,7 +358,7 @@ impl<S: Storage> TcpSockets<S> {
 
     /// Queues a connection that has something to send at its device. False: its egress has to be looked up first.
     #[inline]
-    fn queue(pending: &mut [VecDeque<u32>], slot: u32, socket: &mut Socket<S>, routes_version: u32) -> bool {
+    pub(crate) fn queue(pending: &mut [VecDeque<u32>], slot: u32, socket: &mut Socket<S>, routes_version: u32) -> bool {
         let Egress::Device { device, .. } = socket.egress else { return false };
         let known = socket.egress_version == routes_version;
         if known {
@@ -383,7 +369,7 @@ impl<S: Storage> TcpSockets<S> {
     }
 
     /// A connection is over. It is removed unless an application or a listener still refers to it.
-    fn end(&mut self, slot: u32) {
+    pub(crate) fn end(&mut self, slot: u32) {
         match self.sockets.get(slot).map(|socket| socket.owner) {
             Some(Owner::Application | Owner::Waiting(_)) => {
                 self.detach(slot);
@@ -395,7 +381,7 @@ impl<S: Storage> TcpSockets<S> {
     }
 
     /// Frees the flow of a connection that is over, or hands it to its TIME-WAIT entry.
-    fn detach(&mut self, slot: u32) {
+    pub(crate) fn detach(&mut self, slot: u32) {
         let Some(socket) = self.sockets.get_mut(slot) else { return };
         if socket.detached {
             return;
@@ -425,7 +411,7 @@ impl<S: Storage> TcpSockets<S> {
         }
     }
 
-    fn remove_wait(&mut self, place: u32) {
+    pub(crate) fn remove_wait(&mut self, place: u32) {
         if let Some(wait) = self.waits.remove(place) {
             self.unbind(&wait.flow, FlowTarget::TimeWait(place));
             if wait.holds_port {
@@ -435,7 +421,7 @@ impl<S: Storage> TcpSockets<S> {
     }
 
     /// Removes a connection.
-    fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: u32) {
         self.detach(slot);
         self.wheel.clear(slot);
         if let Some(socket) = self.sockets.get(slot) {

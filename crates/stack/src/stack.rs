@@ -6,6 +6,7 @@
 mod configure;
 mod deliver;
 pub mod memory;
+pub mod tcp;
 mod udp;
 
 use crate::drops::{DropReason, FragmentDrop};

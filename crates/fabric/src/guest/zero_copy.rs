@@ -10,8 +10,9 @@ use siga_ring::Retainer;
 use siga_stack::Stack;
 use siga_stack::limits::HEADER_BYTES_MAX;
 use siga_stack::link::frame::Retained;
-use siga_stack::sockets::{TcpId, ZeroCopySend};
+use siga_stack::sockets::TcpId;
 use siga_stack::stack::Transmit;
+use siga_stack::stack::tcp::ZeroCopySend;
 use siga_stack::time::Instant;
 use std::sync::Arc;
 

@@ -13,7 +13,8 @@ use siga_iucv::extent::Extents;
 use siga_iucv::limits::APPLICATION_SOCKETS_MAX;
 use siga_iucv::record::{DATAGRAM_BYTES_MAX, Event, GUEST_NUMBERS, Number, Status};
 use siga_iucv::{BLOCK_BYTES, ROOM};
-use siga_stack::sockets::{ListenerId, Progress, TcpEvent};
+use siga_stack::sockets::{ListenerId, TcpEvent};
+use siga_stack::stack::tcp::Progress;
 use std::sync::Arc;
 
 /// What an application knows of a connection.

@@ -12,16 +12,16 @@ const LISTENER: u64 = 1 << 31;
 
 impl PackedEvent {
     #[inline]
-    pub(super) fn connection(id: TcpId) -> Self {
+    pub(crate) fn connection(id: TcpId) -> Self {
         Self(u64::from(id.generation) << 32 | u64::from(id.slot))
     }
 
-    pub(super) fn listener(id: ListenerId) -> Self {
+    pub(crate) fn listener(id: ListenerId) -> Self {
         Self(u64::from(id.generation) << 32 | LISTENER | u64::from(id.slot))
     }
 
     #[inline]
-    pub(super) fn ready(self) -> TcpEvent {
+    pub(crate) fn ready(self) -> TcpEvent {
         let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
         let (slot, generation) = (half(self.0 & (LISTENER - 1)), half(self.0 >> 32));
         if self.0 & LISTENER == 0 {

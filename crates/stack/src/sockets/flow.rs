@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// are compared and moved without a branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flow {
-    pub(super) local: u128,
-    pub(super) remote: u128,
+    pub(crate) local: u128,
+    pub(crate) remote: u128,
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
 }
@@ -40,13 +40,13 @@ impl Flow {
 
     /// Local and remote address, if they are of IPv4.
     #[inline]
-    pub(super) fn ipv4(&self) -> Option<(u32, u32)> {
+    pub(crate) fn ipv4(&self) -> Option<(u32, u32)> {
         let low = |bits: u128| u32::try_from(bits & u128::from(u32::MAX)).unwrap_or(0);
         self.is_ipv4().then(|| (low(self.local), low(self.remote)))
     }
 
     #[inline]
-    pub(super) fn is_ipv4(&self) -> bool {
+    pub(crate) fn is_ipv4(&self) -> bool {
         self.remote >> 32 == 0xffff
     }
 
@@ -69,12 +69,12 @@ impl Flow {
     }
 
     /// The flows of all local ports to the same remote end.
-    pub(super) fn of_any_port(&self) -> Self {
+    pub(crate) fn of_any_port(&self) -> Self {
         Self { local_port: 0, ..*self }
     }
 
     /// The flow as bytes, to be hashed with a secret.
-    pub(super) fn identity(&self) -> [u8; 36] {
+    pub(crate) fn identity(&self) -> [u8; 36] {
         let mut bytes = [0; 36];
         bytes[..16].copy_from_slice(&self.local.to_be_bytes());
         bytes[16..32].copy_from_slice(&self.remote.to_be_bytes());

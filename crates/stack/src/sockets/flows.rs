@@ -9,7 +9,7 @@ use crate::seed::Keyed;
 use std::hash::BuildHasher;
 
 /// What an entry takes, where a quarter of all places are taken, as they are at least once the table has grown.
-pub(super) const BYTES_EACH: usize = 4 * size_of::<Entry>();
+pub(crate) const BYTES_EACH: usize = 4 * size_of::<Entry>();
 /// Places of a table that holds anything.
 const PLACES_MIN: usize = 64;
 
@@ -45,7 +45,7 @@ fn number(place: FlowTarget) -> u32 {
 
 /// The table.
 #[derive(Debug)]
-pub(super) struct Flows {
+pub(crate) struct Flows {
     /// A power of two, or none.
     entries: Vec<Entry>,
     len: usize,
@@ -53,17 +53,17 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn new(keyed: Keyed) -> Self {
+    pub(crate) fn new(keyed: Keyed) -> Self {
         Self { entries: Vec::new(), len: 0, keyed }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Where a flow leads; `is_it` says whether it leads to a place that its hash names.
     #[inline]
-    pub(super) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
+    pub(crate) fn find(&self, flow: &Flow, mut is_it: impl FnMut(FlowTarget) -> bool) -> Option<FlowTarget> {
         let hash = self.hash(flow);
         let mut at = self.home(hash);
         loop {
@@ -77,7 +77,7 @@ impl Flows {
     }
 
     /// Adds a flow that is not in the table.
-    pub(super) fn insert(&mut self, flow: &Flow, place: FlowTarget) {
+    pub(crate) fn insert(&mut self, flow: &Flow, place: FlowTarget) {
         if 2 * (self.len + 1) > self.entries.len() {
             let places = (2 * self.entries.len()).max(PLACES_MIN);
             for entry in std::mem::replace(&mut self.entries, vec![FREE; places]) {
@@ -91,14 +91,14 @@ impl Flows {
     }
 
     /// Has a flow that leads to one place lead to another; nothing happens if there is none.
-    pub(super) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
+    pub(crate) fn replace(&mut self, flow: &Flow, from: FlowTarget, to: FlowTarget) {
         if let Some(at) = self.place_of(flow, from) {
             self.entries[at].place = number(to);
         }
     }
 
     /// Takes out a flow that leads to this place; nothing happens if there is none.
-    pub(super) fn remove(&mut self, flow: &Flow, place: FlowTarget) {
+    pub(crate) fn remove(&mut self, flow: &Flow, place: FlowTarget) {
         let Some(mut hole) = self.place_of(flow, place) else { return };
         self.len -= 1;
         // Nothing may be found behind a hole that lies between it and its home: what can move up into it does.

@@ -7,27 +7,27 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 #[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) local: SocketAddr,
-    pub(super) options: TcpOptions,
-    pub(super) backlog: usize,
+pub(crate) struct Listener {
+    pub(crate) local: SocketAddr,
+    pub(crate) options: TcpOptions,
+    pub(crate) backlog: usize,
     /// Connections that open.
-    pub(super) opening: usize,
+    pub(crate) opening: usize,
     /// Connections that were opened, in their order; one that has ended since is accepted too, and tells of it then.
-    pub(super) waiting: VecDeque<u32>,
+    pub(crate) waiting: VecDeque<u32>,
     /// Until when an acknowledgement may be the answer to a cookie.
-    pub(super) cookies_until: Option<Instant>,
-    pub(super) announced: bool,
+    pub(crate) cookies_until: Option<Instant>,
+    pub(crate) announced: bool,
 }
 
 impl Listener {
-    pub(super) fn new(local: SocketAddr, options: TcpOptions, backlog: usize) -> Self {
+    pub(crate) fn new(local: SocketAddr, options: TcpOptions, backlog: usize) -> Self {
         let (waiting, cookies_until) = (VecDeque::new(), None);
         Self { local, options, backlog, opening: 0, waiting, cookies_until, announced: false }
     }
 
     /// No more connections can wait.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.backlog
     }
 }

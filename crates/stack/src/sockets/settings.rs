@@ -57,11 +57,11 @@ impl Default for TcpOptions {
 }
 
 impl TcpOptions {
-    pub(super) fn class(&self) -> PacketClass {
+    pub(crate) fn class(&self) -> PacketClass {
         PacketClass { hop_limit: self.hop_limit, service: self.service }
     }
 
-    pub(super) fn check(&self) -> Result<(), TcpError> {
+    pub(crate) fn check(&self) -> Result<(), TcpError> {
         self.class().check()?;
         self.config.check().map_err(TcpError::Setting)
     }
@@ -69,13 +69,13 @@ impl TcpOptions {
 
 /// How routers are to treat packets.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PacketClass {
-    pub(super) hop_limit: u8,
-    pub(super) service: u8,
+pub(crate) struct PacketClass {
+    pub(crate) hop_limit: u8,
+    pub(crate) service: u8,
 }
 
 impl PacketClass {
-    pub(super) fn check(self) -> Result<(), TcpError> {
+    pub(crate) fn check(self) -> Result<(), TcpError> {
         if self.hop_limit == 0 || self.service & 3 != 0 { Err(TcpError::Range) } else { Ok(()) }
     }
 }

@@ -1,18 +1,17 @@
 //! A connection with what the stack knows of it: its owner, its egress, its place in queues and in the wheel.
 
+use super::NextStep;
 use super::flow::Flow;
-use super::input::header_bytes;
 use super::settings::PacketClass;
 use super::wheel::Wheel;
-use super::{NextStep, output};
 use crate::link::frame::DeviceId;
-use crate::tcp::{Connection, Readiness, Storage};
+use crate::tcp::{Connection, Readiness, StateName, Storage};
 use crate::time::{Duration, Instant};
 use std::net::IpAddr;
 
 /// What a connection belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// An application, which has its [`TcpId`](super::TcpId).
     Application,
     /// A listener; the connection is being opened.
@@ -25,7 +24,7 @@ pub(super) enum Owner {
 
 /// Where a connection's packets leave the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Egress {
+pub(crate) enum Egress {
     Device {
         device: DeviceId,
         next: IpAddr,
@@ -40,14 +39,14 @@ pub(super) enum Egress {
 /// the routes and source filters. The fast path skips those checks while the proof is current. One number, so that one
 /// comparison checks both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Provenance(u64);
+pub(crate) struct Provenance(u64);
 
 impl Provenance {
     /// No frame has passed: versions of the routes begin with 1.
-    pub(super) const NONE: Self = Self(0);
+    pub(crate) const NONE: Self = Self(0);
 
     #[inline]
-    pub(super) fn new(routes_version: u32, device: DeviceId) -> Self {
+    pub(crate) fn new(routes_version: u32, device: DeviceId) -> Self {
         Self(u64::from(routes_version) << 16 | u64::from(device.0))
     }
 }
@@ -58,43 +57,43 @@ impl Provenance {
 /// 64 bytes costs (decision 011).
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Socket<S: Storage> {
-    pub(super) flow: Flow,
-    pub(super) owner: Owner,
+pub(crate) struct Socket<S: Storage> {
+    pub(crate) flow: Flow,
+    pub(crate) owner: Owner,
     /// The version of the routes in which `egress` was found.
-    pub(super) egress_version: u32,
+    pub(crate) egress_version: u32,
     /// What lets frames of this connection take the fast path.
-    pub(super) provenance: Provenance,
-    pub(super) egress: Egress,
+    pub(crate) provenance: Provenance,
+    pub(crate) egress: Egress,
     /// The egress has changed since a segment was last sent.
-    pub(super) egress_changed: bool,
+    pub(crate) egress_changed: bool,
     /// It is in a queue of connections with something to send.
-    pub(super) queued: bool,
+    pub(crate) queued: bool,
     /// It is in the queue of events.
-    pub(super) announced: bool,
+    pub(crate) announced: bool,
     /// The readiness that the application knows.
-    pub(super) announced_readiness: Readiness,
-    pub(super) class: PacketClass,
+    pub(crate) announced_readiness: Readiness,
+    pub(crate) class: PacketClass,
     /// Its deadline when it last came to rest, and when the wheel looks at it: at `due` or earlier.
-    pub(super) due: Instant,
-    pub(super) wakes: Instant,
-    pub(super) linger_until: Instant,
+    pub(crate) due: Instant,
+    pub(crate) wakes: Instant,
+    pub(crate) linger_until: Instant,
     /// Bytes of buffers that are charged to it.
-    pub(super) held: usize,
-    pub(super) connection: Connection<S>,
-    pub(super) linger: Option<Duration>,
+    pub(crate) held: usize,
+    pub(crate) connection: Connection<S>,
+    pub(crate) linger: Option<Duration>,
     /// The device of a link-local address.
-    pub(super) on: Option<DeviceId>,
+    pub(crate) on: Option<DeviceId>,
     /// The connection is over, and its flow no longer leads here.
-    pub(super) detached: bool,
+    pub(crate) detached: bool,
     /// The stack chose its local port, and has to free it.
-    pub(super) holds_port: bool,
+    pub(crate) holds_port: bool,
     /// Errors are announced to the application: [`TcpOptions::report_errors`](super::TcpOptions::report_errors).
-    pub(super) report_errors: bool,
+    pub(crate) report_errors: bool,
 }
 
 impl<S: Storage> Socket<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         connection: Connection<S>,
         flow: Flow,
         owner: Owner,
@@ -133,7 +132,7 @@ impl<S: Storage> Socket<S> {
 
     /// The egress was looked up again, and may be another device.
     #[cold]
-    pub(super) fn follow_egress(&mut self, now: Instant, mtu: u16) {
+    pub(crate) fn follow_egress(&mut self, now: Instant, mtu: u16) {
         self.egress_changed = false;
         self.connection.set_device_mss(now, mtu - header_bytes(self.flow.remote_ip()));
     }
@@ -144,8 +143,8 @@ impl Wheel {
     /// is in the wheel: the connection is looked at once too early, and is then set again. Telling the wheel of each move
     /// was slower (decision 011).
     #[inline]
-    pub(super) fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
-        if output::is_over(&socket.connection) {
+    pub(crate) fn rest<S: Storage>(&mut self, slot: u32, socket: &mut Socket<S>) -> NextStep {
+        if is_over(&socket.connection) {
             return NextStep::End;
         }
         let at = socket.linger_until.min(socket.connection.deadline());
@@ -156,4 +155,13 @@ impl Wheel {
         }
         NextStep::Wait
     }
+}
+
+/// Bytes of the IP and TCP headers without options.
+pub(crate) fn header_bytes(remote: IpAddr) -> u16 {
+    if remote.is_ipv4() { 40 } else { 60 }
+}
+
+pub(crate) fn is_over<S: Storage>(connection: &Connection<S>) -> bool {
+    matches!(connection.state_name(), StateName::Closed | StateName::TimeWait)
 }

@@ -16,7 +16,7 @@ const NOBODY: u32 = u32::MAX;
 pub(crate) struct TimeWaitEntry {
     pub(crate) flow: Flow,
     pub(crate) state: TimeWait,
-    pub(super) class: PacketClass,
+    pub(crate) class: PacketClass,
     /// It holds its local port, because a connection without timestamps may not follow it at once.
     pub(crate) holds_port: bool,
     before: u32,
@@ -41,7 +41,7 @@ impl TimeWaits {
     }
 
     /// Takes one in; says its place. Whoever calls takes the oldest out of a full table before.
-    pub(super) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
+    pub(crate) fn insert(&mut self, flow: Flow, state: TimeWait, class: PacketClass, holds_port: bool) -> u32 {
         let (place, _) =
             self.slab.insert(TimeWaitEntry { flow, state, class, holds_port, before: NOBODY, behind: NOBODY });
         self.append(place);
@@ -49,7 +49,7 @@ impl TimeWaits {
     }
 
     #[inline]
-    pub(super) fn get(&self, place: u32) -> Option<&TimeWaitEntry> {
+    pub(crate) fn get(&self, place: u32) -> Option<&TimeWaitEntry> {
         self.slab.get(place)
     }
 

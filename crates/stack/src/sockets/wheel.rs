@@ -15,7 +15,7 @@ const NOBODY: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Node {
+pub(crate) struct Node {
     before: u32,
     behind: u32,
     /// The tick at which the entry is looked at; [`NEVER`]: it is in no slot.

@@ -1,12 +1,12 @@
 //! The way of a frame through the layers: IP decides, and a packet for this stack goes to TCP, UDP, ICMP, IGMP or MLD.
 
 use super::Stack;
+use super::tcp::SegmentPlace;
 use crate::drops::{DropReason, IcmpDrop, IpDrop, LinkDrop, UdpDrop};
 use crate::ip::icmp::{Answer, ErrorReport, ReportedTransport};
 use crate::ip::input::{Arrival, Decision, LocalPacket};
 use crate::limits::LOOPBACK_PACKETS_MAX;
 use crate::link::frame::{DeviceId, Marks, Packet, Payload};
-use crate::sockets::SegmentPlace;
 use crate::tcp::{Belief, Storage};
 use crate::time::Instant;
 use crate::wire::ethernet::LINK_BYTES;

@@ -1,6 +1,7 @@
 //! What holds of all sockets together whatever happened: for tests and fuzzers.
 
-use super::{FlowTarget, Owner};
+use crate::sockets::FlowTarget;
+use crate::sockets::socket::Owner;
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;

@@ -1,12 +1,14 @@
 //! Segments on their way in: to a connection, to what is left of one, to a listener, or to nobody, which is answered by a reset.
 
-use super::settings::PacketClass;
-use super::socket::Provenance;
-use super::{Egress, Flow, FlowTarget, NextStep, Owner, PackedEvent, Socket};
 use crate::drops::{DropReason, IpDrop, TcpDrop};
 use crate::ip::path_mtu::believable;
 use crate::limits::{MTU_IPV6_MIN, TCP_COOKIE_TIME, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::{DeviceId, Packet, Payload, Retained};
+use crate::sockets::settings::PacketClass;
+use crate::sockets::socket::Provenance;
+use crate::sockets::socket::header_bytes;
+use crate::sockets::socket::{Egress, Owner, Socket};
+use crate::sockets::{Flow, FlowTarget, NextStep, PackedEvent};
 use crate::stack::Stack;
 use crate::tcp::{Belief, Config, Connection, IcmpError, Initial, StateName, Storage, SynCookie, TimeWaitAnswer};
 use crate::time::Instant;
@@ -187,7 +189,7 @@ impl<S: Storage> Stack<S> {
         listener.opening -= 1;
         listener.waiting.push_back(slot);
         if !std::mem::replace(&mut listener.announced, true) {
-            tcp.announce(PackedEvent::listener(super::ListenerId { slot: index, generation }));
+            tcp.announce(PackedEvent::listener(crate::sockets::ListenerId { slot: index, generation }));
         }
     }
 
@@ -402,11 +404,6 @@ impl<S: Storage> Stack<S> {
         self.touched(slot);
         Ok(belief)
     }
-}
-
-/// Bytes of the IP and TCP headers without options.
-pub(super) fn header_bytes(remote: IpAddr) -> u16 {
-    if remote.is_ipv4() { 40 } else { 60 }
 }
 
 #[cfg(test)]

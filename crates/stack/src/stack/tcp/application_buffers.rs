@@ -2,8 +2,9 @@
 //! do is told as a whole.
 
 use super::calls::{application_socket, send_error};
-use super::output::is_over;
-use super::{Owner, TcpError, TcpId};
+use crate::sockets::socket::Owner;
+use crate::sockets::socket::is_over;
+use crate::sockets::{TcpError, TcpId};
 use crate::stack::Stack;
 use crate::tcp::{Failure, Storage};
 use crate::time::Instant;

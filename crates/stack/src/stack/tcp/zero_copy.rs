@@ -2,9 +2,10 @@
 //! the send buffer.
 
 use super::output::{HEADERS_BYTES_MAX, PACKET_BYTES_MAX, build_around};
-use super::{Egress, TcpId};
 use crate::link::device::{DeviceConfig, Medium};
 use crate::link::frame::{DeviceId, Marks, Retained};
+use crate::sockets::TcpId;
+use crate::sockets::socket::Egress;
 use crate::stack::{Stack, Transmit};
 use crate::tcp::{Storage, ZeroCopy};
 use crate::time::Instant;

@@ -6,13 +6,14 @@
 //! device and with the same routes and source filters; whatever else is not as expected goes that way too, before anything has happened.
 
 use super::input::{Arrived, Tail};
-use super::socket::Provenance;
-use super::{Flow, FlowTarget, NextStep, Owner, PackedEvent, TcpId};
 use crate::drops::DropReason;
 use crate::ip::addresses::Addresses;
 use crate::limits::{FRAME_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::link::device::Medium;
 use crate::link::frame::{DeviceId, Payload, Received, sum_payload};
+use crate::sockets::socket::Owner;
+use crate::sockets::socket::Provenance;
+use crate::sockets::{Flow, FlowTarget, NextStep, PackedEvent, TcpId};
 use crate::stack::Stack;
 use crate::tcp::Storage;
 use crate::time::Instant;

@@ -1,7 +1,5 @@
 //! Segments on their way out: built in place, in the frame that the device's owner hands in, by connections that take turns.
 
-use super::settings::PacketClass;
-use super::{Egress, Flow, NextStep, Socket, TcpId};
 use crate::drops::{DropReason, IpDrop};
 use crate::ip::output::Hop;
 use crate::ip::route::Target;
@@ -9,8 +7,11 @@ use crate::limits::TCP_BURST_FRAMES;
 use crate::link::device::{Medium, Outgoing};
 use crate::link::frame::{DeviceId, Marks};
 use crate::link::neighbour::NeighbourKey;
+use crate::sockets::settings::PacketClass;
+use crate::sockets::socket::{Egress, Socket};
+use crate::sockets::{Flow, NextStep, TcpId};
 use crate::stack::{Stack, Transmit};
-use crate::tcp::{Connection, FastSegment, Segment, SendRange, StateName, Storage};
+use crate::tcp::{FastSegment, Segment, SendRange, Storage};
 use crate::time::Instant;
 use crate::wire::checksum::{Sum, copy_and_add};
 use crate::wire::ethernet::LINK_BYTES;
@@ -249,10 +250,6 @@ impl<S: Storage> Stack<S> {
         bytes.truncate(LINK_BYTES + len);
         self.ip.send_packet(now, bytes, self.ip.link_of(device, flow.remote_ip()))
     }
-}
-
-pub(super) fn is_over<S: Storage>(connection: &Connection<S>) -> bool {
-    matches!(connection.state_name(), StateName::Closed | StateName::TimeWait)
 }
 
 fn ip_bytes(flow: &Flow) -> usize {

@@ -1,17 +1,16 @@
 //! What an application may ask of TCP.
 
-use super::input::header_bytes;
-use super::listener::Listener;
-use super::output::is_over;
-use super::settings::PacketClass;
-use super::slab::Slab;
-use super::{
-    Egress, Flow, FlowTarget, ListenerId, Owner, Socket, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets,
-};
 use crate::drops::IpDrop;
 use crate::limits::{TCP_BACKLOG_MAX, TCP_LISTENERS_MAX, TCP_SOCKET_BYTES_FREE};
 use crate::link::frame::DeviceId;
 use crate::link::neighbour::NeighbourKey;
+use crate::sockets::listener::Listener;
+use crate::sockets::settings::PacketClass;
+use crate::sockets::slab::Slab;
+use crate::sockets::socket::header_bytes;
+use crate::sockets::socket::is_over;
+use crate::sockets::socket::{Egress, Owner, Socket};
+use crate::sockets::{Flow, FlowTarget, ListenerId, TcpError, TcpEvent, TcpId, TcpOptions, TcpSetting, TcpSockets};
 use crate::stack::Stack;
 use crate::tcp::{Connection, Failure, IcmpError, Info, Initial, Ports, Readiness, SendError, StateName, Storage};
 use crate::time::Instant;
