@@ -46,7 +46,7 @@ impl DriverFeatures {
     pub const FORMER_NAMES: [(&str, &str); 2] = [("in_place", "zero_copy"), ("gather", "colocate")];
 
     /// Each feature's name in topologies, and whether it is on.
-    pub fn features(mut self) -> [(&'static str, bool); 7] {
+    pub fn named(mut self) -> [(&'static str, bool); 7] {
         self.switches().map(|(name, is_on)| (name, *is_on))
     }
 

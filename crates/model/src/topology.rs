@@ -25,7 +25,7 @@ pub struct Topology {
     /// Its name, if the file has one.
     pub name: Option<Name>,
     /// The driver features of all networks.
-    pub driver: DriverFeatures,
+    pub features: DriverFeatures,
     /// The networks.
     pub networks: BTreeMap<Name, Network>,
     /// The guests.

@@ -79,7 +79,8 @@ pub struct Guests {
     pub buffer_count: Option<u16>,
     /// The driver features of the networks.
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, bool>"))]
-    pub driver: DriverFeatures,
+    #[serde(rename = "driver")]
+    pub features: DriverFeatures,
 }
 
 /// A level whose name says that it is another level with one feature more or less.
@@ -129,8 +130,8 @@ impl Guests {
         match feature {
             "pending" => self.full = if on { Full::Pending } else { Full::Drop },
             "adaptive_waiting" => self.waiting = Some(if on { Waiting::Adaptive } else { Waiting::Block }),
-            driver => {
-                let found = self.driver.switches().into_iter().find(|(name, _)| *name == driver);
+            feature => {
+                let found = self.features.switches().into_iter().find(|(name, _)| *name == feature);
                 found.into_iter().for_each(|(_, is_on)| *is_on = on);
             }
         }
@@ -327,10 +328,10 @@ mod tests {
     fn each_feature_of_the_guests_can_be_switched_by_name() {
         let (old, new) = (Level::load("420").unwrap(), Level::load("430").unwrap());
         let (plain, all) = (old.guests.unwrap(), new.guests.unwrap());
-        assert!(plain.driver.features().iter().all(|(_, is_on)| !is_on));
-        assert!(all.driver.features().iter().all(|(_, is_on)| *is_on));
-        let driver: Vec<&str> = all.driver.features().iter().map(|(name, _)| *name).collect();
-        assert_eq!(Guests::FEATURES[..driver.len()], driver);
+        assert!(plain.features.named().iter().all(|(_, is_on)| !is_on));
+        assert!(all.features.named().iter().all(|(_, is_on)| *is_on));
+        let features: Vec<&str> = all.features.named().iter().map(|(name, _)| *name).collect();
+        assert_eq!(Guests::FEATURES[..features.len()], features);
         for feature in Guests::FEATURES {
             let (more, less) = (format!("420+{feature}"), format!("430-{feature}"));
             let (more, less) = (Level::load(&more).unwrap(), Level::load(&less).unwrap());
@@ -340,9 +341,9 @@ mod tests {
         }
         let every = Guests::FEATURES.iter().fold("420".to_owned(), |name, feature| format!("{name}+{feature}"));
         let every = Level::load(&every).unwrap().guests.unwrap();
-        assert_eq!((every.driver, every.full), (all.driver, all.full));
+        assert_eq!((every.features, every.full), (all.features, all.full));
         let both = Level::load("430-adaptive_waiting-colocate").unwrap().guests.unwrap();
-        assert_eq!((both.waiting, both.driver.colocate), (Some(Waiting::Block), false));
+        assert_eq!((both.waiting, both.features.colocate), (Some(Waiting::Block), false));
         assert!(Level::load("reno+packing").unwrap_err().to_string().contains("says nothing of siga's own networks"));
         assert_eq!(Level::load("nosuch+packing").unwrap_err().exit_status(), 2);
     }
@@ -353,7 +354,7 @@ mod tests {
         let file = directory.path().join("file.toml");
         std::fs::write(&file, "name = \"mine\"\n[guests]\n").unwrap();
         let varied = Level::load(&format!("{}-packing", file.display())).unwrap();
-        assert_eq!((varied.name.as_str(), varied.guests.unwrap().driver.packing), ("mine-packing", false));
+        assert_eq!((varied.name.as_str(), varied.guests.unwrap().features.packing), ("mine-packing", false));
         assert_eq!(Variant::of(&varied.name), Some(Variant { base: "mine", feature: "packing", with: false }));
     }
 
@@ -364,7 +365,7 @@ mod tests {
         std::fs::write(&file, "name = \"mine\"\n[guests]\nwaiting = \"polling\"\n").unwrap();
         let name = format!("{}-gather", file.display());
         let guests = Level::load(&name).unwrap().guests.unwrap();
-        assert_eq!((guests.waiting, guests.driver.colocate), (Some(Waiting::Poll), false));
+        assert_eq!((guests.waiting, guests.features.colocate), (Some(Waiting::Poll), false));
         let notices = Level::notices(&name);
         assert!(
             notices.len() == 2 && notices[0].contains("`colocate`") && notices[1].contains("\"poll\""),

@@ -136,7 +136,7 @@ impl GuestSpec {
             Medium::Vctc => "type = \"vctc\"\nbuffer = 65535",
         };
         let mut text = String::from("[driver]\n");
-        for (feature, is_on) in self.guests.driver.features() {
+        for (feature, is_on) in self.guests.features.named() {
             let _ = writeln!(text, "{feature} = {is_on}");
         }
         let _ = writeln!(text, "[network.lan]\n{medium}");

@@ -351,7 +351,7 @@ fn device_text(text: &mut String, guest: &Name, report: &DeviceReport) {
     ] {
         let _ = writeln!(text, "  {key:<24}{value:>14}");
     }
-    for (feature, is_on) in device.driver.features() {
+    for (feature, is_on) in device.features.named() {
         let _ = writeln!(text, "  {feature:<24}{:>14}", if is_on { "on" } else { "off" });
     }
     counters_text(text, &report.counters);

@@ -44,7 +44,7 @@ impl Control {
             // The order failed and ended the guest, which answered the client.
             return Ok(());
         }
-        let colocate = self.topology.driver.colocate;
+        let colocate = self.topology.features.colocate;
         let answer = Answer::Application { arena_bytes, waiting, colocate };
         self.answer_with(key, &answer, vec![notify_application, wake_application]);
         Ok(())

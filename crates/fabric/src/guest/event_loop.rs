@@ -322,7 +322,7 @@ fn take(
             let head = part.len.min(HEADER_BYTES_MAX);
             frame.copy_to(part.at, &mut header[..head]);
             let header = &header[..head];
-            let keeps = device.driver.zero_copy;
+            let keeps = device.features.zero_copy;
             let rest = Rest { frame: &frame, at: part.at + head, len: part.len - head, keeps };
             let for_all = links::is_to_many(header, device) || groups::tells_of_groups(header);
             let (from, received) = (setup::number(link), Received { header, payload: &rest, marks: part.marks });

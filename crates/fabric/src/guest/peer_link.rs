@@ -53,7 +53,7 @@ pub(crate) struct Sender {
     outbound: Box<dyn Outbound>,
     kind: NetworkKind,
     full: Full,
-    driver: DriverFeatures,
+    features: DriverFeatures,
     backlog: VecDeque<(Vec<u8>, Marks)>,
     backlog_bytes: usize,
     /// Memory of packets that have gone, for the next that wait: fresh memory costs more than the copy into it.
@@ -87,7 +87,7 @@ struct SenderCounters {
 
 impl Sender {
     pub(crate) fn new(partner: Partner, place: usize, device: &GuestDevice) -> Self {
-        let GuestDevice { kind, full, driver, .. } = *device;
+        let GuestDevice { kind, full, features, .. } = *device;
         Self {
             partner,
             device: place,
@@ -97,7 +97,7 @@ impl Sender {
             outbound: device::halves(kind).0,
             kind,
             full,
-            driver,
+            features,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
             spare: Vec::new(),
@@ -116,7 +116,7 @@ impl Sender {
 
     pub(crate) fn attach(&mut self, pair: RingPairId, mut ring: Producer) {
         self.detach();
-        convert::prepare(&mut ring, self.driver, self.kind);
+        convert::prepare(&mut ring, self.features, self.kind);
         self.outbound = device::halves(self.kind).0;
         (self.pair, self.ring) = (Some(pair), Some(ring));
         (self.is_quiesced, self.asked, self.is_dirty, self.awaited) = (false, false, true, 0);
@@ -171,7 +171,7 @@ impl Sender {
         marks: Marks,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Violation> {
-        let straight = self.driver.copy_once && self.backlog.is_empty() && !self.is_quiesced;
+        let straight = self.features.copy_once && self.backlog.is_empty() && !self.is_quiesced;
         let drops = self.drops();
         if let Some(ring) = self.ring.as_mut().filter(|_| straight) {
             match self.outbound.send(ring, &mut Whole { packet: Transmit { len, marks }, fill: &mut *fill })? {
@@ -271,7 +271,8 @@ impl Sender {
 
     /// Whether a frame may be built now that stays in its buffer.
     pub(crate) fn zero_copy_room(&mut self, now: Ticks, retain_time: Ticks) -> ZeroCopyRoom {
-        let goes = self.driver.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
+        let goes =
+            self.features.zero_copy && self.full == Full::Pending && self.backlog.is_empty() && !self.is_quiesced;
         let Some(ring) = self.ring.as_ref().filter(|_| goes) else { return ZeroCopyRoom::Never };
         if let Some(since) = ring.next_retained_at() {
             let until = Ticks(since.0 + retain_time.0);

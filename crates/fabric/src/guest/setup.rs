@@ -40,7 +40,7 @@ impl Node {
     /// The same, with what else is drawn.
     pub(super) fn seeded(config: GuestConfig, channel: Channel, listener: Option<OwnedFd>, seed: Seed) -> Result<Self> {
         let stack_config = StackConfig { seed, forwarding: config.forwarding, ..StackConfig::default() };
-        let colocates = config.devices.iter().any(|device| device.driver.colocate);
+        let colocates = config.devices.iter().any(|device| device.features.colocate);
         let waiter = Waiter::new(convert::mode(config.waiting)).with_colocation(colocates);
         let now = Ticks::now();
         let clock = Clock::new(now, waiter.rate());
@@ -115,7 +115,7 @@ impl Node {
         let refused = |error: siga_stack::link::device::DeviceError| {
             Error::usage(format!("device {}: the stack refuses it: {error:?}", device.name))
         };
-        let agreed = convert::agreed(device.driver, device.kind);
+        let agreed = convert::agreed(device.features, device.kind);
         let config = DeviceConfig { medium: Medium::Ip, mtu: device.mtu, addresses, agreed };
         let id = self.stack.add_device(config).map_err(refused)?;
         // Nothing is taken from a link before its partner is known. What comes to a group is judged by the link that it comes by.

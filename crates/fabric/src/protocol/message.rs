@@ -106,7 +106,8 @@ pub struct GuestDevice {
     /// What the guest does with a frame for which the partner has no empty buffer.
     pub full: Full,
     /// How it moves frames.
-    pub driver: DriverFeatures,
+    #[serde(rename = "driver")]
+    pub features: DriverFeatures,
     /// Seconds without traffic after which a ring pair ends.
     pub idle_seconds: u32,
 }
@@ -123,7 +124,7 @@ impl GuestDevice {
             mtu: device.mtu,
             buffer_count: device.buffer_count,
             full: device.full,
-            driver: topology.driver,
+            features: topology.features,
             idle_seconds: network.idle_seconds,
         }
     }

@@ -692,7 +692,7 @@ impl World {
             mtu: 8 << 10,
             buffer_count: 8,
             full: siga_model::topology::Full::Drop,
-            driver: siga_model::features::DriverFeatures::default(),
+            features: siga_model::features::DriverFeatures::default(),
             idle_seconds: 60,
         }
     }

@@ -79,7 +79,7 @@ fn settings(report: &DeviceReport) -> String {
         device.buffer_count,
         device.full.name(),
     );
-    for (feature, is_on) in device.driver.features() {
+    for (feature, is_on) in device.features.named() {
         let _ = write!(words, " {feature}={is_on}");
     }
     words

@@ -26,7 +26,7 @@ pub(super) fn check(file: File) -> Result<Topology> {
         let guest = guest(&name, entry, &networks).map_err(|error| error.at(format!("guest {name}")))?;
         guests.insert(name, guest);
     }
-    let topology = Topology { name: file.name, driver: file.driver, networks, guests };
+    let topology = Topology { name: file.name, features: file.features, networks, guests };
     addresses_are_of_one_device(&topology)?;
     members_fit(&topology)?;
     sources_fit(&topology)?;

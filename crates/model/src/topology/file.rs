@@ -14,8 +14,8 @@ use std::net::IpAddr;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: Option<Name>,
-    #[serde(default)]
-    pub(super) driver: DriverFeatures,
+    #[serde(default, rename = "driver")]
+    pub(super) features: DriverFeatures,
     #[serde(default)]
     pub(super) network: BTreeMap<Name, NetworkEntry>,
     #[serde(default)]

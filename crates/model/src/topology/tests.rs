@@ -44,12 +44,12 @@ full = "drop"
 
 #[test]
 fn drivers_have_all_features_but_those_that_are_switched_off() {
-    let driver = Topology::parse(FIGURE_1).unwrap().driver;
-    assert!(driver.features().iter().all(|(_, is_on)| *is_on));
-    for (feature, _) in driver.features() {
+    let features = Topology::parse(FIGURE_1).unwrap().features;
+    assert!(features.named().iter().all(|(_, is_on)| *is_on));
+    for (feature, _) in features.named() {
         let text = FIGURE_1.replace("[network.link]", &format!("[driver]\n{feature} = false\n[network.link]"));
-        let without = Topology::parse(&text).unwrap().driver;
-        assert!(without.features().iter().all(|(name, is_on)| *is_on == (*name != feature)), "{feature}");
+        let without = Topology::parse(&text).unwrap().features;
+        assert!(without.named().iter().all(|(name, is_on)| *is_on == (*name != feature)), "{feature}");
     }
     assert!(refused("[network.link]", "[driver]\nspeed = true\n[network.link]").contains("unknown field `speed`"));
 }

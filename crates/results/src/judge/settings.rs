@@ -163,7 +163,7 @@ fn names(level: &Level, key: &str) -> bool {
             "gro" => level.gro.is_some(),
             "mtu" => level.mtu.is_some(),
             "full" | "buffer_count" => level.guests.is_some(),
-            feature if DriverFeatures::default().features().iter().any(|(name, _)| *name == feature) => {
+            feature if DriverFeatures::default().named().iter().any(|(name, _)| *name == feature) => {
                 level.guests.is_some()
             }
             size if size.starts_with("gso-") || size.starts_with("gro-") => level.big_tcp_bytes.is_some(),

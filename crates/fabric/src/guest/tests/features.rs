@@ -69,7 +69,7 @@ impl Guest {
 fn without(features: &[&str]) -> Topology {
     let mut topology = figure_1_over_hipersockets();
     for feature in features {
-        let switch = topology.driver.switches().into_iter().find(|(name, _)| name == feature);
+        let switch = topology.features.switches().into_iter().find(|(name, _)| name == feature);
         if switch.map(|(_, is_on)| *is_on = false).is_none() {
             assert_eq!(*feature, "pending");
             devices(&mut topology).for_each(|device| device.full = Full::Drop);

@@ -165,7 +165,7 @@ fn copies(topology: &Topology) -> usize {
 fn a_streamed_byte_is_copied_three_times_in_place_and_else_five_times() {
     let mut topology = figure_1();
     assert_eq!(copies(&topology), 3);
-    topology.driver.zero_copy = false;
+    topology.features.zero_copy = false;
     assert_eq!(copies(&topology), 5);
 }
 
