@@ -1,16 +1,15 @@
-//! Files that somebody else may have put where siga reads or writes: run directories, plans, levels, outputs.
+//! Safe access to directories that another user may have prepared: run directories and outputs.
 //!
-//! Everything goes through an open directory by the name of one entry, so no link below that directory is ever followed:
-//! a name has no slash, and `O_NOFOLLOW` refuses the entry itself. What is read is a regular file with a bound on its
-//! size; a pipe, a device or a file without end is an error. The rules for writing:
+//! Every access names one entry of an open directory. A name has no slash, and `O_NOFOLLOW` refuses a link, so no link below
+//! the directory is followed. Only regular files up to a given size are read. The rules for writing:
 //!
-//! - A run directory, and each file in it, belongs to the caller, and neither group nor others may write to it. A file
-//!   that is added to has one name only (no hard link elsewhere).
-//! - On the way to a directory or file that is written, links of the caller and of root are followed, those of other
-//!   users are not.
+//! - A run directory and each file in it belong to the caller, and neither group nor others may write to them. A file that
+//!   grows has one name only (no hard link elsewhere).
+//! - On the way to a directory or file that is written, links of the caller and of root are followed, links of other users
+//!   are refused.
 //! - A new file is created exclusively under a temporary name and renamed within its directory.
 //!
-//! Reading has no rule of owners: the results of others can be shown, compared and reported.
+//! Any user's results can be read.
 
 use crate::limits;
 use rustix::fs::{
@@ -27,29 +26,29 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// An open directory and the name that messages have for it.
+/// An open directory with its path for messages.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: OwnedFd,
     path: PathBuf,
-    /// It and its files have to belong to the caller alone.
+    /// The directory and its files must belong to the caller alone.
     is_own: bool,
 }
 
-/// What an entry of a directory is.
+/// Metadata of an entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// Its kind; a link is a link, whatever it leads to.
+    /// Its kind; links are not followed.
     pub kind: FileType,
     /// Its size in bytes.
     pub bytes: u64,
     /// The user that it belongs to.
     pub owner: u32,
-    /// When it was written to; `None` before 1970.
+    /// Time of the last change; `None` before 1970.
     pub modified: Option<SystemTime>,
 }
 
-/// Reading never blocks: a pipe without a writer is refused, not waited for.
+/// Opening never waits: a pipe without a writer is refused.
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -57,24 +56,24 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mod
 const DIRECTORY_MODE: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
 
 impl Directory {
-    /// Opens a directory that the caller has named, to read it. Its owner does not matter.
+    /// Opens a directory for reading. Its owner does not matter.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn open(path: &Path) -> io::Result<Self> {
         let descriptor = openat(CWD, path, DIRECTORY, Mode::empty())?;
         Ok(Self { descriptor, path: path.to_owned(), is_own: false })
     }
 
-    /// Opens a directory of the caller's to write to it; from here on each of its files has to be the caller's, too.
+    /// Opens the caller's own directory for writing. Each of its files must belong to the caller, too.
     ///
     /// # Errors
-    /// It belongs to another user, others may write to it, or a link of another user leads to it. Else the kernel's.
+    /// It belongs to another user, others may write to it, or a link of another user leads to it. Otherwise the kernel's error.
     pub fn own(path: &Path) -> io::Result<Self> {
         Self::reach(path, false)
     }
 
-    /// The same; makes the directory and those on the way to it that are absent.
+    /// Like `own`, but makes the directory and its parents if they are absent.
     ///
     /// # Errors
     /// See `own`.
@@ -91,8 +90,7 @@ impl Directory {
         Self { descriptor, path: path.to_owned(), is_own: false }.into_own()
     }
 
-    /// The directory that holds a file that the caller has named to be written, and the file's name in it, which is no
-    /// link. Links of the caller and of root are followed to there.
+    /// The directory of an output file, and the file's name in it. Links of the caller and of root are followed.
     ///
     /// # Errors
     /// There is no such directory, or a link of another user leads to it.
@@ -101,17 +99,17 @@ impl Directory {
         Ok((Self { descriptor, path: path.parent().unwrap_or(path).to_owned(), is_own: false }, name))
     }
 
-    /// A directory in this one.
+    /// Opens a subdirectory.
     ///
     /// # Errors
-    /// The kernel's; a link is none.
+    /// The kernel's error; a link is refused.
     pub fn below(&self, name: &OsStr) -> io::Result<Self> {
         let descriptor = openat(&self.descriptor, part(name)?, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         let directory = Self { descriptor, path: self.place(name), is_own: false };
         if self.is_own { directory.into_own() } else { Ok(directory) }
     }
 
-    /// The same directory, of which each file has to be the caller's.
+    /// The same directory for writing, under the rules of `own`.
     ///
     /// # Errors
     /// It belongs to another user, or others may write to it.
@@ -121,20 +119,20 @@ impl Directory {
         Ok(self)
     }
 
-    /// The name that messages have for it.
+    /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name that messages have for an entry.
+    /// The path of an entry, for messages.
     pub fn place(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.path.join(name.as_ref())
     }
 
-    /// Names of its entries in order, no more than `limits::ENTRIES_MAX`.
+    /// Names of its entries in order, up to `limits::ENTRIES_MAX`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)?.take(limits::ENTRIES_MAX) {
@@ -147,10 +145,10 @@ impl Directory {
         Ok(names)
     }
 
-    /// What an entry is; `None` if there is none of that name.
+    /// Metadata of an entry; `None` if there is no such entry.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn entry(&self, name: impl AsRef<OsStr>) -> io::Result<Option<Entry>> {
         match statat(&self.descriptor, part(name.as_ref())?, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Entry::of(&stat))),
@@ -162,7 +160,7 @@ impl Directory {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// It is a link or something else; in a directory of the caller's: it is another user's. Else the kernel's.
+    /// It is not a regular file; in the caller's own directory: another user owns it or may write to it. Otherwise the kernel's error.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let name = name.as_ref();
         let file = File::from(openat(&self.descriptor, part(name)?, READ, Mode::empty()).map_err(no_link)?);
@@ -175,15 +173,15 @@ impl Directory {
     /// The whole text of a regular file of up to `most` bytes.
     ///
     /// # Errors
-    /// As `open_file`; it is longer, or no text.
+    /// As `open_file`; the file is longer or not UTF-8.
     pub fn read(&self, name: impl AsRef<OsStr>, most: u64) -> io::Result<String> {
         file::read_bounded(&self.open_file(name)?, most)
     }
 
-    /// Opens a regular file of the caller's to add to its end, and makes it if it is not there.
+    /// Opens a regular file of the caller for appending; makes it if it is absent.
     ///
     /// # Errors
-    /// It is a link, something else, another user's, or has another name elsewhere. Else the kernel's.
+    /// It is not a regular file, it belongs to another user, or it has a hard link elsewhere. Otherwise the kernel's error.
     pub fn append(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -198,43 +196,42 @@ impl Directory {
         Ok(file)
     }
 
-    /// True if an entry is a program that runs: the kernel refuses to open it for writing.
+    /// True if an entry is a running program: the kernel then refuses to open it for writing.
     pub fn is_running(&self, name: impl AsRef<OsStr>) -> bool {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = part(name.as_ref()).map(|name| openat(&self.descriptor, name, flags, Mode::empty()));
         matches!(opened, Ok(Err(Errno::TXTBSY)))
     }
 
-    /// Makes a file that is not there yet, for writing.
+    /// Makes a new file for writing.
     ///
     /// # Errors
-    /// There is something of that name. Else the kernel's.
+    /// The name is taken. Otherwise the kernel's error.
     pub fn create_new(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // In a directory of the caller's the rule holds for each file, whatever the umask says.
+        // In the caller's own directory no file may be writable by others, whatever the umask is.
         let mode = if self.is_own { FILE_MODE } else { FILE_MODE | Mode::WGRP | Mode::WOTH };
         Ok(openat(&self.descriptor, part(name.as_ref())?, flags, mode)?.into())
     }
 
-    /// Opens a device or pipe that is there to write to it; it belongs to the caller or to root.
+    /// Opens an existing device or pipe of the caller or of root for writing.
     ///
     /// # Errors
-    /// It is a file, a link, or another user's. Else the kernel's.
+    /// It is a file, a link, or belongs to another user. Otherwise the kernel's error.
     pub fn open_device(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = part(name.as_ref())?;
-        // Opening a pipe waits for its reader, so its owner is looked at before and after.
+        // Opening a pipe waits for its reader and another user could exchange it meanwhile: check the owner before and after.
         need_device(&statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
         let device = File::from(openat(&self.descriptor, name, flags, Mode::empty()).map_err(no_link)?);
         need_device(&fstat(&device)?)?;
         Ok(device)
     }
 
-    /// Puts a file in its place, whole or not at all; it is written under the name `temporary`, of which a crash may have
-    /// left one.
+    /// Replaces a file, whole or not at all, by writing `temporary` and renaming it. A crash may have left a `temporary`.
     ///
     /// # Errors
-    /// The kernel's; what was in its place before stays.
+    /// The kernel's error; the previous file stays.
     pub fn replace(&self, name: &str, temporary: &str, bytes: &[u8]) -> io::Result<()> {
         self.remove(temporary)?;
         let written = self.create_new(temporary).and_then(|mut file| {
@@ -242,23 +239,23 @@ impl Directory {
             file.sync_all()
         });
         written.and_then(|()| self.rename(temporary, name)).inspect_err(|_| {
-            // The error that led here is the one to tell.
+            // Report the first error, not that of cleaning up.
             let _ = self.remove(temporary);
         })
     }
 
-    /// Gives an entry another name in this directory; what had that name is gone.
+    /// Renames an entry within this directory; replaces an entry of the new name.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(renameat(&self.descriptor, part(from.as_ref())?, &self.descriptor, part(to.as_ref())?)?)
     }
 
-    /// Removes an entry that is no directory. One that is not there is none.
+    /// Removes an entry that is not a directory. A missing entry is not an error.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         match unlinkat(&self.descriptor, part(name.as_ref())?, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -266,7 +263,7 @@ impl Directory {
         }
     }
 
-    /// Fails unless what was opened at `place` is the caller's alone, if it has to be.
+    /// Fails if this directory is the caller's own and the file opened at `place` is not.
     fn check(&self, stat: &Stat, place: &Path) -> io::Result<()> {
         if self.is_own { need_own(stat, geteuid().as_raw(), place) } else { Ok(()) }
     }
@@ -283,12 +280,12 @@ impl Entry {
         }
     }
 
-    /// It is a regular file.
+    /// True for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == FileType::RegularFile
     }
 
-    /// It is a directory.
+    /// True for a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == FileType::Directory
     }
@@ -307,7 +304,7 @@ pub fn read_trusted(path: &Path, most: u64) -> io::Result<String> {
     file::read_bounded(&file, most)
 }
 
-/// Fails unless `owner` alone may write to what was opened at `place`.
+/// Fails unless only `owner` may write to the file opened at `place`.
 fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
     if stat.st_uid != owner {
         return Err(io::Error::other(format!("it belongs to user {}, not to user {owner}", stat.st_uid)));
@@ -318,7 +315,7 @@ fn need_own(stat: &Stat, owner: u32, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A name of one part, which leads to nothing but an entry.
+/// Checks that a name is that of an entry: not empty, no slash, not `.` or `..`.
 fn part(name: &OsStr) -> io::Result<&OsStr> {
     let is_part = !name.is_empty() && name != "." && name != ".." && !name.as_bytes().contains(&b'/');
     is_part.then_some(name).ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "it is no name of a file"))
@@ -336,12 +333,12 @@ fn need_device(stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// `O_NOFOLLOW` says of a link that there are too many.
+/// Names the cause: with `O_NOFOLLOW` the kernel answers a link by "too many symbolic links".
 fn no_link(error: Errno) -> io::Error {
     if error == Errno::LOOP { io::Error::other("it is a symbolic link, no regular file") } else { error.into() }
 }
 
-/// Belongs to the caller or to root, who may do anything anyway.
+/// True for the caller and for root, which may do anything anyway.
 fn is_trusted(stat: &Stat) -> bool {
     stat.st_uid == 0 || stat.st_uid == geteuid().as_raw()
 }
@@ -387,7 +384,7 @@ fn resolve(path: &Path, make: bool) -> io::Result<(OwnedFd, OsString)> {
             if !is_trusted(&stat) {
                 return Err(io::Error::other(format!("{} is a symbolic link of another user", name.display())));
             }
-            // Read from what was looked at: nobody can put another in its place.
+            // Read the link that was checked: another user could have exchanged the one at the path.
             let target = readlinkat(&found, "", Vec::new())?;
             left.extend(parts(Path::new(OsStr::from_bytes(target.to_bytes()))));
         } else if left.is_empty() {
@@ -416,7 +413,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_name_leads_to_one_entry_of_the_directory_and_nowhere_else() {
+    fn a_name_cannot_leave_its_directory() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir(place.path().join("below")).unwrap();
         fs::write(place.path().join("outside"), "outside").unwrap();
@@ -427,8 +424,8 @@ mod tests {
             assert!(below.append(name).is_err() && below.create_new(name).is_err(), "{name}");
             assert!(below.remove(name).is_err() && below.entry(name).is_err() && below.below(name.as_ref()).is_err());
         }
-        for told in [below.read("link", 100).unwrap_err(), below.append("link").unwrap_err()] {
-            assert!(told.to_string().contains("a symbolic link"), "{told}");
+        for error in [below.read("link", 100).unwrap_err(), below.append("link").unwrap_err()] {
+            assert!(error.to_string().contains("a symbolic link"), "{error}");
         }
         below.replace("link", "link.part", b"inside").unwrap();
         assert_eq!(below.read("link", 100).unwrap(), "inside", "the link itself is replaced");
@@ -436,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_has_a_bound() {
+    fn a_file_that_is_too_long_is_refused() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("file"), "12345").unwrap();
         let directory = Directory::open(place.path()).unwrap();
@@ -453,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_in_a_directory_of_the_callers_is_the_callers_alone() {
+    fn files_in_the_callers_own_directory_are_writable_by_the_caller_alone() {
         let place = tempfile::tempdir().unwrap();
         let way = place.path().join("a/b/../c");
         drop(Directory::create(&way).unwrap());
@@ -468,11 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_in_a_circle_end() {
+    fn a_circle_of_links_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         symlink("b", place.path().join("a")).unwrap();
         symlink("a", place.path().join("b")).unwrap();
-        let told = Directory::create(&place.path().join("a/run")).unwrap_err();
-        assert_eq!(told.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        let error = Directory::create(&place.path().join("a/run")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
     }
 }

@@ -1,11 +1,11 @@
-//! The environment a run was measured in: what its figures depend on besides the plan.
+//! The environment of a run: what its figures depend on besides the plan.
 //!
-//! A part that could not be read is unknown. The record is stored in a run directory; [`differences`] tells two of them apart and says which differences make their figures not comparable;
-//! [`Environment::fitness`] says what makes a host a bad place to measure on, and the way out.
+//! It is stored in the run directory; a part that could not be read is unknown. [`differences`] compares two environments and
+//! marks what makes figures not comparable. [`Environment::fitness`] says why a host is unfit for measuring, and what to do.
 //!
-//! Not recorded, because a run is made to be shown to others: host and domain name, addresses, user name and id, serial
-//! numbers, keys (`tcp_fastopen_key`), the path of the control group, and all of the kernel's command line but what
-//! [`names::BOOT_OPTIONS`] names.
+//! Runs are made to be shown to others. Not recorded are therefore: host and domain name, addresses, user name and id, serial
+//! numbers, keys (`tcp_fastopen_key`), the path of the control group, and boot options that [`names::BOOT_OPTIONS`] does not
+//! name.
 
 mod compare;
 pub mod names;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a run's figures depend on besides its plan. A part that is `None`, or a name missing from a map, was not readable.
+/// What a run's figures depend on besides its plan. A `None`, or a name missing from a map, could not be read.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(default)]
 pub struct Environment {
@@ -104,7 +104,7 @@ pub struct Cpu {
     pub idle: Option<String>,
     /// Caches of the first CPU.
     pub caches: Option<String>,
-    /// What the kernel tells the time by.
+    /// The kernel's clock source.
     pub clocksource: Option<String>,
     /// NUMA nodes online.
     pub numa_nodes: Option<u32>,
@@ -159,7 +159,7 @@ pub struct Moment {
 pub struct Warning {
     /// What is wrong and what it costs.
     pub message: String,
-    /// The way out.
+    /// What to do about it.
     pub hint: String,
 }
 
@@ -169,7 +169,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Load per CPU above which others disturb a run.
+/// Load per CPU above which other programs disturb a run.
 const LOAD_PER_CPU_MAX: f64 = 0.5;
 /// Stolen share of CPU time above which the hypervisor disturbs a run.
 const STEAL_PERCENT_MAX: f64 = 1.0;
@@ -180,7 +180,7 @@ impl Environment {
         self.cpu.online.into_iter().chain(self.cpu.allowed).min()
     }
 
-    /// What makes this host unfit for measuring; empty when nothing does. An unknown part raises no warning.
+    /// Why this host is unfit for measuring; empty if it is fit. An unknown part gives no warning.
     pub fn fitness(&self) -> Vec<Warning> {
         let checks = [
             self.busy(),
@@ -200,7 +200,7 @@ impl Environment {
         (load > limit).then(|| {
             (
                 format!(
-                    "the load average is {load:.2} on {cpus} CPUs: what else runs takes time from the path and varies"
+                    "the load average is {load:.2} on {cpus} CPUs: other programs take a varying share of the CPU time"
                 ),
                 format!("stop it, or wait until `uptime` shows less than {limit:.1}"),
             )
@@ -210,7 +210,7 @@ impl Environment {
     fn single_cpu(&self) -> Option<(String, String)> {
         (self.cpus()? == 1).then(|| {
             (
-                "only one CPU can be used: client, router and server take turns, and every packet costs a switch"
+                "only one CPU can be used: client, router and server take turns, and every packet costs a context switch"
                     .into(),
                 "use a host with at least two CPUs, or allow this program more (`taskset -cp $$` shows which)".into(),
             )
@@ -221,7 +221,7 @@ impl Environment {
         let governor = self.cpu.governor.as_deref()?;
         (!["performance", "none"].contains(&governor)).then(|| {
             (
-                format!("the CPU frequency governor is {governor}: a path that waits is measured at a lower frequency"),
+                format!("the CPU frequency governor is {governor}: a path that waits runs at a lower frequency"),
                 "as root: cpupower frequency-set --governor performance".into(),
             )
         })
@@ -230,7 +230,7 @@ impl Environment {
     fn debug_build(&self) -> Option<(String, String)> {
         (self.program.profile == "debug").then(|| {
             (
-                "this is a debug build: the program itself, not the path, takes most of the time".into(),
+                "this is a debug build: most of the time is spent in siga, not in the path".into(),
                 "build with `cargo build --release`".into(),
             )
         })
@@ -246,7 +246,10 @@ impl Environment {
             .collect();
         (!set.is_empty()).then(|| {
             (
-                format!("the kernel checks itself ({}): its network code runs several times slower", set.join(", ")),
+                format!(
+                    "the kernel has debug options ({}): its network code runs several times slower",
+                    set.join(", ")
+                ),
                 "start a kernel that is built without these options".into(),
             )
         })
@@ -285,7 +288,7 @@ mod tests {
 
     type Fault = fn(&mut Environment);
 
-    /// A host with nothing to complain about.
+    /// A host that is fit.
     fn fit() -> Environment {
         let mut host = Environment::default();
         host.program.profile = "release".into();
@@ -298,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_told_alone_and_with_a_way_out() {
+    fn each_fault_gives_one_warning_with_a_hint() {
         assert_eq!(fit().fitness(), []);
-        assert_eq!(Environment::default().fitness(), [], "what is unknown raises no warning");
+        assert_eq!(Environment::default().fitness(), [], "an unknown part gives no warning");
         let faults: [(Fault, &str); 9] = [
             (|host| host.moment.load = Some(2.01), "load average is 2.01 on 4 CPUs"),
             (|host| host.cpu.online = Some(1), "only one CPU"),

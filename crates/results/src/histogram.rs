@@ -1,7 +1,7 @@
 //! Latency histograms as text and as percentiles.
 //!
-//! The text form is HdrHistogram's V2 encoding in base64, so that the field's other tools can read a run directory. What
-//! is read may be damaged or come from another host: its header is checked before anything is allocated by it.
+//! The text form is HdrHistogram's V2 encoding in base64, so that other tools can read a run directory. The text may be
+//! damaged or hostile: its header is checked before memory is allocated for it.
 
 use crate::limits;
 use base64::Engine;
@@ -29,12 +29,12 @@ pub struct Percentiles {
 /// The header of the V2 encoding, big-endian: cookie (4 bytes), length of what follows the header (4), offset (4),
 /// significant digits (4), least value (8), greatest value (8), ratio (8).
 const HEADER_BYTES: usize = 40;
-/// How the V2 encoding begins. The packed one begins otherwise, and says nothing of its size.
+/// The first bytes of the V2 encoding. The compressed encoding begins otherwise and is refused, as it hides its size.
 const COOKIE: u64 = 0x1c84_9313;
 /// Significant digits that siga writes; each more takes ten times the memory.
 const DIGITS_MAX: u32 = 3;
 
-/// Samples beyond a percentile that it takes to state it.
+/// A percentile is stated only if this many samples lie beyond it.
 const BEYOND: f64 = 10.0;
 
 /// An empty latency histogram: 1 ns to 60 s at three significant digits.
@@ -85,7 +85,7 @@ pub fn decode(text: &str) -> Result<Histogram<u64>> {
         .map_err(|error| Error::environment(format!("damaged histogram: {error:?}")))
 }
 
-/// Fails if memory that is taken by the header would be more than what is there, or what siga writes, needs.
+/// Fails if the header asks for more memory than the text, or any histogram of siga's, needs.
 fn check_header(bytes: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::environment(format!("damaged histogram: {what}")));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {

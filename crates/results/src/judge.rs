@@ -1,8 +1,9 @@
-//! Did the change help? Two sides, cell by cell and metric by metric, each with one of five verdicts.
+//! Compares two sides, cell by cell and metric by metric, and gives each one of five verdicts.
 //!
-//! The trial is the statistical unit. Trials of one run that stood side by side in a round are compared in pairs; those
-//! of two runs, whose hosts may have drifted apart in between, as two samples, which is told. A ratio is new over base.
-//! The statistics lie in `stats`; here stands what is compared with what, and what the figures allow to be said.
+//! The trial is the statistical unit. Trials of one run are compared in pairs of the same round. Trials of two runs are compared
+//! as two samples, since the host may have changed in between. A ratio is new over base.
+//!
+//! This module chooses the sides and decides what may be compared; the statistics are in `stats`.
 
 mod comparison;
 mod decide;
@@ -28,7 +29,7 @@ use siga_model::error::{Error, Result};
 use siga_plan::matrix::Cell;
 use std::collections::{BTreeSet, HashSet};
 
-/// Two runs, cell by cell. Where each has a single level, these may go by different names.
+/// Compares two runs, cell by cell. If each has a single level, the levels may have different names.
 ///
 /// # Errors
 /// Usage: no cell in common. Environment: a damaged record.
@@ -45,7 +46,7 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
             .hint("an A/A comparison takes two measurements: `siga run --level plain,aa`"));
     }
     if pairs.is_empty() {
-        let first = |cells: &[Cell]| cells.first().map_or("nothing measured".to_owned(), ToString::to_string);
+        let first = |cells: &[Cell]| cells.first().map_or("no trial".to_owned(), ToString::to_string);
         return Err(Error::usage(format!("{} and {} have no cell in common", names[0], names[1])).hint(format!(
             "the first has {}, the second {}",
             first(&own),
@@ -65,7 +66,7 @@ pub fn runs(base: &Run, new: &Run) -> Result<Comparison> {
     table::compare(Subject::Runs, (base, &names[0]), (new, &names[1]), &pairs, skipped)
 }
 
-/// Two levels of one run, cell by cell.
+/// Compares two levels of one run, cell by cell.
 ///
 /// # Errors
 /// Usage: a level that the run has not measured. Environment: a damaged record.
@@ -73,7 +74,7 @@ pub fn levels(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Levels, base, new)
 }
 
-/// Two paths of one run, cell by cell.
+/// Compares two paths of one run, cell by cell.
 ///
 /// # Errors
 /// Usage: a path that the run has not measured. Environment: a damaged record.
@@ -81,9 +82,12 @@ pub fn paths(run: &Run, base: &str, new: &str) -> Result<Comparison> {
     within_run(run, Subject::Paths, base, new)
 }
 
-/// What a run compares by itself: each further level with the one that it varies, else with the first; with a single level,
-/// each path that has a node in the middle with the same path without it, and each over siga's own network with the kernel's
-/// through as many nodes. Sides that have no cell in common so far are left out.
+/// The comparisons that a run makes without being asked:
+/// - with several levels, each further level against the level that it varies, or else against the first;
+/// - with a single level, each path with a router against the path without it, and each path over siga's own network against
+///   the kernel's path with as many routers.
+///
+/// Sides without a common cell are left out.
 ///
 /// # Errors
 /// Environment: a damaged record.

@@ -1,4 +1,4 @@
-//! What a trial leaves behind: raw counters, nothing derived, so that a later version can reduce it again.
+//! The records of a run: raw counters and nothing derived, so that a later version can reduce them again.
 
 mod counters;
 
@@ -14,16 +14,16 @@ use std::collections::BTreeMap;
 pub struct TrialRecord {
     /// Which cell.
     pub cell: Cell,
-    /// Round of the run, from 0: the trials of a round stand side by side in time.
+    /// Round of the run, from 0. The trials of a round are measured side by side in time.
     pub round: u32,
-    /// Which of the processes that have measured this run, from 0: one went on where the last was cut off.
+    /// Session of the run, from 0: each `siga run --resume` begins another.
     #[serde(default)]
     pub session: u32,
     /// When it was measured (UTC, RFC 3339).
     pub at: String,
-    /// How the drivers served their sockets: "epoll block", "direct poll", …
+    /// How the workload drivers served their sockets: "epoll block", "direct poll", …
     pub io: String,
-    /// From the first start to the last byte of payload, by one clock: the server's for STRP, else the client's.
+    /// Time from the first start to the last byte of payload, by the server's clock for STRP and the client's clock otherwise.
     pub elapsed_ns: u64,
     /// What the client counted.
     pub client: Counts,
@@ -31,32 +31,32 @@ pub struct TrialRecord {
     pub server: Counts,
     /// Latencies in nanoseconds: HdrHistogram V2, base64.
     pub latency: String,
-    /// The same from the planned starts (open loop).
+    /// Latencies from the planned starts (open loop), encoded alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<String>,
     /// Units done in each tenth of the trial.
     pub slices: Vec<f64>,
-    /// Units of the pair that did least and of the one that did most.
+    /// Units of the slowest pair and of the fastest pair.
     pub pair_units: (f64, f64),
     /// CPU counters over the same interval.
     pub cpu: CpuRecord,
-    /// Protocol counters that grew, by role ("client Tcp RetransSegs").
+    /// By how much protocol counters grew, by role ("client Tcp RetransSegs").
     pub protocol: BTreeMap<String, u64>,
-    /// What devices of guests have counted, by guest, device and counter: `tcpip2/lan doorbells_sent`. Zeros are left out.
+    /// Counters of the guests' devices, by guest, device and counter: `tcpip2/lan doorbells_sent`. Zeros are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, u64>,
     /// Frames dropped by interfaces of the path, and packets that connection tracking had no room for.
     pub drops: u64,
-    /// What is wrong with the trial, in words; empty on a sound one.
+    /// What went wrong in the trial, in words. A sound trial has none.
     pub flags: Vec<String>,
 }
 
-/// Where in time a trial stood: the process that measured it, and its round. Those of one slot stood side by side; a run that
-/// went on later has filled up the round it was cut off in, but those trials did not stand beside the earlier ones.
+/// Session and round of a trial. Trials of one slot were measured side by side. A resumed run completes the round that was cut
+/// off, but in another session: those trials were not measured beside the earlier ones.
 pub type Slot = (u32, u32);
 
 impl TrialRecord {
-    /// Where in time it stood.
+    /// Its session and round.
     pub fn slot(&self) -> Slot {
         (self.session, self.round)
     }
@@ -71,79 +71,78 @@ impl TrialRecord {
         self.units() * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// TCP segments sent again, both sides.
+    /// Retransmitted TCP segments of both sides.
     pub fn retransmits(&self) -> u64 {
         total(self.protocol.iter().filter(|(name, _)| name.ends_with("Tcp RetransSegs")).map(|(_, count)| *count))
     }
 }
 
-/// CPU counters of one trial. Both hosts together where the places are on two.
+/// CPU counters of one trial; the sum of both hosts if client and server are on two.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuRecord {
     /// Hosts involved.
     pub hosts: u32,
     /// CPUs online, all hosts.
     pub cpus: u32,
-    /// Between the two readings.
+    /// Time between the two readings.
     pub wall_ns: u64,
     /// Wall x CPUs - idle - iowait - steal, all hosts.
     pub busy_ns: u64,
-    /// How far `busy_ns` can be off.
+    /// Largest error of `busy_ns`.
     pub resolution_ns: u64,
-    /// By the tick: user mode.
+    /// User mode, by the kernel's timer tick.
     pub user_tick_ns: u64,
-    /// By the tick: kernel mode and hard interrupts.
+    /// Kernel mode and hard interrupts, by the tick.
     pub system_tick_ns: u64,
-    /// By the tick: softirq.
+    /// Softirq, by the tick.
     pub softirq_tick_ns: u64,
     /// Run time of the client's processes.
     pub client: ProcessCpu,
     /// Run time of the server's processes.
     pub server: ProcessCpu,
-    /// What sampling saw, where it was used.
+    /// CPU samples, if the trial was profiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileRecord>,
-    /// What the guests of a siga network counted.
+    /// CPU time of the guests, if the path is one of siga's networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guests: Option<GuestsRecord>,
-    /// Packets and nanoseconds of a planted router cost.
+    /// Packets and nanoseconds of the CPU cost that calibration injected into the router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planted_router: Option<(u64, u64)>,
 }
 
-/// How the processes of a siga network used their time; the run times of client and server stand beside it.
+/// How the processes of a siga network used their time. The run times of client and server are in [`CpuRecord`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestsRecord {
-    /// The client's, by its own clock.
+    /// The client's times, by its own clock.
     pub client: GuestTimes,
-    /// The server's, by its own clock.
+    /// The server's times, by its own clock.
     pub server: GuestTimes,
-    /// Where client and server are applications of guests, these guests: run time, and how they used it by their stacks' clocks.
+    /// If client and server are applications of guests: run time and times of these two guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<((ProcessCpu, GuestTimes), (ProcessCpu, GuestTimes))>,
-    /// Run time of the router, and how it used it by its stack's clock.
+    /// Run time and times of the router.
     pub router: Option<(ProcessCpu, GuestTimes)>,
     /// Run time of the control program.
     pub control: ProcessCpu,
 }
 
-/// CPU samples by whose process they interrupted and who is charged for them.
+/// CPU samples, by the process that was interrupted and the component that is charged.
 ///
-/// Processes of the ends have exact run times, so their samples are only used as shares; elsewhere a sample is worth its
-/// period.
+/// The ends' processes have exact run times, so their samples serve only as shares. Any other sample counts as one period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRecord {
-    /// CPU time a sample stands for.
+    /// CPU time that one sample stands for.
     pub period_ns: u64,
-    /// On top of the client's processes.
+    /// Samples that interrupted the client's processes.
     pub on_client: Charges,
-    /// On top of the server's processes.
+    /// Samples that interrupted the server's processes.
     pub on_server: Charges,
-    /// On any other process.
+    /// Samples that interrupted any other process.
     pub elsewhere: Charges,
 }
 
-/// Samples by who is charged.
+/// Samples by the component that is charged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charges {
     /// The client.
@@ -157,7 +156,7 @@ pub struct Charges {
 }
 
 impl Charges {
-    /// All samples of this context.
+    /// The sum of all samples.
     pub fn all(&self) -> u64 {
         total(
             [self.client, self.router, self.server, self.other]
@@ -177,7 +176,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { user: self.user.saturating_add(other.user), kernel: self.kernel.saturating_add(other.kernel) }
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_recorded_before_filters_were_loads() {
+    fn a_path_record_without_filters_is_read() {
         let line = r#"{"cell": {"path": "veth", "workload": "rr-1-1", "mtu": 1500, "clients": 1, "level": "plain"},
             "congestion": null, "interfaces": {}, "sysctls": {}, "notes": []}"#;
         let path: PathRecord = serde_json::from_str(line).unwrap();

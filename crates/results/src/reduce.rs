@@ -1,13 +1,13 @@
-//! The reduction: from raw counters of one run to the figures of a table.
+//! The formulas from the raw counters of one run to the figures of a table.
 //!
-//! One set of formulas serves two precisions, chosen by the number type. [`Exact`] is the precision of z/VM's printed
-//! reports: decimal arithmetic without error, each figure rounded half up to the places its column has, ratios taken from
-//! the rounded figures. `f64` is full precision for siga's own runs: nothing is rounded before it is shown.
+//! The number type chooses one of two precisions:
+//! - [`Exact`] is that of z/VM's printed reports. Arithmetic is exact; each figure is rounded half up to the decimals of its
+//!   column, and ratios are taken from rounded figures.
+//! - `f64` is that of siga's own runs. Nothing is rounded before it is shown.
 //!
 //! CPU time per unit comes from the CPU seconds, not from the rounded utilisation beside it:
 //! msec = seconds x 1000 / (interval x rate). A megabyte is 10^6 bytes of payload, headers not counted. "Virtual" is the
-//! time a guest (or a user process) ran its own code, "CP" what the hypervisor (or kernel) did on its behalf.
-//! Nothing here measures, averages over trials or judges.
+//! time in which a guest or user process ran its own code; "CP" is the time of the hypervisor or kernel on its behalf.
 
 use serde::{Deserialize, Serialize};
 use siga_model::error::{Error, Result};
@@ -31,7 +31,7 @@ pub trait Number: Copy {
     #[must_use]
     fn over(self, by: Self) -> Option<Self>;
 
-    /// The number as a column of `places` decimals has it: half up in the printed precision, unchanged in the full one.
+    /// The number as a column with `places` decimals shows it: rounded half up in printed precision, unchanged in full precision.
     #[must_use]
     fn printed(self, places: u32) -> Self;
 }
@@ -39,7 +39,7 @@ pub trait Number: Copy {
 /// CPU seconds of the whole system or of one component within the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime<N> {
-    /// All of it. It is an input of its own because counters of whole seconds need not add up.
+    /// The total. It is a separate input because counters of whole seconds need not add up.
     pub cpu_s: N,
     /// The virtual part; for the whole system the tables call it `emul`.
     pub vcpu_s: N,
@@ -61,11 +61,11 @@ impl<N: Number> CpuTime<N> {
 pub struct Component<N> {
     /// The prefix of its columns (`tcpip2`, `router`).
     pub name: String,
-    /// What it used.
+    /// The CPU time that it used.
     pub time: CpuTime<N>,
 }
 
-/// What was counted in one run; bytes and CPU over one identical interval.
+/// The counters of one run; bytes and CPU time are of the same interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RawCounters<N> {
     /// Length of the interval in seconds.
@@ -78,7 +78,7 @@ pub struct RawCounters<N> {
     pub unit: Unit,
     /// CPU seconds of the whole system over all its processors.
     pub total: CpuTime<N>,
-    /// The components told apart; they need not add up to the total.
+    /// The components; they need not add up to the total.
     pub components: Vec<Component<N>>,
 }
 
@@ -145,7 +145,7 @@ pub fn reduce<N: Number>(raw: &RawCounters<N>) -> Result<Blocks<N>> {
     Ok(blocks)
 }
 
-/// What was read off one timed file transfer.
+/// The readings of one timed file transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Transfer<N> {
     /// Size of the file in megabytes.

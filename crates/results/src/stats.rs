@@ -1,8 +1,8 @@
 //! Statistics: how sure a run is of a mean, and how sure a comparison is of a difference.
 //!
-//! Pure functions over slices; nothing is drawn at random, so that the same samples always say the same. Where samples
-//! cannot carry an answer (none, too few, not finite) it is `None`, never a panic. The judging statistics assume no
-//! shape of the noise: a trial that went wrong counts by its rank, not by its size.
+//! Pure functions over slices without randomness: the same samples give the same answer. Without enough finite samples the
+//! answer is `None`, never a panic. The judging statistics assume no distribution of the noise: an outlier counts by its rank,
+//! not by its size.
 
 pub mod adjust;
 pub(crate) mod normal;
@@ -10,7 +10,7 @@ mod rank;
 pub mod rank_sum;
 pub mod signed_rank;
 
-/// Where samples lie: an estimate with an interval.
+/// An estimate of location with its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Location {
     /// The estimate.
@@ -30,7 +30,7 @@ pub struct Estimate {
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
-    /// Samples.
+    /// Number of samples.
     pub count: usize,
 }
 
@@ -57,7 +57,7 @@ pub fn estimate(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, low: Some(value - half), high: Some(value + half), count })
 }
 
-/// Index of the median; of the two in the middle, the lower.
+/// Index of the median; the lower of two.
 pub fn lower_median(samples: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..samples.len()).collect();
     order.sort_by(|&left, &right| samples[left].total_cmp(&samples[right]));

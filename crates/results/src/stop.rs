@@ -1,8 +1,10 @@
-//! When a run has measured enough: the width of the intervals decides, never p.
+//! The stop rule: when a run has measured enough. The width of the intervals decides, never p (decision 005).
 //!
-//! A comparison is settled once the 95% intervals of the ratios of rate and CPU time lie within 1% of them, with enough
-//! trials for one difference among all tests of the table to be called real; or at `limits::STOP_TRIALS_MAX`. What a run
-//! does not compare is settled with the fewest trials that have an interval.
+//! A comparison is settled when both conditions hold, or at `limits::STOP_TRIALS_MAX` trials:
+//! - The 95% intervals of the ratios of rate and CPU time reach at most 1% to either side.
+//! - There are enough trials to call one difference among all tests of the table real.
+//!
+//! A cell that is not compared is settled with the fewest trials that have an interval.
 
 use crate::judge::{Judgement, Metric, Rounds, pairs};
 use crate::limits;
@@ -14,7 +16,7 @@ use siga_plan::level::Level;
 use siga_plan::matrix::Cell;
 use std::collections::HashSet;
 
-/// Half a 95% interval as a part of the ratio that is narrow enough.
+/// Half a 95% interval that is narrow enough, as a part of the ratio.
 const HALF_WIDTH: f64 = 0.01;
 
 /// Fewest rounds before a run of these cells can stop.
@@ -22,13 +24,13 @@ pub fn rounds_least(levels: &[Level], cells: &[Cell]) -> usize {
     least(pairs(levels, cells).len())
 }
 
-/// Each pair of cells has up to a test a metric.
+/// Each pair of cells has up to one test for each metric.
 fn least(pairs: usize) -> usize {
     trials_least(pairs * Metric::ALL.len())
 }
 
-/// Those of the cells of a run that need more trials. A cell that cannot be measured is not among `cells`: what would have
-/// been compared with it has no use for more.
+/// The cells of a run that need more trials. `cells` leaves out those that cannot be measured, so that their partners do not
+/// wait for them.
 pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let rounds = Rounds::new(run);
     let pairs = pairs(&run.levels, cells);
@@ -42,7 +44,7 @@ pub fn unsettled(run: &Run, cells: &[Cell]) -> HashSet<Cell> {
     let compared: HashSet<&Cell> = pairs.iter().flat_map(|(base, new)| [base, new]).collect();
     let alone = cells.iter().filter(|cell| !compared.contains(cell) && rounds.of(cell).count() < trials_least(1));
     open.extend(alone.cloned());
-    // Without a profile, the router is the difference to the path without it: its trials are needed as long.
+    // Without a profile, the router is the difference to the path without it, so that path needs as many trials.
     let unseen = |cell: &&Cell| rounds.of(cell).sound.values().any(|trial| trial.cpu.profile.is_none());
     let bases: Vec<Cell> = open.iter().filter(unseen).filter_map(base_of).collect();
     open.extend(bases.into_iter().filter(|base| cells.contains(base)));
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_goes_on_until_its_interval_is_narrow() {
+    fn a_comparison_continues_until_its_interval_is_narrow() {
         let cells: Vec<Cell> = run(1, 0).trials.into_iter().map(|trial| trial.cell).collect();
         let least = u32::try_from(rounds_least(&[], &cells)).unwrap();
         // One pair with a test for each of 18 metrics: ceil(log2(2 x 18 / 0.05)).
@@ -85,12 +87,12 @@ mod tests {
         assert_eq!(unsettled(&run(least, 4), &cells).len(), 0);
         assert_eq!(unsettled(&run(least, 200), &cells).len(), 2, "too wide");
         let most = u32::try_from(limits::STOP_TRIALS_MAX).unwrap();
-        assert_eq!(unsettled(&run(most, 200), &cells).len(), 0, "there is an end to it");
+        assert_eq!(unsettled(&run(most, 200), &cells).len(), 0, "the limit ends it");
     }
 
     #[test]
-    fn a_variant_is_settled_by_what_it_varies() {
-        // 420 with and without packing go up and down together; 430 does not.
+    fn a_variant_is_settled_by_the_level_that_it_varies() {
+        // The rates of 420 with and without packing vary together; that of 430 does not.
         let mut run = crate::testing::run("run", Vec::new());
         run.levels = ["430", "420", "420+packing"].map(|name| Level { name: name.into(), ..Level::plain() }).into();
         for (round, level) in (0..12).flat_map(|round| [0, 1, 2].map(|level| (round, level))) {
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn unsound_trials_settle_nothing_and_what_is_not_compared_needs_few() {
+    fn flawed_trials_do_not_settle_and_an_uncompared_cell_needs_six_trials() {
         let mut run = run(10, 4);
         let cells: Vec<Cell> = run.cells();
         run.trials[3].flags.push("2 connections were reset".into());

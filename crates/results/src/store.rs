@@ -1,12 +1,13 @@
-//! The run directory: append-only, readable by people and scripts, safe against being cut off anywhere.
+//! The run directory: append-only, readable by people and scripts, and safe against a crash at any moment.
 //!
-//! `plan.toml`, `levels.json` and `environment.json` are written once; `trials.jsonl`, `paths.jsonl` and `skipped.jsonl`
-//! grow by whole lines; `end.json` is there once the run has ended. A line that a crash has cut off is dropped when the run
-//! goes on, everything before it stays. One process at a time may write: it holds a lock on `trials.jsonl`. A directory is
-//! taken for a run by its `plan.toml`.
+//! - `plan.toml`, `levels.json` and `environment.json` are written once. A directory with a `plan.toml` is a run.
+//! - `trials.jsonl`, `paths.jsonl` and `skipped.jsonl` grow by whole lines. A line that a crash cut off is dropped when the run
+//!   is resumed; everything before it stays.
+//! - `end.json` exists once the run has ended.
+//! - One process at a time may write: it holds a lock on `trials.jsonl`.
 //!
-//! A run directory may be an attacker's: `directory` says what is opened there. Records are read line by line, and each file
-//! has a bound in `limits`, which a writer keeps as well.
+//! An attacker may have written a run directory: `directory` has the rules of access. Each file and each line has a bound in
+//! `limits`, which the writer keeps as well.
 
 use crate::directory::Directory;
 use crate::environment::{Environment, differences};
@@ -37,24 +38,23 @@ pub struct Store {
 /// Everything a run directory holds.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Where it lies.
+    /// Its path.
     pub directory: PathBuf,
-    /// What was to be measured.
+    /// The plan.
     pub plan: Plan,
-    /// The levels that its cells name, as they were when it began.
+    /// The levels of its cells, as they were when the run began.
     pub levels: Vec<Level>,
-    /// Where it was measured.
+    /// The host that it was measured on.
     pub environment: Environment,
     /// Every finished trial, in the order they were measured.
     pub trials: Vec<TrialRecord>,
-    /// How paths were built.
+    /// The paths as they were built.
     pub paths: Vec<PathRecord>,
-    /// What was not measured.
+    /// The cells that were not measured.
     pub skipped: Vec<Skipped>,
-    /// What is wrong with the files and was left out, in words: bytes at their end that a crash has cut off, trials that
-    /// are there twice.
+    /// What was wrong with the files and is left out, in words: lines that a crash cut off, repeated trials.
     pub damage: Vec<String>,
-    /// False if it is still going on, or was cut short.
+    /// False if the run is still going on or was cut short.
     pub ended: bool,
 }
 
@@ -65,16 +65,16 @@ const TRIALS: &str = "trials.jsonl";
 const PATHS: &str = "paths.jsonl";
 const SKIPPED: &str = "skipped.jsonl";
 const END: &str = "end.json";
-/// Names under which files that are written once are begun.
+/// Temporary names of the files that are written once.
 pub const TEMPORARY: [&str; 4] = ["plan.part", "environment.part", "levels.part", "end.part"];
 /// Files that grow by lines.
 pub const RECORDS: [&str; 3] = [TRIALS, PATHS, SKIPPED];
-const GO_ON: &str = "go on as the user who began the run, or begin another run with --out";
+const GO_ON: &str = "resume as the user who began the run, or begin another run with --out";
 
 /// What `end.json` says.
 #[derive(serde::Deserialize)]
 struct End {
-    /// Trials there were: with more, or less, the run has gone on or was cut.
+    /// Number of trials at the end. With any other number the run was resumed or a file was cut.
     trials: usize,
 }
 
@@ -87,30 +87,31 @@ impl Store {
         const ELSEWHERE: &str = "give a directory of your own that can be written with --out";
         let elsewhere = |error: Error| error.hint(ELSEWHERE);
         let directory = Directory::create(directory).map_err(|error| {
-            // What the kernel has refused has a number; the rest is about a directory that is there.
+            // The kernel's errors have a number; the others are about an existing directory.
             let what = if error.raw_os_error().is_some() { "make" } else { "write to" };
             elsewhere(Error::environment(format!("cannot {what} {}: {error}", directory.display())))
         })?;
         need_empty(&directory)?;
         let store = Self::open_files(directory, ELSEWHERE)?;
-        // Once more under the lock: another process may have been quicker.
+        // Check again under the lock: another process may have written meanwhile.
         need_empty(&store.directory)?;
         let json = serde_json::to_string_pretty(environment).context("cannot encode the environment")?;
         write_whole(&store.directory, ENVIRONMENT, &json, limits::RUN_FILE_BYTES_MAX).map_err(elsewhere)?;
         let json = serde_json::to_string_pretty(&plan.matrix()?.levels).context("cannot encode the levels")?;
         write_whole(&store.directory, LEVELS, &json, limits::LEVELS_BYTES_MAX).map_err(elsewhere)?;
-        // The plan comes last: a directory without it is no run yet.
+        // The plan is written last: a directory without it is not a run yet.
         write_whole(&store.directory, PLAN, &plan.to_toml()?, siga_plan::limits::PLAN_BYTES_MAX).map_err(elsewhere)?;
-        // From the open directory: another may have taken its path meanwhile.
+        // Read through the open directory: its path may lead elsewhere by now.
         let (run, _) = Run::read(&store.directory)?;
         Ok((store, run))
     }
 
-    /// Opens a run directory to go on with it on a host with this `environment`; cut-off lines are removed, which `damage` still tells.
+    /// Opens a run directory to resume the run on a host with this `environment`. Cut-off lines are removed and listed in
+    /// `damage`.
     ///
     /// # Errors
     /// Usage: no run there, or its levels have changed. Environment: unreadable, damaged in the middle, not the caller's
-    /// alone, another process is writing to it, or this host is not what it was.
+    /// alone, another process is writing to it, or this host has changed.
     pub fn resume(directory: &Path, environment: &Environment) -> Result<(Self, Run)> {
         let directory = Directory::own(directory).map_err(|error| {
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
@@ -125,7 +126,7 @@ impl Store {
         Ok((store, run))
     }
 
-    /// Removes cut-off lines, and says which; whose levels and host it was does not matter for that.
+    /// Removes cut-off lines and returns them in words. Changed levels or another host do not matter here.
     ///
     /// # Errors
     /// Usage: no run there. Environment: unreadable, damaged in the middle, or another process is writing to it.
@@ -136,7 +137,7 @@ impl Store {
 
     fn open_mended(directory: Directory) -> Result<(Self, Run, Vec<Cut>)> {
         let store = Self::open_files(directory, GO_ON)?;
-        // Read under the lock: what another process has added until then is part of the run.
+        // Read under the lock, with everything that another process has added until now.
         let (run, cut) = Run::read(&store.directory)?;
         for Cut { name, whole, .. } in &cut {
             let file = match *name {
@@ -175,12 +176,12 @@ impl Store {
     /// Adds a finished trial.
     ///
     /// # Errors
-    /// Environment: the disk is full or failing; what was there stays whole.
+    /// Environment: the disk is full or failing; earlier records stay whole.
     pub fn add_trial(&mut self, trial: &TrialRecord) -> Result<()> {
         append(&mut self.trials, trial, &self.directory.place(TRIALS))
     }
 
-    /// Adds how a path was built.
+    /// Adds a path as it was built.
     ///
     /// # Errors
     /// See `add_trial`.
@@ -188,7 +189,7 @@ impl Store {
         append(&mut self.paths, path, &self.directory.place(PATHS))
     }
 
-    /// Marks the run as ended with so many trials; going on with it later takes the mark away.
+    /// Marks the run as ended with this number of trials; resuming it removes the mark.
     ///
     /// # Errors
     /// See `add_trial`.
@@ -207,7 +208,7 @@ impl Store {
 }
 
 impl Run {
-    /// Cells that have a trial, in the order of the plan. Nothing that the plan names is opened.
+    /// Cells that have a trial, in the order of the plan. No file that the plan names is opened.
     pub fn cells(&self) -> Vec<Cell> {
         let planned = self.plan.matrix_with(&self.levels).map(|matrix| matrix.cells).unwrap_or_default();
         let mut left: HashSet<&Cell> = self.trials.iter().map(|trial| &trial.cell).collect();
@@ -220,7 +221,7 @@ impl Run {
         cells
     }
 
-    /// Reads a run directory; a line cut off at the end of a file, or a trial that is there twice, is told in `damage`.
+    /// Reads a run directory. Cut-off lines at the end of a file and repeated trials are listed in `damage`.
     ///
     /// # Errors
     /// Usage: no run there. Environment: unreadable, or damaged elsewhere than at its end.
@@ -230,7 +231,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Lines at the ends of its files that were cut off, in words.
+    /// The cut-off lines at the ends of its files, in words.
     ///
     /// # Errors
     /// See `load`.
@@ -238,7 +239,7 @@ impl Run {
         Self::read(directory).map(|(_, cut)| cut.into_iter().map(|cut| cut.words).collect())
     }
 
-    /// The run, and what was cut off.
+    /// Reads the run and lists the cut-off lines.
     fn read(directory: &Directory) -> Result<(Self, Vec<Cut>)> {
         let plan = read_plan(directory)?;
         let environment = read_environment(directory)?;
@@ -266,16 +267,16 @@ struct Cut {
     name: &'static str,
     /// Bytes before the line.
     whole: u64,
-    /// For people.
+    /// The message about it.
     words: String,
 }
 
-/// True if a directory holds a run, or says that it does.
+/// True if a directory has a `plan.toml`.
 pub fn is_run(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|directory| has_plan(&directory))
 }
 
-/// The run below `runs` that was begun last.
+/// The newest run below `runs`.
 ///
 /// # Errors
 /// Usage: there is none.
@@ -295,8 +296,7 @@ fn has_plan(directory: &Directory) -> bool {
     directory.entry(PLAN).is_ok_and(|entry| entry.is_some())
 }
 
-/// Keeps the first trial of each cell and round, as figures by round would count one of them at random; says how many
-/// others there were.
+/// Keeps the first trial of each cell and round, since the order of equals is random; returns a message about the others.
 fn drop_repeated(trials: &mut Vec<TrialRecord>, place: &Path) -> Option<String> {
     let all = trials.len();
     let mut seen: HashSet<(Cell, u32)> = HashSet::new();
@@ -326,7 +326,7 @@ fn read_plan(directory: &Directory) -> Result<Plan> {
     Plan::of_run(&text, &directory.place(PLAN).display().to_string())
 }
 
-/// Trials of a run when it ended; `None` if it has not.
+/// Number of trials at the end of a run; `None` if it has not ended.
 fn read_end(directory: &Directory) -> Result<Option<usize>> {
     match directory.read(END, limits::RUN_FILE_BYTES_MAX) {
         Ok(text) => Ok(serde_json::from_str::<End>(&text).ok().map(|end| end.trials)),
@@ -345,19 +345,18 @@ fn read_environment(directory: &Directory) -> Result<Environment> {
 
 fn unreadable(directory: &Directory, name: &str, error: &io::Error) -> Error {
     Error::environment(format!("cannot read {}: {error}", directory.place(name).display()))
-        .hint("a run is not whole without it; put it back from where the run was copied, or leave the run out")
+        .hint("a run is incomplete without it; restore it from where the run was copied, or leave the run out")
 }
 
-/// A file that is written once, when a run begins.
+/// Reads a file that is written once, when a run begins.
 fn read_json<T: DeserializeOwned>(directory: &Directory, name: &str, most: u64) -> Result<T> {
     let text = directory.read(name, most).map_err(|error| unreadable(directory, name, &error))?;
     serde_json::from_str(&text)
         .context(format!("{} is damaged", directory.place(name).display()))
-        .map_err(|error| error.hint("it was changed after it was written; put it back as it was, or leave the run out"))
+        .map_err(|error| error.hint("it was changed after it was written; restore it, or leave the run out"))
 }
 
-/// Fails if this host differs in what makes figures not comparable from what it was when the run began: rounds of two
-/// hosts would stand side by side.
+/// Fails if this host has changed so much since the run began that the figures would not be comparable.
 fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
     let changed: Vec<String> = differences(begun, now)
         .into_iter()
@@ -368,39 +367,39 @@ fn same_environment(begun: &Environment, now: &Environment) -> Result<()> {
         [] => Ok(()),
         changed => {
             Err(Error::environment(format!("this host has changed since the run began: {}", changed.join("; ")))
-                .hint("trials of both would not be comparable; begin another run, or put the host back as it was"))
+                .hint("trials of both would not be comparable; begin another run, or restore the host's settings"))
         }
     }
 }
 
-/// Fails if a level is not what it was when the run began: trials of two would stand under one name.
+/// Fails if a level has changed since the run began: one name would stand for two levels.
 fn same_levels(directory: &Directory, plan: &Plan) -> Result<()> {
     let begun = read_levels(directory)?;
     let place = directory.place(LEVELS);
     let levels = plan.matrix()?.levels;
     match levels.iter().find(|level| !begun.contains(level)) {
         Some(level) => Err(Error::usage(format!("level {} has changed since the run began", level.name))
-            .hint(format!("{} holds what it was; put it back, or begin another run", place.display()))),
+            .hint(format!("{} holds the level as it was; restore it, or begin another run", place.display()))),
         None => Ok(()),
     }
 }
 
-/// Fails if there is a run in the directory, or what is left of one.
+/// Fails if the directory holds a run or the records of one.
 fn need_empty(directory: &Directory) -> Result<()> {
     let shown = directory.path().display();
     if has_plan(directory) {
         return Err(Error::usage(format!("{shown} holds a run already"))
-            .hint("go on with it by `siga run --resume DIR`, or give another --out"));
+            .hint("resume it with `siga run --resume DIR`, or give another --out"));
     }
     let has_lines = |name: &&&str| directory.entry(name).is_ok_and(|entry| entry.is_some_and(|file| file.bytes > 0));
     match RECORDS.iter().find(has_lines) {
         Some(name) => Err(Error::usage(format!("{shown} holds {name} of a run that has no {PLAN}"))
-            .hint("put its plan back and go on by `siga run --resume DIR`, or give another --out")),
+            .hint("restore its plan and resume with `siga run --resume DIR`, or give another --out")),
         None => Ok(()),
     }
 }
 
-/// Writes a file under another name and renames it, so that it is there whole or not at all.
+/// Writes a file under a temporary name and renames it, so that it exists whole or not at all.
 fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Result<()> {
     let cannot = |why: &dyn std::fmt::Display| {
         Error::environment(format!("cannot write {}: {why}", directory.place(name).display()))
@@ -412,7 +411,7 @@ fn write_whole(directory: &Directory, name: &str, text: &str, most: u64) -> Resu
     directory.replace(name, &format!("{stem}.part"), text.as_bytes()).map_err(|error| cannot(&error))
 }
 
-/// Adds one line; on failure the file is cut back to what it was.
+/// Adds one line; on failure the file is cut back to its old length.
 fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
     let mut line = serde_json::to_vec(value).context(format!("cannot write {}", path.display()))?;
     line.push(b'\n');
@@ -424,16 +423,16 @@ fn append<T: Serialize>(file: &mut File, value: &T, path: &Path) -> Result<()> {
             "cannot write {}: a line has up to {line} bytes, the file up to {file}",
             path.display()
         ))
-        .hint("what was measured before is safe; spread the plan over several runs"));
+        .hint("earlier trials are safe; spread the plan over several runs"));
     }
     file.write_all(&line).map_err(|error| {
         let _ = file.set_len(before);
         Error::environment(format!("cannot write {}: {error}", path.display()))
-            .hint("what was measured before is safe; make room and go on with `siga run --resume DIR`")
+            .hint("earlier trials are safe; make room, then resume with `siga run --resume DIR`")
     })
 }
 
-/// Reads records line by line. What is left out of a file that is too long, or of a line, is no record but an error.
+/// Reads records line by line. A file or a line that is too long is an error; nothing is read in part.
 fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cut: &mut Vec<Cut>) -> Result<Vec<T>> {
     let path = directory.place(name);
     let cannot = |error: io::Error| unreadable(directory, name, &error);
@@ -454,7 +453,7 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
         if line.last() != Some(&b'\n') {
             if bytes == limits::RECORD_BYTES_MAX {
                 let words = format!("{} line {number} has {bytes} bytes or more", path.display());
-                return Err(Error::environment(words).hint("no record is as long; remove the line to go on without it"));
+                return Err(Error::environment(words).hint("no record is that long; remove the line to leave it out"));
             }
             if bytes > 0 {
                 let words = format!("{}: a last line of {bytes} bytes was cut off", path.display());
@@ -466,7 +465,7 @@ fn read_lines<T: DeserializeOwned>(directory: &Directory, name: &'static str, cu
         if bytes > 1 {
             values.push(serde_json::from_slice(&line).map_err(|error| {
                 Error::environment(format!("{} line {number}: {error}", path.display()))
-                    .hint("the file was changed after it was written; remove the line to go on without it")
+                    .hint("the file was changed after it was written; remove the line to leave the record out")
             })?);
         }
     }

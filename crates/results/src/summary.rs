@@ -1,8 +1,8 @@
-//! From the trials of a run to one summary a cell: the figures every report shows.
+//! From the trials of a run to one summary for each cell: the figures that every report shows.
 //!
-//! The figures of a cell are those of its median trial by rate (the lower of two), so that they belong together and add
-//! up. CPU time is charged to components by the best method the trials allow; under `subtract` the router is the mean
-//! difference to the path without it, trial by trial. What a component did in user mode is virtual, the rest is CP.
+//! The figures of a cell are those of its median trial by rate (the lower of two), so that they belong together and add up.
+//! CPU time is charged to components by the best method that the trials allow. Under `subtract` the router is the mean
+//! difference to the path without router, trial by trial. User mode is virtual time, the rest is CP time.
 
 mod beside;
 mod cpu;
@@ -45,14 +45,14 @@ pub struct Summary {
     pub errors: u64,
     /// Frames dropped in the median trial.
     pub drops: u64,
-    /// What was wrong with trials, in words, each with the number of trials it was wrong with.
+    /// Flaws of trials in words, each with the number of trials that had it.
     pub flags: Vec<(String, usize)>,
     /// The median trial, raw.
     pub median: TrialRecord,
 }
 
 impl Summary {
-    /// TCP segments sent again in the median trial; `None` where nobody counts them: siga's stack does not.
+    /// TCP segments sent again in the median trial; `None` over siga's stack, which does not count them.
     pub fn retransmits(&self) -> Option<u64> {
         self.median.cpu.guests.is_none().then(|| self.median.retransmits())
     }
@@ -65,13 +65,13 @@ pub struct Reduced {
     pub cells: Vec<Summary>,
     /// What each router costs, by difference of two paths.
     pub overheads: Vec<RouterOverhead>,
-    /// How siga's own networks do beside the kernel's.
+    /// siga's own networks beside the kernel's.
     pub beside: Vec<Beside>,
     /// Cells without a figure.
     pub skipped: Vec<Skipped>,
 }
 
-/// Reduces a run. `method` asks for one method of accounting; `None` takes the best there is for each cell.
+/// Reduces a run. `method` asks for one method of accounting; `None` takes the best method for each cell.
 ///
 /// # Errors
 /// Environment: a damaged histogram.
@@ -92,14 +92,14 @@ pub fn reduce(run: &Run, method: Option<Method>) -> Result<Reduced> {
     Ok(Reduced { cells, overheads, beside, skipped })
 }
 
-/// The trials of a cell that nothing was wrong with; all of them if something was wrong with each.
+/// The sound trials of a cell; all trials if none is sound.
 fn sound<'a>(trials: &'a [TrialRecord], cell: &Cell) -> Vec<&'a TrialRecord> {
     let all: Vec<_> = trials.iter().filter(|trial| trial.cell == *cell).collect();
     let sound: Vec<_> = all.iter().copied().filter(|trial| trial.flags.is_empty()).collect();
     if sound.is_empty() { all } else { sound }
 }
 
-/// Why trials of a measured cell gave no figure, unless they were measured later.
+/// Why trials of a cell are missing, unless they were measured later.
 fn failures<'a>(run: &'a Run, cell: &Cell) -> Vec<&'a str> {
     let measured = run.trials.iter().filter(|trial| trial.cell == *cell).count();
     let rounds = run.trials.iter().map(|trial| trial.round as usize + 1).max().unwrap_or(0);
@@ -123,7 +123,7 @@ fn summarize(run: &Run, cell: &Cell, trials: &[&TrialRecord], method: Option<Met
     let all = || run.trials.iter().filter(|trial| trial.cell == *cell);
     let mut flags: Vec<(String, usize)> = Vec::new();
     for flag in all().flat_map(|trial| &trial.flags) {
-        // "12 connections were reset" and "3 connections were reset" are the same defect.
+        // "12 connections were reset" and "3 connections were reset" are the same flaw.
         let words = flag.trim_start_matches(|first: char| first.is_ascii_digit()).trim_start();
         let words = words.split(", from ").next().unwrap_or(words).split(": ").next().unwrap_or(words).to_owned();
         match flags.iter_mut().find(|(other, _)| *other == words) {

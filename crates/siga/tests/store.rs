@@ -131,7 +131,7 @@ fn a_directory_is_a_run_by_its_plan() {
         let file = bench.path("run").join(name);
         fs::write(bench.path("run/environment.json"), "{}").unwrap();
         fs::remove_file(file).unwrap();
-        bench.run("show run").refused(3, &[&format!("cannot read run/{name}"), "put it back"]);
+        bench.run("show run").refused(3, &[&format!("cannot read run/{name}"), "restore it"]);
     }
 }
 

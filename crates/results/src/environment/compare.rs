@@ -1,8 +1,8 @@
-//! Tells two environments apart.
+//! Compares two environments.
 //!
-//! Both are flattened by way of their JSON form, so that a part added to the record is compared without being named here;
-//! only what makes figures not comparable is listed. A value that one side could not read is told, and does not matter:
-//! it is no evidence that anything changed.
+//! Both are flattened through their JSON form, so that a new part of the record is compared without any change here. Only the
+//! parts that make figures not comparable are listed. A value that one side could not read is shown as a difference that
+//! does not matter: it is no evidence of a change.
 
 use super::Environment;
 use super::names::{DEBUG_OPTIONS, listed};
@@ -13,11 +13,11 @@ use std::fmt;
 /// One thing that differs between two environments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// What: the names of its part and of the value ("kernel.release").
+    /// The name of the part and of the value ("kernel.release").
     pub key: String,
     /// Its value in the base.
     pub base: String,
-    /// Its value in what is compared with the base.
+    /// Its value in the environment compared with the base.
     pub new: String,
     /// Whether it makes the figures not comparable.
     pub matters: bool,
@@ -29,9 +29,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Could not be read.
+/// A value that could not be read.
 const UNKNOWN: &str = "unknown";
-/// Not in a list of named values: an option that is not set, a setting that this kernel lacks.
+/// A name that is missing from a map: an option that is not set, a setting that this kernel lacks.
 const ABSENT: &str = "absent";
 
 /// What makes figures not comparable; `*` at the end stands for any rest.
@@ -61,7 +61,7 @@ const MATTERS: &[&str] = &[
 ];
 
 impl Environment {
-    /// Every value of the record under the names of its part and its own, joined by dots.
+    /// Every value of the record by the names of its part and its own, joined by dots.
     pub fn flat(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let tree = serde_json::to_value(self).expect("named parts and maps by name always have a JSON form");
@@ -83,10 +83,10 @@ fn flatten(key: String, value: &Value, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What differs between two environments: first what matters, then by name.
+/// All differences between two environments: those that matter first, then by name.
 pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
     let (base_flat, new_flat) = (base.flat(), new.flat());
-    // Where one kernel's options were not readable, that is one difference (of `config_source`) and not one for each option.
+    // Build options that could not be read are one difference (of `config_source`), not one for each option.
     let options_known = base.kernel.config_source.is_some() && new.kernel.config_source.is_some();
     let keys: BTreeSet<&String> = base_flat.keys().chain(new_flat.keys()).collect();
     let mut all: Vec<Difference> = keys
@@ -105,7 +105,7 @@ pub fn differences(base: &Environment, new: &Environment) -> Vec<Difference> {
 }
 
 fn matters(key: &str, base: &str, new: &str) -> bool {
-    // Two kernels that list different vulnerabilities differ in their version; otherwise one list was not readable.
+    // Kernels of one version list the same vulnerabilities: a missing entry means that the list could not be read.
     let unread = |value: &str| value == UNKNOWN || (value == ABSENT && key.starts_with("mitigations."));
     let debugging = key.strip_prefix("kernel.config.").is_some_and(|option| listed(DEBUG_OPTIONS, option));
     (debugging || listed(MATTERS, key)) && !unread(base) && !unread(new)
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::environment::Program;
 
-    fn told(base: &Environment, new: &Environment) -> Vec<(String, bool)> {
+    fn keys(base: &Environment, new: &Environment) -> Vec<(String, bool)> {
         differences(base, new).into_iter().map(|difference| (difference.key, difference.matters)).collect()
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_comes_first_and_the_rest_is_only_told() {
+    fn differences_that_matter_come_first() {
         let base = known();
         let mut new = base.clone();
         assert_eq!(differences(&base, &new), []);
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(differences(&base, &new).len(), 5);
         new.kernel.release = Some("1.0".into());
         new.program.profile = "another".into();
-        let keys = told(&base, &new);
+        let keys = keys(&base, &new);
         assert_eq!(keys[..2], [("kernel.release".to_owned(), true), ("program.profile".to_owned(), true)]);
         assert!(keys[2..].iter().all(|(_, matters)| !matters));
         assert!(differences(&base, &new)[0].to_string().ends_with(" -> 1.0"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_could_not_read_is_told_and_does_not_matter() {
+    fn a_value_that_one_side_could_not_read_does_not_matter() {
         let mut base = Environment::default();
         let mut new = base.clone();
         new.cpu.smt = Some("on".into());
@@ -185,13 +185,13 @@ mod tests {
         new.kernel.config.insert("CONFIG_HZ".into(), "250".into());
         new.mitigations.insert("meltdown".into(), "Mitigation: PTI".into());
         let unread = ["cpu.smt", "kernel.config_source", "kernel.hz", "mitigations.meltdown"];
-        assert_eq!(told(&base, &new), unread.map(|key| (key.to_owned(), false)));
+        assert_eq!(keys(&base, &new), unread.map(|key| (key.to_owned(), false)));
 
         base = new.clone();
         new.kernel.config.insert("CONFIG_KASAN".into(), "y".into());
         new.kernel.boot.insert("preempt".into(), "full".into());
         new.mitigations.insert("meltdown".into(), "Vulnerable".into());
         let given = ["kernel.boot.preempt", "kernel.config.CONFIG_KASAN", "mitigations.meltdown"];
-        assert_eq!(told(&base, &new), given.map(|key| (key.to_owned(), true)));
+        assert_eq!(keys(&base, &new), given.map(|key| (key.to_owned(), true)));
     }
 }

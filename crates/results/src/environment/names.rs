@@ -1,7 +1,6 @@
-//! What is looked for on a host: build options, boot options and settings that shape networks and scheduling.
+//! The build options, boot options and settings that are recorded: those that shape networks and scheduling.
 //!
-//! Only what is named here is recorded. An entry that ends in `*` stands for every name that begins so; names that a kernel
-//! lacks cost nothing.
+//! Nothing else is recorded. An entry that ends in `*` stands for every name with that beginning.
 
 /// Build options of a kernel that shape scheduling, accounting and networks.
 pub const CONFIG_OPTIONS: &[&str] = &[
@@ -33,7 +32,7 @@ pub const CONFIG_OPTIONS: &[&str] = &[
     "CONFIG_XPS",
 ];
 
-/// Build options by which a kernel checks itself at a cost that shows in a network path.
+/// Debug options of a kernel whose cost shows in a network path.
 pub const DEBUG_OPTIONS: &[&str] = &[
     "CONFIG_DEBUG_ATOMIC_SLEEP",
     "CONFIG_DEBUG_KMEMLEAK",

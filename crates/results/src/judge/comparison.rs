@@ -1,4 +1,4 @@
-//! What a comparison of two sides says: one row for each cell and metric, with its verdict.
+//! A comparison of two sides: one row for each cell and metric, with its verdict.
 
 use super::metric::Metric;
 use crate::environment::Difference;
@@ -18,7 +18,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// What a cell is called on its side.
+    /// The name of a cell's side.
     pub(super) fn of(self, cell: &Cell) -> &str {
         match self {
             Self::Levels => &cell.level,
@@ -33,27 +33,27 @@ impl Subject {
 pub enum Form {
     /// Trials of the same round against each other.
     Paired,
-    /// All against all: the trials were not interleaved. Weaker, as drift between the runs counts as a difference.
+    /// All against all, as the trials were not interleaved. This is weaker: drift between the runs counts as a difference.
     TwoSample,
 }
 
-/// What a comparison says.
+/// What a comparison says of one figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Something other than what is compared differs and matters.
+    /// Something else differs, too, and it matters.
     NotComparable {
-        /// What, by name.
+        /// The name and values of what differs.
         reason: String,
     },
-    /// The 90% interval lies within 2% to either side of 1.
+    /// The 90% interval of the ratio lies between 0.98 and 1.02.
     Equivalent,
-    /// The adjusted p is below 0.05 and the interval clear of 1.
+    /// The adjusted p is below 0.05, and the 95% interval lies on the better side of 1.
     Better,
-    /// The same to the worse side.
+    /// The adjusted p is below 0.05, and the 95% interval lies on the worse side of 1.
     Worse,
-    /// None of these.
+    /// None of the others.
     Inconclusive {
-        /// Trials of each side that would decide, if the spread stays as it is; `None` if that cannot be told.
+        /// Trials of each side that would decide with the same spread; `None` if unknown.
         trials: Option<usize>,
     },
 }
@@ -92,20 +92,20 @@ pub struct Row {
     pub high: Option<f64>,
     /// Two-sided, exact.
     pub p: f64,
-    /// The same after Benjamini and Hochberg over the table; `None` if the cells are not comparable.
+    /// `p` adjusted over the table (Benjamini and Hochberg); `None` if the cells are not comparable.
     pub p_adjusted: Option<f64>,
-    /// How far from 1 the 95% interval of a comparison of two identical levels reaches with these trials (0.01 is 1%).
+    /// The noise floor: how far from 1 the 95% interval would reach for two identical levels (0.01 is 1%).
     pub noise_floor: Option<f64>,
-    /// What it says.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 /// Two sides, compared.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// What the base is called: a directory, a level or a path.
+    /// Name of the base: a directory, a level or a path.
     pub base: String,
-    /// What is compared with it.
+    /// Name of the side compared with the base.
     pub new: String,
     /// The run that holds both sides; `None` if each is a run.
     pub run: Option<PathBuf>,
@@ -113,13 +113,13 @@ pub struct Comparison {
     pub subject: Subject,
     /// How trials were compared.
     pub form: Form,
-    /// What differs between the environments: first what matters.
+    /// Differences between the environments; those that matter come first.
     pub environment: Vec<Difference>,
-    /// One row a cell and metric, cells in the order of the base's plan.
+    /// One row for each cell and metric; cells are in the order of the base's plan.
     pub rows: Vec<Row>,
     /// Cells without a counterpart or a figure, and why.
     pub skipped: Vec<(Cell, String)>,
-    /// What to keep in mind with all of it, in words: a run that is not whole, a smoke run.
+    /// Warnings about the whole comparison: an unfinished run, a smoke run.
     pub cautions: Vec<String>,
 }
 

@@ -1,17 +1,17 @@
 //! From samples to a verdict: the ratio of two sides with its intervals and its p, and what they say together.
 //!
 //! Samples are logarithms, so that half and double cancel. A verdict needs the p that is adjusted for the whole table, so
-//! it is a second step. Whether two sides can be compared at all is not decided here.
+//! it is a second step. `settings` decides whether two sides can be compared at all.
 
 use super::comparison::{Form, Verdict};
 use crate::stats::adjust::{trials_least, trials_least_each};
 use crate::stats::{Location, normal, rank_sum, signed_rank};
 
-/// Ratios within these count as the same.
+/// Ratios between these count as equal.
 const EQUIVALENT: (f64, f64) = (0.98, 1.02);
-/// An adjusted p below this is a difference.
+/// An adjusted p below this shows a difference.
 pub const LEVEL: f64 = 0.05;
-/// More trials than this are not told: nobody will run them.
+/// A larger number of needed trials is not shown: no user would run them.
 const TRIALS_TOLD_MAX: usize = 1_000_000;
 
 /// One figure of two sides, compared.
@@ -29,7 +29,7 @@ pub struct Judgement {
     pub high90: Option<f64>,
     /// Two-sided, exact for up to 50 trials of each side.
     pub p: f64,
-    /// Trials of each side: pairs, or the harmonic mean of two samples, of which the spread of a difference is made.
+    /// Trials of each side: the number of pairs, or the harmonic mean of both sample sizes.
     pub trials: f64,
     /// Which test it comes from.
     pub form: Form,
@@ -56,16 +56,16 @@ impl Judgement {
         ratio.is_normal().then_some(Self { ratio, low, high, low90, high90, p, trials, form })
     }
 
-    /// How far the 95% interval reaches to either side, to the farther one where they differ, as a part of the ratio (0.01
-    /// is 1%); `None` from too few trials.
+    /// The larger distance from the ratio to an end of its 95% interval, as a part of the ratio (0.01 is 1%); `None` from too
+    /// few trials.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.low.zip(self.high)?;
         Some((self.ratio - low).max(high - self.ratio) / self.ratio)
     }
 
-    /// What it says, one of `tests` with this p after the adjustment for all of them.
+    /// The verdict, given the p that is adjusted for all `tests` of the table.
     ///
-    /// Equivalence comes first: a difference can be certain and still too small to matter.
+    /// Equivalence comes first: a certain difference can be too small to matter.
     pub fn verdict(&self, p_adjusted: f64, tests: usize, more_is_better: bool) -> Verdict {
         if self.low90.is_some_and(|low| low >= EQUIVALENT.0) && self.high90.is_some_and(|high| high <= EQUIVALENT.1) {
             return Verdict::Equivalent;
@@ -77,19 +77,19 @@ impl Judgement {
         Verdict::Inconclusive { trials: self.trials_needed(p_adjusted, tests) }
     }
 
-    /// Trials of each side that would decide if estimate and spread stayed as they are: half a width shrinks with the
-    /// root of the number of trials, until the 95% interval is clear of 1 or the 90% interval lies inside of 2%.
+    /// Trials of each side that would decide with the same estimate and spread. The width shrinks with the square root of the
+    /// number of trials, until the 95% interval excludes 1 or the 90% interval lies within 2%.
     fn trials_needed(&self, p_adjusted: f64, tests: usize) -> Option<usize> {
         let half = |low: Option<f64>, high: Option<f64>| Some((high?.ln() - low?.ln()) / 2.0);
         let (wide, narrow) = (half(self.low, self.high)?, half(self.low90, self.high90)?);
         let estimate = self.ratio.ln();
-        // To be called a difference among many tests takes an interval at a stricter level than 95%.
+        // A difference among many tests needs an interval at a stricter level than 95%.
         let factor = if self.p > 0.0 { (p_adjusted / self.p).max(1.0) } else { 1.0 };
         let stricter = normal::quantile(LEVEL / factor / 2.0) / normal::quantile(LEVEL / 2.0);
         let clear = shrunk(wide * stricter, estimate.abs());
         let inside = shrunk(narrow, (EQUIVALENT.1.ln() - estimate).min(estimate - EQUIVALENT.0.ln()));
         let fewest = [clear, inside].into_iter().flatten().min_by(f64::total_cmp)? * self.trials;
-        // So many did not decide.
+        // The present number of trials did not decide.
         let most = TRIALS_TOLD_MAX as f64;
         let needed = fewest.max(self.trials.floor() + 1.0).ceil();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the limit")]

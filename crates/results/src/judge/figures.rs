@@ -1,8 +1,8 @@
 //! Every figure of every trial of a run, for comparisons and for export.
 //!
-//! A summary shows what belongs to a cell; here each trial stands for itself. That matters under `subtract`, where a
-//! summary's router is the mean over all rounds and its ends are those of another path's median trial: for one trial both
-//! come from the trial of that path in the same round, its partner. What a method does not see is absent, never zero.
+//! A summary has one figure for a cell; here every trial has its own. Under `subtract`, the figures of a trial for router and
+//! ends come from its partner: the trial of the path without router in the same round. A figure that the method does not see
+//! is absent, never zero.
 
 use super::metric::{Metric, Mode, Part};
 use super::rounds::Rounds;
@@ -15,13 +15,13 @@ use siga_plan::accounting::Method;
 use siga_plan::matrix::Cell;
 use std::collections::HashMap;
 
-/// A run whose trials can be asked for their figures.
+/// Computes the figures of a run's trials.
 #[derive(Debug)]
 pub struct Figures<'a> {
     run: &'a Run,
     method: Option<Method>,
     rounds: Rounds<'a>,
-    /// The cells of which at least one trial has a partner, and the partner's cell.
+    /// Cells with at least one trial that has a partner, and the partners' cell.
     paired: HashMap<&'a Cell, Cell>,
 }
 
@@ -45,12 +45,12 @@ impl<'a> Figures<'a> {
         &self.rounds
     }
 
-    /// The sound trials of a cell in the order of time, by where they stood in it.
+    /// The sound trials of a cell in the order of time, with session and round.
     pub fn sound(&self, cell: &Cell) -> impl Iterator<Item = (Slot, &'a TrialRecord)> {
         self.rounds.of(cell).sound.iter().map(|(slot, trial)| (*slot, *trial))
     }
 
-    /// The figures of a trial in the order of `Metric::ALL`, those that it has, and the method behind its CPU times.
+    /// The method behind a trial's CPU times, and the figures that the trial has, in the order of `Metric::ALL`.
     ///
     /// # Errors
     /// Environment: a damaged histogram.
@@ -84,8 +84,8 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// The figure of `trial`, in the unit that [`Metric::unit`] names; `None` where the method of `cpu` does not see it, where
-/// the sample is too small, and where there is no finite value.
+/// A figure of `trial` in the unit that [`Metric::unit`] names; `None` if the method does not see it, if the sample is too
+/// small, or if the value is not finite.
 fn figure<'a>(
     trial: &TrialRecord,
     cpu: &Cpu,
@@ -97,7 +97,7 @@ fn figure<'a>(
         Metric::Rate => Some(trial.rate()),
         Metric::P50 => latency.p50,
         Metric::P99 => latency.p99,
-        // Nothing done, nothing to divide by.
+        // No unit was completed: there is no divisor.
         Metric::Cpu(..) if trial.units() <= 0.0 => None,
         Metric::Cpu(Part::Total, mode) => Some(part(&cpu.total, mode)),
         Metric::Cpu(of, mode) => match cpu.method {
@@ -110,7 +110,7 @@ fn figure<'a>(
     value.filter(|value| value.is_finite())
 }
 
-/// By difference to the partner: the ends are as there, the router is what the whole host spent more, undivided.
+/// By difference to the partner: the ends are those of the partner, the router is the additional CPU time of the host.
 fn subtracted(trial: &TrialRecord, partner: &TrialRecord, of: Part, mode: Mode) -> Option<f64> {
     if partner.units() <= 0.0 {
         return None;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_method_does_not_see_is_absent() {
+    fn a_figure_that_the_method_does_not_see_is_absent() {
         let samples = |user, kernel| Samples { user, kernel };
         let profile = ProfileRecord {
             period_ns: 1_000_000,

@@ -2,7 +2,7 @@
 
 use siga_plan::workload::Unit;
 
-/// A figure that is compared. Everything but the rate is better when it is less.
+/// A figure that is compared. Less is better for all but the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Units per second.
@@ -22,7 +22,7 @@ pub enum Part {
     Total,
     /// The side that connects.
     Client,
-    /// The node in the middle.
+    /// The router.
     Router,
     /// The side that accepts.
     Server,
@@ -33,7 +33,7 @@ pub enum Part {
 /// Which CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode {
-    /// All of it.
+    /// The total.
     All,
     /// In user mode.
     Virtual,
@@ -101,7 +101,7 @@ impl Metric {
         }
     }
 
-    /// True for what the method of accounting decides: all CPU time but that of the whole system.
+    /// True if the accounting method influences it: all CPU times but that of the whole system.
     pub fn depends_on_method(self) -> bool {
         matches!(self, Self::Cpu(..)) && self != Self::TOTAL
     }

@@ -1,8 +1,7 @@
 //! The noise floor: how far from 1 the 95% interval of a comparison of two identical things reaches.
 //!
-//! Where the run has measured the base a second time, at a level that sets the same, these trials tell it. Otherwise the
-//! trials of each side do: from one round to the next they differ by the same noise as two sides of one round, drift
-//! included.
+//! It comes from a second measurement of the base, if the run has another level with the same settings. Otherwise it comes
+//! from each side alone: consecutive rounds differ by the same noise as two sides of one round, plus drift.
 
 use super::metric::Metric;
 use super::values::{Values, log_ratios, side_by_side};
@@ -37,20 +36,20 @@ mod tests {
     }
 
     #[test]
-    fn a_twin_tells_the_noise_and_without_one_the_trials_of_a_side_do() {
+    fn a_twin_or_else_the_trials_of_a_side_give_the_noise() {
         let rates = [100.0, 102.0, 99.0, 101.0, 100.0, 98.0, 103.0, 100.0];
         let base = values(&rates);
         let twin = values(&[101.0, 100.0, 100.0, 99.0, 102.0, 100.0, 101.0, 99.0]);
         let (told, own) = (of_twin(&base, &twin, Metric::Rate), of_rounds(&rates));
         assert!((0.005..0.05).contains(&told.unwrap()), "{told:?}");
         assert!((0.005..0.05).contains(&own.unwrap()), "{own:?}");
-        // A twin that lies 5% off is noise of at least 5%.
+        // A twin that differs by 5% means noise of at least 5%.
         let off = values(&rates.map(|rate| rate * 1.05));
         assert!((of_twin(&base, &off, Metric::Rate).unwrap() - 0.05).abs() < 1e-6);
     }
 
     #[test]
-    fn too_few_trials_tell_no_noise() {
+    fn too_few_trials_give_no_noise_floor() {
         let few = values(&[100.0, 102.0]);
         assert_eq!(of_twin(&few, &few, Metric::Rate), None);
         assert_eq!(of_twin(&few, &few, Metric::P99), None);

@@ -6,8 +6,8 @@ use siga_plan::level::{Level, Variant};
 use siga_plan::matrix::Cell;
 use std::collections::{HashMap, HashSet};
 
-/// The level that a further one of a run is judged against: the one that its name is a variant of, by as few features as the
-/// run has (`430-packing-colocate` against `430-packing`, without that against `430`); else the first.
+/// The level that a further level is compared with: the nearest measured level that its name is a variant of
+/// (`430-packing-colocate` against `430-packing`, or else against `430`), or else the first level.
 fn base_level<'a>(level: &str, levels: &[&'a str]) -> Option<&'a str> {
     let mut base = Variant::of(level).map(|variant| variant.base);
     while let Some(name) = base {
@@ -42,7 +42,7 @@ pub(super) fn subjects(levels: &[Level], cells: &[Cell]) -> Vec<(Subject, String
     paths
 }
 
-/// Every two cells that a run with these compares by itself.
+/// All pairs of cells that a run with these levels and cells compares.
 pub(crate) fn pairs(levels: &[Level], cells: &[Cell]) -> Vec<(Cell, Cell)> {
     let subjects = subjects(levels, cells);
     subjects.iter().flat_map(|(subject, base, new)| Sides::of(cells, *subject, base, new).pairs()).collect()
@@ -71,8 +71,8 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Each cell with the one that `wanted` makes of it. Where there is none, what has all but its MTU is its partner if neither
-/// side has another choice: the MTU may be what they differ in.
+/// Pairs each cell with the cell that `wanted` makes of it. Without that cell, the partner is the only cell that differs from it
+/// in the MTU alone, if no other cell asks for the same partner.
 pub(super) fn partners(own: &[Cell], others: &[Cell], wanted: impl Fn(&Cell) -> Cell) -> Vec<(Cell, Cell)> {
     let key = |cell: &Cell| Cell { mtu: None, ..cell.clone() };
     let known: HashSet<&Cell> = others.iter().collect();
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_may_differ_in_mtu_if_that_leaves_no_choice() {
+    fn sides_may_differ_in_mtu_if_there_is_only_one_choice() {
         let cell = |level: &str, mtu| Cell {
             level: level.into(),
             mtu: Some(mtu),
@@ -108,6 +108,6 @@ mod tests {
         assert!(partners(&[cell("small", 9_000)], &two, other).is_empty());
         let small = [cell("small", 1_500), cell("small", 8_992)];
         let pairs = partners(&small, &[cell("large", 1_500)], other);
-        assert_eq!(pairs.len(), 1, "the other has nobody: {pairs:?}");
+        assert_eq!(pairs.len(), 1, "the other cell has no partner: {pairs:?}");
     }
 }

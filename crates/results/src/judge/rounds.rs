@@ -1,4 +1,4 @@
-//! The trials of a run by cell, and which of them stood side by side in time.
+//! The trials of a run by cell, and which of them are of the same round.
 
 use crate::record::{Slot, TrialRecord};
 use crate::store::Run;
@@ -15,9 +15,9 @@ pub(crate) struct Rounds<'a> {
 /// The trials of one cell.
 #[derive(Debug, Default)]
 pub(crate) struct Trials<'a> {
-    /// Those that nothing was wrong with.
+    /// Trials without a flaw.
     pub(crate) sound: BTreeMap<Slot, &'a TrialRecord>,
-    /// The others.
+    /// Trials with a flaw.
     pub(crate) flawed: Vec<&'a TrialRecord>,
 }
 
@@ -45,12 +45,12 @@ impl<'a> Rounds<'a> {
 }
 
 impl<'a> Trials<'a> {
-    /// Trials in all.
+    /// Number of all trials.
     pub(crate) fn count(&self) -> usize {
         self.sound.len() + self.flawed.len()
     }
 
-    /// Sound trials of both that stood side by side.
+    /// Sound trials of both cells from the same rounds.
     pub(crate) fn beside(&self, other: &Self) -> Vec<(&'a TrialRecord, &'a TrialRecord)> {
         self.sound.iter().filter_map(|(slot, own)| Some((*own, *other.sound.get(slot)?))).collect()
     }

@@ -1,7 +1,7 @@
-//! Whether two cells may be compared: what differs between them beside that which is compared.
+//! Whether two cells may be compared: no setting may differ but those that are compared.
 //!
-//! A path's settings are those that were read back when it was built; how a trial was made stands in the plan. What a
-//! level sets is what is compared, and no difference; a setting that differs otherwise is named.
+//! Settings of a path are those that were read back when it was built; settings of the trials come from the plan. A setting
+//! that a level changes is what is compared. Any other differing setting makes the cells not comparable and is named.
 
 use super::comparison::Subject;
 use crate::environment::Difference;
@@ -13,7 +13,7 @@ use siga_plan::matrix::Cell;
 use siga_plan::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The first few settings that differ and are not what is compared, in words; `None` if there are none.
+/// The first few settings that differ and are not compared, in words; `None` if there are none.
 pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject) -> Option<String> {
     const NAMED_MAX: usize = 3;
     let (base_settings, new_settings) = (settings(base.0, base.1), settings(new.0, new.1));
@@ -29,7 +29,7 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
         .filter_map(|key| match (base_settings.get(key), new_settings.get(key)) {
             (Some(base), Some(new)) if base != new => Some(format!("{key}: {base} -> {new}")),
             (Some(_), Some(_)) | (None, None) => None,
-            // Another path has other nodes.
+            // Two paths have different nodes.
             (Some(_), None) | (None, Some(_)) if subject == Subject::Paths => None,
             (Some(base), None) => Some(format!("{key}: {base} -> absent")),
             (None, Some(new)) => Some(format!("{key}: absent -> {new}")),
@@ -44,11 +44,11 @@ pub(super) fn obstacle(base: (&Run, &Cell), new: (&Run, &Cell), subject: Subject
     }
 }
 
-/// What differs between two runs and is what a user may want to know the effect of: levels of the same name that set
-/// something else, planted costs.
-pub(super) fn told(base: &Run, new: &Run) -> Vec<Difference> {
+/// Differences between two runs whose effect the user may want to measure: levels of one name with different settings, and
+/// planted costs.
+pub(super) fn differences(base: &Run, new: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
-    let mut tell = |key: String, base: Option<&Value>, new: Option<&Value>| {
+    let mut compare = |key: String, base: Option<&Value>, new: Option<&Value>| {
         if base != new {
             let text = |value: Option<&Value>| value.map_or("unset".to_owned(), ToString::to_string);
             all.push(Difference { key, base: text(base), new: text(new), matters: false });
@@ -58,10 +58,10 @@ pub(super) fn told(base: &Run, new: &Run) -> Vec<Difference> {
         let Some(other) = new.levels.iter().find(|other| other.name == level.name) else { continue };
         let (own, other) = (fields(level), fields(other));
         let keys: BTreeSet<&String> = own.keys().chain(other.keys()).filter(|key| *key != "about").collect();
-        keys.into_iter().for_each(|key| tell(format!("level {}.{key}", level.name), own.get(key), other.get(key)));
+        keys.into_iter().for_each(|key| compare(format!("level {}.{key}", level.name), own.get(key), other.get(key)));
     }
     let plant = |run: &Run| serde_json::to_value(run.plan.plant).unwrap_or_default();
-    tell("plan.plant".into(), Some(&plant(base)), Some(&plant(new)));
+    compare("plan.plant".into(), Some(&plant(base)), Some(&plant(new)));
     all
 }
 
@@ -69,7 +69,7 @@ fn fields(level: &Level) -> serde_json::Map<String, Value> {
     serde_json::to_value(level).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default()
 }
 
-/// True if a level names a setting and the other does not set the same.
+/// True if a level changes this setting and the two levels are not alike.
 fn names_alone(base: Option<&Level>, new: Option<&Level>, key: &str) -> bool {
     let named = [base, new].into_iter().flatten().any(|level| names(level, key));
     let alike = base.zip(new).is_some_and(|(base, new)| base.sets_the_same(new));
@@ -80,7 +80,7 @@ fn level<'a>(run: &'a Run, cell: &Cell) -> Option<&'a Level> {
     run.levels.iter().find(|level| level.name == cell.level)
 }
 
-/// How the trials of a cell were made, by name.
+/// The settings of a cell's trials by name.
 fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
     let mut all = plan(&run.plan);
     let Some(path) = run.paths.iter().find(|path| path.cell == *cell) else { return all };
@@ -98,7 +98,8 @@ fn settings(run: &Run, cell: &Cell) -> BTreeMap<String, String> {
     all
 }
 
-/// What of a plan decides what a trial is worth. Every field is named, so that another one has to be thought about.
+/// The settings of a plan that influence a trial. Every field is listed, so that a new field does not compile until it is added
+/// here.
 fn plan(plan: &Plan) -> BTreeMap<String, String> {
     let Plan {
         seconds,
@@ -112,7 +113,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         client_cpus,
         server_cpus,
         reach,
-        // Cells match or they do not.
+        // These are parts of the cells.
         name: _,
         paths: _,
         workloads: _,
@@ -121,12 +122,12 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
         levels: _,
         include: _,
         exclude: _,
-        // How many trials there are, and in which order, changes none of them.
+        // Number and order of trials do not influence a single trial.
         trials: _,
         budget_seconds: _,
         seed: _,
         smoke: _,
-        // Told elsewhere.
+        // Shown elsewhere.
         plant: _,
         accounting: _,
     } = plan;
@@ -148,7 +149,7 @@ fn plan(plan: &Plan) -> BTreeMap<String, String> {
     .into()
 }
 
-/// True if the level says something about a setting, or about one that the kernel ties to it.
+/// True if the level changes a setting, or another setting that the kernel ties to it.
 fn names(level: &Level, key: &str) -> bool {
     let last = key.rsplit(' ').next().unwrap_or(key);
     match key.split(' ').next() {

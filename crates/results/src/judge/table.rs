@@ -1,8 +1,8 @@
 //! From the trials of two cells to their rows, and from all rows of a table to their verdicts.
 //!
-//! Only sound trials count; where one side has lost clearly more of them than the other, what is left of it is not
-//! comparable. A figure that is not above zero has no ratio: the metric is left out, and told if it is one that every trial
-//! should have. What depends on the method of accounting is compared only where both sides have the same one.
+//! - Only sound trials count. If one side lost clearly more trials to flaws than the other, the cells are not comparable.
+//! - A figure that is not above zero has no ratio. Its metric is left out, with a message if every trial should have it.
+//! - Figures that depend on the accounting method are compared only if both sides have the same method.
 
 use super::comparison::{Comparison, Form, Row, Subject, Verdict};
 use super::decide::Judgement;
@@ -22,24 +22,24 @@ use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 use std::collections::HashSet;
 
-/// A noise floor above this part of the ratio is worth a word.
+/// A noise floor above this part of the ratio gives a caution.
 const NOISY: f64 = 0.2;
-/// One side may lose so much more of its trials to flaws than the other; what survives is no fair sample beyond that.
+/// The share of trials that one side may lose to flaws beyond that of the other. Above it, the rest is not a fair sample.
 const LOST_MORE_MAX: f64 = 0.1;
 
-/// A run, and what the comparison calls it.
+/// A run with its name in the comparison.
 struct Side<'a> {
     run: &'a Run,
     name: &'a str,
     figures: Figures<'a>,
 }
 
-/// What the sound trials of a cell gave.
+/// The figures of a cell's sound trials.
 struct Sample {
     values: Values,
     /// The methods that charged their CPU time.
     methods: Vec<Method>,
-    /// Trials that were left out, and all.
+    /// Number of trials that were left out.
     flawed: usize,
     count: usize,
 }
@@ -68,7 +68,7 @@ impl<'a> Side<'a> {
         self.run.levels.iter().find(|level| level.name == cell.level)
     }
 
-    /// The same cell at a level of another name that sets the same, but for `other`: what differs between the two is noise.
+    /// The same cell at another level with the same settings, unless it is `other`. The two differ by noise alone.
     fn twin(&self, cell: &Cell, other: &Cell) -> Result<Option<Values>> {
         let Some(own) = self.level(cell) else { return Ok(None) };
         let twins = self.run.levels.iter().filter(|level| level.name != own.name && level.sets_the_same(own));
@@ -77,16 +77,16 @@ impl<'a> Side<'a> {
         twins.find(measured).map(|twin| Ok(self.sample(&twin)?.values)).transpose()
     }
 
-    /// The first flaw of a cell's trials, or that there are none.
+    /// The first flaw of a cell's trials, or a note that there are no trials.
     fn flaw(&self, cell: &Cell) -> &str {
         let flawed = &self.figures.rounds().of(cell).flawed;
-        flawed.first().and_then(|trial| trial.flags.first()).map_or("nothing measured", String::as_str)
+        flawed.first().and_then(|trial| trial.flags.first()).map_or("no trial", String::as_str)
     }
 }
 
 /// Why CPU times that depend on the method of accounting cannot be compared.
 struct Unlike {
-    /// The router's can be nevertheless.
+    /// The router's CPU time can be compared nevertheless.
     router: bool,
     reason: &'static str,
 }
@@ -97,7 +97,7 @@ impl Unlike {
     }
 }
 
-/// A row whose verdict takes the whole table.
+/// A row without its verdict, which depends on the whole table.
 struct Draft {
     row: Row,
     judgement: Judgement,
@@ -139,15 +139,15 @@ pub(super) fn compare(
     })
 }
 
-/// What differs between two runs beside their trials: hosts, and levels of the same name.
+/// Differences between two runs beside their trials: hosts, and levels of the same name.
 fn environment(subject: Subject, base: &Side<'_>, new: &Side<'_>) -> Vec<Difference> {
     if subject != Subject::Runs {
         return Vec::new();
     }
     let mut all = differences(&base.run.environment, &new.run.environment);
     let at = all.iter().take_while(|difference| difference.matters).count();
-    let told = settings::told(base.run, new.run);
-    all.splice(at..at, told);
+    let own = settings::differences(base.run, new.run);
+    all.splice(at..at, own);
     all
 }
 
@@ -203,7 +203,7 @@ impl Table {
             let floors = (noise::of_rounds(&own_values), noise::of_rounds(&new_values));
             row.noise_floor = match (&twin, self.subject, floors) {
                 (Some(twin), ..) => noise::of_twin(&sample.values, twin, metric),
-                // The noise of two unpaired sides is that of either.
+                // Unpaired sides each contribute their own noise.
                 (None, Subject::Runs, (Some(own), Some(other))) => Some(own.hypot(other) / std::f64::consts::SQRT_2),
                 (None, _, (own, _)) => own,
             };
@@ -212,7 +212,7 @@ impl Table {
         Ok(())
     }
 
-    /// What cannot be compared because of how CPU time was charged.
+    /// The figures that the accounting methods forbid to compare.
     fn unlike(&self, levels: [Option<&Level>; 2], methods: &[Method], others: &[Method]) -> Option<Unlike> {
         if methods.len() != 1 || methods != others {
             return Some(Unlike { router: false, reason: "charged by different methods" });
@@ -220,20 +220,20 @@ impl Table {
         if methods != [Method::Subtract] {
             return None;
         }
-        // A filter or a planted cost acts on the path without the router as well, where it is another node's.
+        // On the path without router, a filter or a planted cost acts on another node.
         let acts_elsewhere =
             levels.into_iter().flatten().any(|level| level.nftables.is_some() || level.plant.is_some());
         if self.subject == Subject::Paths || acts_elsewhere {
-            let reason = "by difference to the path without the router, which differs between the sides too";
+            let reason = "by difference to the path without router, which differs between the sides, too";
             return Some(Unlike { router: false, reason });
         }
         Some(Unlike {
             router: true,
-            reason: "but for the router: by difference to the path without it, whose ends they are",
+            reason: "only the router's can be compared, as the ends' times are those of the path without router",
         })
     }
 
-    /// The figures to compare; what cannot be is told.
+    /// The figures to compare; adds a message for main figures that cannot be compared.
     fn values(&mut self, base: &Values, new: &Values, metric: Metric, cell: &Cell) -> Option<(Vec<f64>, Vec<f64>)> {
         let all =
             |values: &Values| values.get(&metric).into_iter().flatten().map(|(_, value)| *value).collect::<Vec<_>>();
@@ -241,18 +241,18 @@ impl Table {
             Subject::Runs => (all(base), all(new)),
             Subject::Levels | Subject::Paths => side_by_side(base, new, metric),
         };
-        let told = matches!(
+        let is_main = matches!(
             metric,
             Metric::Rate | Metric::P50 | Metric::P99 | Metric::Cpu(Part::Total | Part::Router, Mode::All)
         );
-        let mut tell = |reason: String| {
-            if told {
+        let mut skip = |reason: String| {
+            if is_main {
                 self.skipped.push((cell.clone(), format!("{}: {reason}", metric.name())));
             }
         };
         if own.is_empty() || other.is_empty() {
             if base.contains_key(&metric) || new.contains_key(&metric) {
-                tell("not on both sides in any round".into());
+                skip("not on both sides in any round".into());
             }
             return None;
         }
@@ -260,7 +260,7 @@ impl Table {
         let is_there = own.iter().chain(&other).any(|value| *value != 0.0);
         if nothing > 0 {
             if is_there {
-                tell(format!(
+                skip(format!(
                     "not above zero in {nothing} of {} trials, so that there is no ratio",
                     own.len() + other.len()
                 ));
@@ -279,7 +279,7 @@ impl Table {
     }
 }
 
-/// Why what is left of two cells is no fair sample: one has lost clearly more trials to flaws than the other.
+/// The reason if one cell lost clearly more trials to flaws than the other, so that its rest is not a fair sample.
 fn lost(base: (&Side<'_>, &Cell, &Sample), new: (&Side<'_>, &Cell, &Sample)) -> Option<String> {
     let share = |sample: &Sample| sample.flawed as f64 / sample.count.max(1) as f64;
     let more = share(new.2) - share(base.2);
@@ -300,7 +300,7 @@ fn median(values: &Values, metric: Metric) -> f64 {
     own.or_else(|| lower_median(&all).map(|at| all[at])).unwrap_or(f64::NAN)
 }
 
-/// The rows with p adjusted over all of them that can be compared, and what each says.
+/// The rows with their verdicts; p is adjusted over all comparable rows.
 fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     let p: Vec<f64> = drafts.iter().filter(|draft| draft.obstacle.is_none()).map(|draft| draft.row.p).collect();
     let tests = p.len();
@@ -321,7 +321,7 @@ fn verdicts(drafts: Vec<Draft>, smoke: bool) -> Vec<Row> {
     drafts.into_iter().map(judged).collect()
 }
 
-/// What holds for the table as a whole.
+/// The cautions about the table as a whole.
 fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows: &[Row]) -> Vec<String> {
     let mut cautions = Vec::new();
     if smoke {
@@ -331,7 +331,7 @@ fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows
         let place = side.run.directory.display();
         if !side.run.ended {
             let trials = side.run.trials.len();
-            cautions.push(format!("{place} has not ended; this is of the {trials} trials that are there"));
+            cautions.push(format!("{place} has not ended; the figures are of its {trials} trials so far"));
         }
         cautions.extend(side.run.damage.iter().map(|damage| format!("{place} is damaged: {damage}")));
     }
@@ -340,35 +340,33 @@ fn cautions(subject: Subject, base: &Side<'_>, new: &Side<'_>, smoke: bool, rows
     cautions.extend(copies(subject, base.run, new.run));
     cautions.extend(few(subject, rows).filter(|_| !smoke));
     cautions.extend(noisy(rows));
-    // Within one run both sides say the same.
-    let mut told = HashSet::new();
-    cautions.retain(|caution| told.insert(caution.clone()));
+    // Within one run both sides give the same cautions.
+    let mut seen = HashSet::new();
+    cautions.retain(|caution| seen.insert(caution.clone()));
     cautions
 }
 
-/// Trials that were left out, cell by cell.
+/// A caution for each cell with trials that were left out.
 fn flaws(rows: &[Row], base: &Side<'_>, new: &Side<'_>) -> Vec<String> {
     let rates = rows.iter().filter(|row| row.metric == Metric::Rate);
     let cells = rates.flat_map(|row| [(base, &row.base), (new, &row.new)]);
-    let told = cells.filter_map(|(side, cell)| {
+    let cautions = cells.filter_map(|(side, cell)| {
         let trials = side.figures.rounds().of(cell);
         let (flawed, count) = (trials.flawed.len(), trials.count());
         (flawed > 0)
             .then(|| format!("{cell}: {flawed} of {count} trials had a flaw and are left out: {}", side.flaw(cell)))
     });
-    told.collect()
+    cautions.collect()
 }
 
-/// Nobody has recorded how existing places are set up.
+/// A caution if places that siga did not build are compared between runs: their settings are not recorded.
 fn unrecorded(subject: Subject, rows: &[Row]) -> Option<String> {
     let is_place = |cell: &Cell| cell.path.parse().is_ok_and(|route| matches!(route, Route::Places(..)));
     let any = subject == Subject::Runs && rows.iter().any(|row| is_place(&row.new));
-    any.then(|| {
-        "settings of existing places are not recorded: what has changed there counts as a difference too".into()
-    })
+    any.then(|| "settings of existing places are not recorded: a change there counts as a difference, too".into())
 }
 
-/// Trials that are in both runs: one is a copy of the other.
+/// A caution if both runs contain the same trials.
 fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
     let own: HashSet<(&Cell, &str)> = base.trials.iter().map(|trial| (&trial.cell, trial.at.as_str())).collect();
     let shared = new.trials.iter().filter(|trial| own.contains(&(&trial.cell, trial.at.as_str()))).count();
@@ -376,13 +374,13 @@ fn copies(subject: Subject, base: &Run, new: &Run) -> Option<String> {
         .then(|| format!("{shared} trials are in both runs: one is a copy of the other"))
 }
 
-/// Too few pairs to show one difference among so many.
+/// A caution if there are too few pairs to show one difference among all tests.
 fn few(subject: Subject, rows: &[Row]) -> Option<String> {
     let tests = rows.iter().filter(|row| row.p_adjusted.is_some()).count();
     let most = rows.iter().map(|row| row.trials.0).max()?;
     let least = trials_least(tests);
     (subject != Subject::Runs && most < least).then(|| {
-        format!("{most} trials cannot show one difference among {tests} figures, whatever its size; {least} can")
+        format!("{most} trials are too few to show a difference of any size among {tests} figures; {least} are enough")
     })
 }
 
@@ -391,8 +389,8 @@ fn noisy(rows: &[Row]) -> Option<String> {
     let worst = floors.fold(0.0, f64::max);
     (worst > NOISY).then(|| {
         format!(
-            "rates of two identical levels would differ by up to {:.0}% here: something else uses the CPUs, or the \
-             scheduler moves the ends about (`siga doctor` looks; --client-cpus and --server-cpus hold them)",
+            "rates of two identical levels would differ by up to {:.0}% here: another program uses the CPUs, or the \
+             scheduler moves the ends (`siga doctor` checks this; --client-cpus and --server-cpus pin them)",
             100.0 * worst
         )
     })

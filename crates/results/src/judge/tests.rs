@@ -41,7 +41,7 @@ fn rate(comparison: &Comparison) -> &Row {
 }
 
 #[test]
-fn a_change_is_found_where_it_is_and_nowhere_else() {
+fn a_change_of_the_rate_is_found_in_the_rate_alone() {
     let slower = levels(&two_levels(110), "plain", "other").unwrap();
     let row = rate(&slower);
     assert_eq!((row.verdict.clone(), row.trials), (Verdict::Worse, (12, 12)));
@@ -50,13 +50,13 @@ fn a_change_is_found_where_it_is_and_nowhere_else() {
     assert_eq!((cpu.verdict.clone(), cpu.ratio), (Verdict::Equivalent, 1.0));
     assert_eq!(rate(&levels(&two_levels(90), "plain", "other").unwrap()).verdict, Verdict::Better);
     assert_eq!(rate(&levels(&two_levels(100), "plain", "other").unwrap()).verdict, Verdict::Equivalent);
-    // The other way round it is the other way round.
+    // Swapped sides give the opposite verdict.
     assert_eq!(rate(&levels(&two_levels(110), "other", "plain").unwrap()).verdict, Verdict::Better);
     assert_eq!(slower.count("worse"), 1, "{:?}", slower.rows);
 }
 
 #[test]
-fn what_differs_beside_the_level_makes_cells_not_comparable_by_name() {
+fn a_differing_setting_outside_the_level_makes_cells_not_comparable() {
     let path = |level: &str, congestion: &str| PathRecord {
         cell: trial(level, 0, 1).cell,
         congestion: Some(congestion.into()),
@@ -114,7 +114,7 @@ fn two_runs_are_two_samples_and_their_hosts_are_compared() {
 }
 
 #[test]
-fn runs_of_one_level_each_are_compared_whatever_it_is_called() {
+fn runs_of_one_level_each_are_compared_whatever_the_names_are() {
     let of = |name: &str, level: &str| run(name, (0..6).map(|round| trial(level, round, 1_000)).collect());
     assert_eq!(rate(&runs(&of("a", "420"), &of("b", "430")).unwrap()).new.level, "430");
     let mut both = of("b", "430");
@@ -123,7 +123,7 @@ fn runs_of_one_level_each_are_compared_whatever_it_is_called() {
 }
 
 #[test]
-fn what_is_in_one_run_only_is_told() {
+fn cells_in_one_run_only_are_listed() {
     let base = two_levels(100);
     let mut new = two_levels(100);
     new.trials.retain(|trial| trial.cell.level == "plain");
@@ -142,7 +142,7 @@ fn what_is_in_one_run_only_is_told() {
 }
 
 #[test]
-fn few_smoky_or_unsound_trials_carry_no_verdict() {
+fn few_smoke_or_flawed_trials_give_no_verdict() {
     let mut one = two_levels(150);
     one.trials.truncate(2);
     let comparison = levels(&one, "plain", "other").unwrap();
@@ -163,7 +163,7 @@ fn few_smoky_or_unsound_trials_carry_no_verdict() {
 }
 
 #[test]
-fn a_figure_of_zero_has_no_ratio_and_is_told() {
+fn a_figure_of_zero_has_no_ratio_and_is_listed() {
     let mut run = two_levels(100);
     run.trials[4].client.transactions = 0;
     run.trials[4].cpu.busy_ns = 0;
@@ -175,7 +175,7 @@ fn a_figure_of_zero_has_no_ratio_and_is_told() {
 }
 
 #[test]
-fn what_survives_of_a_side_that_lost_many_trials_is_no_fair_sample() {
+fn a_side_that_lost_many_trials_is_not_comparable() {
     let mut run = two_levels(100);
     let broken = |trial: &&mut TrialRecord| trial.cell.level == "other" && trial.round < 6;
     run.trials.iter_mut().filter(broken).for_each(|trial| trial.flags.push("the rate collapsed".into()));
@@ -190,7 +190,7 @@ fn what_survives_of_a_side_that_lost_many_trials_is_no_fair_sample() {
 }
 
 #[test]
-fn rounds_measured_in_two_parts_do_not_stand_side_by_side() {
+fn rounds_of_two_sessions_are_not_paired() {
     let mut run = two_levels(110);
     run.trials.iter_mut().filter(|trial| trial.round > 3).for_each(|trial| trial.session = 1);
     assert_eq!(rate(&levels(&run, "plain", "other").unwrap()).trials, (12, 12));
@@ -199,7 +199,7 @@ fn rounds_measured_in_two_parts_do_not_stand_side_by_side() {
 }
 
 #[test]
-fn under_subtract_only_what_is_of_the_path_itself_is_judged() {
+fn under_subtract_only_the_total_and_the_router_are_judged() {
     let round = |round: u32| {
         ["plain", "other"].map(|level| {
             [("veth", 700), ("veth-routed", 1_000)].map(|(path, busy_ms)| {
@@ -230,7 +230,7 @@ fn under_subtract_only_what_is_of_the_path_itself_is_judged() {
 }
 
 #[test]
-fn two_levels_of_one_name_are_told_and_excuse_only_what_they_differ_in() {
+fn levels_of_one_name_excuse_only_the_settings_that_they_differ_in() {
     let path = |gro: &str| PathRecord {
         cell: trial("plain", 0, 1).cell,
         congestion: Some("cubic".into()),
@@ -259,7 +259,7 @@ fn two_levels_of_one_name_are_told_and_excuse_only_what_they_differ_in() {
 }
 
 #[test]
-fn a_thing_against_itself_is_refused_and_a_copy_is_told() {
+fn a_run_or_level_against_itself_is_refused_and_a_copy_gives_a_caution() {
     let mut base = two_levels(100);
     base.trials.iter_mut().enumerate().for_each(|(at, trial)| trial.at = format!("2026-11-20T00:00:{at:02}Z"));
     assert_eq!(levels(&base, "plain", "plain").unwrap_err().exit_status(), 2);
@@ -270,11 +270,14 @@ fn a_thing_against_itself_is_refused_and_a_copy_is_told() {
 }
 
 #[test]
-fn too_few_rounds_for_the_table_are_told() {
+fn too_few_rounds_for_the_table_give_a_caution() {
     let mut run = two_levels(110);
     run.trials.truncate(12);
     let comparison = levels(&run, "plain", "other").unwrap();
-    assert!(comparison.cautions.iter().any(|caution| caution.contains("6 trials cannot show")), "{comparison:?}");
+    assert!(
+        comparison.cautions.iter().any(|caution| caution.contains("6 trials are too few to show")),
+        "{comparison:?}"
+    );
 }
 
 #[test]
@@ -302,7 +305,7 @@ fn a_run_compares_its_levels_or_else_its_paths_with_and_without_router() {
 }
 
 #[test]
-fn a_variant_is_judged_against_what_it_varies_and_all_else_against_the_first() {
+fn a_variant_is_judged_against_its_base_and_any_other_level_against_the_first() {
     let names = [
         "430",
         "420",
@@ -332,7 +335,7 @@ fn a_variant_is_judged_against_what_it_varies_and_all_else_against_the_first() {
     assert_eq!(bases(&names), wanted.map(|(new, base)| (new.to_owned(), base.to_owned())));
     // The first is judged against nothing, and no two are judged against each other twice.
     assert_eq!(bases(&["430-packing", "430"]), [("430".to_owned(), "430-packing".to_owned())]);
-    // What was not measured is no base.
+    // A level that was not measured is not a base.
     let mut run = run("run", names.iter().map(|name| trial(name, 0, 1_000)).collect());
     run.trials.retain(|trial| trial.cell.level != "420");
     let comparisons = within(&run).unwrap();
@@ -341,7 +344,7 @@ fn a_variant_is_judged_against_what_it_varies_and_all_else_against_the_first() {
 }
 
 #[test]
-fn levels_without_a_cell_in_common_so_far_are_not_judged() {
+fn levels_without_a_common_cell_are_not_judged() {
     let mut run = run("run", vec![trial("plain", 0, 1), trial("other", 0, 1), trial("third", 0, 1)]);
     run.trials[1].cell.clients = 10;
     let comparisons = within(&run).unwrap();

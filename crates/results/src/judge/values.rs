@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The figures of a cell's sound trials by metric, in the order of time.
 pub(super) type Values = BTreeMap<Metric, BTreeMap<Slot, f64>>;
 
-/// Figures of the rounds that both have.
+/// Figures from the rounds that both cells have.
 pub(super) fn side_by_side(base: &Values, new: &Values, metric: Metric) -> (Vec<f64>, Vec<f64>) {
     let (Some(base), Some(new)) = (base.get(&metric), new.get(&metric)) else { return (Vec::new(), Vec::new()) };
     base.iter().filter_map(|(slot, value)| Some((*value, *new.get(slot)?))).unzip()
@@ -23,13 +23,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rounds_that_both_have_stand_side_by_side() {
+    fn only_common_rounds_are_paired() {
         let of = |values: &[(u32, u32, f64)]| -> Values {
             [(Metric::Rate, values.iter().map(|&(session, round, value)| ((session, round), value)).collect())].into()
         };
         let base = of(&[(0, 0, 1.0), (0, 2, 2.0), (0, 3, 3.0), (1, 4, 4.0)]);
         let new = of(&[(0, 1, 10.0), (0, 2, 20.0), (0, 3, 30.0), (0, 4, 40.0)]);
-        // The last two have a round in common, which was measured in two parts.
+        // Both have the last round, but from two sessions.
         assert_eq!(side_by_side(&base, &new, Metric::Rate), (vec![2.0, 3.0], vec![20.0, 30.0]));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything a side counts; a phase's counts are differences of two of these.
+/// What one side counts from its start on. The counts of a phase are the difference of two of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Exchanges completed.
@@ -19,7 +19,7 @@ pub struct Counts {
     pub resets: u64,
     /// Streams and datagrams that ended before their message did.
     pub short_reads: u64,
-    /// Pieces of payload that were not what they had to be.
+    /// Pieces of payload with wrong content.
     pub wrong_content: u64,
     /// Datagrams without an answer in time.
     pub lost: u64,
@@ -29,7 +29,7 @@ pub struct Counts {
     pub unstarted: u64,
 }
 
-/// The sum of counters. A record may hold any numbers: a sum beyond the largest is the largest.
+/// The saturating sum of counters.
 pub fn total(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
@@ -64,13 +64,13 @@ impl Counts {
         self.zip(other, u64::saturating_add)
     }
 
-    /// Everything that went wrong, in one number; zero on a sound trial. A record may hold any numbers.
+    /// The number of all errors; zero in a sound trial.
     pub fn errors(&self) -> u64 {
         total([self.connect_failures, self.resets, self.short_reads, self.wrong_content, self.lost])
     }
 }
 
-/// What a trial keeps of each device: the work of its driver, and what did not find room.
+/// The counters of a device that a trial's record keeps: the work of its driver, and frames without room.
 pub const DEVICE_COUNTERS: [&str; 8] = [
     "frames_sent",
     "buffers_sent",
@@ -82,16 +82,16 @@ pub const DEVICE_COUNTERS: [&str; 8] = [
     "no_partner",
 ];
 
-/// Time of a guest's process that is told apart by the clock of its stack, in nanoseconds; all but the last is CPU time.
+/// Parts of a guest's time in nanoseconds, by the clock of its stack. All but the last are CPU time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTimes {
-    /// The data mover: copying out of rings.
+    /// Copying out of rings (data mover).
     pub copying_ns: u64,
-    /// Looking for traffic that is not there.
+    /// Polling without finding traffic.
     pub looking_ns: u64,
-    /// Offering the CPU to others, without the time that they took it.
+    /// Yielding, without the time in which other threads ran.
     pub yielding_ns: u64,
-    /// Of all its time, how long it shared the CPU of its partners. Earlier versions wrote `gathered_ns`.
+    /// Wall time in which the guest was co-located with its partners. Earlier versions wrote `gathered_ns`.
     #[serde(default, alias = "gathered_ns")]
     pub colocated_ns: u64,
 }
@@ -114,12 +114,12 @@ impl GuestTimes {
 pub struct ProcessCpu {
     /// Run time in nanoseconds.
     pub run_ns: u64,
-    /// Its part in user mode, by the kernel's ticks.
+    /// The part in user mode, by the kernel's ticks.
     pub user_ns: u64,
 }
 
 impl ProcessCpu {
-    /// Of two processes together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { run_ns: self.run_ns.saturating_add(other.run_ns), user_ns: self.user_ns.saturating_add(other.user_ns) }

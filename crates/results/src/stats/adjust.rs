@@ -1,22 +1,21 @@
-//! Many tests at once: what a table of comparisons costs each of them.
+//! Adjustment for many tests in one table.
 //!
-//! Among all differences that are called real at an adjusted p below 0.05, at most 5% are not, on average (Benjamini and
-//! Hochberg 1995).
+//! Of all differences with an adjusted p below 0.05, on average at most 5% are not real (Benjamini and Hochberg 1995).
 
-/// Fewest trials of a comparison, whatever the number of tests: the least that has a 95% interval in pairs.
+/// Fewest pairs of trials of a comparison: the least number with a 95% interval.
 const TRIALS_LEAST: usize = 6;
-/// The same of each of two samples that are not paired.
+/// Fewest trials of each side if they are not paired.
 const TRIALS_LEAST_EACH: usize = 4;
-/// Two sides of a test, over the level of 5%.
+/// Two tails over the level of 5%: 2 / 0.05.
 const SIDES_PER_LEVEL: usize = 40;
 
-/// The p of each test adjusted for all of them, in the same order; what is not a number counts as 1.
+/// The adjusted p of each test, in the same order; NaN counts as 1.
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let p: Vec<f64> = p.iter().map(|&p| if p.is_nan() { 1.0 } else { p }).collect();
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let (mut adjusted, mut least) = (vec![1.0; p.len()], 1.0_f64);
-    // From the largest on: an adjusted p is never above that of a test with a larger one.
+    // From the largest p down: an adjusted p must not exceed that of a test with a larger p.
     for (before, &at) in order.iter().enumerate().rev() {
         least = least.min(p[at] * p.len() as f64 / (before + 1) as f64);
         adjusted[at] = least;
@@ -24,19 +23,18 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// Fewest pairs with which one difference among `tests` can still be called real.
+/// Fewest pairs with which one difference among `tests` can be called real.
 ///
 /// The least p of n pairs is 2 / 2^n, and the adjustment multiplies it by up to the number of tests: max(6,
 /// ceil(log2(2 tests / 0.05))).
 pub fn trials_least(tests: usize) -> usize {
     let ways = tests.max(1).saturating_mul(SIDES_PER_LEVEL);
-    // A multiple of five is no power of two: the logarithm, rounded up, is the number of binary digits.
+    // 2 tests / 0.05 = 40 tests, and a multiple of five is no power of two: the rounded-up logarithm is the number of binary digits.
     let doublings = usize::BITS - ways.leading_zeros();
     TRIALS_LEAST.max(doublings as usize)
 }
 
-/// Fewest trials of each of two samples that are not paired, with which one difference among `tests` can still be called
-/// real.
+/// Fewest trials of each of two unpaired samples with which one difference among `tests` can be called real.
 ///
 /// The least p of n against n is 2 / C(2n, n), which falls twice as fast as that of pairs: the first n from four on with
 /// C(2n, n) > 2 tests / 0.05.
@@ -88,7 +86,7 @@ mod tests {
             assert_eq!(trials_least_each(tests), least, "{tests} tests");
         }
         assert!(trials_least_each(usize::MAX) < trials_least(usize::MAX));
-        // What it is for: so many that lie wholly apart are told apart, one fewer of each are not.
+        // Two samples of this size that do not overlap differ significantly; with one trial less on each side they do not.
         for tests in [2_u16, 20, 200, 2_000] {
             let least = trials_least_each(usize::from(tests));
             let p = |count: usize| {

@@ -1,6 +1,6 @@
-//! The normal distribution, for samples that are too large for the exact one of a rank test.
+//! The normal distribution, for samples too large for the exact distribution of a rank test.
 //!
-//! Tails are good to about thirteen digits as far out as an f64 reaches.
+//! Tails are accurate to about thirteen digits over the whole range of an f64.
 
 /// From here on the continued fraction takes fewer steps than the series.
 const FAR: f64 = 3.0;
@@ -28,7 +28,7 @@ pub(super) fn tail(z: f64) -> f64 {
     }
 }
 
-/// The z with a share of `above` above it, for shares up to a half; none is above 38.5, where an f64 has no tail left.
+/// The z with the upper tail `above`, for tails up to a half. It is at most 38.5, where the tail of an f64 is zero.
 pub(crate) fn quantile(above: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..64 {
@@ -38,8 +38,8 @@ pub(crate) fn quantile(above: f64) -> f64 {
     high
 }
 
-/// The largest of `0..candidates` that a normal statistic over the whole numbers stays at or below with a share of at
-/// most `both / 2`; `None` if there is none.
+/// The largest of `0..candidates` whose lower tail, for a normal statistic over whole numbers, is at most `both / 2`; `None`
+/// if there is none.
 pub(super) fn cut(mean: f64, deviation: f64, both: f64, candidates: usize) -> Option<usize> {
     let (mut fit, mut beyond) = (0, candidates);
     while fit < beyond {

@@ -1,4 +1,4 @@
-//! What the rank tests share: midranks, the cut through an exact distribution, and an estimate picked out of many values.
+//! Shared parts of the rank tests: midranks, quantiles of an exact distribution, and an estimate out of many values.
 //!
 //! Values count as tied when they are equal to the last bit (0.0 and -0.0 are). Ranks are doubled, so that the mean rank
 //! of tied values is a whole number and the sums of ranks can index a table.
@@ -7,7 +7,7 @@ use super::Location;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Room for rounding where a share is compared with the one that was asked for (1 - 0.9 is a little less than 0.1).
+/// Tolerance for rounding errors in the requested share (1 - 0.9 is slightly less than 0.1).
 const ROUNDING: f64 = 1e-9;
 
 /// Ranks of values, with ties.
@@ -37,10 +37,9 @@ impl Ranks {
     }
 }
 
-/// Distributions without ties, each worked out once: they depend on nothing but the sizes of samples, and a table asks for
-/// the same ones again and again.
+/// A cache of distributions without ties. They depend only on sample sizes, and a table needs the same ones many times.
 ///
-/// Sizes are at most those whose exact distribution is worked out, which bounds it to some megabytes.
+/// Only samples below the limit of exact distributions are cached, which bounds the cache to some megabytes.
 pub(super) struct Known(Mutex<BTreeMap<Sizes, Arc<[f64]>>>);
 
 /// Of the two sides.
@@ -52,14 +51,14 @@ impl Known {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// The distribution for samples of these sizes, by `work_out` if it is not known yet.
+    /// The distribution for samples of these sizes; `work_out` computes it if it is not cached.
     pub(super) fn get(&self, sizes: (usize, usize), work_out: impl FnOnce() -> Vec<f64>) -> Arc<[f64]> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(known.entry(sizes).or_insert_with(|| work_out().into()))
     }
 }
 
-/// The largest value of a statistic, counted from 0, that it stays at or below with a share of at most `both / 2`.
+/// The largest value of a statistic, counted from 0, whose lower tail is at most `both / 2`.
 ///
 /// `shares` holds the share of each value from 0 on, up to the middle. `None` if even 0 has too large a share.
 pub(super) fn cut(shares: &[f64], both: f64) -> Option<usize> {
@@ -79,7 +78,7 @@ pub(super) fn pick(mut values: Vec<f64>, cut: Option<usize>) -> Option<Location>
     let last = values.len().checked_sub(1)?;
     let (left, right) = (last / 2, last.div_ceil(2));
     let (below, &mut left_value, above) = values.select_nth_unstable_by(left, f64::total_cmp);
-    // Everything above the left of two in the middle: the least of it is the right one.
+    // With an even number the median has two middle values; the right one is the least value above the left one.
     let right_value =
         if right == left { left_value } else { above.iter().copied().min_by(f64::total_cmp).unwrap_or(left_value) };
     let value = f64::midpoint(left_value, right_value);

@@ -1,16 +1,16 @@
 //! Two samples that were not paired: the Hodges-Lehmann estimate of the shift between them, the interval of Moses, and
 //! the rank-sum test of Mann, Whitney and Wilcoxon.
 //!
-//! The interval is that of the exact distribution without ties, so its level is at least the one asked for. The test is
+//! The interval is that of the exact distribution without ties, so its confidence is at least the requested one. The test is
 //! exact with ties (midranks, all ways to deal the values out to both samples): twice the smaller tail. Above
-//! [`EXACT_MAX`] values in all the normal distribution takes over, corrected for ties and continuity. What is not finite
-//! is never judged: the answer is `None`.
+//! [`EXACT_MAX`] values in all the normal distribution takes over, corrected for ties and continuity. Values that are
+//! not finite give `None`.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
 use std::sync::Arc;
 
-/// Most values, both samples together, whose exact distribution is worked out.
+/// Most values of both samples together for the exact distribution.
 pub const EXACT_MAX: usize = 100;
 
 /// The median of all differences new - base, and its interval at `confidence`.
@@ -28,7 +28,7 @@ pub fn p(base: &[f64], new: &[f64]) -> Option<f64> {
     }
     let (fewer, more) = if base.len() <= new.len() { (base, new) } else { (new, base) };
     let mut ranks = Ranks::of(&[fewer, more].concat());
-    // Counted from the end that the sum is nearer to, so that the smaller tail is a sum and not a difference.
+    // Summing from the nearer end avoids the rounding error of 1 - tail.
     let (count, twice_mean) = (ranks.doubled.len(), fewer.len() * (fewer.len() + more.len() + 1));
     let mut sum: usize = ranks.doubled[..fewer.len()].iter().sum();
     if sum > twice_mean {
@@ -68,13 +68,12 @@ fn moments(left: usize, right: usize) -> (f64, f64) {
     (product / 2.0, product * (n + 1.0) / 12.0)
 }
 
-/// The least sum of so many ranks.
+/// The least sum of `chosen` ranks.
 fn least(chosen: usize) -> usize {
     chosen * (chosen + 1) / 2
 }
 
-/// Of all ways to deal out the ranks to two samples, the share with each sum of the smaller sample, from the least to the
-/// mean.
+/// The share of each rank sum of the smaller sample, from the least sum to the mean, among all divisions of the ranks.
 fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
     static KNOWN: Known = Known::new();
     let ranks = || (1..=fewer + more).collect::<Vec<_>>();
@@ -82,9 +81,9 @@ fn untied(fewer: usize, more: usize) -> Arc<[f64]> {
     KNOWN.get((fewer, more), || shares(&ranks(), fewer, most).split_off(least(fewer)))
 }
 
-/// Of all ways to choose `chosen` of these ranks, the share with each sum from 0 to `most`.
+/// The share of each sum from 0 to `most` among all choices of `chosen` ranks.
 fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
-    // In rising order, so that few sums are within reach of each row: the bounds below are sums of the first ranks.
+    // In rising order the bounds below are sums of the first ranks, which leaves few sums to count in each row.
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     let sums: Vec<usize> = std::iter::once(0)
@@ -93,16 +92,16 @@ fn shares(ranks: &[usize], chosen: usize, most: usize) -> Vec<f64> {
             Some(*sum)
         }))
         .collect();
-    // One row for each number of ranks chosen so far: in how many ways each sum comes about.
+    // One row for each number of chosen ranks: the number of choices with each sum.
     let width = most + 1;
     let mut ways = vec![0.0; (chosen + 1) * width];
     ways[0] = 1.0;
     let mut all = 1.0;
     for (seen, &rank) in ranks.iter().enumerate() {
         let left = ranks.len() - seen - 1;
-        // Rows from which the ranks that are left cannot reach `chosen` need no counting.
+        // Skip rows that cannot reach `chosen` with the remaining ranks.
         for row in (chosen.saturating_sub(left).max(1)..=chosen.min(seen + 1)).rev() {
-            // Sums of so many ranks up to this one with this one; no more than leave room for the least of the rest.
+            // Sums of `row` ranks that include this one, small enough to leave room for the least remaining ranks.
             let rest = sums[seen + 1 + chosen - row] - sums[seen + 1];
             let (low, high) = (sums[row - 1] + rank, sums[seen + 1] - sums[seen + 1 - row]);
             let high = most.checked_sub(rest).map_or(0, |room| room.min(high));
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn p_is_counted_out() {
+    fn p_is_the_counted_share_of_extreme_cases() {
         // By hand: of the 20 ways to choose three of six ranks one is as far to either side.
         let near = |p: Option<f64>, expected: f64| assert!((p.unwrap() - expected).abs() < 1e-12, "{p:?} {expected}");
         near(p(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 0.1);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tied_and_untied_values_are_counted_alike() {
+    fn tied_and_untied_values_give_consistent_shares() {
         // Every way to deal seven ranks out to three and four, one by one.
         for most in 0..=18 {
             let counted = (0_u32..1 << 7).filter(|set| set.count_ones() == 3);
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn approximation_and_exact_distribution_meet() {
+    fn the_approximation_agrees_with_the_exact_distribution() {
         let sample = |count: u32, shift: f64| -> Vec<f64> {
             (0..count).map(|at| f64::from((at * 37) % 101) / 101.0 + shift).collect()
         };
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_not_judged() {
+    fn values_that_are_not_finite_give_none() {
         let fine = [1.0, 2.0];
         for sample in [&[][..], &[1.0, f64::NAN], &[f64::INFINITY, 1.0], &[f64::NEG_INFINITY]] {
             assert_eq!((p(sample, &fine), location(sample, &fine, 0.95)), (None, None), "{sample:?}");

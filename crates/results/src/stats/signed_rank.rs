@@ -1,15 +1,15 @@
 //! Paired samples: the Hodges-Lehmann estimate of the differences, its interval, and the signed-rank test of Wilcoxon.
 //!
-//! The interval is that of the exact distribution without ties, so its level is at least the one asked for: 96.9% for six
+//! The interval is that of the exact distribution without ties, so its confidence is at least the requested one: 96.9% for six
 //! differences, 95.1% for ten. The test is exact with ties (midranks) and leaves differences of zero out, as Wilcoxon
 //! did; if all are zero, p is 1. Above [`EXACT_MAX`] differences the normal distribution takes over, corrected for ties
-//! and continuity. What is not finite is never judged: the answer is `None`.
+//! and continuity. Values that are not finite give `None`.
 
 use super::rank::{self, Known, Ranks};
 use super::{Location, normal};
 use std::sync::Arc;
 
-/// Most differences whose exact distribution is worked out.
+/// Most differences for the exact distribution.
 pub const EXACT_MAX: usize = 50;
 
 /// The median of the means of all pairs of differences (each with itself too), and its interval at `confidence`.
@@ -64,20 +64,20 @@ fn moments(count: usize) -> (f64, f64) {
     (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0)
 }
 
-/// Of all sets of the ranks up to `count`, the share with each sum up to half of the greatest.
+/// The share of each sum, up to half of the greatest, among all subsets of the ranks up to `count`.
 fn untied(count: usize) -> Arc<[f64]> {
     static KNOWN: Known = Known::new();
     let ranks = || (1..=count).collect::<Vec<_>>();
     KNOWN.get((count, count), || shares(&ranks(), count * (count + 1) / 4))
 }
 
-/// Of all sets of these ranks, the share with each sum from 0 to `most`.
+/// The share of each sum from 0 to `most` among all subsets of these ranks.
 fn shares(ranks: &[usize], most: usize) -> Vec<f64> {
-    // In how many ways each sum comes about: whole numbers below 2^53, so that nothing is rounded.
+    // The number of subsets with each sum: whole numbers below 2^53, so that nothing is rounded.
     let (mut ways, mut all) = (vec![0.0_f64; most + 1], 1.0);
     ways[0] = 1.0;
     for &rank in ranks {
-        // From the greatest on, so that no set gets the same rank twice.
+        // From the greatest sum down, so that no subset contains a rank twice.
         for sum in (rank..=most).rev() {
             ways[sum] += ways[sum - rank];
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn p_is_counted_out() {
+    fn p_is_the_counted_share_of_extreme_cases() {
         // By hand: of the 64 ways to sign six ranks one is as far to either side.
         assert_eq!(p(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), Some(2.0 / 64.0));
         // Midranks 2, 2, 2, 4. Of 16 sets eight sum to 4 or less (none, three of one, three of two, the 4), four to 2.
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn approximation_and_exact_distribution_meet() {
+    fn the_approximation_agrees_with_the_exact_distribution() {
         let sample = |count: u32| -> Vec<f64> { (0..count).map(|at| f64::from((at * 37) % 101) - 42.0).collect() };
         // Around the limit neither p nor the cut, as a share of all means, may jump.
         let [exact, approximate] = [50, 51].map(|count| p(&sample(count)).unwrap());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_not_judged() {
+    fn values_that_are_not_finite_give_none() {
         for sample in [&[][..], &[1.0, f64::NAN], &[f64::INFINITY, 1.0], &[f64::NEG_INFINITY]] {
             assert_eq!((p(sample), location(sample, 0.95)), (None, None), "{sample:?}");
         }

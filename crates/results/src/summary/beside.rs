@@ -1,4 +1,4 @@
-//! siga's own network beside the kernel's: the same question put to both, trial by trial.
+//! siga's own network beside the kernel's, trial by trial.
 
 use super::Summary;
 use super::overhead::{cpu_ms, ratio, rounds};
@@ -7,21 +7,20 @@ use crate::stats::Estimate;
 use siga_plan::matrix::Cell;
 use siga_plan::route::Route;
 
-/// A path over siga's own network beside the kernel's path through as many nodes, for one workload and number of pairs.
+/// A path over siga's own network beside the kernel's path with as many routers, for one workload and number of pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beside {
     /// The path over siga's network.
     pub cell: Cell,
-    /// The kernel's.
+    /// The kernel's path.
     pub kernel: Cell,
-    /// Its rate as a multiple of the kernel's (geometric mean of the trials side by side).
+    /// Its rate as a multiple of the kernel's (geometric mean over the rounds).
     pub rate: Estimate,
     /// Its CPU time per unit, that of the whole host, as a multiple of the kernel's.
     pub cpu: Estimate,
-    /// How the ends of both wait, as options name it.
+    /// Waiting policy of both, as options name it.
     pub wait: String,
-    /// For which part of the median trial siga's client was kept on the CPU of its partners; the kernel's run where the scheduler
-    /// has them.
+    /// Share of the median trial in which siga's client was co-located with its partners.
     pub colocated: f64,
 }
 
@@ -33,7 +32,7 @@ pub fn kernel_path_of(path: &str) -> Option<&'static str> {
     }
 }
 
-/// The kernel's cell: of the same MTU, or of the only one there is.
+/// The kernel's cell of the same MTU, or the only one.
 fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     let path = kernel_path_of(&cell.path)?;
     let like = |other: &&Summary| {
@@ -45,7 +44,7 @@ fn kernel_of<'a>(cells: &'a [Summary], cell: &Cell) -> Option<&'a Summary> {
     same.or_else(|| all.next().filter(|_| all.next().is_none()))
 }
 
-/// Every two cells of the run that stand beside each other, in the order of the plan.
+/// All such pairs of cells of the run, in the order of the plan.
 pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
     let beside = |summary: &Summary| {
         let kernel = kernel_of(cells, &summary.cell)?;
@@ -58,7 +57,7 @@ pub(super) fn all(cells: &[Summary], trials: &[TrialRecord]) -> Vec<Beside> {
             rate: ratio(&pairs, TrialRecord::rate)?,
             cpu: ratio(&pairs, cpu_ms)?,
             wait: wait.to_owned(),
-            // It is asked a moment before and after.
+            // The counter is read just before and after the trial, so that it can cover slightly more than the trial.
             colocated: (colocated_ns as f64 / summary.median.elapsed_ns.max(1) as f64).min(1.0),
         })
     };
@@ -70,7 +69,7 @@ mod tests {
     use crate::summary::reduce;
 
     #[test]
-    fn a_siga_path_stands_beside_the_kernels_path_through_as_many_nodes() {
+    fn a_siga_path_stands_beside_the_kernels_path_with_as_many_routers() {
         let of = |path: &str, mtu: u32, round: u32, busy_ms: u64| {
             let mut trial = crate::testing::trial(path, round, busy_ms, None);
             trial.cell.mtu = Some(mtu);
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_mtus_the_same_one_is_meant_and_else_none() {
+    fn of_several_kernel_cells_only_that_of_the_same_mtu_stands_beside() {
         let of = |path: &str, mtu: u32| {
             let mut trial = crate::testing::trial(path, 0, 100, None);
             trial.cell.mtu = Some(mtu);

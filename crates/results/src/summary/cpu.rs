@@ -1,4 +1,4 @@
-//! CPU time per unit of one trial, charged to components by one of three methods.
+//! CPU time per unit of one trial, charged to components by one accounting method.
 
 use super::overhead;
 use crate::record::{Charges, GuestTimes, GuestsRecord, ProcessCpu, ProfileRecord, Samples, TrialRecord};
@@ -8,23 +8,23 @@ use siga_plan::accounting::Method;
 /// CPU milliseconds per unit of one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
-    /// How softirq work was told apart.
+    /// The method that charged kernel work to components.
     pub method: Method,
     /// The whole system, exact but for `uncertainty`.
     pub total: Component,
     /// The side that connects.
     pub client: Component,
-    /// The node in the middle; `None` where the method does not see it or the path has none.
+    /// The router; `None` if the method does not see it or the path has none.
     pub router: Option<Component>,
     /// The side that accepts.
     pub server: Component,
     /// Everything else that ran.
     pub other: Component,
-    /// Of `other`, the control program of a network of guests, where there is one.
+    /// The control program's part of `other`, on siga's own networks.
     pub control: Option<Component>,
-    /// Of `client` and `server`, the applications, where their stacks are in other processes.
+    /// The applications' parts of `client` and `server`, if their stacks are in other processes.
     pub applications: Option<(Component, Component)>,
-    /// Total minus all components: what the method cannot place.
+    /// Total minus all components: what the method could not charge.
     pub residue: f64,
     /// Utilisation of all processors, 0 to 100.
     pub utilisation: f64,
@@ -33,13 +33,13 @@ pub struct Cpu {
 /// One component's CPU milliseconds per unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Component {
-    /// All of it.
+    /// The total.
     pub total: f64,
     /// In user mode.
     pub user: f64,
     /// In the kernel; of a guest, also in the data mover.
     pub kernel: f64,
-    /// Of a guest: polling and yielding, which is in neither of the two.
+    /// Polling and yielding of a guest; part of neither `user` nor `kernel`.
     pub wait: f64,
     /// Half the width of the 95% interval of `total`.
     pub uncertainty: f64,
@@ -51,7 +51,7 @@ impl Component {
         Self { total, user, kernel: total - user, wait: 0.0, uncertainty }
     }
 
-    /// A guest's process: what its stack's clock tells apart is never more than the run time has.
+    /// A guest's process. The parts by its stack's clock are limited to the exact run time.
     fn guest(process: ProcessCpu, times: GuestTimes) -> Self {
         let (run, user) = (process.run_ns as f64, process.user_ns.min(process.run_ns) as f64);
         let copying = (times.copying_ns as f64).min(user);
@@ -61,7 +61,7 @@ impl Component {
         Self { total: run, user, kernel: run - user - wait, wait, uncertainty: 0.0 }
     }
 
-    /// Of two parts together.
+    /// The sum of two parts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Component {
         }
     }
 
-    /// What is left of it without a part.
+    /// The rest without a part.
     #[must_use]
     pub fn without(self, part: &Self) -> Self {
         Self {
@@ -127,13 +127,13 @@ fn utilisation(trial: &TrialRecord) -> f64 {
     100.0 * trial.cpu.busy_ns as f64 / capacity.max(1.0)
 }
 
-/// Sampled shares of exact run times.
+/// `profile`: sampled shares of exact run times.
 pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let cpu = &trial.cpu;
     let contexts = [
         (cpu.client.run_ns as f64, &profile.on_client),
         (cpu.server.run_ns as f64, &profile.on_server),
-        // No exact clock here: each sample is worth its period.
+        // No exact run time is known here: each sample counts as one period.
         (profile.elsewhere.all() as f64 * profile.period_ns as f64, &profile.elsewhere),
     ];
     let component = |pick: fn(&Charges) -> Samples| {
@@ -147,7 +147,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
             let share = (samples.user as f64 + samples.kernel as f64) / count;
             all += time * share;
             user += time * samples.user as f64 / count;
-            // Of a context with exact run time only the share is uncertain; elsewhere the count is.
+            // With an exact run time only the share is uncertain, otherwise the number of samples is.
             let spread = if index < 2 { share * (1.0 - share) / count } else { share / count };
             variance += time * time * spread;
         }
@@ -157,7 +157,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     let client = component(|charges| charges.client);
     let server = component(|charges| charges.server);
     let router = if routed { component(|charges| charges.router) } else { Component::default() };
-    // A node in the middle that no path is without (the parent of macvlans) is no router whose overhead could be measured.
+    // The parent of macvlans is not a router: there is no path without it to compare with.
     let other = component(if routed { |charges| charges.other } else { |charges| charges.router.plus(charges.other) });
     let units = trial.units();
     let users = client.user + server.user + router.user + other.user;
@@ -176,7 +176,7 @@ pub fn by_profile(trial: &TrialRecord, profile: &ProfileRecord) -> Cpu {
     }
 }
 
-/// Exact run times of processes, which is all that there is of a network of guests.
+/// `processes`: exact run times, as every component of a siga network is a process.
 pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
@@ -187,7 +187,7 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
         None => ends,
     };
     let router = guests.router.map(|(process, times)| Component::guest(process, times));
-    // Whatever the control program does is done for guests.
+    // The control program works for guests only.
     let control = Component::split(guests.control.run_ns as f64, 0.0, 0.0);
     let stacks = guests.stacks.map(|(client, server)| client.0.plus(server.0));
     let router_process = guests.router.map(|(process, _)| process);
@@ -215,11 +215,11 @@ pub fn by_processes(trial: &TrialRecord, guests: &GuestsRecord) -> Cpu {
     }
 }
 
-/// Exact run times of the ends; the router is not seen.
+/// `tick`: exact run times of the ends; the router is not seen.
 pub fn by_tick(trial: &TrialRecord) -> Cpu {
     let cpu = &trial.cpu;
     let units = trial.units();
-    // A tick hits or misses: the split of n ticks is off by about the square root of n ticks.
+    // Ticks are samples: the split of n ticks has an error of about the square root of n ticks.
     let client = Component::split(cpu.client.run_ns as f64, cpu.client.user_ns as f64, 0.0);
     let server = Component::split(cpu.server.run_ns as f64, cpu.server.user_ns as f64, 0.0);
     let rest = cpu.busy_ns as f64 - client.total - server.total;
@@ -240,7 +240,7 @@ pub fn by_tick(trial: &TrialRecord) -> Cpu {
     }
 }
 
-/// The ends as on the path without the router, the router as the mean difference of the trials side by side.
+/// `subtract`: the ends as on the path without router; the router as the mean difference of trials of the same round.
 fn by_subtraction(run: &Run, trial: &TrialRecord) -> Cpu {
     let own = by_tick(trial);
     let base = overhead::base_of(&trial.cell).map(|base| super::sound(&run.trials, &base)).unwrap_or_default();
@@ -273,7 +273,7 @@ mod tests {
     use crate::testing::trial;
 
     #[test]
-    fn a_profile_shares_out_exact_run_times_and_prints_what_is_left() {
+    fn a_profile_divides_exact_run_times_and_shows_the_residue() {
         let samples = |user, kernel| Samples { user, kernel };
         let profile = ProfileRecord {
             period_ns: 1_000_000,
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_in_the_middle_of_a_path_without_router_is_other() {
+    fn samples_in_the_middle_of_a_path_without_router_are_other() {
         let samples = |user, kernel| Samples { user, kernel };
         let profile = ProfileRecord {
             period_ns: 1_000_000,
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_do_not_claim_to_see_a_router() {
+    fn the_tick_method_has_no_figure_for_the_router() {
         let cpu = by_tick(&trial("veth-routed", 0, 740, None));
         assert!(cpu.router.is_none());
         assert!((cpu.other.total - 0.040).abs() < 1e-9 && cpu.residue == 0.0, "{cpu:?}");

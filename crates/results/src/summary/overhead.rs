@@ -13,11 +13,11 @@ pub struct RouterOverhead {
     pub cell: Cell,
     /// The path without it.
     pub base: Cell,
-    /// CPU milliseconds more per unit.
+    /// Additional CPU milliseconds per unit.
     pub cpu: Estimate,
-    /// The rate as a fraction of the base's (geometric mean of the trials side by side).
+    /// The rate as a fraction of the base's (geometric mean over the rounds).
     pub rate_ratio: Estimate,
-    /// Median latency more, in microseconds, of the two median trials.
+    /// Difference of the median latencies of the two median trials, in microseconds.
     pub latency_us: Option<f64>,
 }
 
@@ -31,12 +31,12 @@ pub fn base_of(cell: &Cell) -> Option<Cell> {
     Some(Cell { path: base.into(), ..cell.clone() })
 }
 
-/// True if the path has a node in the middle.
+/// True if the path has a router.
 pub fn has_router(cell: &Cell) -> bool {
     base_of(cell).is_some()
 }
 
-/// Trials of the two cells that stood side by side in a round.
+/// Sound trials of the two cells from the same round.
 pub(super) fn rounds<'a>(
     trials: &'a [TrialRecord],
     cell: &Cell,
@@ -48,7 +48,7 @@ pub(super) fn rounds<'a>(
     sound(cell).into_iter().filter_map(pair).collect()
 }
 
-/// A figure of the first of each pair as a multiple of the second's: the geometric mean.
+/// Geometric mean of the ratios of a figure, first over second of each pair.
 pub(super) fn ratio(pairs: &[(&TrialRecord, &TrialRecord)], figure: impl Fn(&TrialRecord) -> f64) -> Option<Estimate> {
     let logs: Vec<f64> = pairs.iter().map(|(one, other)| (figure(one) / figure(other)).ln()).collect();
     let ratio = estimate(&logs)?;
@@ -65,7 +65,7 @@ pub fn cpu_ms(trial: &TrialRecord) -> f64 {
     trial.cpu.busy_ns as f64 * 1e-6 / trial.units().max(f64::MIN_POSITIVE)
 }
 
-/// CPU milliseconds per unit that a cell costs more than the same without the router.
+/// Additional CPU milliseconds per unit of a cell over the same cell without router.
 pub(super) fn cpu_difference(trials: &[TrialRecord], cell: &Cell) -> Option<Estimate> {
     let pairs = rounds(trials, cell, &base_of(cell)?);
     let differences: Vec<f64> = pairs.iter().map(|(with, without)| cpu_ms(with) - cpu_ms(without)).collect();
