@@ -5,14 +5,11 @@
 mod network;
 
 use network::{Network, PATIENCE, kill, process, sink, source, use_beside_a_waiting_thread, wait_for_end, wait_until};
-use siga_fabric::protocol::message::{GuestEvent, Loss, MemberId, Order};
+use siga_fabric::client::Client;
+use siga_fabric::protocol::message::GuestEvent;
 use siga_fabric::protocol::request::{Answer, Request};
 use siga_fabric::protocol::secret::Secret;
-use siga_fabric::protocol::ticket::RingPairId;
-use siga_fabric::protocol::ticket::Ticket;
 use siga_fabric::sockets::{Attachment, SocketOptions, TcpListener, TcpStream, UdpSocket};
-use siga_ring::arena::OwnArena;
-use siga_ring::{NotifyFd, Shape};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::path::{Path, PathBuf};
@@ -60,7 +57,7 @@ fn a_stream_crosses_the_router_whole_over_both_ip_versions() {
 }
 
 #[test]
-fn who_waits_for_sockets_of_the_own_stack_holds_up_no_other_thread() {
+fn a_thread_that_waits_for_sockets_does_not_block_other_threads() {
     let network = Network::up("threads", FIGURE_1);
     use_beside_a_waiting_thread(&network.attach("client"), "10.0.1.1:0");
 }
@@ -101,7 +98,7 @@ fn control_pid(network: &Network) -> i32 {
 }
 
 #[test]
-fn established_traffic_outlives_the_control_program_and_a_successor_finds_the_guests() {
+fn established_traffic_outlives_the_control_program_and_a_successor_adopts_the_guests() {
     let network = Network::up("outlive", FIGURE_1);
     let (client, server) = (network.attach("client"), network.attach("server"));
     let listener = TcpListener::bind(&server, "10.0.2.2:7".parse().unwrap()).unwrap();
@@ -156,7 +153,7 @@ fn a_network_without_its_control_program_can_be_taken_down() {
 }
 
 #[test]
-fn guests_are_stopped_and_started_and_their_partners_go_on() {
+fn guests_stop_and_start_while_their_partners_run_on() {
     let network = Network::up("steps", FIGURE_1);
     let _client = network.attach("client");
     network.text(&["stop", "steps", "router"]);
@@ -190,7 +187,7 @@ fn status_shows_the_memory_limit_of_each_guest_that_siga_starts() {
 }
 
 #[test]
-fn who_has_no_right_is_refused_and_what_runs_goes_on() {
+fn requests_without_permission_are_refused_and_the_network_runs_on() {
     let network = Network::up("rights", FIGURE_1);
     let path = network.base.path().join("rights.toml");
     let twice = network.siga(&["up", path.to_str().unwrap()]);
@@ -214,7 +211,7 @@ fn who_has_no_right_is_refused_and_what_runs_goes_on() {
 }
 
 #[test]
-fn a_revoked_guest_is_cut_off_and_a_granted_one_joined_while_it_runs() {
+fn a_running_guest_loses_and_gets_access_to_a_network() {
     let restricted = FIGURE_1.replace(
         "type = \"hipersockets\"",
         "type = \"hipersockets\"\naccess = \"restricted\"\ngrant = [\"router\", \"server\"]",
@@ -233,7 +230,7 @@ fn a_revoked_guest_is_cut_off_and_a_granted_one_joined_while_it_runs() {
 }
 
 #[test]
-fn a_refusal_is_forgotten_once_the_partner_is_granted_access_anew() {
+fn a_new_grant_ends_the_wait_after_a_refusal() {
     let network = Network::up(
         "anew",
         r#"
@@ -266,172 +263,6 @@ fn a_refusal_is_forgotten_once_the_partner_is_granted_access_anew() {
     network.text(&["grant", "anew", "lan", "two"]);
     assert_eq!(ping("10.0.2.3", "0.3"), Some(4));
     wait_until("the grant is no reason to ask", || refusals() > asked);
-}
-
-/// Sealed as the memory of a partner is.
-fn crafted_memory(bytes: usize) -> std::os::fd::OwnedFd {
-    OwnArena::create(bytes).unwrap().1
-}
-
-/// Where words of a ring's memory lie (ARCHITECTURE.md, "The ring"): two counts, and the head of the first frame.
-const CONSUMED: usize = 0;
-const PRODUCED: usize = 256;
-const FIRST_HEAD: usize = 4_096 + 64 - 16;
-
-/// Bytes of a ring's memory on the virtual CTC of Figure 1.
-fn ring_bytes() -> usize {
-    Shape::new(65_535, 32).unwrap().memory_bytes()
-}
-
-/// A process that attached as a guest and keeps to no rule.
-struct Hostile {
-    channel: siga_fabric::protocol::channel::Channel,
-}
-
-impl Hostile {
-    fn attach(network: &Network, guest: &str) -> Self {
-        let secret = Secret::claimed(network.text(&["token", network.name.as_str(), guest]).trim());
-        let client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let mut hostile = Self { channel: client.attach(&guest.parse().unwrap(), &secret).unwrap() };
-        hostile.say(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new());
-        hostile
-    }
-
-    fn say(&mut self, news: &GuestEvent, descriptors: Vec<std::os::fd::OwnedFd>) {
-        self.channel.send(news, descriptors).unwrap();
-    }
-
-    /// The next order that `wanted` makes something of.
-    fn hear<T>(&mut self, mut wanted: impl FnMut(Order, Vec<std::os::fd::OwnedFd>) -> Option<T>) -> T {
-        let end = Instant::now() + Duration::from_secs(10);
-        loop {
-            assert!(Instant::now() < end, "the order did not come");
-            if let Some((order, descriptors)) = self.channel.receive::<Order>().unwrap()
-                && let Some(found) = wanted(order, descriptors)
-            {
-                return found;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// Couples to a partner with this memory; the doorbell to it, and what keeps the one from it.
-    fn couple(&mut self, member: &str, memory: std::os::fd::OwnedFd) -> (NotifyFd, std::os::fd::OwnedFd) {
-        let (guest, device) = member.split_once('.').unwrap();
-        let member = MemberId { guest: guest.parse().unwrap(), device: device.parse().unwrap() };
-        self.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
-        let (pair, doorbells) =
-            self.hear(
-                |order, descriptors| {
-                    if let Order::MakePair(held) = order { Some((held.pair, descriptors)) } else { None }
-                },
-            );
-        self.say(&GuestEvent::Memory { pair }, vec![memory]);
-        let [notify_fd, wake_fd, _own_memory]: [std::os::fd::OwnedFd; 3] = doorbells.try_into().unwrap();
-        (NotifyFd::from_fd(notify_fd).unwrap(), wake_fd)
-    }
-
-    /// Why its partner was detached.
-    fn is_detached(&mut self) -> String {
-        self.hear(|order, _| if let Order::Unpair { why, .. } = order { Some(why) } else { None })
-    }
-
-    /// Writes these words into its memory, from its start or once its partner sleeps, and rings. Why it was detached, and how long
-    /// after the ring.
-    fn break_contract(&mut self, words: &[(usize, u64)], partner_sleeps: bool) -> (String, Duration) {
-        let (mut own, memory) = OwnArena::create(ring_bytes()).unwrap();
-        let write = |own: &mut OwnArena| {
-            words.iter().for_each(|(at, value)| own.write(*at, &value.to_ne_bytes()).unwrap());
-        };
-        if !partner_sleeps {
-            write(&mut own);
-        }
-        let (notify_fd, _ear) = self.couple("router.dev0", memory);
-        if partner_sleeps {
-            self.hear(|order, _| matches!(order, Order::PeerMemory { .. }).then_some(()));
-            std::thread::sleep(Duration::from_millis(50));
-            write(&mut own);
-        }
-        let begun = Instant::now();
-        notify_fd.notify();
-        (self.is_detached(), begun.elapsed())
-    }
-}
-
-#[test]
-fn a_partner_that_breaks_the_rings_contract_is_detached_and_nobody_else_notices() {
-    // Another network for the honest ones: the hostile guest's partner is the router that joins them.
-    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
-    let topology = format!("{before}{after}");
-    let network = Network::up("hostile", &topology);
-    let ping = || network.text(&["ping", "hostile", "router", "10.0.2.2", "-c", "2", "-i", "0.1"]);
-    ping();
-    let router = network.pid("router");
-    let cases: [(&str, &[(usize, u64)]); 5] = [
-        ("more produced than there are buffers", &[(PRODUCED, 33)]),
-        ("an index at the end of numbers", &[(PRODUCED, u64::MAX)]),
-        ("more consumed than was produced", &[(CONSUMED, 5)]),
-        ("a frame that is longer than its buffer", &[(FIRST_HEAD, 1 << 63 | 70_000), (PRODUCED, 1)]),
-        ("a buffer without an end", &[(FIRST_HEAD, 65_535), (PRODUCED, 1)]),
-    ];
-    for (what, words) in cases {
-        for partner_sleeps in [false, true] {
-            // A busy host often takes the CPU from one of the three processes for longer: one that gets it is enough.
-            wait_until("a detachment in under 10 ms", || {
-                let mut hostile = Hostile::attach(&network, "client");
-                let (why, time) = hostile.break_contract(words, partner_sleeps);
-                println!("{what}, the partner asleep {partner_sleeps}: {why} ({time:?})");
-                assert!(why.contains("violation"), "{what}: {why}");
-                // It may not come back at once.
-                let member = MemberId { guest: "router".parse().unwrap(), device: "dev0".parse().unwrap() };
-                hostile.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
-                let refused =
-                    hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
-                assert!(refused.message().contains("no pair after a protocol violation"), "{refused}");
-                drop(hostile);
-                wait_until("the hostile guest's end", || network.pid_of("client").is_none());
-                time < Duration::from_millis(10)
-            });
-            ping();
-        }
-    }
-    // What is no such memory at all is refused before it is mapped.
-    for (what, bytes) in [("too short", 4_096), ("too long", ring_bytes() + 4_096)] {
-        let mut hostile = Hostile::attach(&network, "client");
-        let _doorbells = hostile.couple("router.dev0", crafted_memory(bytes));
-        println!("{what}: {}", hostile.is_detached());
-        drop(hostile);
-        wait_until("the hostile guest's end", || network.pid_of("client").is_none());
-    }
-    ping();
-    assert_eq!(network.pid("router"), router, "the victim is the same process");
-}
-
-#[test]
-fn a_guest_that_talks_nonsense_ends_alone() {
-    let network = Network::up("nonsense", FIGURE_1);
-    let router = network.pid("router");
-    let mut hostile = Hostile::attach(&network, "client");
-    // Pairs of others, and ones that are not: nothing comes of them.
-    for number in [0, 1, 2, u64::MAX] {
-        let pair = RingPairId(Ticket::claimed(number, [0; 2]));
-        let memory = crafted_memory(4_096);
-        hostile.say(&GuestEvent::Memory { pair }, vec![memory]);
-        hostile.say(&GuestEvent::Idle { pair }, Vec::new());
-        hostile.say(&GuestEvent::Quiet { pair }, Vec::new());
-        hostile.say(&GuestEvent::Lost { pair, why: Loss::Violation("so it says".to_owned()) }, Vec::new());
-        hostile.say(&GuestEvent::Pong { request: number, time_ns: None }, Vec::new());
-    }
-    for (device, guest, partner) in [("dev0", "server", "dev0"), ("dev9", "router", "dev0"), ("dev0", "client", "dev0")]
-    {
-        let member = MemberId { guest: guest.parse().unwrap(), device: partner.parse().unwrap() };
-        hostile.say(&GuestEvent::Couple { device: device.parse().unwrap(), member }, Vec::new());
-        hostile.hear(|order, _| if let Order::Refused { why, .. } = order { Some(why) } else { None });
-    }
-    assert!(network.pid_of("client").is_some());
-    hostile.channel.send(&"what is no news", Vec::new()).unwrap();
-    wait_until("the end of who talks nonsense", || network.pid_of("client").is_none());
-    assert_eq!(network.pid("router"), router);
 }
 
 /// CPU time of processes.
@@ -537,7 +368,7 @@ fn all_pairs(network: &str, guests: usize) {
         topology += &format!("[guest.g{at}]\n{device}\n");
     }
     let network = Network::up(network, &topology);
-    let mut client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let mut client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
     let begun = Instant::now();
     for one in 1..=guests {
         for other in one + 1..=guests {
@@ -561,7 +392,7 @@ fn all_pairs(network: &str, guests: usize) {
 }
 
 #[test]
-fn guests_all_reach_each_other_and_their_rings_are_what_the_formula_says() {
+fn all_guests_reach_each_other_with_the_predicted_ring_memory() {
     all_pairs("twenty", 20);
 }
 
@@ -572,7 +403,7 @@ fn a_hundred_guests_all_reach_each_other() {
 }
 
 #[test]
-fn idle_pairs_are_given_back_and_made_again() {
+fn idle_pairs_end_and_are_made_again() {
     let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
     let topology =
         format!("{before}{after}").replace("type = \"hipersockets\"", "type = \"hipersockets\"\nidle_seconds = 1");
@@ -666,9 +497,9 @@ fn datagrams_reach_a_partner_or_all_of_the_network() {
 }
 
 #[test]
-fn another_version_is_refused_by_name_and_bad_topologies_by_place() {
+fn another_version_and_bad_topologies_are_refused_with_a_reason() {
     let network = Network::up("versions", FIGURE_1);
-    let mut client = siga_fabric::client::Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let mut client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
     let (guest, secret) = ("client".parse().unwrap(), Secret::claimed(""));
     let request = Request::Attach { protocol: 0, version: "0.0.1".to_owned(), guest, secret };
     let error = client.request(request).unwrap_err();
@@ -690,7 +521,7 @@ fn another_version_is_refused_by_name_and_bad_topologies_by_place() {
 }
 
 #[test]
-fn a_pair_beyond_the_limits_of_who_asks_is_refused() {
+fn a_pair_beyond_the_limits_of_the_asking_guest_is_refused() {
     // Rings of the client are limited to less than one pair takes: it is refused and told why; the router goes on.
     let limited = FIGURE_1.replace("[guest.client]\n", "[guest.client]\nring_bytes_max = 1000\n");
     let network = Network::up("limits", &limited);
@@ -709,7 +540,7 @@ fn a_pair_beyond_the_limits_of_who_asks_is_refused() {
 }
 
 #[test]
-fn a_control_program_out_of_descriptors_goes_on_when_it_has_some_again() {
+fn a_control_program_recovers_from_a_lack_of_descriptors() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped, because only root sees how many descriptors a hidden process has");
         return;
@@ -747,4 +578,45 @@ fn set_descriptor_limit(pid: i32, limit: rustix::process::Rlimit) -> rustix::pro
     let pid = Pid::from_raw(pid);
     let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
     prlimit(pid, Resource::Nofile, rustix::process::Rlimit { current: limit.current, maximum: hard }).unwrap()
+}
+
+#[test]
+fn status_shows_a_guest_without_a_report_as_silent_and_shows_the_others() {
+    let network = Network::up("silent", FIGURE_1);
+    let secret = Secret::claimed(network.text(&["token", "silent", "client"]).trim());
+    let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
+    let mut channel = client.attach(&"client".parse().unwrap(), &secret).unwrap();
+    channel.send(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new()).unwrap();
+    let status = network.text(&["status", "silent", "--detail"]);
+    assert!(status.contains("guest client: no report in time"), "{status}");
+    assert!(status.contains("device dev0 of guest router"), "{status}");
+    let status: serde_json::Value =
+        serde_json::from_str(&network.text(&["status", "silent", "--detail", "--format", "json"])).unwrap();
+    assert_eq!(status["silent"], serde_json::json!(["client"]));
+}
+
+#[test]
+fn a_request_to_a_stopped_control_program_fails_in_time_and_has_no_later_effect() {
+    let network = Network::up("stopped", FIGURE_1);
+    let control = rustix::process::Pid::from_raw(control_pid(&network)).unwrap();
+    rustix::process::kill_process(control, rustix::process::Signal::STOP).unwrap();
+    // One that is given up by its user, one that gives up by itself, and one that is asked in time.
+    let mut given_up = network.command(&["down", "stopped"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    given_up.kill().unwrap();
+    given_up.wait().unwrap();
+    let begun = Instant::now();
+    let late = network.siga(&["status", "stopped"]);
+    let down = network.siga(&["down", "stopped"]);
+    let took = begun.elapsed();
+    rustix::process::kill_process(control, rustix::process::Signal::CONT).unwrap();
+    for output in [&late, &down] {
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains("did not take the request up within 5 s") && text.contains("kill -CONT"), "{text}");
+    }
+    println!("two requests in {took:?}");
+    let states = network.text(&["status", "stopped"]);
+    assert!(states.contains("router          running"), "{states}");
+    assert_eq!(control_pid(&network), control.as_raw_nonzero().get());
 }

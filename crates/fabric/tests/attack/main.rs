@@ -185,7 +185,7 @@ fn assert_out_of_reach(kind: &str) {
 }
 
 #[test]
-fn no_process_of_the_same_user_reaches_into_a_guest_or_who_started_it() {
+fn no_process_of_the_same_user_reaches_into_a_guest_or_its_control_program() {
     assert_out_of_reach("confined");
 }
 
@@ -234,7 +234,7 @@ fn race(stage: &Stage, kind: &str) -> Race {
 }
 
 #[test]
-fn no_attack_comes_in_time_while_a_guest_starts() {
+fn no_attack_succeeds_while_a_guest_starts() {
     let stage = Stage::new();
     if !working_attacks(&stage).contains("ptrace seize") {
         println!("skipped, because this host refuses to let processes of one user reach into each other");
@@ -267,7 +267,7 @@ fn no_signal_makes_a_guest_leave_a_core() {
 }
 
 #[test]
-fn nobody_enters_the_user_namespace_of_a_guest() {
+fn no_process_enters_the_user_namespace_of_a_guest() {
     let stage = Stage::new();
     let mut control = stage.control("confined");
     let target = control.victim();
@@ -298,7 +298,7 @@ fn a_process_in_a_user_namespace_of_its_own_reaches_into_none_outside() {
 }
 
 #[test]
-fn a_guest_opens_nothing_and_ends_when_it_tries_to_get_out() {
+fn a_guest_cannot_open_files_and_dies_when_it_tries_to_escape() {
     let stage = Stage::new();
     let mut control = stage.control("confined");
     control.victim();
@@ -323,7 +323,7 @@ fn a_guest_can_do_what_an_event_loop_over_rings_does() {
 }
 
 #[test]
-fn an_application_goes_on_as_before_and_no_thread_of_it_reaches_others() {
+fn an_application_works_under_its_filter_and_no_thread_reaches_others() {
     let stage = Stage::new();
     for (kind, answer) in [("bare", "done"), ("application", "Operation not permitted (os error 1)")] {
         let mut control = stage.control(kind);
@@ -338,7 +338,7 @@ fn an_application_goes_on_as_before_and_no_thread_of_it_reaches_others() {
 }
 
 #[test]
-fn a_guest_starts_afresh_from_the_program_that_was_there() {
+fn a_guest_starts_clean_from_the_original_program() {
     let stage = Stage::new();
     let puppet = stage.puppet();
     // The control has an ignored and a blocked signal, and a descriptor that nobody marked.
@@ -377,7 +377,7 @@ fn a_process_that_is_traced_refuses_to_go_on() {
 }
 
 #[test]
-fn a_guest_outlives_who_started_it() {
+fn a_guest_outlives_the_process_that_started_it() {
     let stage = Stage::new();
     let puppet = stage.puppet();
     let mut control = Control::start(Command::new(puppet).args(["control", "confined"]).stderr(Stdio::piped()));
@@ -392,7 +392,7 @@ fn a_guest_outlives_who_started_it() {
 }
 
 #[test]
-fn where_nothing_may_be_executed_from_memory_guests_start_and_it_is_told() {
+fn guests_start_and_report_it_where_memory_files_cannot_be_executed() {
     if !geteuid().is_root() {
         println!("skipped, because it takes root to set what a host allows");
         return;

@@ -193,7 +193,7 @@ fn a_guest_cannot_forge_a_line_of_the_log() {
 }
 
 #[test]
-fn a_guest_that_writes_without_end_is_cut_and_waits_for_nobody() {
+fn output_without_end_is_cut_and_does_not_block_the_guest() {
     let network = Network::up("flood", TOPOLOGY);
     let refused = network.order(FLOOD);
     network.own_line();
@@ -206,7 +206,7 @@ fn a_guest_that_writes_without_end_is_cut_and_waits_for_nobody() {
 }
 
 #[test]
-fn the_last_words_of_a_guest_are_in_the_log_and_it_is_started_again() {
+fn the_last_output_of_a_guest_is_logged_and_it_is_started_again() {
     let network = Network::up("panic", TOPOLOGY);
     network.try_order(PANIC, 1).unwrap_err();
     wait_until("another rogue", || network.status("rogue").restarts == 1);
@@ -222,7 +222,7 @@ fn talks(log: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_guest_goes_on_while_nobody_reads_its_messages_and_a_successor_reads_them() {
+fn a_guest_runs_on_while_its_output_is_not_read_and_a_successor_reads_it() {
     let network = Network::up("unread", TOPOLOGY);
     let pids = ["talker", "victim"].map(|guest| network.status(guest).pid.unwrap());
     wait_until("some talk", || talks(&network.log()).len() > 3);
@@ -376,7 +376,7 @@ fn a_pair_whose_memory_cannot_be_made_is_refused_and_made_later() {
 }
 
 #[test]
-fn doorbells_have_one_page_and_a_partner_that_grows_its_own_holds_up_nobody() {
+fn a_partner_that_resizes_its_doorbell_blocks_no_process() {
     let topology = TOPOLOGY.replace("[guest.rogue]", "[guest.rogue]\nexternal = true");
     let network = Network::up("doorbells", &topology);
     let rogue: Name = "rogue".parse().unwrap();

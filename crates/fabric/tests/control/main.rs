@@ -65,7 +65,7 @@ fn play(seed: u64) -> u64 {
 }
 
 #[test]
-fn whatever_hostile_guests_say_the_others_keep_what_they_have() {
+fn hostile_messages_change_nothing_of_other_guests() {
     let held = std::thread::scope(|scope| {
         let worlds: Vec<_> = (1..=WORLDS).map(|seed| scope.spawn(move || play(seed))).collect();
         worlds.into_iter().map(|world| world.join().unwrap()).max().unwrap()

@@ -10,11 +10,12 @@
     reason = "what goes wrong ends the measurement, and it prints its result"
 )]
 
-#[path = "../../tests/common/packets.rs"]
+#[path = "../../../fabric/tests/common/hostile_guest.rs"]
+mod hostile_guest;
+#[path = "../../../fabric/tests/common/packets.rs"]
 mod packets;
-#[path = "../../tests/common/stranger.rs"]
-mod stranger;
 
+use hostile_guest::HostileGuest;
 use packets::{datagram, echo, fragment, syn, unreachable};
 use serde_json::json;
 use siga_fabric::protocol::secret::Secret;
@@ -27,7 +28,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use stranger::Stranger;
 
 const NAME: &str = "attacked";
 const TOPOLOGY: &str = r#"
@@ -200,8 +200,8 @@ fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
 
 /// Sends what no honest guest would, from each `flood` to the next `rest`, and then says how many packets that were.
 fn flood(run_dir: &Path, secret: &str) {
-    let mut stranger = Stranger::attach(run_dir, &NAME.parse().unwrap(), "hostile", secret);
-    let mut wires = [stranger.link("dev0", "server.dev0"), stranger.link("dev0", "router.dev1")];
+    let mut hostile = HostileGuest::attach(run_dir, &NAME.parse().unwrap(), "hostile", &Secret::claimed(secret));
+    let mut wires = [hostile.link("dev0", "server.dev0"), hostile.link("dev0", "router.dev1")];
     let (sent, floods) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let (counted, told) = (Arc::clone(&sent), Arc::clone(&floods));
     end_with_input(move |word| {

@@ -35,10 +35,14 @@ impl Network {
         self.base.path().join("run")
     }
 
-    pub(crate) fn siga(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
         command.arg("net").args(arguments).env("SIGA_RUN_DIR", self.run_dir());
-        command.output().unwrap()
+        command
+    }
+
+    pub(crate) fn siga(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
     pub(crate) fn text(&self, arguments: &[&str]) -> String {

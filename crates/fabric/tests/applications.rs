@@ -6,6 +6,7 @@
 mod network;
 
 use network::{Network, PATIENCE, content, kill, sink, source, use_beside_a_waiting_thread, wait_until};
+use siga_fabric::protocol::request::GuestState;
 use siga_fabric::sockets::{Attachment, Poller, TcpListener, TcpStream, UdpSocket};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -277,7 +278,7 @@ fn a_killed_application_resets_its_connections_and_leaves_nothing() {
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();
     // The links between guests are made when something first goes over them.
-    network.text(&["ping", "killed", "tcpip1", "10.0.2.2", "-c", "1"]);
+    network.ping("tcpip1", "10.0.2.2");
     let (before, held) = (network.stack("tcpip1"), network.held("tcpip1"));
     let mut child = start_victim(&network, 20);
     let mut streams: Vec<TcpStream> = (0..20).map(|_| listener.accept().unwrap().0).collect();
@@ -362,9 +363,8 @@ fn a_killed_guest_ends_its_applications_which_attach_again() {
     assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotConnected, "the guest has ended"));
     assert!(TcpListener::bind(&server, "10.0.2.2:9".parse().unwrap()).is_err());
     wait_until("the guest does not run again", || {
-        let status = network.status();
-        let guests = status["guests"].as_array().unwrap();
-        guests.iter().any(|guest| guest["name"] == "tcpip3" && guest["state"] == "running" && guest["restarts"] == 1)
+        let status = network.status("tcpip3");
+        status.state == GuestState::Running && status.restarts == 1
     });
     let server = network.application("tcpip3");
     let listener = TcpListener::bind(&server, SERVER.parse().unwrap()).unwrap();

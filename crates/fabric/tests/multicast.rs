@@ -186,7 +186,7 @@ fn partners_that_come_later_and_links_that_are_made_anew_are_heard_in_a_group_jo
     for way in WAYS {
         let settings = "access = \"restricted\"\ngrant = [\"a\", \"b\", \"c\"]\nidle_seconds = 1";
         let network = way.up("later", settings, 3);
-        network.text(&["revoke", network.name.as_str(), "lan", "c"]);
+        network.set_access("lan", "c", false);
         let member = way.attach(&network, "b");
         let sockets = VERSIONS.map(|[group, _, any, _]| {
             let socket = bind(&member, any, PORT);
@@ -195,9 +195,9 @@ fn partners_that_come_later_and_links_that_are_made_anew_are_heard_in_a_group_jo
         });
         let a = way.attach(&network, "a");
         // Whose port there is from here on.
-        network.text(&["grant", network.name.as_str(), "lan", "c"]);
+        network.set_access("lan", "c", true);
         let c = way.attach(&network, "c");
-        let pairs = || network.status()["networks"][0]["pairs"].as_u64().unwrap();
+        let pairs = || network.pairs();
         moving(&[&a, &member, &c], || {
             for turn in 0..2 {
                 for (attachment, number) in [(&a, 1), (&c, 3)] {

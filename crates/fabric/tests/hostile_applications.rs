@@ -268,7 +268,7 @@ fn an_application_with_an_open_connection_that_breaks_the_contract_ends_alone() 
         served.read_exact(&mut [0; 11]).unwrap();
     }
     wait_until("connections are left", || network.stack("tcpip1")["connections"] == 1);
-    assert_eq!(network.status()["guests"][0]["restarts"], 0);
+    assert_eq!(network.status("tcpip1").restarts, 0);
 }
 
 #[test]
@@ -417,6 +417,6 @@ fn commands_that_change_while_they_are_read_end_their_author_at_worst() {
             assert_eq!(served.join().unwrap().0, 1 << 20, "seed {seed}");
         });
     }
-    assert_eq!(network.status()["guests"][0]["restarts"], 0);
+    assert_eq!(network.status("tcpip1").restarts, 0);
     wait_until("some are left", || network.stack("tcpip1")["connections"] == 0);
 }

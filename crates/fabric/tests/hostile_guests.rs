@@ -1,25 +1,26 @@
-//! A guest that attached properly attacks the others by way of the control program, and a client finds a control program that
-//! does not answer.
+//! Hostile guests attack the others by their events and their rings, and attack the control program by connections.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they measured")]
 
+#[path = "common/hostile_guest.rs"]
+mod hostile_guest;
 #[path = "common/network.rs"]
 mod network;
 
+use hostile_guest::HostileGuest;
 use network::{Network, PATIENCE, wait_until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use siga_fabric::client::Client;
 use siga_fabric::limits::{CLIENTS_MAX, MESSAGE_BYTES_MAX, RESTART_WAIT_MAX};
-use siga_fabric::protocol::channel::Channel;
-use siga_fabric::protocol::message::{GuestEvent, Loss, MemberId, Order};
+use siga_fabric::protocol::message::{GuestEvent, Loss, Order};
 use siga_fabric::protocol::report::{ReportPart, StackReport};
-use siga_fabric::protocol::request::Request;
-use siga_fabric::protocol::secret::Secret;
+use siga_fabric::protocol::request::{MemoryLimit, Request};
 use siga_fabric::protocol::ticket::ApplicationId;
 use siga_fabric::protocol::ticket::RingPairId;
 use siga_fabric::protocol::ticket::Ticket;
 use siga_fabric::sockets::Attachment;
+use siga_ring::Shape;
+use siga_ring::arena::OwnArena;
 use std::os::fd::OwnedFd;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,51 +37,12 @@ device = [{ network = "lan", addresses = ["10.0.0.2/24"] }]
 device = [{ network = "lan", addresses = ["10.0.0.3/24"] }]
 "#;
 
-/// A process that attached as a guest and obeys no rule.
-struct Hostile {
-    channel: Channel,
+fn attach(network: &Network) -> HostileGuest {
+    try_attach(network).unwrap()
 }
 
-impl Hostile {
-    fn attach(network: &Network) -> Self {
-        Self::try_attach(network).unwrap()
-    }
-
-    fn try_attach(network: &Network) -> Option<Self> {
-        let secret = Secret::claimed(network.text(&["token", network.name.as_str(), "hostile"]).trim());
-        let client = Client::connect_at(&network.run_dir(), &network.name).unwrap();
-        let mut hostile = Self { channel: client.attach(&"hostile".parse().unwrap(), &secret).ok()? };
-        hostile.say(&GuestEvent::Ready { confinement: "none".to_owned() }, Vec::new());
-        Some(hostile)
-    }
-
-    fn say(&mut self, news: &GuestEvent, descriptors: Vec<OwnedFd>) {
-        self.channel.send(news, descriptors).unwrap();
-    }
-
-    fn couple(&mut self, partner: &str) {
-        let member = MemberId { guest: partner.parse().unwrap(), device: "dev0".parse().unwrap() };
-        self.say(&GuestEvent::Couple { device: "dev0".parse().unwrap(), member }, Vec::new());
-    }
-
-    /// The next order that `wanted` makes something of.
-    fn hear<T>(&mut self, mut wanted: impl FnMut(Order, Vec<OwnedFd>) -> Option<T>) -> T {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            assert!(Instant::now() < end, "the order did not come");
-            if let Some((order, descriptors)) = self.channel.receive::<Order>().unwrap()
-                && let Some(found) = wanted(order, descriptors)
-            {
-                return found;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    fn pair_with(&mut self, partner: &str) -> RingPairId {
-        self.couple(partner);
-        self.hear(|order, _| if let Order::MakePair(held) = order { Some(held.pair) } else { None })
-    }
+fn try_attach(network: &Network) -> siga_model::error::Result<HostileGuest> {
+    HostileGuest::try_attach(&network.run_dir(), &network.name, "hostile", &network.secret("hostile"))
 }
 
 fn memory_file() -> OwnedFd {
@@ -91,7 +53,7 @@ fn memory_file() -> OwnedFd {
 fn a_guest_that_claims_applications_gets_none_of_their_memory() {
     const APPLICATIONS: usize = 1_000;
     let network = Network::up("claims", LAN);
-    let mut hostile = Some(Hostile::attach(&network));
+    let mut hostile = Some(attach(&network));
     let is_over = AtomicBool::new(false);
     let secret = network.application_secret("victim");
     let (claims, ends) = std::thread::scope(|scope| {
@@ -99,12 +61,12 @@ fn a_guest_that_claims_applications_gets_none_of_their_memory() {
             let (mut claims, mut ends) = (0_u64, 0_u64);
             while !is_over.load(Ordering::Relaxed) {
                 let Some(claiming) = &mut hostile else {
-                    hostile = Hostile::try_attach(&network);
+                    hostile = try_attach(&network).ok();
                     continue;
                 };
                 let application = ApplicationId(Ticket::claimed(claims % 2_000, [claims, 0]));
                 claims += 1;
-                let news = match claims % 3 {
+                let event = match claims % 3 {
                     0 => GuestEvent::Inventory {
                         confinement: String::new(),
                         pairs: Vec::new(),
@@ -115,7 +77,7 @@ fn a_guest_that_claims_applications_gets_none_of_their_memory() {
                     _ => GuestEvent::ApplicationEnded { application, why: Loss::PeerGone },
                 };
                 let files = if claims % 3 == 1 { vec![memory_file(), memory_file()] } else { Vec::new() };
-                let _ = claiming.channel.send(&news, files);
+                let _ = claiming.channel.send(&event, files);
                 // An inventory that nobody asked for is a violation: the guest is detached, and attaches again.
                 loop {
                     match claiming.channel.receive::<Order>() {
@@ -150,73 +112,58 @@ fn a_guest_that_claims_applications_gets_none_of_their_memory() {
 fn a_long_reason_for_the_end_of_a_pair_does_not_end_the_partner() {
     let network = Network::up("long", LAN);
     let victim = network.pid("victim");
-    let mut hostile = Hostile::attach(&network);
-    let pair = hostile.pair_with("victim");
+    let mut hostile = attach(&network);
+    let pair = hostile.pair_with("dev0", "victim.dev0").0.pair;
     // As long as it can be so that the message itself is not too long.
-    hostile.say(&GuestEvent::Lost { pair, why: Loss::Violation("x".repeat(MESSAGE_BYTES_MAX - 200)) }, Vec::new());
+    hostile.send(&GuestEvent::Lost { pair, why: Loss::Violation("x".repeat(MESSAGE_BYTES_MAX - 200)) }, Vec::new());
     wait_until("the end of the pair", || network.log().contains("hostile detached: violation"));
-    network.text(&["ping", "long", "victim", "10.0.0.3", "-c", "1", "-W", "20"]);
+    network.ping("victim", "10.0.0.3");
     assert_eq!(network.pid_of("victim"), Some(victim));
 }
 
 #[test]
 fn a_guest_that_lies_about_requests_changes_no_answer() {
     let network = Network::up("answers", LAN);
-    let mut hostile = Hostile::attach(&network);
+    let mut hostile = attach(&network);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 for request in 1..16 {
                     let stack = StackReport { connections: 4_711, ..StackReport::default() };
-                    hostile.say(&GuestEvent::Pong { request, time_ns: Some(7_000) }, Vec::new());
+                    hostile.send(&GuestEvent::Pong { request, time_ns: Some(7_000) }, Vec::new());
                     let part = ReportPart::Stack(stack);
                     if request > 8 {
-                        hostile.say(&GuestEvent::Report { request, part }, Vec::new());
+                        hostile.send(&GuestEvent::Report { request, part }, Vec::new());
                     }
                 }
                 std::thread::sleep(Duration::from_millis(1));
                 while hostile.channel.receive::<Order>().unwrap().is_some() {}
             }
         });
-        let output = network.siga(&["ping", "answers", "other", "10.0.0.99", "-c", "2", "-i", "0.1", "-W", "0.3"]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let times = [(); 2].map(|()| network.try_ping("other", "10.0.0.99", 300));
         is_over.store(true, Ordering::Relaxed);
-        assert!(text.ends_with("2 sent, 0 answered\n"), "{text}");
+        assert_eq!(times, [None; 2]);
     });
 }
 
 #[test]
-fn a_guest_that_does_not_report_is_shown_as_silent_and_hides_no_other() {
-    let network = Network::up("silent", LAN);
-    let _hostile = Hostile::attach(&network);
-    let status = network.text(&["status", "silent", "--detail"]);
-    assert!(status.contains("guest hostile: no report in time"), "{status}");
-    for guest in ["victim", "other"] {
-        assert!(status.contains(&format!("device dev0 of guest {guest}")), "{status}");
-    }
-    let status: serde_json::Value =
-        serde_json::from_str(&network.text(&["status", "silent", "--detail", "--format", "json"])).unwrap();
-    assert_eq!(status["silent"], serde_json::json!(["hostile"]));
-}
-
-#[test]
-fn a_guest_that_does_not_read_is_not_ended_by_what_another_asks() {
+fn a_guest_that_does_not_read_survives_the_requests_of_another() {
     let network = Network::up("behind", LAN);
     let victim = network.pid("victim");
     let process = rustix::process::Pid::from_raw(victim).unwrap();
-    let mut hostile = Hostile::attach(&network);
+    let mut hostile = attach(&network);
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
     let (mut pairs, mut refused) = (0, 0);
     while refused < 2_000 && pairs < 20_000 {
-        hostile.couple("victim");
-        let answer = hostile.hear(|order, _| {
+        hostile.ask_for_pair("dev0", "victim.dev0");
+        let answer = hostile.wait_for_order(|order, _| {
             let pair = if let Order::MakePair(held) = &order { Some(held.pair) } else { None };
             (pair.is_some() || matches!(order, Order::Refused { .. })).then_some(pair)
         });
         if let Some(pair) = answer {
             pairs += 1;
-            hostile.say(&GuestEvent::Lost { pair, why: Loss::Failed("it says so".to_owned()) }, Vec::new());
+            hostile.send(&GuestEvent::Lost { pair, why: Loss::Failed("it says so".to_owned()) }, Vec::new());
         } else {
             refused += 1;
         }
@@ -224,38 +171,12 @@ fn a_guest_that_does_not_read_is_not_ended_by_what_another_asks() {
     rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
     println!("{pairs} pairs, {refused} refused");
     assert!(refused >= 2_000, "{pairs} pairs were made without end");
-    network.text(&["ping", "behind", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+    network.ping("other", "10.0.0.2");
     assert_eq!(network.pid_of("victim"), Some(victim));
 }
 
 #[test]
-fn a_request_to_a_control_program_that_is_stopped_ends_in_time_and_does_nothing_later() {
-    let network = Network::up("stopped", LAN);
-    let control = rustix::process::Pid::from_raw(control_pid(&network)).unwrap();
-    rustix::process::kill_process(control, rustix::process::Signal::STOP).unwrap();
-    // One that is given up by its user, one that gives up by itself, and one that is asked in time.
-    let mut given_up = siga(&network, &["down", "stopped"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    given_up.kill().unwrap();
-    given_up.wait().unwrap();
-    let begun = Instant::now();
-    let late = network.siga(&["status", "stopped"]);
-    let down = network.siga(&["down", "stopped"]);
-    let took = begun.elapsed();
-    rustix::process::kill_process(control, rustix::process::Signal::CONT).unwrap();
-    for output in [&late, &down] {
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{text}");
-        assert!(text.contains("did not take the request up within 5 s") && text.contains("kill -CONT"), "{text}");
-    }
-    println!("two requests in {took:?}");
-    let states = network.text(&["status", "stopped"]);
-    assert!(states.contains("victim          running"), "{states}");
-    assert_eq!(control_pid(&network), control.as_raw_nonzero().get());
-}
-
-#[test]
-fn connections_that_are_made_without_end_stop_no_request() {
+fn connections_without_end_do_not_stop_requests() {
     let network = Network::up("flood", LAN);
     let is_over = AtomicBool::new(false);
     let path = network.run_dir().join("flood").join("control");
@@ -271,21 +192,18 @@ fn connections_that_are_made_without_end_stop_no_request() {
             });
         }
         let begun = Instant::now();
-        let outputs: Vec<_> = (0..5).map(|_| network.siga(&["status", "flood"])).collect();
+        (0..5).for_each(|_| _ = network.request(&Request::Status { detail: false }));
         let took = begun.elapsed();
         is_over.store(true, Ordering::Relaxed);
-        for output in outputs {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
         took
     });
     println!("five requests took {took:?} meanwhile");
 }
 
 #[test]
-fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
+fn a_guest_that_holds_all_connections_does_not_keep_the_administrator_out() {
     let network = Network::up("holds", LAN);
-    let _hostile = Hostile::attach(&network);
+    let _hostile = attach(&network);
     let mut held = Vec::new();
     for _ in 0..CLIENTS_MAX + 8 {
         let Ok(mut client) = Client::connect_at(&network.run_dir(), &network.name) else { break };
@@ -294,25 +212,23 @@ fn a_guest_that_holds_all_connections_keeps_no_administrator_out() {
         held.push(client);
     }
     println!("{} connections were made", held.len());
-    network.text(&["ping", "holds", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
-    network.text(&["status", "holds"]);
+    network.ping("other", "10.0.0.2");
 }
 
 #[test]
 fn an_external_guest_that_fails_is_not_started_by_the_control_program() {
     let network = Network::up("fails", LAN);
-    let mut hostile = Hostile::attach(&network);
-    hostile.say(&GuestEvent::Failed(siga_model::error::Error::environment("it says so")), Vec::new());
+    let mut hostile = attach(&network);
+    hostile.send(&GuestEvent::Failed(siga_model::error::Error::environment("it says so")), Vec::new());
     std::thread::sleep(RESTART_WAIT_MAX + Duration::from_secs(2));
     assert_eq!(network.pid_of("hostile"), None, "{}", network.log());
-    Hostile::attach(&network);
+    attach(&network);
 }
 
 #[test]
 fn a_guest_that_cannot_be_adopted_is_ended_by_the_successor() {
     let network = Network::up("orphan", LAN);
-    let status = network.text(&["status", "orphan"]);
-    if !status.contains("control group") {
+    if network.status("victim").memory.is_none_or(|memory| memory.by != MemoryLimit::ControlGroup) {
         println!("skipped, because this host lets no control group be made");
         return;
     }
@@ -329,13 +245,12 @@ fn a_guest_that_cannot_be_adopted_is_ended_by_the_successor() {
             socket
         })
         .collect();
-    network::kill(control_pid(&network));
-    let path = network.base.path().join("orphan.toml");
-    network.text(&["up", path.to_str().unwrap(), "--name", "orphan"]);
+    network::kill(network.control_pid());
+    network.start();
     assert_ne!(network.pid_of("victim"), Some(victim), "{}", network.log());
     network::wait_for_end(&process);
     drop(waiting);
-    network.text(&["ping", "orphan", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
+    network.ping("other", "10.0.0.2");
 }
 
 #[test]
@@ -343,9 +258,8 @@ fn a_guest_that_stalls_does_not_make_the_start_of_a_successor_hang() {
     let network = Network::up("stall", LAN);
     let victim = network.pid("victim");
     rustix::process::pidfd_send_signal(network::process(victim), rustix::process::Signal::STOP).unwrap();
-    network::kill(control_pid(&network));
-    let path = network.base.path().join("stall.toml");
-    let mut up = siga(&network, &["up", path.to_str().unwrap(), "--name", "stall"]).spawn().unwrap();
+    network::kill(network.control_pid());
+    let mut up = network.start_command().spawn().unwrap();
     let end = Instant::now() + PATIENCE;
     let status = loop {
         match up.try_wait().unwrap() {
@@ -358,20 +272,143 @@ fn a_guest_that_stalls_does_not_make_the_start_of_a_successor_hang() {
         }
     };
     assert!(status.success());
-    network.text(&["ping", "stall", "other", "10.0.0.2", "-c", "1", "-W", "20"]);
-}
-
-fn siga(network: &Network, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_siga"));
-    command.arg("net").args(arguments).env("SIGA_RUN_DIR", network.run_dir());
-    command
+    network.ping("other", "10.0.0.2");
 }
 
 /// The control program's process.
-fn control_pid(network: &Network) -> i32 {
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let path = network.run_dir().join(network.name.as_str()).join("control");
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    rustix::net::sockopt::socket_peercred(&socket).unwrap().pid.as_raw_nonzero().get()
+
+/// Two external guests with a router between them.
+const FIGURE_1: &str = r#"
+[network.link]
+type = "vctc"
+buffer = 65535
+[network.lan]
+type = "hipersockets"
+[guest.client]
+external = true
+device = [{ network = "link", addresses = ["10.0.1.1/24", "fd00:1::1/64"], mtu = 57344 }]
+route = [{ to = "default", via = "10.0.1.2" }, { to = "default", via = "fd00:1::2" }]
+[guest.router]
+forwarding = true
+device = [
+    { network = "link", addresses = ["10.0.1.2/24", "fd00:1::2/64"], mtu = 57344 },
+    { network = "lan", addresses = ["10.0.2.1/24", "fd00:2::1/64"] },
+]
+[guest.server]
+external = true
+device = [{ network = "lan", addresses = ["10.0.2.2/24", "fd00:2::2/64"] }]
+route = [{ to = "default", via = "10.0.2.1" }, { to = "default", via = "fd00:2::1" }]
+"#;
+
+fn attach_client(network: &Network) -> HostileGuest {
+    HostileGuest::attach(&network.run_dir(), &network.name, "client", &network.secret("client"))
+}
+
+/// Sealed as the memory of a partner is.
+fn crafted_memory(bytes: usize) -> OwnedFd {
+    OwnArena::create(bytes).unwrap().1
+}
+
+/// Where words of a ring's memory lie (ARCHITECTURE.md, "The ring"): two counts, and the head of the first frame.
+const CONSUMED: usize = 0;
+const PRODUCED: usize = 256;
+const FIRST_HEAD: usize = 4_096 + 64 - 16;
+
+/// Bytes of a ring's memory on the virtual CTC of Figure 1.
+fn ring_bytes() -> usize {
+    Shape::new(65_535, 32).unwrap().memory_bytes()
+}
+
+/// Writes words into the memory of a pair with the router, before the router maps it or once it sleeps, and notifies the router. Returns
+/// the reason for the end of the pair, and the time from the notification to it.
+fn break_protocol(hostile: &mut HostileGuest, words: &[(usize, u64)], partner_sleeps: bool) -> (String, Duration) {
+    let (mut own, memory) = OwnArena::create(ring_bytes()).unwrap();
+    let write = |own: &mut OwnArena| {
+        words.iter().for_each(|(at, value)| own.write(*at, &value.to_ne_bytes()).unwrap());
+    };
+    if !partner_sleeps {
+        write(&mut own);
+    }
+    let (notify_fd, _wake_fd) = hostile.pair_with_memory("router.dev0", memory);
+    if partner_sleeps {
+        hostile.wait_for_order(|order, _| matches!(order, Order::PeerMemory { .. }).then_some(()));
+        std::thread::sleep(Duration::from_millis(50));
+        write(&mut own);
+    }
+    let begun = Instant::now();
+    notify_fd.notify();
+    (hostile.end_of_pair(), begun.elapsed())
+}
+
+#[test]
+fn a_guest_that_breaks_the_protocol_of_a_ring_loses_only_that_pair() {
+    // The server is not external here, so that the router can ping it.
+    let (before, after) = FIGURE_1.rsplit_once("external = true\n").unwrap();
+    let topology = format!("{before}{after}");
+    let network = Network::up("hostile", &topology);
+    let ping = || network.ping("router", "10.0.2.2");
+    ping();
+    let router = network.pid("router");
+    let cases: [(&str, &[(usize, u64)]); 5] = [
+        ("more produced than there are buffers", &[(PRODUCED, 33)]),
+        ("an index at the end of numbers", &[(PRODUCED, u64::MAX)]),
+        ("more consumed than was produced", &[(CONSUMED, 5)]),
+        ("a frame that is longer than its buffer", &[(FIRST_HEAD, 1 << 63 | 70_000), (PRODUCED, 1)]),
+        ("a buffer without an end", &[(FIRST_HEAD, 65_535), (PRODUCED, 1)]),
+    ];
+    for (what, words) in cases {
+        for partner_sleeps in [false, true] {
+            // A busy host often takes the CPU from one of the three processes for longer: one that gets it is enough.
+            wait_until("a detachment in under 10 ms", || {
+                let mut hostile = attach_client(&network);
+                let (why, time) = break_protocol(&mut hostile, words, partner_sleeps);
+                println!("{what}, the partner asleep {partner_sleeps}: {why} ({time:?})");
+                assert!(why.contains("violation"), "{what}: {why}");
+                // The two get no pair again.
+                hostile.ask_for_pair("dev0", "router.dev0");
+                let refused = hostile.refusal();
+                assert!(refused.contains("no pair after a protocol violation"), "{refused}");
+                drop(hostile);
+                wait_until("the hostile guest's end", || network.pid_of("client").is_none());
+                time < Duration::from_millis(10)
+            });
+            ping();
+        }
+    }
+    // The victim refuses memory of another size before it maps it.
+    for (what, bytes) in [("too short", 4_096), ("too long", ring_bytes() + 4_096)] {
+        let mut hostile = attach_client(&network);
+        let _doorbells = hostile.pair_with_memory("router.dev0", crafted_memory(bytes));
+        println!("{what}: {}", hostile.end_of_pair());
+        drop(hostile);
+        wait_until("the hostile guest's end", || network.pid_of("client").is_none());
+    }
+    ping();
+    assert_eq!(network.pid("router"), router, "the victim is the same process");
+}
+
+#[test]
+fn a_guest_that_sends_nonsense_ends_alone() {
+    let network = Network::up("nonsense", FIGURE_1);
+    let router = network.pid("router");
+    let mut hostile = attach_client(&network);
+    // Events about pairs of others, and about unknown pairs, have no effect.
+    for number in [0, 1, 2, u64::MAX] {
+        let pair = RingPairId(Ticket::claimed(number, [0; 2]));
+        let memory = crafted_memory(4_096);
+        hostile.send(&GuestEvent::Memory { pair }, vec![memory]);
+        hostile.send(&GuestEvent::Idle { pair }, Vec::new());
+        hostile.send(&GuestEvent::Quiet { pair }, Vec::new());
+        hostile.send(&GuestEvent::Lost { pair, why: Loss::Violation("so it says".to_owned()) }, Vec::new());
+        hostile.send(&GuestEvent::Pong { request: number, time_ns: None }, Vec::new());
+    }
+    for (device, guest, partner) in [("dev0", "server", "dev0"), ("dev9", "router", "dev0"), ("dev0", "client", "dev0")]
+    {
+        hostile.ask_for_pair(device, &format!("{guest}.{partner}"));
+        hostile.refusal();
+    }
+    assert!(network.pid_of("client").is_some());
+    hostile.channel.send(&"this is not an event", Vec::new()).unwrap();
+    wait_until("the end of the guest that sends nonsense", || network.pid_of("client").is_none());
+    assert_eq!(network.pid("router"), router);
 }
