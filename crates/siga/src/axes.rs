@@ -1,7 +1,7 @@
 //! The axes of a plan as command-line options, which replace the values in the plan.
 
 use clap::Args;
-use siga_lab::config;
+use siga_measure::config;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_model::waiting::Waiting;

@@ -3,8 +3,8 @@
 use crate::{parse, print};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use siga_lab::doctor::{self, Report};
-use siga_lab::interrupt;
+use siga_measure::doctor::{self, Report};
+use siga_measure::interrupt;
 use siga_model::error::{Error, Result};
 use siga_report::Format;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use crate::{axes, parse, tell};
 use clap::Args;
-use siga_lab::sys::duplicate_descriptor;
+use siga_measure::sys::duplicate_descriptor;
 use siga_model::error::Result;
 use siga_plan::accounting::Method;
 use siga_report::export::{self, Form, Output};

@@ -2,7 +2,7 @@
 //! line with the current trial and the time left.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use siga_lab::run::{Progress, Watch};
+use siga_measure::run::{Progress, Watch};
 use siga_plan::matrix::Cell;
 use siga_results::histogram;
 use siga_results::record::{Skipped, TrialRecord};

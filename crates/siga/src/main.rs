@@ -11,7 +11,7 @@ mod report;
 
 use axes::{Axes, Reach};
 use clap::{Parser, Subcommand};
-use siga_lab::agent::launch::AgentOptions;
+use siga_measure::agent::launch::AgentOptions;
 use siga_model::error::{Error, Result};
 use siga_model::text;
 use siga_plan::accounting::Method;
@@ -178,9 +178,9 @@ fn run(command: Command) -> Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Net(command) => net::run(command),
         Command::Agent { net, user, sockmap, unlink } => {
-            siga_lab::agent::run(&AgentOptions { net, user, sockmap, unlink })
+            siga_measure::agent::run(&AgentOptions { net, user, sockmap, unlink })
         }
-        Command::NamespaceHolder => siga_lab::path::holder::hold(),
+        Command::NamespaceHolder => siga_measure::path::holder::hold(),
     }
 }
 

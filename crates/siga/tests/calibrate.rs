@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 use assert_cmd::Command;
-use siga_lab::doctor::{Report, Verdict};
+use siga_measure::doctor::{Report, Verdict};
 
 /// Calibrates once; `None` where no path can be built, with the reason said.
 fn calibrate() -> Option<(Report, Option<i32>)> {

@@ -4,7 +4,7 @@
 //! takes root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
-use siga_lab::doctor::{CheckState, Group, Report};
+use siga_measure::doctor::{CheckState, Group, Report};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};

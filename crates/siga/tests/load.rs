@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests assert by unwrapping and say what they skip")]
 
 use rustix::fd::OwnedFd;
-use siga_lab::limits;
-use siga_lab::load::client::{Client, ClientConfig, Phase, PhaseReport};
-use siga_lab::load::server::{Server, ServerConfig};
-use siga_lab::load::{Shared, UNKNOWN};
-use siga_lab::socket::kernel::{Kernel, KernelOptions};
-use siga_lab::socket::{Endpoint, Ready, Sockets, Token, Waker};
+use siga_measure::limits;
+use siga_measure::load::client::{Client, ClientConfig, Phase, PhaseReport};
+use siga_measure::load::server::{Server, ServerConfig};
+use siga_measure::load::{Shared, UNKNOWN};
+use siga_measure::socket::kernel::{Kernel, KernelOptions};
+use siga_measure::socket::{Endpoint, Ready, Sockets, Token, Waker};
 use siga_model::waiting::Waiting;
 use siga_plan::workload::Close;
 use siga_plan::workload::Workload;
@@ -681,7 +681,7 @@ fn answers_too_short_too_long_late_or_never_are_told_apart() {
 
 /// What a server answers to a UDP request, with `0`s behind it.
 fn response(request: &[u8], length: usize) -> Vec<u8> {
-    use siga_lab::load::content::{Direction, Message};
+    use siga_measure::load::content::{Direction, Message};
     let connection = u64::from_le_bytes(request[..8].try_into().unwrap());
     let mut bytes = vec![0; length];
     let message = Message { connection, number: 0, direction: Direction::Response };

@@ -7,7 +7,7 @@
 use rustix::net::sockopt;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
-use siga_lab::path::{Built, Namespace, Path, Role};
+use siga_measure::path::{Built, Namespace, Path, Role};
 use siga_model::error::ErrorKind;
 use siga_plan::level::Level;
 use siga_plan::path::PathKind;

@@ -9,10 +9,8 @@ use serde_json::Value;
 use super::Finding;
 
 /// Each crate of the workspace with those directly below it.
-const BELOW: [(&str, &[&str]); 14] = [
-    ("siga", &["siga-lab", "siga-measure", "siga-report"]),
-    // What is left of it becomes `siga-measure`.
-    ("siga-lab", &["siga-results", "siga-fabric"]),
+const BELOW: [(&str, &[&str]); 13] = [
+    ("siga", &["siga-measure", "siga-report"]),
     ("siga-measure", &["siga-results", "siga-fabric"]),
     ("siga-report", &["siga-results"]),
     ("siga-results", &["siga-plan"]),

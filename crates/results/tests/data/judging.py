@@ -3,7 +3,7 @@
     python -m venv venv && venv/bin/pip install numpy scipy && venv/bin/python judging.py
 
 The figures are scipy's wherever scipy has them; what it lacks (intervals of rank tests, p of tied samples without
-drawing) is counted out here in whole numbers, and compared with scipy where both exist. crates/lab/tests/judging.rs
+drawing) is counted out here in whole numbers, and compared with scipy where both exist. crates/measure/tests/judging.rs
 reads the file. Same versions, same seed, same file.
 """
 

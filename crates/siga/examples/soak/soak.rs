@@ -4,7 +4,7 @@ use super::count::{self, Held};
 use super::disturb::{Disturbance, Draw};
 use super::network::{NAME, Network};
 use super::{Outcome, worker::TOKEN};
-use siga_lab::interrupt::{catch_interrupts, interrupted};
+use siga_measure::interrupt::{catch_interrupts, interrupted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
