@@ -17,9 +17,6 @@ use super::code::{code_only, without_tests};
 use super::tree::File;
 use paths::Named;
 
-/// Sources whose circles are counted but are no finding, with the reason. The list only shrinks.
-const EXEMPT: [(&str, &str); 1] = [("crates/fabric", "its folders are being made")];
-
 /// Re-exports that refer to re-exports are followed so far, which ends where two refer to each other.
 const REEXPORTS_MAX: usize = 8;
 
@@ -40,18 +37,7 @@ pub(crate) fn check(files: &[File]) -> Vec<Finding> {
             crates.entry(root).or_default().push(file);
         }
     }
-    let mut findings = Vec::new();
-    for (root, sources) in crates {
-        let circles = Crate::new(root, &sources).circles();
-        match EXEMPT.iter().find(|(exempt, _)| *exempt == root) {
-            Some((_, reason)) => {
-                eprintln!("tidy: {root}: {} import circles, exempt: {reason}", circles.len());
-                circles.iter().for_each(|circle| eprintln!("tidy: (exempt) {circle}"));
-            }
-            None => findings.extend(circles),
-        }
-    }
-    findings
+    crates.iter().flat_map(|(root, sources)| Crate::new(root, sources).circles()).collect()
 }
 
 struct Source {
