@@ -14,7 +14,7 @@ macro_rules! reasons {
             /// All reasons of this layer.
             pub const ALL: &[Self] = &[$(Self::$case,)*];
 
-            /// The reason in a word or a few.
+            /// The reason in a few words.
             pub fn label(self) -> &'static str {
                 match self {
                     $(Self::$case => $label,)*
@@ -29,13 +29,13 @@ reasons! {
     LinkDrop {
         /// The stack has no such device.
         NoDevice = "no such device",
-        /// The frame ends inside its link header, or is longer than any may be.
+        /// The frame ends inside its link header, or exceeds the MTU.
         Length = "bad frame length",
-        /// Neither IPv4 nor IPv6 nor ARP.
+        /// It is neither IPv4 nor IPv6 nor ARP.
         Protocol = "unknown protocol",
         /// Sent to another station.
         OtherStation = "for another station",
-        /// Marks that the link did not agree to, or that do not fit the packet.
+        /// The link did not agree to its marks, or they do not fit the packet.
         Marks = "bad marks",
         /// The device's queue is full.
         QueueFull = "transmit queue full",
@@ -47,15 +47,15 @@ reasons! {
     NeighbourDrop {
         /// An ARP packet or a neighbour message against its format or RFC 4861 7.1.
         Malformed = "malformed",
-        /// About an address that is not ours.
+        /// It asks about an address of another station.
         NotOurs = "not about us",
-        /// It claims an address of ours.
+        /// It claims an own address.
         OurAddress = "claims our address",
-        /// About an address that the station at the other end of the link may not have.
+        /// It announces an address that the source filter of the link refuses.
         Refused = "address not allowed",
-        /// An answer that nothing here asked for or knows of.
+        /// It answers no request, and the neighbour is not known.
         Unasked = "unasked",
-        /// Too many neighbours.
+        /// The table of neighbours is full.
         TableFull = "table full",
         /// Too many packets wait for this neighbour, or for all.
         QueueFull = "queue full",
@@ -67,7 +67,7 @@ reasons! {
 reasons! {
     /// Drops by IPv4 and IPv6.
     IpDrop {
-        /// The packet ends inside a header, or a length field says more than there is.
+        /// The packet ends inside a header, or a length field exceeds the packet.
         Length = "bad length",
         /// The version does not fit the frame.
         Version = "bad version",
@@ -79,25 +79,25 @@ reasons! {
         SourceRoute = "source route",
         /// A source that no packet may have.
         SourceMartian = "martian source",
-        /// A source that the station at the other end of the link may not send from.
+        /// The source filter of the link refuses the source.
         SourceRefused = "source not allowed",
-        /// To be passed on, and packets to its source would leave by another device than it came by.
+        /// The route back to the source leads over another device.
         SourceElsewhere = "source of another link",
-        /// A destination that no packet may have, or none that is forwarded.
+        /// A destination that no packet may have, or that routers do not forward to.
         DestinationMartian = "martian destination",
-        /// To a group that nobody here joined.
+        /// No socket of this stack joined the group.
         NotJoined = "group not joined",
-        /// For somebody else, and this stack does not forward.
+        /// It is for another host, and this stack does not forward.
         NotForUs = "not for us",
         /// A broadcast of a network or of the link is not forwarded.
         Broadcast = "broadcast not forwarded",
-        /// The hop limit ran out.
+        /// The hop limit reached zero.
         HopLimit = "hop limit",
-        /// No route, or no own address of that version to send from.
+        /// There is no route, or no own address of that IP version.
         NoRoute = "no route",
-        /// Larger than the next link takes, and not to be fragmented.
+        /// It exceeds the next link's MTU and may not be fragmented.
         TooBig = "too big",
-        /// A protocol that nobody here speaks.
+        /// The stack does not implement the transport protocol.
         Protocol = "unknown protocol",
     }
 }
@@ -105,19 +105,19 @@ reasons! {
 reasons! {
     /// Drops by reassembly.
     FragmentDrop {
-        /// A fragment that no datagram can have: not a multiple of 8 long, or ending behind the largest datagram.
+        /// The length is not a multiple of 8, or the fragment ends beyond the largest datagram.
         Malformed = "malformed",
         /// It overlaps another; its whole datagram is dropped (RFC 5722).
         Overlap = "overlap",
-        /// The same fragment again.
+        /// The fragment is already there.
         Duplicate = "duplicate",
-        /// Of a datagram dropped before.
+        /// Its datagram was dropped before.
         Late = "of a dropped datagram",
-        /// The datagram has too many pieces, or was given up while room was made for this one.
+        /// The datagram has too many fragments, or was evicted to make room for this one.
         Full = "full",
-        /// A whole datagram that waited, given up for another: its source held most, and of that it was the oldest.
+        /// A waiting datagram was evicted for another: it was the oldest one of the source that held most.
         Evicted = "evicted",
-        /// The rest of the datagram did not come in time.
+        /// The rest of the datagram did not arrive in time.
         Timeout = "timeout",
     }
 }
@@ -133,9 +133,9 @@ reasons! {
         Ignored = "ignored type",
         /// An echo request to a broadcast or IPv4 multicast address (RFC 1122 3.2.2.6).
         EchoToMany = "echo to many",
-        /// An error that quotes no packet of ours.
+        /// An error that quotes no packet of this stack.
         Quote = "quotes nothing of ours",
-        /// An error message is not sent: too many were.
+        /// An error message is not sent because of the rate limit.
         RateLimit = "rate limit",
         /// An error message is not sent: RFC 1122 3.2.2 and RFC 4443 2.4 (e) forbid one about such a packet.
         Forbidden = "no error about this",
@@ -145,13 +145,13 @@ reasons! {
 reasons! {
     /// Drops by UDP.
     UdpDrop {
-        /// Too short, or a length field that says more than there is.
+        /// It is too short, or its length field exceeds the packet.
         Length = "bad length",
-        /// The checksum is wrong, or left out over IPv6.
+        /// The checksum is wrong, or missing over IPv6.
         Checksum = "bad checksum",
-        /// To port 0.
+        /// The destination port is 0.
         Port = "port 0",
-        /// No socket for it.
+        /// No socket has the port.
         NoSocket = "no socket",
         /// The socket's queue is full.
         QueueFull = "receive queue full",
@@ -223,15 +223,15 @@ reasons! {
         Length = "bad length",
         /// The checksum is wrong.
         Checksum = "bad checksum",
-        /// It may have come from beyond the link.
+        /// The hop limit is not 1, so it may come from beyond the link.
         HopLimit = "hop limit not 1",
-        /// Not from an address of the link.
+        /// The source is no link-local address.
         Source = "bad source",
         /// A query without a router alert.
         RouterAlert = "no router alert",
-        /// It names what is no group, a report another than it is sent to, or a query sources of no group.
+        /// It names no group, a report names a group other than its destination, or a query names sources without a group.
         Address = "bad group",
-        /// Another station's report of a group that nobody here joined.
+        /// Another station reports a group that no socket here joined.
         NotJoined = "group not joined",
         /// A message for routers, or of an unknown type.
         Ignored = "ignored type",
@@ -260,21 +260,21 @@ macro_rules! layers {
             }
         }
 
-        /// How many packets were dropped, by reason.
+        /// Packets dropped, by reason.
         #[derive(Debug, Clone, Default)]
         pub struct Drops {
             $($field: [u64; $name::ALL.len()],)*
         }
 
         impl Drops {
-            /// How many for this reason.
+            /// Packets dropped for this reason.
             pub fn get(&self, reason: impl Into<DropReason>) -> u64 {
                 match reason.into() {
                     $(DropReason::$layer(reason) => self.$field[reason as usize],)*
                 }
             }
 
-            /// Every reason and how many.
+            /// Every reason with its count.
             pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> {
                 std::iter::empty()$(.chain($name::ALL.iter().map(|&reason| (reason.into(), self.$field[reason as usize]))))*
             }

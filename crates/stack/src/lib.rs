@@ -1,9 +1,10 @@
 //! TCP/IP without I/O: frames and time in, frames and deadlines out.
 //!
-//! One [`Stack`] is an end host and a router. Nothing here reads a clock, opens a socket, starts a thread or draws a random
-//! number: time is an argument, secrets come from the seed that a stack is made with. After anything that changes a stack its
-//! owner drains `poll_transmit`, then sleeps until `poll_timeout`. Header formats come from `smoltcp::wire`, everything
-//! above them is here. Every bound has its name in [`limits`].
+//! One [`Stack`] is an end host and a router. The crate reads no clock, opens no socket, starts no thread and draws no random number:
+//! time is an argument, and secrets come from the seed of a stack. Every bound has its name in [`limits`].
+//!
+//! Folders are layers, the lowest first: [`wire`], [`link`], [`ip`], then `multicast`, [`udp`], [`tcp`] and [`sockets`], and above
+//! them [`stack`], which has the methods of [`Stack`]. A lower layer never uses an upper one.
 #![forbid(unsafe_code)]
 
 mod copy;

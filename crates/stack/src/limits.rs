@@ -1,9 +1,9 @@
-//! Every bound of the stack, in one place.
+//! Every bound of the stack.
 
 use crate::time::Duration;
 
-/// Bytes of a frame that the stack wants to have for itself before it looks at the rest: link header, the longest IP header,
-/// the longest TCP header. What lies behind may stay where it is.
+/// First bytes of a frame that the stack needs in private memory: the link header and the longest IP and TCP headers. The rest
+/// may stay where it is.
 pub const HEADER_BYTES_MAX: usize = 14 + 60 + 60;
 /// Largest frame on any device, link header included: a segment of 64 KB and its headers.
 pub const FRAME_BYTES_MAX: usize = 14 + 65_535;
@@ -11,104 +11,104 @@ pub const FRAME_BYTES_MAX: usize = 14 + 65_535;
 pub const ROUTES_MAX: usize = 1 << 22;
 /// Devices of a stack: a router with a link to each of some hundred guests.
 pub const DEVICES_MAX: usize = 1024;
-/// Addresses of one device: they are looked through for the one that a packet of its own is sent from.
+/// Addresses of one device: a list that is searched for the source address of a packet.
 pub const DEVICE_ADDRESSES_MAX: usize = 16;
-/// Prefixes in the source filter of a device: as many as the routes of a large router, and what they leave out.
+/// Prefixes in the source filter of a device: the routes of a large router, and their exceptions.
 pub const SOURCE_PREFIXES_MAX: usize = 4_096;
 /// Smallest MTU of a device with IPv4 addresses: the largest datagram that every host accepts (RFC 791), so that headers fit.
 pub const MTU_IPV4_MIN: u16 = 576;
 /// Smallest MTU of a device with IPv6 addresses (RFC 8200 5).
 pub const MTU_IPV6_MIN: u16 = 1280;
-/// Frames that a stack has made and its device has not yet taken.
+/// Frames that wait in a device's queue.
 pub const DEVICE_QUEUE_FRAMES_MAX: usize = 1024;
 /// Their bytes: some of the largest frames, many of the usual ones.
 pub const DEVICE_QUEUE_BYTES_MAX: usize = 4 << 20;
 /// Neighbours of a stack over all devices.
 pub const NEIGHBOURS_MAX: usize = 8192;
-/// How many entries are looked at for one to give up when there are that many neighbours.
+/// Entries searched for one to evict when the table of neighbours is full.
 pub const NEIGHBOURS_EVICT_SCAN_MAX: usize = 64;
 /// Packets that wait for one neighbour's address: at least one (RFC 1122 2.3.2.2), enough for the start of a connection.
 pub const NEIGHBOUR_QUEUE_FRAMES_MAX: usize = 16;
 /// Bytes of packets that wait for neighbours' addresses, over all of them.
 pub const NEIGHBOUR_QUEUE_BYTES_MAX: usize = 4 << 20;
-/// How often a neighbour is asked before it counts as silent (RFC 4861 10).
+/// Requests to a neighbour before it counts as silent (RFC 4861 10).
 pub const NEIGHBOUR_REQUESTS_MAX: u8 = 3;
-/// Between two requests (RFC 4861 10, RFC 1122 2.3.2.1).
+/// Time between two requests (RFC 4861 10, RFC 1122 2.3.2.1).
 pub const NEIGHBOUR_RETRY: Duration = Duration::from_secs(1);
-/// How long an answer is trusted without being confirmed (RFC 4861 10).
+/// How long an answer is valid without confirmation (RFC 4861 10).
 pub const NEIGHBOUR_REACHABLE: Duration = Duration::from_secs(30);
-/// From the first use of an old answer to the request that confirms it (RFC 4861 10).
+/// Time from the first use of an old answer to the request that confirms it (RFC 4861 10).
 pub const NEIGHBOUR_DELAY: Duration = Duration::from_secs(5);
-/// After which an unused neighbour is forgotten.
+/// How long an unused neighbour is kept.
 pub const NEIGHBOUR_STALE: Duration = Duration::from_secs(600);
-/// ICMP errors that are sent in a burst at most, and then a second (RFC 4443 2.4 (f), RFC 1812 4.3.2.8).
+/// Most ICMP errors in a burst (RFC 4443 2.4 (f), RFC 1812 4.3.2.8).
 pub const ICMP_ERRORS_BURST: u32 = 50;
-/// ICMP errors that are sent a second in the long run at most.
+/// Most ICMP errors per second in the long run.
 pub const ICMP_ERRORS_PER_SECOND: u32 = 1000;
-/// Counters of identifications of IPv4 packets: a destination has one of them, which few others share.
+/// Counters of IPv4 identifications. Few destinations share a counter.
 pub const IPV4_IDENT_COUNTERS: usize = 2048;
 /// Largest ICMP error: what every host accepts (RFC 1812 4.3.2.3).
 pub const ICMPV4_ERROR_BYTES_MAX: usize = 576;
 /// Largest ICMPv6 error: the smallest MTU (RFC 4443 2.4 (c)).
 pub const ICMPV6_ERROR_BYTES_MAX: usize = 1280;
-/// Extension headers that are walked over; a packet with more is dropped (RFC 8504 5.3).
+/// Extension headers of a packet; a packet with more is dropped (RFC 8504 5.3).
 pub const EXTENSION_HEADERS_MAX: usize = 8;
-/// Datagrams being put together.
+/// Datagrams in reassembly.
 pub const REASSEMBLY_DATAGRAMS_MAX: usize = 256;
 /// Their bytes.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
-/// Datagrams being put together that came by one device: half, so that no device has the whole table.
+/// Datagrams in reassembly from one device: half, so that no device has the whole table.
 pub const REASSEMBLY_DEVICE_DATAGRAMS_MAX: usize = REASSEMBLY_DATAGRAMS_MAX / 2;
 /// Their bytes.
 pub const REASSEMBLY_DEVICE_BYTES_MAX: usize = REASSEMBLY_BYTES_MAX / 2;
-/// Datagrams being put together that one source sent by one device: half of what the device may have.
+/// Datagrams in reassembly from one source on one device: half of the device's quota.
 pub const REASSEMBLY_SOURCE_DATAGRAMS_MAX: usize = REASSEMBLY_DEVICE_DATAGRAMS_MAX / 2;
 /// Their bytes: sixteen of the largest datagrams.
 pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = REASSEMBLY_DEVICE_BYTES_MAX / 2;
 /// Fragments of one datagram: 64 KB over links of 576 bytes.
 pub const REASSEMBLY_PIECES_MAX: usize = 128;
-/// From the first fragment to giving up: between RFC 8200's 60 s and the 15 s of RFC 791, so that less is held.
+/// Time for reassembly: between the 60 s of RFC 8200 and the 15 s of RFC 791, to hold less memory.
 pub const REASSEMBLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Path MTUs that are smaller than the first link's.
+/// Path MTUs that routers reported.
 pub const PATH_MTUS_MAX: usize = 1024;
 /// How long a path MTU is believed (RFC 8201 4).
 pub const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// How long an ICMP error may take to come back for a datagram: a router asks three seconds for a neighbour that is silent.
+/// How long an ICMP error about a datagram may take: a router asks for a silent neighbour for three seconds.
 pub const SENT_AGE: Duration = Duration::from_secs(10);
-/// Groups of flows whose latest datagrams are remembered, to tell errors about them from guesses. A flow belongs to one of them.
+/// Groups of flows in the record of sent datagrams. A flow belongs to one group.
 pub const SENT_BUCKETS: usize = 256;
-/// Datagrams that are remembered of one such group.
+/// Datagrams recorded for one group of flows.
 pub const SENT_EACH: usize = 16;
 /// UDP sockets of a stack.
 pub const UDP_SOCKETS_MAX: usize = 65_536;
 /// Bytes that wait in one UDP socket, each datagram counted with [`UDP_DATAGRAM_OVERHEAD_BYTES`].
 pub const UDP_QUEUE_BYTES_MAX: usize = 256 << 10;
-/// What a datagram costs beside its bytes, so that empty ones are bounded too.
+/// Memory of a datagram besides its bytes, so that empty datagrams are bounded too.
 pub const UDP_DATAGRAM_OVERHEAD_BYTES: usize = 128;
 /// Errors that wait in one UDP socket.
 pub const UDP_ERRORS_MAX: usize = 16;
-/// Groups that sockets of a stack joined, those on several devices counted on each. Groups that were left count until that is
-/// told; where one more would be too many, they give way untold, and routers find out by their silence.
+/// Groups that sockets of a stack joined, counted for each device. A group that was left counts until that is announced. If there
+/// is no room for another group, it is dropped without announcement, and routers notice by its silence.
 pub const GROUPS_MAX: usize = 4096;
-/// Groups that sockets joined on one device, for each IP version: a query about all is answered by some reports.
+/// Groups that sockets joined on one device, for each IP version: the answer to a general query fits into a few reports.
 pub const GROUPS_DEVICE_MAX: usize = 256;
-/// Sources of one group that queries may ask about; of more, the answer is for all. They fit into any report.
+/// Sources in a query about one group. With more, the answer covers all sources. They fit into any report.
 pub const GROUP_QUERY_SOURCES_MAX: usize = 64;
-/// Between two answers about the same: no querier asks more often (RFC 3376 8.8 has 1 s, counted in tenths).
+/// Time between two answers about the same group: no querier asks more often (RFC 3376 8.8: 1 s, counted in tenths).
 pub const GROUP_ANSWER_GAP: Duration = Duration::from_millis(100);
-/// Within which time a change is told again, where reports are lists (RFC 3376 8.11, RFC 3810 9.11).
+/// Longest time until a change is announced again, where reports are lists (RFC 3376 8.11, RFC 3810 9.11).
 pub const GROUP_CHANGE_REPEAT: Duration = Duration::from_secs(1);
 /// The same where each group has its own report (RFC 2236 8.10, RFC 2710 7.10).
 pub const GROUP_REPORT_REPEAT: Duration = Duration::from_secs(10);
-/// How often changes are told while no querier says otherwise (RFC 3376 8.1). A querier can say up to 7.
+/// How often a change is announced if no querier sets it (RFC 3376 8.1). A querier can set up to 7.
 pub const GROUP_ROBUSTNESS: u8 = 2;
-/// How often queriers ask while none says otherwise (RFC 3376 8.2).
+/// Interval of queries if no querier sets it (RFC 3376 8.2).
 pub const GROUP_QUERY_INTERVAL: Duration = Duration::from_secs(125);
-/// Groups that one socket joined, those on several devices counted on each.
+/// Groups that one socket joined, counted for each device.
 pub const UDP_GROUPS_MAX: usize = 64;
-/// Sockets that share an address and port, or get the datagrams to one group and port on one device: each has a copy made.
+/// Sockets that share an address and port, or that receive datagrams to one group and port on one device: each gets a copy.
 pub const UDP_SHARERS_MAX: usize = 64;
-/// Packets that a stack sends to itself in one call.
+/// Packets that a stack delivers to itself in one call.
 pub const LOOPBACK_PACKETS_MAX: usize = 64;
 /// Smallest payload of a segment that a connection lets itself be talked down to, by a peer's MSS or a path's MTU, as Linux
 /// does: less would cost more in headers and bookkeeping than it carries.
@@ -178,5 +178,5 @@ pub const TCP_SPARE_BYTES_MAX: usize = 64 << 10;
 pub const TCP_SOCKET_BYTES_FREE: usize = 4_096;
 /// What the buffers of all connections hold together, if the stack's owner does not say.
 pub const TCP_BUFFERS_BYTES_DEFAULT: usize = 1 << 30;
-/// Echo requests of our own that are remembered until they are answered.
+/// Echo requests that wait for a reply.
 pub const PINGS_MAX: usize = 64;

@@ -1,6 +1,6 @@
-//! Captures in the pcapng format, written into memory up to a bound; where the bytes go is the owner's business.
+//! Captures in the pcapng format, written into memory up to a bound. The owner stores the bytes.
 //!
-//! Of the format's blocks only those that this needs are written: section header, interface description, enhanced packet.
+//! It writes three kinds of blocks: section header, interface description and enhanced packet.
 //! Times are in nanoseconds.
 
 use crate::time::Instant;
@@ -15,10 +15,10 @@ const OPTION_FLAGS: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
 /// Nanoseconds, as a power of ten.
 const RESOLUTION: u8 = 9;
-/// What fits a length of 32 bits and is never reached: a frame's length is bounded.
+/// Stands for a length that exceeds 32 bits; frames never do.
 const LEN_MAX: u32 = u32::MAX;
 
-/// What frames of an interface begin with.
+/// The link header of an interface's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// An Ethernet header.
@@ -27,7 +27,7 @@ pub enum LinkType {
     Ip,
 }
 
-/// Which way a frame went over its interface.
+/// The direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// It was received.
@@ -36,20 +36,20 @@ pub enum Direction {
     Out,
 }
 
-/// A frame to be written.
+/// A frame to write.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// When it went by.
+    /// When it passed.
     pub at: Instant,
-    /// By which interface: the number that [`Pcapng::add_interface`] gave.
+    /// The interface: a number that [`Pcapng::add_interface`] returned.
     pub interface: u32,
-    /// Which way, if that is to be said.
+    /// The direction, if it is known.
     pub direction: Option<Direction>,
     /// Its first bytes, or all of them.
     pub bytes: &'a [u8],
-    /// How many it has.
+    /// Its length.
     pub len: usize,
-    /// Something to say of it; nothing, if empty.
+    /// A comment; none if empty.
     pub comment: &'a str,
 }
 
@@ -63,7 +63,7 @@ pub struct Pcapng {
 }
 
 impl Pcapng {
-    /// An empty one that holds at most `bytes_max` bytes at a time.
+    /// An empty capture that holds at most `bytes_max` bytes at a time.
     pub fn new(bytes_max: usize) -> Self {
         let mut capture = Self { bytes: Vec::new(), bytes_max, interfaces: 0, left_out: 0 };
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
@@ -74,7 +74,7 @@ impl Pcapng {
         capture
     }
 
-    /// Describes another interface; says its number.
+    /// Adds an interface; returns its number.
     pub fn add_interface(&mut self, name: &str, link_type: LinkType) -> u32 {
         let link_type: u16 = match link_type {
             LinkType::Ethernet => 1,
@@ -122,12 +122,12 @@ impl Pcapng {
         }
     }
 
-    /// What was written and not taken yet.
+    /// Bytes that were not taken yet.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes what was written, which makes room: all that was ever taken, in order, is the file.
+    /// Takes the bytes, which makes room. All bytes ever taken, in order, are the file.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_stays_inside_its_bound_and_goes_on_when_it_is_taken() {
+    fn a_full_capture_leaves_frames_out_and_continues_when_it_is_taken() {
         let mut capture = Pcapng::new(64 << 20);
         capture.add_interface("a", LinkType::Ip);
         let bytes = vec![0; 1 << 20];

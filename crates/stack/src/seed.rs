@@ -1,8 +1,8 @@
-//! What a stack draws from its seed: for each purpose a key or a stream of numbers of its own.
+//! Secrets derived from a stack's seed: a key or a stream of random numbers for each purpose.
 //!
-//! The seed is the key of a ChaCha20 generator, and each purpose has a stream of that generator. All outputs of one purpose
-//! therefore tell nothing about the seed or about another purpose. A value that a peer sees is a keyed hash (SipHash-2-4) or
-//! comes from a generator, both with a key of their own. Two stacks with one seed do the same.
+//! The seed is the key of a ChaCha20 generator, and each purpose has its own stream. The outputs for one purpose therefore reveal
+//! nothing about the seed or about another purpose. A value that a peer sees is a keyed hash (SipHash-2-4) or comes from a
+//! generator, both with a key of their own. Two stacks with the same seed behave the same.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -10,7 +10,7 @@ use siphasher::sip::{SipHasher13, SipHasher24};
 use std::fmt;
 use std::hash::BuildHasher;
 
-/// 256 bits that nobody outside may know. The owner of a stack draws them from the operating system.
+/// 256 secret bits. The owner of a stack draws them from the operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
 
@@ -20,7 +20,7 @@ impl fmt::Debug for Seed {
     }
 }
 
-/// What a key or a stream of numbers is for. A new purpose goes to the end: simulations then draw for the others what they drew.
+/// What a key or a stream of numbers is for. A new purpose goes to the end, so that simulations with old seeds stay the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -34,13 +34,13 @@ pub(crate) enum Purpose {
     FlowTable,
     /// The hash table of TCP listeners.
     ListenerTable,
-    /// The hash table of other ends with their local ports.
+    /// The hash table of remote addresses with their local ports.
     PortTable,
     /// Initial sequence numbers and timestamp offsets of TCP.
     InitialNumbers,
     /// SYN cookies.
     SynCookies,
-    /// The first local port towards each other end of TCP.
+    /// The first local port towards each remote address of TCP.
     TcpPorts,
     /// Local ports of UDP sockets.
     UdpPorts,
@@ -48,9 +48,9 @@ pub(crate) enum Purpose {
     Ipv4Idents,
     /// Identifications of IPv6 fragments.
     FragmentIdents,
-    /// The steps in which the limit of ICMP errors is used up.
+    /// The random cost of an ICMP error.
     ErrorLimit,
-    /// When groups are reported.
+    /// The random delay of group reports.
     GroupTimers,
     /// The digests of sent datagrams, which errors are compared with.
     SentDigests,
@@ -59,7 +59,7 @@ pub(crate) enum Purpose {
 }
 
 impl Seed {
-    /// The seed that a number names, for simulations and tests: anyone who knows the number knows all secrets.
+    /// The seed for a number, for simulations and tests: the number reveals all secrets.
     pub const fn simulated(number: u64) -> Self {
         let mut bytes = [0; 32];
         let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
@@ -70,7 +70,7 @@ impl Seed {
     /// The generator for a purpose.
     pub(crate) fn random(&self, purpose: Purpose) -> Random {
         let mut generator = ChaCha20Rng::from_seed(self.0);
-        // A generator with the seed itself for a key would tell nothing either, but its memory would hold the seed.
+        // The generator gets a derived key, so that its memory does not hold the seed.
         generator.set_stream(purpose as u64);
         let mut subkey = [0; 32];
         generator.fill_bytes(&mut subkey);
@@ -93,7 +93,7 @@ impl Seed {
     }
 }
 
-/// A source of numbers.
+/// A source of random numbers.
 #[derive(Clone)]
 pub(crate) struct Random {
     generator: ChaCha20Rng,
@@ -106,17 +106,17 @@ impl fmt::Debug for Random {
 }
 
 impl Random {
-    /// Any number.
+    /// A random number.
     pub(crate) fn next(&mut self) -> u64 {
         self.generator.next_u64()
     }
 
-    /// Any number of 32 bits.
+    /// A random number of 32 bits.
     pub(crate) fn next_u32(&mut self) -> u32 {
         self.generator.next_u32()
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A random number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         u32::try_from((u64::from(self.next_u32()) * u64::from(bound)) >> 32).unwrap_or(0)
     }
@@ -133,15 +133,15 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// SipHash-2-4 of some bytes.
+    /// The SipHash-2-4 of `bytes`.
     pub(crate) fn hash(self, bytes: &[u8]) -> u64 {
         let Self([left, right]) = self;
         SipHasher24::new_with_keys(left, right).hash(bytes)
     }
 }
 
-/// Makes hashers for a table, with one key: nobody outside can choose addresses and ports that all fall into one bucket. Its
-/// outputs never leave the stack, so SipHash-1-3 is enough, as in the standard library's tables.
+/// Makes hashers with a secret key, so that an attacker cannot choose addresses and ports that share a bucket. The hashes never
+/// leave the stack, so SipHash-1-3 is enough, as in the standard library's tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed {
     keys: [u64; 2],
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_output_for_people_holds_a_secret() {
+    fn debug_output_reveals_no_secret() {
         let seed = Seed([0x5a; 32]);
         let shown = format!(
             "{seed:?} {:?} {:?} {:?}",

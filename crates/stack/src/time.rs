@@ -1,39 +1,39 @@
-//! Time as the stack's owner tells it: nanoseconds of any clock that never runs backwards, and lengths of time.
+//! Time as the stack's owner supplies it: instants of any clock that never runs backwards, and durations.
 //!
-//! Both are one 64-bit number: every segment is timed, compared and summed several times, which the standard library's length
-//! of time, two numbers with a carry between them, makes several times dearer. Arithmetic stops at both ends.
+//! Both are one 64-bit number of nanoseconds. The standard library's duration has two numbers, which makes the several additions
+//! and comparisons for each segment several times slower. Arithmetic saturates.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A length of time, up to 584 years.
+/// A duration of up to 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Duration {
     ns: u64,
 }
 
 impl Duration {
-    /// None.
+    /// Zero.
     pub const ZERO: Self = Self { ns: 0 };
-    /// The longest there is.
+    /// The longest duration.
     pub const MAX: Self = Self { ns: u64::MAX };
 
-    /// So many seconds.
+    /// A number of seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self { ns: secs.saturating_mul(1_000_000_000) }
     }
 
-    /// So many milliseconds.
+    /// A number of milliseconds.
     pub const fn from_millis(ms: u64) -> Self {
         Self { ns: ms.saturating_mul(1_000_000) }
     }
 
-    /// So many microseconds.
+    /// A number of microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self { ns: us.saturating_mul(1_000) }
     }
 
-    /// So many nanoseconds.
+    /// A number of nanoseconds.
     pub const fn from_nanos(ns: u64) -> Self {
         Self { ns }
     }
@@ -58,12 +58,12 @@ impl Duration {
         self.ns
     }
 
-    /// True if it is none.
+    /// True if it is zero.
     pub const fn is_zero(self) -> bool {
         self.ns == 0
     }
 
-    /// By how much two differ.
+    /// The difference of two durations.
     pub const fn abs_diff(self, other: Self) -> Self {
         Self { ns: self.ns.abs_diff(other.ns) }
     }
@@ -82,7 +82,7 @@ impl From<Duration> for std::time::Duration {
 }
 
 impl From<std::time::Duration> for Duration {
-    /// As much of it as fits.
+    /// Saturates at the longest duration.
     fn from(time: std::time::Duration) -> Self {
         Self { ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
     }
@@ -132,17 +132,17 @@ impl Div<u32> for Duration {
     }
 }
 
-/// A moment. Two moments are compared and subtracted; what it counts from is the owner's business.
+/// A moment on the owner's clock; the owner decides where the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant {
     ns: u64,
 }
 
 impl Instant {
-    /// Later than all that come.
+    /// Later than every moment that comes.
     pub(crate) const NEVER: Self = Self { ns: u64::MAX };
 
-    /// The moment so many nanoseconds after the clock's zero.
+    /// The moment `ns` nanoseconds after the clock's zero.
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }
     }
@@ -152,7 +152,7 @@ impl Instant {
         self.ns
     }
 
-    /// The earlier of two moments of which either need not be.
+    /// The earlier of two moments, either of which may be absent.
     #[inline]
     pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_stops_at_both_ends_of_the_clock() {
+    fn time_saturates_at_both_ends_of_the_clock() {
         let end = Instant::from_ns(u64::MAX);
         assert_eq!(end + Duration::from_secs(1), end);
         assert_eq!(Instant::default() - Duration::MAX, Instant::default());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_are_those_of_the_standard_library_and_stop_at_their_ends() {
+    fn durations_agree_with_the_standard_library_and_saturate() {
         let std = std::time::Duration::from_micros;
         for (one, other) in [(1_500_000, 7), (0, 3), (u64::MAX / 1_000, 1)] {
             let (a, b) = (Duration::from_micros(one), Duration::from_micros(other));

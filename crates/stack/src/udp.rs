@@ -1,8 +1,8 @@
 //! UDP sockets (RFC 768, RFC 1122 4.1, RFC 8200 8.1): binding, connecting, and bounded queues of datagrams and errors.
 //!
-//! A datagram goes to the socket that fits it best: connected to its sender, else bound to its address, else to its port alone. Nothing
-//! here sends: `output.rs` does. The same address and port cannot be bound twice, but by sockets that all share it; an address
-//! beside a bare port can. Groups are in `udp/members.rs`.
+//! A datagram goes to the best match: a socket connected to its sender, else one bound to its address, else one bound to its port.
+//! Only sockets that share it can have the same address and port; an address and the unspecified address can be bound together.
+//! Groups are in `members.rs`. `stack/udp.rs` sends.
 
 use crate::drops::UdpDrop;
 use crate::limits::{
@@ -28,18 +28,18 @@ pub struct UdpId {
     generation: u32,
 }
 
-/// A datagram as it came.
+/// A datagram that arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// The address that it was sent to: one of the stack's own, or a group's.
+    /// The destination: an own address or a group's.
     pub to: IpAddr,
-    /// What it carries.
+    /// The payload.
     pub bytes: Vec<u8>,
 }
 
-/// A wrong use of a UDP socket, or one that has to wait.
+/// Why a call of a UDP socket failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UdpError {
     /// The socket is closed.
@@ -50,25 +50,25 @@ pub enum UdpError {
     NotOurs,
     /// There are [`UDP_SOCKETS_MAX`] already, or [`UDP_SHARERS_MAX`] share the address and port.
     Full,
-    /// The other side has port 0, an address of the other IP version than the socket's, or one that no packet goes to.
+    /// The remote port is 0, or the remote address has the other IP version or is no destination.
     Address,
-    /// Sending without an address on a socket that is not connected.
+    /// The socket is not connected, and the call names no destination.
     NotConnected,
-    /// More than a datagram can carry.
+    /// The payload exceeds the largest datagram.
     TooLong,
-    /// The address is no group's, or is one of the other IP version than the socket's.
+    /// The address is no group's, or has the other IP version.
     NotGroup,
     /// The stack has no such device, or the device has no address of that IP version.
     NoDevice,
-    /// The socket, its device or the stack is in as many groups as can be, or the group's port has as many sockets.
+    /// The socket, its device or the stack is in too many groups, or too many sockets joined the group with this port.
     TooManyGroups,
     /// The socket is in the group on that device already.
     Joined,
     /// The socket is not in the group on that device.
     NotJoined,
-    /// The stack has no route, or its queues are full: the reason that was counted.
+    /// The datagram was dropped, for example without a route: the reason that was counted.
     Dropped(crate::drops::DropReason),
-    /// The network said that an earlier datagram did not arrive (RFC 1122 4.1.3.3). Told once, on connected sockets.
+    /// The network reported an error about an earlier datagram (RFC 1122 4.1.3.3). Returned once, on connected sockets only.
     Network(SocketAddr, NetworkError),
 }
 
@@ -79,7 +79,7 @@ struct Key {
     remote: Option<SocketAddr>,
 }
 
-/// In few words: every datagram is looked up, up to three times.
+/// Hashes as few words as possible, because every datagram is looked up, up to three times.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
@@ -106,7 +106,7 @@ struct Socket {
     queue: VecDeque<Datagram>,
     queue_bytes: usize,
     errors: VecDeque<(SocketAddr, NetworkError)>,
-    /// It is among those that are told to be readable.
+    /// The socket is in the list of readable sockets.
     listed: bool,
     memberships: Vec<Membership>,
     options: SendOptions,
@@ -118,7 +118,7 @@ struct Slot {
     socket: Option<Socket>,
 }
 
-/// What a socket takes beside what waits in it and its memberships: an entry in each table that may have one.
+/// Memory of a socket without its queues and memberships: its entries in all tables.
 pub(crate) const SOCKET_BYTES: usize = size_of::<Slot>()
     + 2 * size_of::<(Key, u32)>()
     + 2 * size_of::<(Key, Vec<u32>)>()
@@ -130,9 +130,9 @@ pub(crate) struct UdpSockets {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32, Keyed>,
-    /// All sockets of keys that are shared, the first bound first: that one has what goes to one socket only.
+    /// All sockets of shared keys, in order of binding. A datagram to one socket goes to the first.
     sharers: BTreeMap<Key, Vec<u32>>,
-    /// The sockets that each group's datagrams to a port go to.
+    /// The sockets that receive a group's datagrams to a port.
     members: BTreeMap<(Membership, u16), Vec<u32>>,
     /// Sockets that have become readable, each once.
     ready: VecDeque<UdpId>,
@@ -157,17 +157,17 @@ impl UdpSockets {
         self.slots.len() - self.free.len()
     }
 
-    /// Bytes of datagrams that wait.
+    /// Bytes of the datagrams that wait.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.open().map(|socket| socket.queue_bytes).sum()
     }
 
-    /// Groups that sockets are in, counted for each socket.
+    /// Group memberships of all sockets.
     pub(crate) fn memberships(&self) -> usize {
         self.open().map(|socket| socket.memberships.len()).sum()
     }
 
-    /// News that nobody has asked for.
+    /// Events that wait.
     pub(crate) fn events(&self) -> usize {
         self.ready.len()
     }
@@ -206,7 +206,7 @@ impl UdpSockets {
         Ok(UdpId { slot, generation: entry.generation })
     }
 
-    /// Sets the only other side the socket talks to; `from` is the address it talks from.
+    /// Connects a socket to a remote address and port; `from` becomes its own address.
     pub(crate) fn connect(&mut self, id: UdpId, from: IpAddr, remote: SocketAddr) -> Result<(), UdpError> {
         let before = self.socket(id)?.key;
         let local = SocketAddr::new(from, before.local.port());
@@ -220,7 +220,7 @@ impl UdpSockets {
         Ok(())
     }
 
-    /// Closes a socket; the memberships that end with it.
+    /// Closes a socket; returns the memberships that end with it.
     pub(crate) fn close(&mut self, id: UdpId) -> Result<Vec<Membership>, UdpError> {
         let socket = self.socket(id)?;
         let (key, memberships) = (socket.key, std::mem::take(&mut socket.memberships));
@@ -235,7 +235,7 @@ impl UdpSockets {
         Ok(memberships)
     }
 
-    /// Takes a socket's address and port from it. Who shares them keeps them.
+    /// Releases a socket's address and port. Other sockets that share them keep them.
     fn release(&mut self, key: Key, slot: u32) {
         let next = self.sharers.get_mut(&key).and_then(|sharers| {
             sharers.retain(|sharer| *sharer != slot);
@@ -249,7 +249,7 @@ impl UdpSockets {
         }
     }
 
-    /// Where the socket is bound, and the other side it is connected to.
+    /// The socket's own address and port, and the remote ones if it is connected.
     pub(crate) fn addresses(&mut self, id: UdpId) -> Result<(SocketAddr, Option<SocketAddr>), UdpError> {
         self.socket(id).map(|socket| (socket.key.local, socket.key.remote))
     }
@@ -265,12 +265,12 @@ impl UdpSockets {
         Ok(datagram)
     }
 
-    /// Whether something waits at a socket.
+    /// Whether a datagram or an error waits at a socket.
     pub(crate) fn is_readable(&mut self, id: UdpId) -> Result<bool, UdpError> {
         self.socket(id).map(|socket| !socket.queue.is_empty() || !socket.errors.is_empty())
     }
 
-    /// Queues a datagram for the socket that fits it best.
+    /// Queues a datagram for the socket that matches best.
     pub(crate) fn deliver(&mut self, port: u16, datagram: Datagram) -> Result<(), UdpDrop> {
         let local = SocketAddr::new(datagram.to, port);
         let slot = self.find(local, datagram.from).ok_or(UdpDrop::NoSocket)?;
@@ -289,7 +289,7 @@ impl UdpSockets {
         Ok(())
     }
 
-    /// Has it told that a socket is readable.
+    /// Adds a socket to the list of readable sockets.
     fn list(&mut self, slot: u32) {
         let Slot { generation, socket } = &mut self.slots[slot as usize];
         if let Some(socket) = socket.as_mut().filter(|socket| !socket.listed) {
@@ -302,7 +302,7 @@ impl UdpSockets {
         }
     }
 
-    /// Throws out what is about sockets that are closed, before it is more than all others could be.
+    /// Removes events of closed sockets, so that the list stays bounded.
     #[cold]
     fn forget_stale_events(&mut self) {
         let Self { ready, slots, .. } = self;
@@ -313,7 +313,7 @@ impl UdpSockets {
     pub(crate) fn poll_ready(&mut self) -> Option<UdpId> {
         loop {
             let id = self.ready.pop_front()?;
-            // Others were closed.
+            // Events of closed sockets are skipped.
             if let Ok(socket) = self.socket(id) {
                 socket.listed = false;
                 return Some(id);
@@ -321,11 +321,11 @@ impl UdpSockets {
         }
     }
 
-    /// Tells a socket of a datagram that did not arrive. True if there is one that may have sent it.
+    /// Reports an error about a datagram to the socket that may have sent it; false if there is none.
     pub(crate) fn report(&mut self, local: SocketAddr, remote: SocketAddr, error: NetworkError) -> bool {
         let Some(slot) = self.find(local, remote) else { return false };
         let Some(socket) = &mut self.slots[slot as usize].socket else { return false };
-        // RFC 1122 4.1.3.3 asks for it to be passed up; who sends to many has no use for one's failure in the next call.
+        // RFC 1122 4.1.3.3. A socket that sends to many has no use for the failure of one destination in its next call.
         if socket.key.remote.is_some() && socket.errors.len() < UDP_ERRORS_MAX {
             socket.errors.push_back((remote, error));
             self.list(slot);
@@ -344,7 +344,7 @@ impl UdpSockets {
         slot.and_then(|slot| slot.socket.as_mut()).ok_or(UdpError::Closed)
     }
 
-    /// A port nobody can guess (RFC 6056 3.3.1).
+    /// A port that peers cannot guess (RFC 6056 3.3.1).
     fn free_port(&mut self, ip: IpAddr) -> Result<u16, UdpError> {
         let count = EPHEMERAL_PORTS.end() - EPHEMERAL_PORTS.start() + 1;
         let first = u16::try_from(self.ports.below(count.into())).unwrap_or(0);
@@ -382,7 +382,7 @@ pub(crate) fn unspecified(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Without flow label and scope, which tell no sockets apart.
+/// The address without flow label and scope, which do not distinguish sockets.
 fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
 }
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_goes_to_the_socket_that_fits_it_best() {
+    fn a_datagram_goes_to_the_socket_that_matches_best() {
         let mut u = sockets();
         let any = u.bind(address("0.0.0.0:53"), false).unwrap();
         let bound = u.bind(address("10.0.0.1:53"), false).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_told_readable_once_until_it_is_told_of() {
+    fn a_readable_socket_is_one_event_until_it_is_polled() {
         let mut sockets = sockets();
         let id = sockets.bind(address("10.0.0.1:7"), false).unwrap();
         let from: SocketAddr = "10.0.0.2:9".parse().unwrap();
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn every_ephemeral_port_can_be_had_once() {
+    fn every_ephemeral_port_can_be_bound_once() {
         let mut u = sockets();
         let mut ports = std::collections::BTreeSet::new();
         for _ in EPHEMERAL_PORTS {
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_to_connected_sockets_once() {
+    fn an_error_is_returned_once_by_connected_sockets() {
         let mut u = sockets();
         let (local, remote) = (address("10.0.0.1:53"), address("10.9.9.9:99"));
         let socket = u.bind(local, false).unwrap();

@@ -1,19 +1,19 @@
-//! A set of addresses that packets are compared with: a list while they are few, and a hash table as well beyond, so that a packet
-//! costs the same however many there are. None is ever taken out.
+//! A set of addresses that packets are compared with: a list while there are few, and a hash table in addition when there are
+//! more. The cost for a packet does not depend on their number. Addresses are never removed.
 
 use crate::seed::Keyed;
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// As many as are looked through faster than one is hashed.
+/// A list of this length is searched faster than one address is hashed.
 const FEW: usize = 8;
 
 /// A set of addresses of one IP version.
 #[derive(Debug)]
 pub(crate) struct Addresses<A> {
-    /// In the order in which they came.
+    /// In order of insertion.
     list: Vec<A>,
-    /// The same once they are more than few, else nothing.
+    /// The same addresses if there are more than [`FEW`]; empty otherwise.
     table: HashSet<A, Keyed>,
 }
 
@@ -22,7 +22,7 @@ impl<A: Copy + Eq + Hash> Addresses<A> {
         Self { list: Vec::new(), table: HashSet::with_hasher(keyed) }
     }
 
-    /// Takes an address in, if it is not there yet.
+    /// Adds an address unless the set has it.
     pub(crate) fn insert(&mut self, address: A) {
         if self.contains(address) {
             return;
@@ -39,7 +39,7 @@ impl<A: Copy + Eq + Hash> Addresses<A> {
         if self.list.len() <= FEW { self.list.contains(&address) } else { self.table.contains(&address) }
     }
 
-    /// The one that came first.
+    /// The address that was added first.
     #[inline]
     pub(crate) fn first(&self) -> Option<A> {
         self.list.first().copied()
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_what_was_put_in_and_nothing_else_however_much_that_is() {
+    fn a_set_of_any_size_has_exactly_the_inserted_addresses() {
         let (mut v4, mut v6) = (set(), set());
         assert_eq!(v4.first(), None);
         for count in 0..3_000_u32 {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_hashed_nowhere() {
+    fn a_small_set_has_no_hash_table() {
         let mut few = set();
         for n in 0..FEW {
             few.insert(n);

@@ -1,7 +1,7 @@
-//! Forwarding (RFC 1812 5, RFC 8200): one lookup, one header edited, and the payload left where it is. Nothing is kept
+//! Forwarding (RFC 1812 5, RFC 8200): one lookup, one edited header, and a payload that stays where it is. A router keeps no state
 //! per connection or destination.
 //!
-//! What the next link did not agree to is made good here: checksums filled in, large segments cut.
+//! Where the next link did not agree to marks, forwarding fills checksums in and cuts large segments.
 
 use super::Ip;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
@@ -21,18 +21,18 @@ use crate::wire::ipv6::Ipv6Header;
 use smoltcp::wire::{EthernetProtocol, Ipv4Packet, Ipv6Packet};
 use std::net::IpAddr;
 
-/// A packet to be passed on, whole or cut.
+/// A packet to forward, whole or in pieces.
 #[derive(Debug)]
 pub struct Forward<'a, P: ?Sized> {
-    /// Over which device.
+    /// The device that it leaves by.
     pub device: DeviceId,
     pub(crate) pieces: Pieces<'a, P>,
-    /// Where frames are captured, and the time.
+    /// The time and the capture, while frames are captured.
     pub(crate) capture: Option<(Instant, &'a mut Capture)>,
 }
 
 impl<P: Payload + ?Sized> Forward<'_, P> {
-    /// The next frame to send, in order.
+    /// The next frame to send.
     #[inline]
     pub fn next_piece(&mut self) -> Option<Piece<'_>> {
         if self.capture.is_some() {
@@ -41,7 +41,7 @@ impl<P: Payload + ?Sized> Forward<'_, P> {
         self.pieces.next_piece()
     }
 
-    /// A frame is put together to be captured, and then told as if it had not been.
+    /// Joins a frame to capture it, and then hands it out as usual.
     fn next_captured(&mut self) -> Option<Piece<'_>> {
         let before = self.pieces.scratch.cut;
         let piece = self.pieces.next_piece()?;
@@ -124,7 +124,7 @@ impl Ip {
         Forward { device, pieces: Pieces { packet, scratch: &mut self.scratch }, capture }
     }
 
-    /// RFC 1812 5.3.8: packets to where this one comes from would leave by the device that it came by.
+    /// True if the route back to the source leads over the arrival device (RFC 1812 5.3.8).
     #[inline(never)]
     fn leads_back(&self, device: DeviceId, from: IpAddr) -> bool {
         matches!(self.routes.lookup(from), Some(Target::Via { device: back, .. }) if back == device)
@@ -163,7 +163,7 @@ impl Ip {
             let error = IcmpError::TooBig { mtu: u16::try_from(mtu).unwrap_or(u16::MAX) };
             return Err(self.refuse(now, packet, total_bytes, error, IpDrop::TooBig));
         }
-        // A fragment's receiver could not tell that the datagram's checksum is open; that of segments is made anew.
+        // The receiver of a fragment cannot see that the datagram's checksum is unfilled. Segments get new checksums anyway.
         let stays_open = agreed.checksum_unfilled && whole;
         let made_anew = large && !whole;
         if unfilled && !stays_open && !made_anew {
@@ -201,7 +201,7 @@ impl Ip {
     }
 }
 
-/// The station that a packet goes to next, of whom the hop itself tells nothing that still holds.
+/// The link address of the next hop, which the route does not have or no longer trusts.
 #[inline(never)]
 fn resolve<P: Payload + ?Sized>(
     now: Instant,
@@ -219,7 +219,7 @@ fn resolve<P: Payload + ?Sized>(
     Some(resolved.mac)
 }
 
-/// Where a packet goes whose header was parsed.
+/// The destination of a packet whose header was parsed.
 fn destination<P: Payload + ?Sized>(packet: &Packet<'_, P>) -> IpAddr {
     let header = packet.header();
     if header[0] >> 4 == 4 {
@@ -229,7 +229,7 @@ fn destination<P: Payload + ?Sized>(packet: &Packet<'_, P>) -> IpAddr {
     }
 }
 
-/// Plans for a large segment; false if what it was made of does not fit the next link either.
+/// Plans for a large segment; false if its segments exceed the next link's MTU too.
 fn plan_segments<P: Payload + ?Sized>(
     pieces: &mut Pieces<'_, P>,
     may_fragment: bool,
@@ -246,7 +246,7 @@ fn plan_segments<P: Payload + ?Sized>(
     if whole {
         return Ok(true);
     }
-    // A checksum that was wrong must not become right by being made anew.
+    // Cutting computes new checksums, which must not hide a wrong one.
     if !marks.checksum_unfilled && !pieces.is_intact() {
         return Err(IpDrop::Checksum.into());
     }

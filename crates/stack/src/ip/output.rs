@@ -1,4 +1,4 @@
-//! Packets of the stack's own: where they leave, from which address, cut to what the path takes, and to which station.
+//! Packets that this stack sends: device, source address, fragments for the path's MTU, and the next hop's link address.
 
 use super::Ip;
 use crate::drops::{DropReason, IpDrop, LinkDrop};
@@ -16,7 +16,7 @@ use crate::wire::ipv6::{FRAGMENT_BYTES, Ipv6Header};
 use smoltcp::wire::EthernetProtocol;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Who on a link is to have a packet.
+/// The receiver of a packet on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hop {
     Neighbour(IpAddr),
@@ -78,7 +78,7 @@ impl Ip {
         self.transmit(now, device, hop, to.is_ipv4(), packets)
     }
 
-    /// Gives packets to a device, behind a link header once the station is known.
+    /// Queues packets on a device, or keeps them until the neighbour's link address is known.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -124,7 +124,7 @@ impl Ip {
         self.identifications.next_v4(to)
     }
 
-    /// The address to send from, to `to`, over that device or over its route's.
+    /// The source address of packets to `to`, over the given device or the route's.
     pub(crate) fn address_towards(&self, to: IpAddr, on: Option<DeviceId>) -> Option<IpAddr> {
         if self.is_own(to) {
             return Some(to);
@@ -138,12 +138,12 @@ impl Ip {
         self.devices[usize::from(device.0)].address_for(next)
     }
 
-    /// The device that an answer to `to` has to leave by, if addresses alone do not tell: that of the question.
+    /// The device for an answer to `to`: the question's device where `to` is valid on one link only.
     pub(crate) fn link_of(&self, device: DeviceId, to: IpAddr) -> Option<DeviceId> {
         (is_link_local(to) || to.is_multicast()).then_some(device)
     }
 
-    /// The same for what a socket sends: that of the address it is bound to.
+    /// The same for packets of a socket: the device of the address that the socket is bound to.
     pub(crate) fn link_for(&self, from: IpAddr, to: IpAddr) -> Option<DeviceId> {
         let everybody = to == IpAddr::V4(Ipv4Addr::BROADCAST);
         if !(is_link_local(to) || to.is_multicast() || everybody) {

@@ -1,15 +1,14 @@
-//! Path MTUs that routers told of (RFC 1191, RFC 8201): a bounded table of destinations, each believed for a time.
+//! Path MTUs that routers reported (RFC 1191, RFC 8201): a bounded table of destinations whose entries expire.
 
 use crate::limits::{MTU_IPV4_MIN, MTU_IPV6_MIN, PATH_MTU_AGE, PATH_MTUS_MAX};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// What a path takes in the table and in the order of ages.
+/// Memory of one entry, in the table and in the order of ages.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(IpAddr, (u16, Instant))>() + 2 * size_of::<(Instant, IpAddr)>();
 
-/// What is believed of an MTU that a router told: never less than the smallest (RFC 8201 4), which is also what an older
-/// router's 0 stands for.
+/// The MTU to assume after a report: never below the smallest MTU (RFC 8201 4), which is also what the 0 of older routers means.
 pub(crate) fn believable(mtu: u16, to: IpAddr) -> u16 {
     mtu.max(if to.is_ipv4() { MTU_IPV4_MIN } else { MTU_IPV6_MIN })
 }
@@ -21,7 +20,7 @@ pub(crate) struct PathMtus {
 }
 
 impl PathMtus {
-    /// Takes a smaller MTU; a larger one is not believed before the old one has aged. The oldest makes room.
+    /// Records a smaller MTU; a larger one is ignored until the old one expires. A full table drops its oldest entry.
     pub(crate) fn learn(&mut self, now: Instant, to: IpAddr, mtu: u16) {
         if self.get(now, to).is_some_and(|known| known <= mtu) {
             return;
@@ -42,7 +41,7 @@ impl PathMtus {
         self.paths.len()
     }
 
-    /// What is known of the path.
+    /// The path's MTU, if it is known.
     pub(crate) fn get(&self, now: Instant, to: IpAddr) -> Option<u16> {
         self.paths.get(&to).filter(|(_, until)| now < *until).map(|(mtu, _)| *mtu)
     }

@@ -1,9 +1,9 @@
-//! Reassembly (RFC 791, RFC 8200 4.5). Bounded in datagrams, bytes, pieces and time; a datagram with overlapping fragments is
-//! dropped whole, with those of its fragments that come later (RFC 5722). An exact repetition is passed over.
+//! Reassembly (RFC 791, RFC 8200 4.5), bounded in datagrams, bytes, fragments and time. A datagram with overlapping fragments is
+//! dropped, together with its fragments that arrive later (RFC 5722). An exact repetition of a fragment is ignored.
 //!
-//! Each source has a quota, each device has one, and the table has a bound. Where one of them is full, a new fragment takes the
-//! place of an older datagram: the oldest one of the heaviest source, of the heaviest device where the table is full. A
-//! source that holds less than the others loses nothing, however many fragments these send.
+//! Each source and each device has a quota, and the table has a bound. At a bound, a new fragment evicts an older datagram: the
+//! oldest one of the source that holds most, on the device that holds most if the table is full. A source that holds less than
+//! the others loses nothing, however many fragments the others send.
 
 mod shares;
 
@@ -20,13 +20,13 @@ use smoltcp::wire::IPV6_HEADER_LEN;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What a datagram's fragments have in common.
+/// What the fragments of a datagram share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DatagramKey {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) ident: u32,
-    /// IPv4 tells datagrams apart by protocol too; 0 for IPv6.
+    /// Part of the key for IPv4 only; 0 for IPv6.
     pub(crate) protocol: u8,
     pub(crate) device: DeviceId,
 }
@@ -34,7 +34,7 @@ pub(crate) struct DatagramKey {
 /// One fragment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
-    /// The headers in front of the fragmented part, kept of the first fragment.
+    /// The headers before the fragmented part; those of the first fragment are kept.
     pub(crate) head: &'a [u8],
     pub(crate) offset: usize,
     pub(crate) bytes: &'a [u8],
@@ -42,30 +42,30 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Where it ends in its datagram.
+    /// Offset of its end in the datagram.
     fn end(&self) -> usize {
         self.offset + self.bytes.len()
     }
 
-    /// Bytes that are kept of it.
+    /// Bytes that the table keeps.
     fn held_bytes(&self) -> usize {
         self.bytes.len() + if self.offset == 0 { self.head.len() } else { 0 }
     }
 
-    /// Its length is not a multiple of 8, as that of every fragment but the last is.
+    /// True if the length is not a multiple of 8; only the last fragment may have such a length.
     pub(crate) fn is_uneven(&self) -> bool {
         self.more && !self.bytes.len().is_multiple_of(8)
     }
 
-    /// Its datagram would be longer than any may be.
+    /// True if its datagram would exceed the largest datagram.
     pub(crate) fn is_too_long(&self, v6: bool) -> bool {
-        // IPv6 tells the length of what follows its fixed header, IPv4 that of everything.
-        let untold = if v6 { IPV6_HEADER_LEN } else { 0 };
-        self.head.len().saturating_sub(untold) + self.offset + self.bytes.len() > usize::from(u16::MAX)
+        // The length field of IPv6 leaves out the fixed header; that of IPv4 covers everything.
+        let uncounted = if v6 { IPV6_HEADER_LEN } else { 0 };
+        self.head.len().saturating_sub(uncounted) + self.offset + self.bytes.len() > usize::from(u16::MAX)
     }
 }
 
-/// A datagram put together.
+/// A reassembled datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Datagram {
     /// The headers of the first fragment.
@@ -73,17 +73,17 @@ pub(crate) struct Datagram {
     pub(crate) payload: Vec<u8>,
 }
 
-/// A datagram given up because the rest did not come.
+/// A datagram that was given up because fragments are missing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
-    /// The first fragment, if it was there: who sent it may be told (RFC 1122 3.3.2, RFC 8200 4.5).
+    /// The first fragment, if it arrived: an error about it may be sent (RFC 1122 3.3.2, RFC 8200 4.5).
     pub(crate) first: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
 enum DatagramState {
     Waiting(Waiting),
-    /// Dropped; fragments that are still on the way are dropped too.
+    /// Dropped; its fragments that arrive later are dropped too.
     Dropped,
 }
 
@@ -93,7 +93,7 @@ struct Waiting {
     pieces: BTreeMap<usize, Vec<u8>>,
     /// Bytes of all pieces.
     payload: usize,
-    /// Where the last fragment ends.
+    /// Offset of the datagram's end, once the last fragment arrived.
     end: Option<usize>,
 }
 
@@ -105,8 +105,8 @@ struct DatagramEntry {
     state: DatagramState,
 }
 
-/// What a datagram takes beside its bytes: its entry, its places by deadline and by age, the shares of a source and of a
-/// device, its headers and as many pieces as it may have.
+/// Memory of a datagram besides its bytes: its entry, its places by deadline and by age, the shares of a source and of a device,
+/// its headers, and the greatest number of fragments.
 pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)>()
     + 2 * size_of::<((Instant, u64), DatagramKey)>()
     + 2 * size_of::<((DeviceId, IpAddr, u64), DatagramKey)>()
@@ -115,7 +115,7 @@ pub(crate) const ENTRY_BYTES: usize = 2 * size_of::<(DatagramKey, DatagramEntry)
     + HEADER_BYTES_MAX
     + REASSEMBLY_PIECES_MAX * 2 * size_of::<(usize, Vec<u8>)>();
 
-/// All datagrams being put together.
+/// All datagrams in reassembly.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     entries: BTreeMap<DatagramKey, DatagramEntry>,
@@ -126,7 +126,7 @@ pub(crate) struct Reassembly {
     devices: Shares<(), DeviceId>,
     bytes: usize,
     next_age: u64,
-    /// Datagrams given up for others that are not counted yet.
+    /// Evicted datagrams that are not counted yet.
     evicted: u64,
 }
 
@@ -150,17 +150,17 @@ impl Reassembly {
         self.entries.len()
     }
 
-    /// Bytes of pieces that wait.
+    /// Bytes of fragments that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many datagrams were given up for others since this was last asked.
+    /// Datagrams evicted since the last call.
     pub(crate) fn take_evicted(&mut self) -> u64 {
         std::mem::take(&mut self.evicted)
     }
 
-    /// Takes a fragment; `Ok(Some)` if it completes its datagram.
+    /// Adds a fragment; `Ok(Some)` if it completes its datagram.
     pub(crate) fn add(
         &mut self,
         now: Instant,
@@ -186,7 +186,7 @@ impl Reassembly {
             }
         }
         self.make_room(&key, Measure::Bytes, piece.held_bytes());
-        // The oldest datagram of the heaviest source may have been this one.
+        // The evicted datagram may have been this one.
         let Some(DatagramEntry { state: DatagramState::Waiting(waiting), .. }) = self.entries.get_mut(&key) else {
             return Err(FragmentDrop::Full);
         };
@@ -195,12 +195,12 @@ impl Reassembly {
         Ok(if is_whole { self.take(key).map(Waiting::join) } else { None })
     }
 
-    /// When the next datagram is given up.
+    /// When the next datagram times out.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.deadlines.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Gives up one datagram whose time has come.
+    /// Gives up one datagram that timed out.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<(DeviceId, Expired)> {
         while let Some(((at, _), key)) = self.deadlines.first_key_value()
             && *at <= now
@@ -223,8 +223,8 @@ impl Reassembly {
         self.change_shares(&key, 1, 0);
     }
 
-    /// Gives up datagrams until `more` fits into the quota of the source, that of the device and the table, or until the
-    /// datagram itself is given up. Each round ends a datagram, so in the long run a fragment costs one round at most.
+    /// Evicts datagrams until `more` fits into the quotas and the table, or until the datagram itself is evicted. Each round ends a
+    /// datagram, so in the long run a fragment costs one round at most.
     fn make_room(&mut self, key: &DatagramKey, by: Measure, more: usize) {
         while let Some(oldest) = self.in_the_way(key, by, more) {
             self.take(oldest);
@@ -235,7 +235,7 @@ impl Reassembly {
         }
     }
 
-    /// The datagram to give up next; none if there is room.
+    /// The datagram to evict next; `None` if there is room.
     fn in_the_way(&self, key: &DatagramKey, by: Measure, more: usize) -> Option<DatagramKey> {
         let DatagramKey { device, from, .. } = *key;
         let is_full = |weight: usize, quota: (usize, usize)| {
@@ -259,12 +259,12 @@ impl Reassembly {
         self.oldest(device, self.sources.heaviest(device, by)?)
     }
 
-    /// The datagram of a source whose first fragment came before those of the others.
+    /// The datagram of a source whose first fragment arrived before all others.
     fn oldest(&self, device: DeviceId, from: IpAddr) -> Option<DatagramKey> {
         self.ages.range((device, from, 0)..=(device, from, u64::MAX)).next().map(|(_, key)| *key)
     }
 
-    /// Counts datagrams and bytes that came or went.
+    /// Counts datagrams and bytes that were added or removed.
     fn change_shares(&mut self, key: &DatagramKey, datagrams: isize, bytes: isize) {
         let changed = |share: Share, oldest: u64| Share {
             datagrams: share.datagrams.saturating_add_signed(datagrams),
@@ -278,7 +278,7 @@ impl Reassembly {
         self.bytes = self.bytes.saturating_add_signed(bytes);
     }
 
-    /// Drops a datagram's bytes; its entry stays for the fragments that are still on the way.
+    /// Drops a datagram's bytes; its entry stays, to recognise fragments that arrive later.
     fn drop_datagram(&mut self, key: DatagramKey) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         let freed = entry.bytes();
@@ -286,7 +286,7 @@ impl Reassembly {
         self.change_shares(&key, 0, -freed.cast_signed());
     }
 
-    /// Takes a datagram out; none if it was dropped before.
+    /// Removes a datagram; `None` if it was dropped before.
     fn take(&mut self, key: DatagramKey) -> Option<Waiting> {
         let entry = self.entries.remove(&key)?;
         self.deadlines.remove(&(entry.until, entry.age));
@@ -314,7 +314,7 @@ impl DatagramEntry {
 }
 
 impl Waiting {
-    /// Whether a piece fits to those that are there.
+    /// Checks a fragment against those that are there.
     fn judge(&self, piece: &Piece<'_>) -> Result<(), FragmentDrop> {
         let (start, end) = (piece.offset, piece.end());
         if self.pieces.get(&start).is_some_and(|known| known == piece.bytes) && (piece.more || self.end == Some(end)) {
@@ -333,7 +333,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Takes a piece that fits. True if all is there.
+    /// Adds a fragment that was checked; true if the datagram is complete.
     fn insert(&mut self, piece: &Piece<'_>) -> bool {
         if !piece.more {
             self.end = Some(piece.end());
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_drops_the_datagram_and_what_follows_of_it() {
+    fn an_overlap_drops_the_datagram_and_its_later_fragments() {
         for (offset, more) in [(0, true), (8, true), (12, true), (4, true), (8, false), (0, false)] {
             let mut r = Reassembly::default();
             assert_eq!(r.add(NOW, key(1), &piece(8, &[1; 8], true)), Ok(None));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_fragment_does_no_harm() {
+    fn a_repeated_fragment_is_ignored() {
         let mut r = Reassembly::default();
         assert_eq!(r.add(NOW, key(1), &piece(0, &[1; 8], true)), Ok(None));
         assert_eq!(r.add(NOW, key(1), &piece(0, &[1; 8], true)), Err(FragmentDrop::Duplicate));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_that_none_can_be_is_refused() {
+    fn a_malformed_fragment_is_refused() {
         let mut r = Reassembly::default();
         for (offset, bytes, more) in [(0, 0, true), (8, 0, false), (0, 7, true), (65_528, 8, false)] {
             let bytes = vec![0; bytes];
@@ -474,9 +474,9 @@ mod tests {
         assert_nothing_left(&mut r);
     }
 
-    /// A datagram that is the oldest of a source that has too much makes room for its own next piece.
+    /// A datagram that is the oldest of a source beyond its quota is evicted for its own next fragment.
     #[test]
-    fn a_piece_whose_own_datagram_gives_way_is_dropped() {
+    fn a_fragment_whose_own_datagram_is_evicted_is_dropped() {
         let mut r = Reassembly::default();
         let (beginning, most) = (vec![0; 8_000], vec![0; 57_000]);
         r.add(NOW, key(0), &piece(0, &beginning, true)).unwrap();
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_in_time_is_given_up_with_its_first_fragment() {
+    fn a_datagram_that_times_out_returns_its_first_fragment() {
         let mut r = Reassembly::default();
         r.add(NOW, key(1), &piece(0, &[5; 8], true)).unwrap();
         r.add(NOW + Duration::from_secs(1), key(2), &piece(8, &[5; 8], true)).unwrap();

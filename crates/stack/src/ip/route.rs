@@ -17,9 +17,9 @@ use table::{Table, number};
 pub enum Target {
     /// To this stack itself, which has the address on that device.
     Local(DeviceId),
-    /// To everybody on the network of that device.
+    /// To all stations on the network of that device.
     Broadcast(DeviceId),
-    /// To nobody: the first address of an own network, an obsolete form of broadcast (RFC 1812 4.2.2.11).
+    /// Nowhere: the first address of an own network, an obsolete broadcast address (RFC 1812 4.2.2.11).
     Nobody,
     /// Out through a device, to the gateway or, if there is none, to the destination itself.
     Via {
@@ -30,7 +30,7 @@ pub enum Target {
     },
 }
 
-/// A route that cannot be taken.
+/// Why a route cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteError {
     /// There are [`ROUTES_MAX`] already.
@@ -47,7 +47,7 @@ pub struct Routes {
     v4: Table<u32>,
     v6: Table<u128>,
     hops: Hops,
-    /// How many there may be.
+    /// The greatest number of routes.
     max: usize,
 }
 
@@ -62,7 +62,7 @@ impl Routes {
         Self { v4: Table::new(), v6: Table::new(), hops: Hops::new(), max }
     }
 
-    /// Adds a route, or changes the one that its prefix has, for which there always is room.
+    /// Adds a route, or replaces the route of the same prefix; a replacement always has room.
     pub fn insert(&mut self, prefix: Prefix, target: Target) -> Result<(), RouteError> {
         if let Target::Via { gateway: Some(gateway), .. } = target
             && gateway.is_ipv4() != prefix.address().is_ipv4()
@@ -83,7 +83,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Whether so many more routes may be added.
+    /// Whether `count` more routes fit.
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.max - self.len() >= count
     }
@@ -95,7 +95,7 @@ impl Routes {
         }
     }
 
-    /// Takes a route away; false if there was none.
+    /// Removes a route; false if there was none.
     pub fn remove(&mut self, prefix: Prefix) -> bool {
         let hop = match prefix.address() {
             IpAddr::V4(address) => self.v4.remove(address.to_bits(), prefix.length()),
@@ -113,7 +113,7 @@ impl Routes {
         self.find(destination).1.copied()
     }
 
-    /// The same where it lies: of a copy only some is wanted, which would wait for what was just stored.
+    /// The same by reference. A copy, of which the caller reads only a part, would stall until its stores have completed.
     #[inline]
     pub(crate) fn find(&self, destination: IpAddr) -> (HopId, Option<&Target>) {
         let hop = match destination {
@@ -131,18 +131,18 @@ impl Routes {
         }
     }
 
-    /// What the gateway of a hop was resolved to last.
+    /// The link address to which the gateway of a hop was last resolved.
     #[inline]
     pub(crate) fn resolved(&self, hop: HopId) -> &Resolved {
         &self.hops.slots[hop.0 as usize].resolved
     }
 
-    /// Notes what the gateway of a hop is resolved to.
+    /// Records the link address of a hop's gateway.
     pub(crate) fn set_resolved(&mut self, hop: HopId, resolved: Resolved) {
         self.hops.slots[hop.0 as usize].resolved = resolved;
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
@@ -153,7 +153,7 @@ impl Routes {
     }
 }
 
-/// The number of a target, until routes change.
+/// The number of a target; valid until routes change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HopId(u32);
 
@@ -169,7 +169,7 @@ struct Hops {
 struct Hop {
     target: Option<Target>,
     routes: usize,
-    /// What the gateway was resolved to, so that not each packet has it looked up.
+    /// The gateway's link address, so that packets need no lookup in the neighbour table.
     resolved: Resolved,
 }
 

@@ -1,7 +1,7 @@
-//! From one packet to what goes out: the packet whole with its header edited, as fragments, or as TCP segments.
+//! From one packet to the frames that leave: the packet with an edited header, its fragments, or TCP segments cut from it.
 //!
-//! A piece is a header of its own and a part of the original frame, to be copied by whoever moves frames. Nothing here
-//! decides: `forward.rs` and `output.rs` do.
+//! A piece is a new header and a range of the original frame; the owner of the link copies that range. `forward.rs` and
+//! `output.rs` decide what is cut.
 
 use crate::drops::LinkDrop;
 use crate::limits::HEADER_BYTES_MAX;
@@ -22,18 +22,18 @@ pub struct Piece<'a> {
     pub header: &'a [u8],
     /// The bytes of the original frame that follow the header.
     pub range: Range<usize>,
-    /// What the receiver is to know.
+    /// What the receiver has to know besides the bytes.
     pub marks: Marks,
 }
 
-/// Room for headers that are edited, in the stack, so that they are written once and not moved.
+/// Room for edited headers. It lies in the stack, so that headers are written once and not moved.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// Room for the link's header, the packet's IP header, and what is edited behind it.
+    /// The link header, the packet's IP header, and the edited part behind it.
     head: [u8; HEADER_BYTES_MAX],
     /// The header of one fragment or segment.
     piece: [u8; HEADER_BYTES_MAX],
-    /// How far the packet is cut.
+    /// The state of the packet in work.
     pub(crate) cut: Cut,
 }
 
@@ -48,7 +48,7 @@ impl Scratch {
 /// How a packet is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Not at all.
+    /// The packet as it is.
     Whole,
     /// Into IPv4 fragments with this much payload, a multiple of 8.
     FragmentsV4 { bytes: usize },
@@ -56,11 +56,11 @@ pub(crate) enum Plan {
     FragmentsV6 { bytes: usize, ident: u32 },
     /// Into TCP segments with this much payload.
     Segments { bytes: usize },
-    /// All is out.
+    /// All pieces were handed out.
     Done,
 }
 
-/// What of the packet's IP header matters for cutting it.
+/// What cutting needs to know of the IP header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) is_v4: bool,
@@ -82,16 +82,16 @@ impl Shape {
     }
 }
 
-/// How far a packet is cut.
+/// The packet in work: its plan, and how much of it was handed out.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
     shape: Shape,
     head_end: usize,
-    /// Bytes of the link's header in use.
+    /// Bytes of the link header.
     link_bytes: usize,
     marks: Marks,
     plan: Plan,
-    /// Bytes of payload that are out.
+    /// Bytes of payload handed out.
     done_bytes: usize,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Pieces<'a, P: ?Sized> {
     pub(crate) scratch: &'a mut Scratch,
 }
 
-/// Where source and destination stand in the headers.
+/// Where source and destination lie in the headers.
 const IPV4_ADDRESSES: Range<usize> = 12..20;
 const IPV6_ADDRESSES: Range<usize> = 8..40;
 const TCP_HEADER_BYTES: usize = 20;
@@ -119,7 +119,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     pub(crate) fn new(packet: Packet<'a, P>, shape: Shape, scratch: &'a mut Scratch) -> Self {
         let head_end = LINK_BYTES + shape.ip_bytes;
         match packet.header().first_chunk::<IPV6_HEADER_LEN>() {
-            // A length known beforehand is worth copying some bytes more: what lies behind the header is never read.
+            // A copy of constant length is faster; the bytes behind the header are never read.
             Some(header) if shape.ip_bytes <= IPV6_HEADER_LEN => {
                 scratch.head[LINK_BYTES..LINK_BYTES + IPV6_HEADER_LEN].copy_from_slice(header);
             }
@@ -137,7 +137,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         &mut self.scratch.head[LINK_BYTES..LINK_BYTES + self.scratch.cut.shape.ip_bytes]
     }
 
-    /// Room for the link's header; `bytes` of it will be used.
+    /// Room for the link header, of which `bytes` will be used.
     pub(crate) fn link_mut(&mut self, bytes: usize) -> &mut [u8] {
         self.scratch.cut.link_bytes = bytes;
         &mut self.scratch.head[..LINK_BYTES]
@@ -151,12 +151,12 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         self.scratch.cut.marks = marks;
     }
 
-    /// Plans for IPv4 fragments of packets up to so many bytes.
+    /// Plans IPv4 fragments for an MTU.
     pub(crate) fn plan_fragments_v4(&mut self, mtu: usize) {
         self.scratch.cut.plan = Plan::FragmentsV4 { bytes: (mtu - self.scratch.cut.shape.ip_bytes) & !7 };
     }
 
-    /// Takes the transport header into what is edited, and fills its checksum in.
+    /// Copies the transport header to the edited part and fills its checksum in.
     pub(crate) fn fill_checksum(&mut self) -> Result<(), LinkDrop> {
         let (bytes, at) = self.checksum_place().ok_or(LinkDrop::Marks)?;
         self.take_transport_header(bytes)?;
@@ -180,7 +180,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         self.packet.sum(sum, self.scratch.cut.shape.ip_bytes, self.scratch.cut.shape.total_bytes).is_intact()
     }
 
-    /// Takes the TCP header into what is edited, so that the packet can be cut into segments. Says how much payload there is.
+    /// Copies the TCP header to the edited part, so that the packet can be cut into segments. Returns the bytes of payload.
     pub(crate) fn prepare_segments(&mut self) -> Result<usize, LinkDrop> {
         if self.scratch.cut.shape.protocol != TCP {
             return Err(LinkDrop::Marks);
@@ -191,7 +191,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
             return Err(LinkDrop::Marks);
         }
         self.take_transport_header(header_bytes)?;
-        // Segments that end a connection or carry urgent data are not made large by anyone.
+        // No sender makes large segments with these control bits.
         let tcp = TcpPacket::new_unchecked(self.transport());
         if tcp.syn() || tcp.rst() || tcp.urg() {
             return Err(LinkDrop::Marks);
@@ -199,7 +199,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Ok(self.payload_bytes() - header_bytes)
     }
 
-    /// Bytes of IP and TCP headers, once segments were prepared.
+    /// Bytes of IP and TCP headers, after [`Pieces::prepare_segments`].
     pub(crate) fn segment_header_bytes(&self) -> usize {
         self.scratch.cut.head_end - LINK_BYTES
     }
@@ -226,7 +226,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Some(Piece { header, range, marks })
     }
 
-    /// Adds bytes of the original frame.
+    /// Appends a range of the original frame.
     pub(crate) fn append(&self, range: Range<usize>, to: &mut Vec<u8>) {
         let own = self.packet.frame;
         let split = own.len().clamp(range.start, range.end);
@@ -238,7 +238,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         }
     }
 
-    /// How many frames are to come, and their bytes.
+    /// The number of frames, and their bytes.
     #[inline]
     pub(crate) fn size(&self) -> (u64, u64) {
         let whole = self.scratch.cut.link_bytes + self.scratch.cut.shape.total_bytes;
@@ -264,7 +264,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         &self.scratch.head[LINK_BYTES + self.scratch.cut.shape.ip_bytes..self.scratch.cut.head_end]
     }
 
-    /// The part of the payload that comes next, and whether it is the last.
+    /// The next part of the payload, and whether it is the last.
     fn advance(&mut self, bytes: usize, total: usize) -> (Range<usize>, bool) {
         let part = self.scratch.cut.done_bytes..total.min(self.scratch.cut.done_bytes + bytes);
         self.scratch.cut.done_bytes = part.end;
@@ -275,8 +275,8 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         (part, last)
     }
 
-    /// Copies the head for a fragment: what was edited behind the IP header goes with the first alone. Says where the copy ends
-    /// and what part of the packet follows.
+    /// Copies the header for a fragment; only the first fragment has the edited part behind the IP header. Returns the end of the
+    /// copy, and the range of the packet that follows.
     fn begin_fragment(&mut self, part: &Range<usize>) -> (usize, Range<usize>) {
         let ip_bytes = self.scratch.cut.shape.ip_bytes;
         let head_end = if part.start == 0 { self.scratch.cut.head_end } else { LINK_BYTES + ip_bytes };
@@ -295,7 +295,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         }
         let mut ip = Ipv4Packet::new_unchecked(header);
         ip.set_total_len(low_u16(ip_bytes + part.len()));
-        // The packet may be a fragment already.
+        // The packet may itself be a fragment.
         let offset = ip.frag_offset() + low_u16(part.start);
         ip.set_frag_offset(offset);
         let more = ip.more_frags() || !last;
@@ -304,7 +304,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         (&self.scratch.piece[LINK_BYTES - self.scratch.cut.link_bytes..head_end], range)
     }
 
-    /// RFC 8200 4.5. Packets of our own have no extension headers.
+    /// RFC 8200 4.5. Packets that this stack sends in fragments have no extension headers.
     fn fragment_v6(&mut self, bytes: usize, ident: u32) -> (&[u8], Range<usize>) {
         let (part, last) = self.advance(bytes, self.payload_bytes());
         let (head_end, range) = self.begin_fragment(&part);
@@ -375,7 +375,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
         Ok(())
     }
 
-    /// Bytes of the transport header up to its checksum's end, and where in it that stands.
+    /// Bytes of the transport header, and the offset of its checksum.
     fn checksum_place(&self) -> Option<(usize, usize)> {
         match self.scratch.cut.shape.protocol {
             TCP => Some((TCP_HEADER_BYTES, 16)),
@@ -391,7 +391,7 @@ impl<'a, P: Payload + ?Sized> Pieces<'a, P> {
     }
 }
 
-/// A length that was checked to be that of a packet.
+/// A length that was checked against the packet.
 fn low_u16(bytes: usize) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }

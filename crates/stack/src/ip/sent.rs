@@ -1,7 +1,7 @@
-//! Which datagrams and echo requests the stack sent lately, so that an ICMP error about one of them can be told from a guess.
+//! A record of recently sent datagrams and echo requests. It shows whether an ICMP error is about one of them or is forged.
 //!
-//! An error quotes a header of what it is about. The record holds a keyed digest of what such a quote shows, in a table of
-//! bounded size: each flow has a few places, and a fast flow overwrites its own alone.
+//! An error quotes the header of its packet. The record holds a keyed digest of what the quote shows, in a table of bounded size.
+//! Each flow has a few places, so a fast flow overwrites only its own.
 
 use crate::ip::segmentation::Shape;
 use crate::limits::{SENT_AGE, SENT_BUCKETS, SENT_EACH};
@@ -11,18 +11,18 @@ use crate::wire::icmp::{v4, v6};
 use crate::wire::protocol::{ICMP, ICMPV6, UDP};
 use std::net::IpAddr;
 
-/// Of the transport header, what every error quotes (RFC 792).
+/// Bytes of the transport header that every error quotes (RFC 792).
 const QUOTED_BYTES: usize = 8;
-/// What tells flows apart: both addresses, protocol and ports.
+/// The identity of a flow: both addresses, protocol and ports.
 const FLOW_BYTES: usize = 16 + 16 + 1 + 4;
 /// The IPv4 header's flag that forbids routers to cut a packet.
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// What a router can quote of a packet.
+/// The part of a packet that routers quote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Print {
     flow: [u8; FLOW_BYTES],
-    /// IPv4: the identification, and whether it may be cut. IPv6: the flow label.
+    /// IPv4: the identification and the don't-fragment flag. IPv6: the flow label.
     header: [u8; 3],
     transport: [u8; QUOTED_BYTES],
 }
@@ -59,11 +59,11 @@ impl Print {
 struct Sent {
     digest: u64,
     at: Instant,
-    /// Of the packet, or of its largest fragment.
+    /// Bytes of the packet, or of its largest fragment.
     bytes: u16,
 }
 
-/// What a record takes in memory.
+/// Memory of one entry.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Option<Sent>>();
 
 /// The record.
@@ -87,8 +87,8 @@ impl SentPackets {
         self.held
     }
 
-    /// Notes a packet that leaves now, `piece_bytes` of it in one piece. Gives an IPv6 packet its flow label (RFC 6437): 20 bits
-    /// that a stranger who imagines the packet does not know.
+    /// Records a packet that leaves now; `piece_bytes` is the size of its largest piece. Sets the flow label of an IPv6 packet
+    /// (RFC 6437): 20 bits that the sender of a forged error does not know.
     pub(crate) fn note(&mut self, now: Instant, packet: &mut [u8], shape: Shape, piece_bytes: usize) {
         let Some(mut print) = Self::print(packet, shape) else { return };
         let flow = self.flows.hash(&print.flow);
@@ -103,7 +103,7 @@ impl SentPackets {
             self.places = vec![None; SENT_BUCKETS * SENT_EACH];
         }
         let sent = Sent { digest: self.digest(&print), at: now, bytes: u16::try_from(piece_bytes).unwrap_or(u16::MAX) };
-        // A fast flow does not push out what it sent a moment ago: an error about that may be under way.
+        // A fast flow keeps recent entries: an error about them may be on its way.
         let Some(place) = self.places[bucket(flow)].iter_mut().min_by_key(|place| place.map(|sent| sent.at)) else {
             return;
         };
@@ -113,7 +113,7 @@ impl SentPackets {
         }
     }
 
-    /// How large the packet was that a router quotes, or its largest fragment; `None` if no such packet was sent lately.
+    /// Bytes of the quoted packet, or of its largest fragment; `None` if no such packet was sent recently.
     pub(crate) fn find(&self, now: Instant, print: &Print) -> Option<u16> {
         let places = self.places.get(bucket(self.flows.hash(&print.flow)))?;
         let digest = self.digest(print);
@@ -140,7 +140,7 @@ impl SentPackets {
     }
 }
 
-/// The places of a flow, by bits of its hash that are not in its label.
+/// The places of a flow, by bits of its hash that its label does not reveal.
 fn bucket(flow: u64) -> std::ops::Range<usize> {
     let bucket = usize::try_from(flow >> 32).unwrap_or(0) % SENT_BUCKETS;
     bucket * SENT_EACH..(bucket + 1) * SENT_EACH

@@ -1,5 +1,5 @@
-//! Capturing what goes over a stack's devices, in the pcapng format: an interface for each device, a direction for each
-//! frame, and the reason for each frame that was dropped. While nothing is captured it costs a comparison a frame.
+//! Captures of a stack's frames in the pcapng format: an interface for each device, a direction for each frame, and the reason for
+//! each dropped frame. Without a capture, a frame costs one comparison.
 
 use crate::drops::DropReason;
 use crate::link::device::{Device, Medium};
@@ -7,7 +7,7 @@ use crate::link::frame::{DeviceId, Payload, Received};
 use crate::pcapng::{Direction, Frame, LinkType, Pcapng};
 use crate::time::Instant;
 
-/// A capture that is under way.
+/// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
     file: Pcapng,

@@ -1,4 +1,4 @@
-//! Devices: what joins a stack to a network, with what its link agreed to, and the frames that the stack has made for it.
+//! Devices: a stack's attachments to networks, each with its addresses and a queue of frames to send.
 
 use crate::drops::LinkDrop;
 use crate::limits::{
@@ -13,28 +13,28 @@ use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// What a device's frames begin with.
+/// The link header of a device's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
     /// An Ethernet header; this is the device's address.
     Ethernet(MacAddress),
-    /// Nothing: a frame is an IP packet, and the link has two ends.
+    /// None: a frame is an IP packet, and the link has two ends.
     Ip,
 }
 
-/// What both ends of a link agreed to beyond plain frames.
+/// What both ends of a link agreed to besides ordinary frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
-    /// TCP and UDP checksums may be left to be filled in later.
+    /// TCP and UDP checksums may be left unfilled.
     pub checksum_unfilled: bool,
     /// TCP segments up to 64 KB may cross whole, whatever the MTU.
     pub large_segments: bool,
 }
 
-/// How a device is to be.
+/// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceConfig {
-    /// What frames begin with.
+    /// The link header of its frames.
     pub medium: Medium,
     /// Largest IP packet, in bytes.
     pub mtu: u16,
@@ -44,7 +44,7 @@ pub struct DeviceConfig {
     pub agreed: Agreed,
 }
 
-/// A device that cannot be.
+/// Why a device cannot be added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceError {
     /// There are [`crate::limits::DEVICES_MAX`] already, or the device has too many addresses, or there are too many routes, or
@@ -52,26 +52,26 @@ pub enum DeviceError {
     Full,
     /// The MTU is smaller than an address' IP version allows.
     Mtu,
-    /// An address that no station can have.
+    /// No station can have the address.
     Address,
     /// The stack has no such device.
     NoDevice,
 }
 
-/// What went over a device.
+/// Frames and bytes of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceCounters {
-    /// Frames given to the stack.
+    /// Frames that arrived.
     pub frames_received: u64,
     /// Their bytes.
     pub bytes_received: u64,
-    /// Frames that the stack handed out: its own and forwarded ones.
+    /// Frames that left, forwarded ones included.
     pub frames_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
 }
 
-/// A packet of the stack's own, with [`LINK_BYTES`] of room in front.
+/// A packet to send, with [`LINK_BYTES`] of room in front.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Vec<u8>,
@@ -130,8 +130,8 @@ impl Device {
         }
     }
 
-    /// The device's address for packets to `to`: on the same network if there is one, else the first of that version that is
-    /// not only for the link.
+    /// The source address for packets to `to`: one on the same network, else the first of that IP version that is not
+    /// link-local, else the first.
     pub(crate) fn address_for(&self, to: IpAddr) -> Option<IpAddr> {
         let same_version = || self.config.addresses.iter().filter(|p| p.address().is_ipv4() == to.is_ipv4());
         same_version()
@@ -157,7 +157,7 @@ impl Device {
         Ok(())
     }
 
-    /// The next frame, if it is no longer than `room`: its bytes behind the room in front that this device does not need.
+    /// The next frame, if it fits into `room`, and the bytes in front of it that this device does not need.
     pub(crate) fn pop(&mut self, room: usize) -> Option<(Outgoing, usize)> {
         let skip = LINK_BYTES - self.link_bytes();
         self.queue.front().filter(|frame| frame.bytes.len() - skip <= room)?;
@@ -167,19 +167,19 @@ impl Device {
         Some((outgoing, skip))
     }
 
-    /// The length of the frame that waits for the owner.
+    /// Bytes of the next frame.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         let skip = LINK_BYTES - self.link_bytes();
         self.queue.front().map(|frame| frame.bytes.len() - skip)
     }
 
-    /// No frame waits for the owner.
+    /// True if no frame waits.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Bytes that wait for the owner.
+    /// Bytes of the frames that wait.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.queue_bytes
     }
@@ -201,7 +201,7 @@ impl Device {
     }
 }
 
-/// Every IP version in use has a smallest MTU.
+/// Each IP version in use has a smallest MTU.
 fn check_mtu(config: &DeviceConfig, mtu: u16) -> Result<(), DeviceError> {
     let v6 = config.addresses.iter().any(|prefix| prefix.address().is_ipv6());
     let mtu_min = if v6 { MTU_IPV6_MIN } else { MTU_IPV4_MIN };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_cannot_work_is_refused() {
+    fn an_invalid_device_configuration_is_refused() {
         for (address, mtu, error) in [
             ("10.0.0.1", 575, DeviceError::Mtu),
             ("2001:db8::1", 1279, DeviceError::Mtu),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_from_the_address_of_their_network() {
+    fn packets_have_the_source_address_of_their_network() {
         let mut config = config("fe80::1", 64, 1500);
         for (address, length) in [("10.1.0.1", 24), ("10.2.0.1", 24), ("2001:db8::1", 64)] {
             config.addresses.push(Prefix::new(address.parse().unwrap(), length).unwrap());

@@ -1,21 +1,20 @@
-//! Frames as they come in and go out.
+//! Frames that arrive and leave.
 //!
-//! A received frame is its first bytes, private to the stack, and a payload that may lie in memory its sender can still
-//! write: it is read once, by copying, when and where it is needed. Marks travel with a frame over links whose both ends agreed
-//! to them.
+//! A received frame has a header in the stack's private memory, and a payload that may lie in memory which its sender can still
+//! write. The payload is read once, by a copy. Marks travel with a frame over links whose ends agreed to them.
 
 use crate::copy;
 use crate::wire::checksum::Sum;
 use std::fmt;
 use std::sync::Arc;
 
-/// A device of a stack, by its place in the order in which devices were added.
+/// A device of a stack, numbered in the order in which devices were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
-/// Bytes of a received frame behind those that the stack has for itself.
+/// The bytes of a received frame behind its header.
 pub trait Payload {
-    /// How many there are. It is asked for once a frame.
+    /// The number of bytes. The stack calls it once for a frame.
     fn len(&self) -> usize;
 
     /// True if there are none.
@@ -23,10 +22,10 @@ pub trait Payload {
         self.len() == 0
     }
 
-    /// Copies the bytes from `at` on, as many as `into` takes. Never more than there are is asked for.
+    /// Copies the bytes from `at` on to fill `into`. The stack never asks for more than there are.
     fn copy_to(&self, at: usize, into: &mut [u8]);
 
-    /// The bytes themselves, if they lie in memory that nobody else can write: they need not be copied to be looked at.
+    /// The bytes themselves, if they lie in memory that no other process can write.
     fn private(&self) -> Option<&[u8]> {
         None
     }
@@ -37,9 +36,9 @@ pub trait Payload {
     }
 }
 
-/// Bytes of a frame that stay where they are until this is dropped.
+/// Bytes of a frame that stay where they are until this value is dropped.
 pub trait Retained: fmt::Debug + Send + Sync {
-    /// Copies the bytes from `at` on, as many as `into` takes. Never more than there are is asked for.
+    /// Copies the bytes from `at` on to fill `into`. The stack never asks for more than there are.
     fn copy_to(&self, at: usize, into: &mut [u8]);
 }
 
@@ -76,26 +75,25 @@ pub(crate) fn sum_payload<P: Payload + ?Sized>(mut sum: Sum, payload: &P, mut at
     sum
 }
 
-/// What both ends of a link know of a frame beside its bytes.
+/// What both ends of a link know about a frame besides its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
-    /// The checksum of TCP or UDP is not filled in: the link has not left the host's memory. The first device whose link did
-    /// not agree to it fills it in.
+    /// The checksum of TCP or UDP is not filled in, because the frame has not left the host's memory. The first device whose link
+    /// did not agree to this mark fills it in.
     pub checksum_unfilled: bool,
-    /// A TCP segment larger than the MTU, to be cut into segments of this much payload where the next link does not take it
-    /// whole; 0: an ordinary frame.
+    /// A TCP segment larger than the MTU: it is cut into segments with this many bytes of payload where the next link does not
+    /// accept it whole. 0: an ordinary frame.
     pub segment_bytes: u16,
 }
 
 /// A frame as its link hands it over.
 #[derive(Debug)]
 pub struct Received<'a, P: ?Sized> {
-    /// The first [`crate::limits::HEADER_BYTES_MAX`] bytes of the frame, or all of a shorter one: the stack's own while it
-    /// looks at the frame.
+    /// The first [`crate::limits::HEADER_BYTES_MAX`] bytes of the frame, or all of a shorter frame, in private memory.
     pub header: &'a [u8],
     /// The rest.
     pub payload: &'a P,
-    /// What the link's ends know beside the bytes.
+    /// What the link's ends know besides the bytes.
     pub marks: Marks,
 }
 
@@ -108,23 +106,23 @@ impl<P: ?Sized> Clone for Received<'_, P> {
 impl<P: ?Sized> Copy for Received<'_, P> {}
 
 impl<'a, P: ?Sized> Received<'a, P> {
-    /// A frame with nothing known beside its bytes.
+    /// A frame without marks.
     pub fn unmarked(header: &'a [u8], payload: &'a P) -> Self {
         Self { header, payload, marks: Marks::default() }
     }
 }
 
-/// An IP packet inside a received frame. Places count from the packet's first byte.
+/// An IP packet inside a received frame. Offsets count from the packet's first byte.
 pub(crate) struct Packet<'a, P: ?Sized> {
     pub(crate) frame: &'a [u8],
     pub(crate) payload: &'a P,
-    /// Asked for once.
+    /// The payload's length, read once.
     pub(crate) payload_bytes: usize,
     /// Bytes of the frame before the packet.
     pub(crate) link_bytes: usize,
     pub(crate) marks: Marks,
     pub(crate) device: DeviceId,
-    /// The device whose source filter counts: another one where a device stands for several links.
+    /// The device whose source filter applies; another than `device` where that stands for several links.
     pub(crate) link: DeviceId,
     /// The frame was sent to several stations.
     pub(crate) to_group: bool,
@@ -145,12 +143,12 @@ impl<P: ?Sized> fmt::Debug for Packet<'_, P> {
 }
 
 impl<'a, P: Payload + ?Sized> Packet<'a, P> {
-    /// The part of the packet that is the stack's own.
+    /// The part of the packet in private memory.
     pub(crate) fn header(&self) -> &'a [u8] {
         &self.frame[self.link_bytes..]
     }
 
-    /// Bytes behind the link's header: the packet and its padding.
+    /// Bytes behind the link header: the packet and its padding.
     pub(crate) fn len(&self) -> usize {
         self.frame.len() - self.link_bytes + self.payload_bytes
     }

@@ -1,8 +1,8 @@
-//! Neighbours: which station on a link has an IP address. One table for ARP (RFC 826) and neighbour discovery (RFC 4861, as
-//! far as stations with static addresses need it), with the states of RFC 4861 7.3.2.
+//! Neighbours: the link addresses of IP addresses. One table serves ARP (RFC 826) and neighbour discovery (RFC 4861, as far as
+//! stations with static addresses need it), with the states of RFC 4861 7.3.2.
 //!
-//! The table says what is to be asked; `resolve.rs` writes and reads the messages. Bounded in neighbours, in packets
-//! that wait for one and in bytes that wait for all. No address is claimed here, so there is no duplicate detection.
+//! The table decides when to send requests; `ip/resolve.rs` sends and receives the messages. It is bounded in neighbours, in
+//! packets that wait for one of them, and in bytes that wait for all. Duplicate address detection is left out.
 
 use crate::drops::NeighbourDrop;
 use crate::limits::{
@@ -25,30 +25,30 @@ pub(crate) struct NeighbourKey {
     pub(crate) address: IpAddr,
 }
 
-/// In few words: every forwarded packet is looked up.
+/// Hashes as few words as possible, because every forwarded packet is looked up.
 impl Hash for NeighbourKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let device = u64::from(self.device.0) << 32;
         match self.address {
             IpAddr::V4(address) => state.write_u64(device | u64::from(address.to_bits())),
             IpAddr::V6(address) => {
-                let [a, b, c, d, e, f, g, h] = address.segments().map(u64::from);
-                state.write_u64(device ^ (a << 48 | b << 32 | c << 16 | d));
-                state.write_u64(e << 48 | f << 32 | g << 16 | h);
+                let low = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or(0);
+                state.write_u64(device ^ low(address.to_bits() >> 64));
+                state.write_u64(low(address.to_bits()));
             }
         }
     }
 }
 
-/// How a message bears on what is known.
+/// What a message says about a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Learned {
     pub(crate) mac: MacAddress,
-    /// It answers a question of ours.
+    /// It answers a request of this stack.
     pub(crate) answers: bool,
-    /// A different address than known replaces that.
+    /// A different link address replaces the known one.
     pub(crate) replaces: bool,
-    /// It is worth an entry even if there is none: the station is about to talk to us.
+    /// It creates an entry: the station is about to send packets to this stack.
     pub(crate) creates: bool,
 }
 
@@ -64,7 +64,7 @@ enum NeighbourState {
     Stale {
         mac: MacAddress,
     },
-    /// In use again, and to be confirmed: no request is out yet in RFC 4861's DELAY.
+    /// In use again and to be confirmed. With no request sent yet, this is RFC 4861's DELAY.
     Probe {
         mac: MacAddress,
         asked: u8,
@@ -74,20 +74,20 @@ enum NeighbourState {
 #[derive(Debug)]
 struct NeighbourEntry {
     state: NeighbourState,
-    /// When the state ends: the next request, or the loss of trust, or the end.
+    /// When the state ends: by the next request, by becoming stale, or by removal.
     until: Instant,
 }
 
-/// What the table wants done when time has passed.
+/// What is due.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Ask the whole link, or the one station that had the address.
+    /// Send a request, to the whole link or to the station that had the address.
     Ask(NeighbourKey, Option<MacAddress>),
-    /// Nobody answered; these packets cannot be sent.
+    /// No answer came; these packets cannot be sent.
     Silent(NeighbourKey, VecDeque<Outgoing>),
 }
 
-/// What an address was resolved to, which holds until the table changes or time is up.
+/// A resolved link address, valid until the table changes or the time has come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resolved {
     pub(crate) mac: MacAddress,
@@ -96,11 +96,11 @@ pub(crate) struct Resolved {
 }
 
 impl Resolved {
-    /// Nothing: the table never was of that version.
+    /// Never valid: the table never has version 0.
     pub(crate) const NOTHING: Self = Self { mac: MacAddress::BROADCAST, until: Instant::NEVER, version: 0 };
 }
 
-/// What a neighbour takes in the table and in the order of deadlines.
+/// Memory of a neighbour, in the table and in the order of deadlines.
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(NeighbourKey, NeighbourEntry)>() + 2 * size_of::<(Instant, NeighbourKey)>();
 
@@ -110,7 +110,7 @@ pub(crate) struct Neighbours {
     entries: HashMap<NeighbourKey, NeighbourEntry, Keyed>,
     deadlines: BTreeSet<(Instant, NeighbourKey)>,
     waiting_bytes: usize,
-    /// Counts changes of what is known of any neighbour.
+    /// Counts changes of any neighbour.
     version: u64,
 }
 
@@ -119,19 +119,19 @@ impl Neighbours {
         Self { entries: HashMap::with_hasher(keyed), deadlines: BTreeSet::new(), waiting_bytes: 0, version: 1 }
     }
 
-    /// The station that an address was resolved to, if [`Neighbours::resolve`] would say the same.
+    /// The link address, if [`Neighbours::resolve`] would return the same.
     #[inline]
     pub(crate) fn still(&self, now: Instant, resolved: &Resolved) -> Option<MacAddress> {
         (resolved.version == self.version && now < resolved.until).then_some(resolved.mac)
     }
 
-    /// As [`Neighbours::resolve`], with how long that holds.
+    /// Like [`Neighbours::resolve`], with the time for which the result is valid.
     pub(crate) fn resolve_for_a_while(&mut self, now: Instant, key: NeighbourKey) -> Option<Resolved> {
         let mac = self.resolve(now, key)?;
         self.entries.get(&key).map(|entry| Resolved { mac, until: entry.until, version: self.version })
     }
 
-    /// The station to send to, if it is known well enough.
+    /// The link address to send to, if it is known.
     #[inline]
     pub(crate) fn resolve(&mut self, now: Instant, key: NeighbourKey) -> Option<MacAddress> {
         let entry = self.entries.get_mut(&key)?;
@@ -147,8 +147,8 @@ impl Neighbours {
         }
     }
 
-    /// What was sent to it has no answer: the next use has it asked whether it is there (RFC 4861 section 7.3.3), as RFC 9293
-    /// MUST-20 wants.
+    /// Marks a neighbour as stale because packets to it have no answer; its next use sends a request (RFC 4861 7.3.3, RFC 9293
+    /// MUST-20).
     pub(crate) fn doubt(&mut self, key: NeighbourKey) {
         if let Some(NeighbourEntry { state, .. }) = self.entries.get_mut(&key)
             && let NeighbourState::Reachable { mac } = *state
@@ -158,7 +158,7 @@ impl Neighbours {
         }
     }
 
-    /// Keeps a packet until its neighbour is known. True if the neighbour has to be asked for.
+    /// Keeps a packet until its neighbour is known. True if a request has to be sent.
     pub(crate) fn enqueue(
         &mut self,
         now: Instant,
@@ -177,7 +177,7 @@ impl Neighbours {
         if let Some(NeighbourEntry { state: NeighbourState::Incomplete { waiting, .. }, .. }) =
             self.entries.get_mut(&key)
         {
-            // All pieces of one packet or none; one packet always may wait.
+            // All pieces of one packet or none; one packet may always wait.
             if !waiting.is_empty() && waiting.len() + packets.len() > NEIGHBOUR_QUEUE_FRAMES_MAX {
                 return Err(NeighbourDrop::QueueFull);
             }
@@ -187,7 +187,7 @@ impl Neighbours {
         Ok(ask)
     }
 
-    /// Takes what a message told; gives back the packets that can be sent to the station.
+    /// Records what a message says; returns the packets that can now be sent.
     pub(crate) fn learn(
         &mut self,
         now: Instant,
@@ -212,7 +212,7 @@ impl Neighbours {
             && known != mac
             && !learned.replaces
         {
-            // RFC 4861 7.2.5: what is known is doubted, and not replaced.
+            // RFC 4861 7.2.5: the known address becomes stale and is not replaced.
             entry.state = NeighbourState::Stale { mac: known };
             self.set_deadline(key, now + NEIGHBOUR_STALE);
             return Ok(VecDeque::new());
@@ -234,7 +234,7 @@ impl Neighbours {
         self.entries.len()
     }
 
-    /// Bytes of packets that wait.
+    /// Bytes of the packets that wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_releases_what_waited_and_is_trusted_for_a_time() {
+    fn an_answer_releases_waiting_packets_and_is_valid_for_a_time() {
         let mut t = table();
         assert_eq!(t.resolve(at(0), key(1)), None);
         assert_eq!(t.enqueue(at(0), key(1), packet(10)), Ok(true));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_resolved_holds_until_the_table_would_say_something_else() {
+    fn a_resolved_address_is_valid_until_the_table_changes() {
         let other = Learned { mac: B, ..answer(A) };
         let changes: [fn(&mut Neighbours, Learned); 4] = [
             |t, other| drop(t.learn(at(1), key(1), other)),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_bear_on_what_is_known_by_rfc_4861() {
+    fn messages_change_a_neighbour_as_rfc_4861_says() {
         let mut t = table();
         assert_eq!(t.learn(at(0), key(1), answer(A)).unwrap_err(), NeighbourDrop::Unasked);
         let greeting = Learned { mac: A, answers: false, replaces: true, creates: true };

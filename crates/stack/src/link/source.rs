@@ -1,17 +1,17 @@
-//! The source filter of a device: which addresses the station at the other end may send from.
+//! The source filter of a device: the source addresses that the station at the other end may use.
 //!
-//! The owner of the stack knows its partners and sets the filter ([`Stack::set_sources`]). A packet with another source is dropped
-//! and counted before it changes anything, whether it is for this stack or to be forwarded. A device without a filter takes
-//! packets from every source that a packet may have at all.
+//! The owner of the stack sets the filter with `Stack::set_sources`. A packet with another source is dropped and counted before
+//! it changes anything, whether it is for this stack or to be forwarded. A device without a filter accepts every valid source.
 //!
-//! The last source that passed is remembered with the state of the routes, so that the next packet from it costs one comparison.
+//! The last source that passed is remembered together with the version of the routes. The next packet from it costs one
+//! comparison.
 
 use super::device::DeviceError;
 use crate::limits::SOURCE_PREFIXES_MAX;
 use crate::wire::address::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that may be sources: runs without gaps between them, in order.
+/// Admitted addresses, as runs without gaps, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sources {
     v4: Vec<Run>,
@@ -21,12 +21,12 @@ pub struct Sources {
 /// From the first address to the last.
 type Run = (u128, u128);
 
-/// What a run of addresses takes.
+/// Memory of a run.
 pub(crate) const RUN_BYTES: usize = size_of::<Run>();
 
 impl Sources {
-    /// The longest prefix that covers an address says whether the address is admitted. An address that no prefix covers is refused,
-    /// and so is one whose longest prefix is in both lists.
+    /// The longest prefix that covers an address decides. An address that no prefix covers is refused, and so is one whose longest
+    /// prefix is in both lists.
     ///
     /// # Errors
     /// [`DeviceError::Full`]: there are more than [`SOURCE_PREFIXES_MAX`] prefixes.
@@ -43,7 +43,7 @@ impl Sources {
         Ok(Self { v4: runs(rules(true)), v6: runs(rules(false)) })
     }
 
-    /// Whether packets from an address are taken.
+    /// Whether packets from an address are accepted.
     pub fn admits(&self, from: IpAddr) -> bool {
         let (runs, from) = match from {
             IpAddr::V4(from) => (&self.v4, u128::from(from.to_bits())),
@@ -76,9 +76,9 @@ impl Rule {
     }
 }
 
-/// The addresses that rules admit. Of two rules, one lies inside the other or they are apart: they are prefixes.
+/// The addresses that rules admit. Rules are prefixes, so two of them are disjoint or one contains the other.
 fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
-    // Outer rules come first; of two alike, the one that refuses is the inner.
+    // Outer rules come first. Of two equal rules, the refusing one is the inner.
     rules.sort_by_key(|rule| (rule.first, std::cmp::Reverse(rule.last), !rule.is_in));
     let mut runs: Vec<Run> = Vec::new();
     let mut take = |first: u128, last: u128, rule: &Rule| {
@@ -90,7 +90,7 @@ fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
             Some(_) | None => runs.push((first, last)),
         }
     };
-    // Rules that the current place lies in, the innermost last, and the first address that is not decided.
+    // The rules around the current address, the innermost last, and the first address that is not decided yet.
     let (mut around, mut at) = (Vec::<Rule>::new(), 0);
     for rule in rules {
         while let Some(ended) = around.pop_if(|outer| outer.last < rule.first) {
@@ -115,7 +115,7 @@ fn runs(mut rules: Vec<Rule>) -> Vec<Run> {
 #[derive(Debug)]
 pub(crate) struct SourceFilter {
     pub(crate) sources: Option<Sources>,
-    /// The last source that passed with the state of the routes. At first that is the address 0, which never passes.
+    /// The last source that passed, with the version of the routes. Initially the address 0, which never passes.
     known_v4: u64,
     known_v6: (u32, Ipv6Addr),
 }
@@ -132,7 +132,7 @@ fn known_v4(routes_version: u32, from: Ipv4Addr) -> u64 {
 }
 
 impl SourceFilter {
-    /// Whether a partner may send from an address, or say that it is its own.
+    /// Whether the station may use an address as source, or announce it as its own.
     pub(crate) fn admits(&self, from: IpAddr) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.admits(from))
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_decides_and_what_none_covers_is_refused() {
+    fn the_longest_prefix_decides_and_uncovered_addresses_are_refused() {
         let all = sources(
             &["0.0.0.0/0", "10.1.0.7/32", "2001:db8::/32", "255.255.255.255/32"],
             &["10.1.0.0/24", "10.1.0.128/25", "2001:db8:5::/48", "2001:db8::9/128"],
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_say_what_a_search_through_all_prefixes_says(
+        fn runs_agree_with_a_search_through_all_prefixes(
             list in proptest::collection::vec((0..64_u8, 0..=6_u8, any::<bool>()), 0..12),
         ) {
             let rule = |(bits, length, _): &(u8, u8, bool)| Prefix::new([*bits << 2, 0, 0, 0].into(), *length).unwrap();

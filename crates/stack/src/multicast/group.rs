@@ -40,9 +40,9 @@ pub(crate) enum JoinError {
 /// The groups of a stack.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Those of IPv4 and those of IPv6, for each device.
+    /// For each device, its IPv4 link and its IPv6 link.
     links: Vec<[Link; 2]>,
-    /// Groups over all links, but for the stack's own.
+    /// Groups on all links, except those that the stack itself needs.
     count: usize,
     random: Random,
     due: Option<Instant>,
@@ -53,18 +53,18 @@ pub(crate) struct Groups {
 struct Link {
     newest: Version,
     version: Version,
-    /// Until when queriers of the oldest version, and of the one between, count as present.
+    /// Until when queriers of the oldest version, and of the version between, count as present.
     oldest_until: Instant,
     older_until: Instant,
-    /// What the querier says of itself.
+    /// The querier's values.
     robustness: u8,
     interval: Duration,
     groups: BTreeMap<IpAddr, Group>,
     own_count: usize,
-    /// When fresh changes are told, and when others are told again.
+    /// When fresh changes are announced, and when others are announced again.
     fresh: Option<Instant>,
     again: Option<Instant>,
-    /// When a query about all groups is answered, and before when none is.
+    /// When a general query is answered, and the earliest time for the next answer.
     answer: Option<Instant>,
     answer_min: Instant,
     due: Option<Instant>,
@@ -76,27 +76,27 @@ struct Group {
     own: bool,
     sockets: usize,
     change: Change,
-    /// When a query is answered or a report of an older version is repeated, and before when no query is answered.
+    /// When a query is answered or a report of an older version is repeated, and the earliest time for the next answer.
     answer: Option<Instant>,
     answer_min: Instant,
-    /// The sources that queries asked about; empty for all.
+    /// The sources in question; empty for all.
     asked: Vec<IpAddr>,
-    /// The last report of it was ours.
+    /// This stack sent the last report.
     reporter: bool,
 }
 
-/// Bytes that a group takes at most, with the sources that queries ask about.
+/// Memory of a group at most, with the sources that queries ask about.
 pub(crate) const ENTRY_BYTES: usize =
     2 * size_of::<(IpAddr, Group)>() + GROUP_QUERY_SOURCES_MAX * 2 * size_of::<IpAddr>();
 
-/// How much of a change the link was told.
+/// How often a change is still to be announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// All, or there is nothing to tell.
+    /// No more.
     Announced,
-    /// Nothing.
+    /// It was not announced yet.
     Fresh,
-    /// It is to be told so many times again.
+    /// This many times.
     Again(u8),
 }
 
@@ -105,7 +105,7 @@ impl Groups {
         Self { links: Vec::new(), count: 0, random, due: None }
     }
 
-    /// Makes room for the groups of the next device; the stack itself needs these. They are told at once.
+    /// Adds the next device, with the groups that the stack itself needs. They are announced at once.
     pub(crate) fn add_device(&mut self, own: &[Ipv6Addr]) {
         let [v4, mut v6] = [Version::Igmp3, Version::Mld2].map(Link::new);
         for group in own {
@@ -117,27 +117,27 @@ impl Groups {
         self.due = self.earliest();
     }
 
-    /// True if somebody here is in the group.
+    /// True if a socket or the stack itself is in the group.
     pub(crate) fn is_joined(&self, device: DeviceId, group: IpAddr) -> bool {
         let all = group == IpAddr::V4(ALL_SYSTEMS) || group == IpAddr::V6(ALL_NODES);
         let link = self.links.get(usize::from(device.0)).map(|links| &links[usize::from(group.is_ipv6())]);
         all || link.and_then(|link| link.groups.get(&group)).is_some_and(Group::is_joined)
     }
 
-    /// The groups on a device that somebody joined.
+    /// The joined groups of a device.
     pub(crate) fn on(&self, device: DeviceId) -> impl Iterator<Item = IpAddr> {
         let links = self.links.get(usize::from(device.0)).into_iter().flatten();
         links.flat_map(|link| &link.groups).filter(|(_, group)| group.is_joined()).map(|(address, _)| *address)
     }
 
-    /// One more socket in a group.
+    /// Adds a socket to a group.
     pub(crate) fn join(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> Result<(), JoinError> {
         let full = self.count >= GROUPS_MAX;
         let joined = self.change(device, group.is_ipv6(), |link, _| {
             link.update_version(now);
             let full = full || link.groups.len() - link.own_count >= GROUPS_DEVICE_MAX;
             if full && !link.groups.contains_key(&group) {
-                // A group that was left and only waits to be told again gives way.
+                // A group that was left, and only waits to be announced again, makes room.
                 let left = link.groups.iter().find(|(_, group)| !group.is_joined()).map(|(address, _)| *address);
                 link.groups.remove(&left.ok_or(JoinError::TooManyGroups)?);
             }
@@ -147,18 +147,18 @@ impl Groups {
         joined.unwrap_or(Err(JoinError::NoDevice))
     }
 
-    /// One socket less in a group.
+    /// Removes a socket from a group.
     pub(crate) fn leave(&mut self, now: Instant, device: DeviceId, group: IpAddr) {
         self.change(device, group.is_ipv6(), |link, _| link.leave(now, group));
     }
 
-    /// Takes a query from a device's link.
+    /// Handles a query from a device's link.
     pub(crate) fn handle_query(&mut self, now: Instant, device: DeviceId, query: &Query) {
         let ipv6 = matches!(query.version, Version::Mld1 | Version::Mld2);
         self.change(device, ipv6, |link, random| link.query(now, query, random));
     }
 
-    /// Takes another station's report in an older version; false if nobody here is in the group.
+    /// Handles another station's report in an older version; false if the group is not joined.
     pub(crate) fn handle_report(&mut self, now: Instant, device: DeviceId, group: IpAddr) -> bool {
         let joined = self.change(device, group.is_ipv6(), |link, _| {
             link.update_version(now);
@@ -173,7 +173,7 @@ impl Groups {
         joined == Some(true)
     }
 
-    /// How many there are, but for the stack's own.
+    /// The number of groups, except those that the stack itself needs.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -192,7 +192,7 @@ impl Groups {
         Some((device, announcements))
     }
 
-    /// Does something to one link and keeps the books.
+    /// Changes one link, and updates the count and the deadlines.
     fn change<T>(&mut self, device: DeviceId, ipv6: bool, work: impl FnOnce(&mut Link, &mut Random) -> T) -> Option<T> {
         let link = &mut self.links.get_mut(usize::from(device.0))?[usize::from(ipv6)];
         let before = link.groups.len();
@@ -232,7 +232,7 @@ impl Link {
         [self.fresh, self.again, self.answer].into_iter().flatten().chain(answers).min()
     }
 
-    /// The group, with its joining told if it was not joined.
+    /// The group, with an announcement planned if it was not joined.
     fn join(&mut self, now: Instant, address: IpAddr) -> &mut Group {
         let group = self.groups.entry(address).or_insert_with(Group::new);
         if !group.is_joined() && is_reported(address) {
@@ -256,13 +256,13 @@ impl Link {
         self.drop_left();
     }
 
-    /// Forgets groups that were left once that is told.
+    /// Removes the groups that were left, once that is announced.
     fn drop_left(&mut self) {
         self.groups.retain(|_, group| group.is_joined() || group.change != Change::Announced);
     }
 
-    /// Changes to the version of the queriers that are present. What was to be answered or repeated in the other is
-    /// not (RFC 3376 7.2.1, RFC 3810 8.2.1); what was never told still is.
+    /// Changes to the version of the queriers that are present. Answers and repetitions in the other version are cancelled
+    /// (RFC 3376 7.2.1, RFC 3810 8.2.1); fresh changes are still announced.
     fn update_version(&mut self, now: Instant) {
         let oldest = now < self.oldest_until;
         let version = match self.newest {
@@ -298,7 +298,7 @@ impl Link {
             }
             return;
         };
-        // RFC 3376 5.2: nothing more where all groups are about to be reported anyway.
+        // RFC 3376 5.2: no further answer if all groups will be reported earlier.
         if self.answer.is_none_or(|answer| answer > at)
             && is_reported(address)
             && let Some(group) = self.groups.get_mut(&address).filter(|group| group.is_joined())
@@ -307,7 +307,7 @@ impl Link {
         }
     }
 
-    /// A query where each group has its own report (RFC 2236 3, RFC 2710 4): sooner than planned, never later.
+    /// A query where each group has its own report (RFC 2236 3, RFC 2710 4): the answer may come earlier than planned, never later.
     fn query_older(&mut self, now: Instant, query: &Query, random: &mut Random) {
         let asked = |address: &IpAddr| is_reported(*address) && query.group.is_none_or(|group| group == *address);
         for (_, group) in self.groups.iter_mut().filter(|(address, group)| group.is_joined() && asked(address)) {
@@ -317,7 +317,7 @@ impl Link {
         }
     }
 
-    /// What a query tells of the link's queriers. Only those about all groups tell of older versions (RFC 3376 7.2.1).
+    /// Learns the version and values of the link's queriers. Only general queries show an older version (RFC 3376 7.2.1).
     fn learn(&mut self, now: Instant, query: &Query) {
         let until = now + self.interval * u32::from(self.robustness) + query.delay_max;
         match query.version {
@@ -345,7 +345,7 @@ impl Link {
         announcements
     }
 
-    /// Records of what changed: fresh changes at once, and all that are not told often enough again after a while.
+    /// Records of changes: fresh ones at once, and those that were not announced often enough.
     fn changes(&mut self, now: Instant, random: &mut Random) -> Vec<Record> {
         let fresh = self.fresh.take_if(|at| *at <= now).is_some();
         let again = self.again.take_if(|at| *at <= now).is_some();
@@ -369,7 +369,7 @@ impl Link {
         records
     }
 
-    /// Records in answer to a query about all groups, or to those about some.
+    /// Records that answer a general query, or queries about single groups.
     fn answers(&mut self, now: Instant) -> Vec<Record> {
         let all = self.answer.take_if(|at| *at <= now).is_some();
         if all {
@@ -394,7 +394,7 @@ impl Link {
         records
     }
 
-    /// Reports of single groups, and leaves where our report was the last. IGMPv1 has none (RFC 2236 4).
+    /// Reports of single groups, and leave messages where this stack sent the last report. IGMPv1 has no leave (RFC 2236 4).
     fn reports(&mut self, now: Instant, random: &mut Random) -> Vec<Announcement> {
         let fresh = self.fresh.take_if(|at| *at <= now).is_some();
         let mut announcements = Vec::new();
@@ -404,8 +404,8 @@ impl Link {
                 group.change = Change::Announced;
             }
             if changed && !group.is_joined() {
-                let heard = group.reporter && self.version != Version::Igmp1;
-                announcements.extend(heard.then_some(Announcement::Leave(*address)));
+                let is_expected = group.reporter && self.version != Version::Igmp1;
+                announcements.extend(is_expected.then_some(Announcement::Leave(*address)));
             } else if changed || group.answer.take_if(|at| *at <= now).is_some() {
                 announcements.push(Announcement::Report(self.version, *address));
                 group.answer = changed.then(|| now + within(random, GROUP_REPORT_REPEAT));
@@ -439,7 +439,7 @@ impl Group {
         self.asked.clear();
     }
 
-    /// A query about this group, or about sources of it (RFC 3376 5.2). Of too many sources it is answered for all.
+    /// A query about this group or about some of its sources (RFC 3376 5.2). With too many sources, the answer covers all.
     fn query(&mut self, at: Instant, sources: &[IpAddr]) {
         let about_all = sources.is_empty() || (self.answer.is_some() && self.asked.is_empty());
         self.answer = Instant::first(self.answer, Some(at.max(self.answer_min)));
@@ -453,8 +453,7 @@ impl Group {
     }
 }
 
-/// True if routers and switches are told of a group: it goes beyond this node, and not everybody is in it anyway (RFC 3376
-/// 6, RFC 3810 6).
+/// True if a group is reported: it reaches beyond this node, and not every station is in it anyway (RFC 3376 6, RFC 3810 6).
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != ALL_SYSTEMS,
@@ -462,7 +461,7 @@ fn is_reported(group: IpAddr) -> bool {
     }
 }
 
-/// A random time above none and up to `max`.
+/// A random duration above zero and up to `max`.
 fn within(random: &mut Random, max: Duration) -> Duration {
     const STEPS: u32 = 1 << 20;
     let parts = 1 + random.below(STEPS);

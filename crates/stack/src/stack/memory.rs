@@ -1,7 +1,7 @@
-//! How much memory a stack takes and may take: a formula over the bounds in [`crate::limits`], with what is held at the moment.
+//! The memory of a stack: what it holds, and the most it may hold by the bounds in [`crate::limits`].
 //!
-//! Routes, devices and devices' own groups are not in it, nor is a capture, whose owner says how much it may hold: none of these
-//! is anything that a peer can drive. Tables and queues are counted by their entries; what they hold in reserve is less than that again.
+//! Routes, devices, the stack's own groups and a capture are left out: a peer cannot make them grow. Tables and queues are counted
+//! by their entries; their reserve is less than that again.
 
 use super::Stack;
 use crate::limits::{
@@ -16,20 +16,20 @@ use crate::udp::UdpId;
 use crate::udp::members::MEMBERSHIP_BYTES;
 use std::fmt;
 
-/// A kind of thing that a stack holds many of.
+/// One kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPart {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
-    /// How many there are.
+    /// Entries that are held.
     pub held: usize,
-    /// How many there may be.
+    /// Most entries.
     pub most: usize,
-    /// Bytes that each takes at most.
+    /// Most bytes of an entry.
     pub bytes_each: usize,
 }
 
-/// What a stack holds and may hold. Displayed, it is a table with its sum.
+/// What a stack holds and may hold; displayed as a table with its sum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory(pub Vec<MemoryPart>);
 
@@ -44,7 +44,7 @@ impl Memory {
         self.0.iter().map(|part| part.most.saturating_mul(part.bytes_each)).fold(0, usize::saturating_add)
     }
 
-    /// How many of a kind there are; 0 if there is no such kind.
+    /// Entries of a kind; 0 if there is no such kind.
     pub fn held(&self, name: &str) -> usize {
         self.0.iter().find(|part| part.name == name).map_or(0, |part| part.held)
     }

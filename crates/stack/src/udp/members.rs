@@ -17,7 +17,7 @@ pub(crate) struct Membership {
     pub(crate) group: IpAddr,
 }
 
-/// What a membership takes: with its socket, and among the members.
+/// Memory of a membership: with its socket, and in the table of members.
 pub(crate) const MEMBERSHIP_BYTES: usize =
     2 * (size_of::<Membership>() + size_of::<((Membership, u16), Vec<u32>)>() + size_of::<u32>());
 
@@ -42,7 +42,7 @@ impl SendOptions {
         if to.is_multicast() { self.group_hop_limit } else { self.hop_limit.get() }
     }
 
-    /// The device that was chosen for packets to `to`, if one was.
+    /// The device that was chosen for packets to a group.
     pub(crate) fn device(&self, to: IpAddr) -> Option<DeviceId> {
         self.group_device.filter(|_| to.is_multicast())
     }

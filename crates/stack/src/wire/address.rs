@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address and how many of its leading bits count.
+/// An address and the number of its leading bits that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -10,8 +10,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix, if the address has that many bits. The bits behind the length are kept: `10.1.2.3/24` is also how an
-    /// address on a device is told.
+    /// The prefix, if the address has that many bits. The bits behind the length are kept, so that `10.1.2.3/24` can also be an
+    /// address of a device.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         (length <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, length })
     }
@@ -21,7 +21,7 @@ impl Prefix {
         self.address
     }
 
-    /// How many bits count.
+    /// The number of bits that count.
     pub fn length(self) -> u8 {
         self.length
     }

@@ -5,17 +5,17 @@ use crate::copy;
 use fearless_simd::{Level, Simd, dispatch};
 use std::net::IpAddr;
 
-/// Bytes from which on it pays to choose the processor's widest registers: the choice costs a few ns.
+/// From this length on, choosing the processor's widest registers is worth the few nanoseconds that it costs.
 const WIDE_BYTES_MIN: usize = 512;
 
-/// A running sum of 16-bit words in the machine's order of bytes, in which it is as good (RFC 1071 section 2 (B)).
+/// A running sum of 16-bit words in the machine's byte order, which gives the same checksum (RFC 1071 section 2 (B)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sum {
     words: u64,
 }
 
 impl Sum {
-    /// The sum with these bytes behind all before them, which were even in number.
+    /// Adds bytes; an even number of bytes came before.
     #[inline]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         let (eights, rest) = bytes.as_chunks();
@@ -30,7 +30,7 @@ impl Sum {
         self
     }
 
-    /// The same with bytes that are copied on the way, which costs no more than to copy them.
+    /// Adds bytes while copying them, which costs no more than the copy.
     #[inline]
     fn copied(mut self, from: &[u8], into: &mut [u8]) -> Self {
         assert_eq!(from.len(), into.len(), "a copy of another length");
@@ -41,28 +41,28 @@ impl Sum {
         self.bytes(rest)
     }
 
-    /// The sum with one more word.
+    /// Adds a word.
     #[inline]
     pub(crate) fn word(mut self, word: u16) -> Self {
         self.words += u64::from(word.to_be());
         self
     }
 
-    /// The sum with two more words in one.
+    /// Adds two words.
     #[inline]
     pub(crate) fn long(mut self, words: u32) -> Self {
         self.words += u64::from(words.to_be());
         self
     }
 
-    /// The sum with all of another.
+    /// Adds another sum.
     #[inline]
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.words += other.words;
         self
     }
 
-    /// The sum with the pseudo-header of TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1).
+    /// Adds the pseudo-header of TCP, UDP and ICMPv6 (RFC 9293 3.1, RFC 8200 8.1).
     pub(crate) fn pseudo_header(self, from: IpAddr, to: IpAddr, protocol: u8, bytes: usize) -> Self {
         let length = u32::try_from(bytes).unwrap_or(u32::MAX);
         let sum = match (from, to) {
@@ -73,12 +73,12 @@ impl Sum {
         sum.bytes(&length.to_be_bytes()).word(u16::from(protocol))
     }
 
-    /// What the checksum field has to hold.
+    /// The value of the checksum field.
     pub(crate) fn checksum(self) -> u16 {
         !self.folded()
     }
 
-    /// True if the bytes summed, their checksum field included, are intact.
+    /// True if the summed bytes, which include the checksum field, are intact.
     pub(crate) fn is_intact(self) -> bool {
         self.folded() == 0xffff
     }
@@ -92,8 +92,8 @@ impl Sum {
     }
 }
 
-/// Sums words up, eight bytes a lane, which any SIMD does in three instructions: as they are, and their upper half again. The first
-/// sum loses carries, but without what the second one has, the rest of it, a sum of 32-bit words, fits.
+/// Sums of eight bytes per lane, which any SIMD computes in three instructions: one of whole words, one of their upper halves. The
+/// first sum loses carries; subtracting the second recovers the sum of the lower halves, which fits.
 #[derive(Default)]
 struct Lanes {
     all: u64,
@@ -153,7 +153,7 @@ pub(crate) fn copy_and_add(sum: Option<Sum>, from: &[u8], into: &mut [u8]) -> Op
     Some(sum.copied(from, into))
 }
 
-/// A checksum field after one word under it has changed (RFC 1624, equation 3).
+/// The checksum field after one word of the data has changed (RFC 1624, equation 3).
 pub(crate) fn updated(checksum: u16, before: u16, after: u16) -> u16 {
     Sum::default().word(!checksum).word(!before).word(after).checksum()
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_that_of_its_words_one_by_one() {
+    fn a_sum_equals_the_sum_of_its_words() {
         let full = vec![0xff; 70_000];
         let mixed: Vec<u8> = (0..70_000_u64).map(|i| u8::try_from(i * i % 253).unwrap()).collect();
         for bytes in [full, mixed] {

@@ -3,7 +3,7 @@
 use smoltcp::wire::ETHERNET_HEADER_LEN;
 use std::net::IpAddr;
 
-/// Room in front of every packet of our own for the link's header.
+/// Room for the link header in front of every packet to send.
 pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
 
 /// An Ethernet address.
@@ -11,7 +11,7 @@ pub(crate) const LINK_BYTES: usize = ETHERNET_HEADER_LEN;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// That of every station.
+    /// The address of all stations.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
     /// True for broadcast and multicast.

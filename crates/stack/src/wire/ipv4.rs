@@ -1,4 +1,4 @@
-//! The IPv4 header (RFC 791) as a small plain value, checked once; options (RFC 7126); building packets of our own.
+//! The IPv4 header (RFC 791), checked once and read into a value; its options (RFC 7126); and packets to send.
 
 use crate::drops::IpDrop;
 use crate::wire::checksum::Sum;
@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 /// Offset of the protocol number in the header.
 pub(crate) const PROTOCOL_AT: usize = 9;
 
-/// What the stack goes by in a header.
+/// The fields of a header that the stack uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ipv4Header {
     pub(crate) from: Ipv4Addr,
@@ -21,7 +21,7 @@ pub(crate) struct Ipv4Header {
     pub(crate) ident: u16,
     pub(crate) dont_fragment: bool,
     pub(crate) more_fragments: bool,
-    /// Where a fragment belongs in its datagram's payload, in bytes.
+    /// Offset of a fragment in its datagram's payload, in bytes.
     pub(crate) offset: usize,
     pub(crate) ttl: u8,
     pub(crate) protocol: u8,
@@ -69,10 +69,10 @@ impl Ipv4Header {
     }
 }
 
-/// Every router on the way is to look into the packet (RFC 2113 2.1).
+/// The option that asks every router to examine the packet (RFC 2113 2.1).
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
-/// True if the options of a header, which were checked, have a router alert.
+/// True if a header whose options were checked has a router alert.
 pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     let mut options = header.get(IPV4_HEADER_LEN..).unwrap_or_default();
     while let [kind, rest @ ..] = options {
@@ -89,7 +89,7 @@ pub(crate) fn has_router_alert(header: &[u8]) -> bool {
     false
 }
 
-/// Walks over options; source routes and options against their format are refused. The place is that of the bad octet.
+/// Checks options; source routes and malformed options are refused, with the offset of the bad octet.
 pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     const END: u8 = 0;
     const NO_OPERATION: u8 = 1;
@@ -116,7 +116,7 @@ pub(crate) fn check_options(header: &[u8]) -> Result<(), (IpDrop, u8)> {
     Ok(())
 }
 
-/// Overwrites the options that only a datagram's first fragment carries (RFC 791 3.1: those without the copied flag).
+/// Overwrites the options that only the first fragment has: those without the copied flag (RFC 791 3.1).
 pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     let mut at = IPV4_HEADER_LEN;
     while at < header.len() && header[at] != 0 {
@@ -132,7 +132,7 @@ pub(crate) fn blank_uncopied_options(header: &mut [u8]) {
     }
 }
 
-/// A packet of our own with [`LINK_BYTES`] in front.
+/// The header of a packet to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv4Build {
     pub(crate) from: Ipv4Addr,
@@ -145,17 +145,17 @@ pub(crate) struct Ipv4Build {
 }
 
 impl Ipv4Build {
-    /// The packet, or `None` if the payload does not fit.
+    /// The packet with [`LINK_BYTES`] in front; `None` if the payload does not fit.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
         self.packet_with(&[], payload)
     }
 
-    /// The same for routers to look into (RFC 2113).
+    /// The same with a router alert (RFC 2113).
     pub(crate) fn packet_with_router_alert(&self, payload: &[u8]) -> Option<Vec<u8>> {
         self.packet_with(&ROUTER_ALERT, payload)
     }
 
-    /// Options are a multiple of four bytes.
+    /// `options` has a multiple of four bytes.
     fn packet_with(&self, options: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
         let header_bytes = IPV4_HEADER_LEN + options.len();
         let total = u16::try_from(header_bytes + payload.len()).ok()?;
@@ -189,7 +189,7 @@ mod tests {
 
     // RFC 9293 MUST-50, MUST-53.
     #[test]
-    fn source_routes_and_malformed_options_are_refused_at_their_place() {
+    fn source_routes_and_malformed_options_are_refused_with_their_offset() {
         for (options, result) in [
             (&[][..], Ok(())),
             (&[1, 1, 1, 0][..], Ok(())),

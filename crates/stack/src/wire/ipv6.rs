@@ -1,4 +1,4 @@
-//! The IPv6 header (RFC 8200) as a small plain value, its extension headers walked within bounds, and packets of our own.
+//! The IPv6 header (RFC 8200), read into a value; its extension headers, read within bounds; and packets to send.
 
 use crate::drops::IpDrop;
 use crate::limits::EXTENSION_HEADERS_MAX;
@@ -16,7 +16,7 @@ pub(crate) const FRAGMENT_OFFSET_AT: usize = 2;
 /// Bytes of a fragment header.
 pub(crate) const FRAGMENT_BYTES: usize = 8;
 
-/// What the stack goes by in a header.
+/// The fields of a header that the stack uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ipv6Header {
     pub(crate) from: Ipv6Addr,
@@ -52,14 +52,14 @@ impl Ipv6Header {
     }
 }
 
-/// Where a walk over extension headers ended.
+/// The end of the extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Walk {
-    /// The first protocol that is no extension header, or that of the fragment header if `fragment` is set.
+    /// The first protocol that is no extension header, or the fragment header's next header if `fragment` is set.
     pub(crate) protocol: u8,
-    /// Where it begins.
+    /// Its offset.
     pub(crate) at: usize,
-    /// Where the number of that protocol stands.
+    /// Offset of that protocol's number.
     pub(crate) number_at: usize,
     /// A fragment header at `at`.
     pub(crate) fragment: Option<Fragment>,
@@ -74,17 +74,17 @@ pub(crate) struct Fragment {
     pub(crate) ident: u32,
 }
 
-/// A walk that did not get to the end.
+/// Why extension headers are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkError {
     pub(crate) reason: IpDrop,
-    /// The place to name in a parameter problem, with its code, if the sender is to be told.
+    /// Code and offset of the parameter problem to send, if any.
     pub(crate) report: Option<(u8, usize)>,
-    /// The sender is told even of packets to a group.
+    /// It is sent even about packets to a group.
     pub(crate) report_to_group: bool,
 }
 
-/// Walks over the extension headers of a whole packet, from its fixed header on. A fragment header ends the walk.
+/// Reads the extension headers of a whole packet, up to a fragment header or the transport protocol.
 pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     let silent = |reason| WalkError { reason, report: None, report_to_group: false };
     let (mut protocol, mut at, mut number_at) = (next_header, IPV6_HEADER_LEN, NEXT_HEADER_AT);
@@ -111,7 +111,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
         let end = at + 8 * (1 + usize::from(*units));
         let header = packet.get(at..end).ok_or(silent(IpDrop::Length))?;
         if protocol == ROUTING {
-            // RFC 8200 4.4: an unknown routing type is passed over if no segments are left; type 0 is unknown (RFC 5095).
+            // RFC 8200 4.4: an unknown routing type is ignored if no segments are left; type 0 is unknown (RFC 5095).
             // RFC 9293 MUST-53.
             if header[3] != 0 {
                 return Err(WalkError { report: Some((0, at + 2)), ..silent(IpDrop::SourceRoute) });
@@ -124,7 +124,7 @@ pub(crate) fn walk(packet: &[u8], next_header: u8) -> Result<Walk, WalkError> {
     Err(silent(IpDrop::Options))
 }
 
-/// Options of a hop-by-hop or destination header: unknown ones by their two highest bits (RFC 8200 4.2).
+/// Checks the options of a hop-by-hop or destination header. The two highest bits decide about unknown ones (RFC 8200 4.2).
 fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     const PADDING_ONE: u8 = 0;
     const KNOWN: [u8; 2] = [1, 5]; // padding, router alert
@@ -151,7 +151,7 @@ fn check_options(header: &[u8], place: usize) -> Result<(), WalkError> {
     Ok(())
 }
 
-/// True if a packet, whose extension headers were walked over, has a router alert for MLD (RFC 2711 2.1).
+/// True if a packet whose extension headers were read has a router alert for MLD (RFC 2711 2.1).
 pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     const ALERT: [u8; 4] = [5, 2, 0, 0];
     let header_bytes = packet.get(IPV6_HEADER_LEN + 1).map_or(0, |units| 8 * (1 + usize::from(*units)));
@@ -167,7 +167,7 @@ pub(crate) fn has_router_alert(packet: &[u8]) -> bool {
     false
 }
 
-/// A packet of our own with [`LINK_BYTES`] in front.
+/// The header of a packet to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ipv6Build {
     pub(crate) from: Ipv6Addr,
@@ -177,7 +177,7 @@ pub(crate) struct Ipv6Build {
 }
 
 impl Ipv6Build {
-    /// The packet, or `None` if the payload does not fit.
+    /// The packet with [`LINK_BYTES`] in front; `None` if the payload does not fit.
     pub(crate) fn packet(&self, payload: &[u8]) -> Option<Vec<u8>> {
         let length = u16::try_from(payload.len()).ok()?;
         let mut bytes = vec![0; LINK_BYTES + IPV6_HEADER_LEN + payload.len()];
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_against_the_rules_are_refused() {
+    fn malformed_extension_headers_are_refused() {
         let refused = |bytes: &[u8], first| walk(&packet(bytes), first).unwrap_err();
         assert_eq!(refused(&[43, 0, 0, 1, 0, 0, 0, 0], ROUTING).report, Some((0, 42)));
         assert_eq!(refused(&[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], DESTINATION_OPTIONS).report, Some((1, 40)));

@@ -1,12 +1,12 @@
-//! Shares of the reassembly table: how many datagrams and bytes each device and each source has, and which of them is the
-//! heaviest. Every operation takes logarithmic time in the number of shares, which the table's bounds limit.
+//! Shares of the reassembly table: datagrams and bytes of each device and each source, and which of them holds most. Every operation
+//! takes logarithmic time in the number of shares, which the table's bounds limit.
 
 use crate::link::frame::DeviceId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What a share is measured by.
+/// The unit in which shares are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
     Datagrams,
@@ -35,7 +35,7 @@ impl Share {
     }
 }
 
-/// A name of a share, with the name that sorts before all others.
+/// The holder of a share, with the value that sorts before all others.
 pub(super) trait Holder: Copy + Ord {
     const LEAST: Self;
 }
@@ -57,7 +57,7 @@ pub(super) struct Shares<G, K> {
     ranks: [BTreeSet<Rank<G, K>>; 2],
 }
 
-/// What one share takes: itself and its place in both rankings, in trees whose nodes are half full.
+/// Memory of one share: the share and its place in both rankings, in trees whose nodes are half full.
 pub(super) const fn bytes_each<G, K>() -> usize {
     2 * (size_of::<((G, K), Share)>() + 2 * size_of::<Rank<G, K>>())
 }
@@ -76,7 +76,7 @@ impl<G: Copy + Ord, K: Holder> Shares<G, K> {
         self.of.get(&(group, holder)).copied().unwrap_or_default()
     }
 
-    /// Changes a share. A share without datagrams is forgotten.
+    /// Sets a share; one without datagrams is removed.
     pub(super) fn set(&mut self, group: G, holder: K, share: Share) {
         let before = if share.datagrams == 0 {
             self.of.remove(&(group, holder))
@@ -94,7 +94,7 @@ impl<G: Copy + Ord, K: Holder> Shares<G, K> {
         }
     }
 
-    /// The heaviest holder of a group; none if the group has no share.
+    /// The holder with the largest share of a group; `None` if the group has no share.
     pub(super) fn heaviest(&self, group: G, by: Measure) -> Option<K> {
         let [by_datagrams, by_bytes] = &self.ranks;
         let ranks = match by {

@@ -11,20 +11,20 @@ use std::fmt;
 /// The number of no target at all.
 pub(super) const NOWHERE: u32 = 0;
 
-/// An address as a number of its own width.
+/// An address as a number.
 pub(super) trait Key: Copy + Ord + fmt::Debug {
     const BITS: u8;
     const ZERO: Self;
 
     /// The first and the last address that share the leading `length` bits.
     fn span(self, length: u8) -> (Self, Self);
-    /// The address behind this one.
+    /// The next address.
     fn successor(self) -> Option<Self>;
     /// The value of `bits` bits behind the first `from`, more than 0 of them.
     fn slot(self, from: u8, bits: u8) -> usize;
-    /// True if bits behind those are set.
+    /// True if bits behind the window are set.
     fn is_beyond_window(self, from: u8) -> bool;
-    /// This address with that value, where it has zeros.
+    /// This address with `slot` in those bits, which are zero.
     fn with_slot(self, from: u8, bits: u8, slot: usize) -> Self;
 }
 
@@ -45,7 +45,7 @@ macro_rules! key {
 
             #[inline]
             fn slot(self, from: u8, bits: u8) -> usize {
-                // Most prefixes end in the upper half of an IPv6 address; shifting both takes several times as long.
+                // Most prefixes end in the upper half of an IPv6 address, and shifting 128 bits takes several times as long.
                 if $bits > 64 && from + bits <= 64 {
                     let upper = u64::try_from(u128::from(self) >> 64).unwrap_or(0);
                     return usize::try_from((upper << from) >> (64 - bits)).unwrap_or(0);
@@ -67,19 +67,19 @@ macro_rules! key {
 key!(u32, 32);
 key!(u128, 128);
 
-/// Ranges in a leaf at most: four cache lines, which cost less to fetch than another table and a smaller leaf.
+/// Most ranges in a leaf: four cache lines, which are fetched faster than another table and a smaller leaf.
 const LEAF_RANGES_MAX: usize = 32;
-/// Bits that tell the ranges of a leaf apart, if those do.
+/// Bits that distinguish the ranges of a narrow leaf.
 const WINDOW_BITS: u8 = 32;
-/// Bits that index one table at least, so that few routes with long common beginnings lie not too deep, and at most.
+/// Fewest and most bits that index one table. The minimum bounds the depth of a few routes with a long common prefix.
 const TABLE_BITS: (u8, u8) = (4, 16);
-/// Prefixes below which the structure is not laid out again as their number changes.
+/// Below this number of prefixes, the whole structure is not laid out again.
 const LAYOUT_PREFIXES_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Node {
     Hop(u32),
-    /// Ranges told apart by the 32 bits behind those that led here.
+    /// Ranges that the next 32 bits distinguish.
     Narrow {
         at: u32,
         count: u8,
@@ -101,7 +101,7 @@ pub(super) struct Range<K> {
     hop: u32,
 }
 
-/// A range in a few bytes, since most of what a lookup costs is fetching it.
+/// A range in a few bytes: most of a lookup's cost is fetching ranges.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NarrowRange {
     start: u32,
@@ -117,7 +117,7 @@ pub(super) struct Table<K> {
     pub(super) nodes: Pool<Node>,
     pub(super) narrow: Pool<NarrowRange>,
     pub(super) wide: Pool<Range<K>>,
-    /// How many prefixes there were when the whole was laid out.
+    /// Number of prefixes when the whole structure was laid out.
     laid_out_for: usize,
 }
 
@@ -185,7 +185,7 @@ impl<K: Key> Table<K> {
         Some(before)
     }
 
-    /// Brings the lookup structure up to date after the prefix has changed.
+    /// Updates the lookup structure after a prefix has changed.
     fn lay_out(&mut self, key: K, length: u8) {
         let count = self.prefixes.len().max(LAYOUT_PREFIXES_MIN);
         if count > self.laid_out_for * 2 || count < self.laid_out_for / 4 {
@@ -229,7 +229,7 @@ impl<K: Key> Table<K> {
         ranges
     }
 
-    /// The hop of the longest prefix that covers all of this span.
+    /// The target of the longest prefix that covers the whole span.
     fn cover(&self, start: K, length: u8) -> u32 {
         (0..=length)
             .rev()
@@ -293,7 +293,7 @@ impl<K: Key> Table<K> {
     }
 }
 
-/// Ends the open prefixes that end before `until`; what encloses them goes on behind them.
+/// Closes the open prefixes that end before `until`; the enclosing prefix continues behind them.
 fn close<K: Key>(open: &mut Vec<(K, u32)>, until: Option<K>, add: &mut impl FnMut(K, u32)) {
     while let [.., (_, around), (end, _)] = open[..]
         && until.is_none_or(|until| end < until)
@@ -307,11 +307,11 @@ fn close<K: Key>(open: &mut Vec<(K, u32)>, until: Option<K>, add: &mut impl FnMu
     }
 }
 
-/// Blocks of a power of two of items each, taken and given back.
+/// Blocks of items, each a power of two long, that are taken and given back.
 #[derive(Debug)]
 pub(super) struct Pool<T> {
     pub(super) items: Vec<T>,
-    /// Blocks given back, by the power of their size.
+    /// Free blocks, by the power of two of their size.
     free: [Vec<u32>; 17],
 }
 
@@ -338,7 +338,7 @@ fn class(count: usize) -> u8 {
     u8::try_from(count.next_power_of_two().ilog2()).unwrap_or(u8::MAX)
 }
 
-/// A place in a pool, which [`ROUTES_MAX`] keeps far below what fits, or 32 bits of an address.
+/// An index into a pool, which the bound on routes keeps small, or 32 bits of an address.
 pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).expect("places are bounded")
 }

@@ -23,7 +23,7 @@ fn bits(prefix: Prefix) -> u128 {
     }
 }
 
-/// What the table must say, by looking at every prefix.
+/// The right answer, by a search through every prefix.
 fn scan(routes: &[(Prefix, Target)], to: IpAddr) -> Option<Target> {
     let host = bits(Prefix::new(to, 0).unwrap());
     let covers = |p: &Prefix| {
@@ -59,7 +59,7 @@ fn a_gateway_of_the_other_version_is_refused() {
 }
 
 #[test]
-fn a_full_table_refuses_what_is_new_and_is_as_before() {
+fn a_full_table_refuses_a_new_prefix_and_stays_unchanged() {
     let mut routes = Routes::bounded(3);
     let known = [v4(10 << 24, 8), v4(10 << 24, 16), v6(1 << 64, 64)];
     for prefix in known {
